@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "common",
         "chat",
         "jobs",
-        "letters",
+        "dead_letters",
         "operations",
         "notifications",
         "scheduler",

@@ -1,10 +1,9 @@
-//! How fast Annie is back, and what being durable costs, on SQLite and on PostgreSQL: SIGKILL to ready with thousands of
-//! stored conversations, Engine crash to answering, replay and snapshot of a conversation of 100,000 events, durable turns
-//! and acknowledgements at 1, 16 and 128 conversations at a time.
+//! Benchmark of recovery time and the cost of durability, on SQLite and on PostgreSQL: SIGKILL to ready with thousands of stored
+//! conversations, Engine crash to the next answer, replay and snapshot of a conversation of 100,000 events, durable turns and
+//! acknowledgements of 1, 16 and 128 concurrent conversations.
 //!
-//! `cargo bench --bench recovery` prints tables; `-- --quick` takes a tenth, `-- --only kills|engines|log|turns` one of them.
-//! Figures are medians where nothing else is said. The fsync cost of the disk is printed first, because durable figures
-//! measure it too.
+//! `cargo bench --bench recovery` prints tables; `-- --quick` runs a tenth, `-- --only kills|engines|log|turns` one part.
+//! Figures are medians unless stated otherwise. The fsync cost of the disk is printed first, because durable figures include it.
 
 #![allow(
     clippy::expect_used,
@@ -13,7 +12,7 @@
     clippy::print_stdout,
     clippy::print_stderr,
     dead_code,
-    reason = "a benchmark prints, and has nobody to tell of an error"
+    reason = "a benchmark prints its results, and an error ends it"
 )]
 
 mod parts;
@@ -59,17 +58,17 @@ use soak::{
     site::{Setting, Site},
 };
 
-/// What is measured.
+/// The parts of the benchmark.
 const PARTS: [&str; 4] = ["kills", "engines", "log", "turns"];
 
 /// A database to measure on.
-struct Place {
+struct Database {
     name: &'static str,
     server: Option<Arc<Server>>,
 }
 
-impl Place {
-    /// The address of a new, empty database, if it is not to be in the folder.
+impl Database {
+    /// The address of a new, empty PostgreSQL database; `None` for SQLite, whose database is in the folder.
     async fn url(&self) -> Option<String> {
         match &self.server {
             Some(server) => Some(server.tcp(&server.database().await)),
@@ -98,12 +97,12 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The real program with so many stored conversations is killed and started again, several times.
-async fn kills(place: &Place, size: &Size) {
+/// Kills and restarts the real program several times, with different numbers of stored conversations.
+async fn kills(database: &Database, size: &Size) {
     for stored in [size.of(1_000), size.of(10_000)] {
         let folder = tempfile::tempdir().expect("a folder");
         let model = model::start().await;
-        let url = place.url().await;
+        let url = database.url().await;
         let setting = Setting { model_url: &model.base_url(), store_url: url.as_deref() };
         let data = folder.path().join("data");
         let mut site = Site::new(env!("CARGO_BIN_EXE_annie"), folder.path(), &data, &setting);
@@ -123,7 +122,7 @@ async fn kills(place: &Place, size: &Size) {
         let (ready, answer) = (quantiles(&ready), quantiles(&answer));
         println!(
             "| {} | {stored} | {:.0} | {:.0} | {:.0} | {:.0} |",
-            place.name, ready[0], ready[2], answer[0], answer[2]
+            database.name, ready[0], ready[2], answer[0], answer[2]
         );
     }
 }
@@ -132,45 +131,45 @@ async fn fill(site: &Site, count: usize) {
     const AT_ONCE: usize = 8;
     let site = &site;
     futures_util::future::join_all((0..AT_ONCE).map(|n| async move {
-        for room in (n..count).step_by(AT_ONCE) {
-            say(site, &format!("stored-{room}")).await;
+        for key in (n..count).step_by(AT_ONCE) {
+            say(site, &format!("stored-{key}")).await;
         }
     }))
     .await;
 }
 
-/// Says something and waits for the answer.
-async fn say(site: &Site, room: &str) {
-    let body = json!({"text": "zplain TK1N1E", "conversation_key": room, "mode": "multi_agent", "verbatim": true});
-    let said = site.operate("/api/v1/messages?wait=20", &body).await;
-    assert!(said.as_ref().is_some_and(|(status, _)| *status == 200), "{said:?}");
+/// Sends a message and waits for the answer.
+async fn say(site: &Site, key: &str) {
+    let body = json!({"text": "zplain TK1N1E", "conversation_key": key, "mode": "multi_agent", "verbatim": true});
+    let reply = site.operate("/api/v1/messages?wait=20", &body).await;
+    assert!(reply.as_ref().is_some_and(|(status, _)| *status == 200), "{reply:?}");
 }
 
-/// Engines are killed, each once, and their conversations spoken to again.
-async fn engines(place: &Place, size: &Size) {
+/// Kills each Engine once and sends another message to its conversation.
+async fn engines(database: &Database, size: &Size) {
     let folder = tempfile::tempdir().expect("a folder");
-    let kernel = kernel(place.open(folder.path()).await, 60_000).await;
+    let kernel = kernel(database.open(folder.path()).await, 60_000).await;
     let mut took = Vec::new();
     for n in 0..size.of(200) {
         let conversation = ConversationId::for_key(&user(), &format!("engine-{n}"));
         turn(&kernel, conversation).await;
         let since = Instant::now();
         let path = format!("/conversations/engine:{conversation}");
-        kernel.operate(&path, None, annie_actors::Operation::Kill, "bench").await.expect("it is there");
+        kernel.operate(&path, None, annie_actors::Operation::Kill, "bench").await.expect("the Engine exists");
         turn(&kernel, conversation).await;
         took.push(ms(since));
     }
     kernel.stop().await;
     let [p50, p99, max] = quantiles(&took);
-    println!("| {} | {} | {p50:.2} | {p99:.2} | {max:.2} |", place.name, took.len());
+    println!("| {} | {} | {p50:.2} | {p99:.2} | {max:.2} |", database.name, took.len());
 }
 
 fn user() -> UserId {
     UserId::new("ann").expect("a user id")
 }
 
-async fn kernel(store: Arc<dyn Store>, hibernate_ms: u64) -> Kernel {
-    let limits = KernelLimits { hibernate_ms, ..KernelLimits::default() };
+async fn kernel(store: Arc<dyn Store>, passivate_after_ms: u64) -> Kernel {
+    let limits = KernelLimits { passivate_after_ms, ..KernelLimits::default() };
     let facts = BackendFacts { name: "bench".into(), slots: 256, ..BackendFacts::default() };
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
     let model = ScriptedModel::saying("All is well.").without_recording();
@@ -191,7 +190,7 @@ async fn kernel(store: Arc<dyn Store>, hibernate_ms: u64) -> Kernel {
     Kernel::start(parts).await.expect("the kernel starts")
 }
 
-/// One turn: milliseconds to its acknowledgement, and to its answer.
+/// Runs one turn. Returns the milliseconds to its acknowledgement and to its answer.
 async fn turn(kernel: &Kernel, conversation: ConversationId) -> (f64, f64) {
     turn_of(kernel, &user(), conversation).await
 }
@@ -199,12 +198,12 @@ async fn turn(kernel: &Kernel, conversation: ConversationId) -> (f64, f64) {
 async fn turn_of(kernel: &Kernel, user: &UserId, conversation: ConversationId) -> (f64, f64) {
     let since = Instant::now();
     let message = Submission::new(user.clone(), "bench", "How are things?").within(conversation);
-    let said = kernel.submit(message).await.expect("taken");
+    let submitted = kernel.submit(message).await.expect("the message is accepted");
     let acknowledged = ms(since);
-    let mut follow = kernel.follow(Scope::User(user.clone()), conversation, said.seq).await.expect("followed");
+    let mut follow = kernel.follow(Scope::User(user.clone()), conversation, submitted.seq).await.expect("followed");
     while let Some(item) = follow.next().await.expect("the log can be read") {
         if let StreamItem::Event(event) = item
-            && event.task == said.task
+            && event.task == submitted.task
             && event.body.is_final()
         {
             break;
@@ -213,10 +212,10 @@ async fn turn_of(kernel: &Kernel, user: &UserId, conversation: ConversationId) -
     (acknowledged, ms(since))
 }
 
-/// Durable turns per second, and how long an acknowledgement takes.
-async fn turns(place: &Place, size: &Size) {
+/// Measures durable turns per second, and the time to an acknowledgement.
+async fn turns(database: &Database, size: &Size) {
     let folder = tempfile::tempdir().expect("a folder");
-    let kernel = kernel(place.open(folder.path()).await, 60_000).await;
+    let kernel = kernel(database.open(folder.path()).await, 60_000).await;
     for at_once in [1, 16, 128] {
         let mut rounds = Vec::new();
         for _ in 0..3 {
@@ -225,7 +224,7 @@ async fn turns(place: &Place, size: &Size) {
         let of = |f: fn(&Load) -> f64| quantiles(&rounds.iter().map(f).collect::<Vec<_>>())[0];
         println!(
             "| {} | {at_once} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} |",
-            place.name,
+            database.name,
             of(|l| l.per_s),
             of(|l| l.acknowledged[0]),
             of(|l| l.acknowledged[1]),
@@ -248,7 +247,7 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
     for n in 0..at_once {
         let kernel = kernel.clone();
         all.spawn(async move {
-            // A user each: no queue of one's own stands in the way.
+            // One user for each conversation, so that the per-user queue limits do not interfere.
             let user = UserId::new(format!("user{n}")).expect("a user id");
             let conversation = ConversationId::for_key(&user, "load");
             let mut took = Vec::new();
@@ -264,13 +263,13 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
     Load { per_s, acknowledged: quantiles(&acknowledged), answered: quantiles(&answered) }
 }
 
-/// A conversation of so many events: read, folded, kept as a snapshot, and taken up again by an Engine without one and
-/// with one.
-async fn long_log(place: &Place, size: &Size) {
+/// Measures a long conversation: reading, folding, writing and reading its snapshot, and the first answer of an Engine without
+/// and with a snapshot.
+async fn long_log(database: &Database, size: &Size) {
     const EVENTS_IN_A_TURN: usize = 5;
     let events = size.of(100_000);
     let folder = tempfile::tempdir().expect("a folder");
-    let store = place.open(folder.path()).await;
+    let store = database.open(folder.path()).await;
     let conversation = ConversationId::for_key(&user(), "long");
     let since = Instant::now();
     write(store.as_ref(), conversation, events / EVENTS_IN_A_TURN).await;
@@ -304,7 +303,7 @@ async fn long_log(place: &Place, size: &Size) {
     let log_mb: usize = log.iter().map(|e| serde_json::to_string(e).map_or(0, |t| t.len())).sum::<usize>();
     let kernel = kernel(store, 500).await;
     let (_, whole) = turn(&kernel, conversation).await;
-    // It leaves memory, and keeps a snapshot.
+    // The Engine passivates and stores a snapshot.
     while kernel.tree().iter().any(|node| node.kind == "engine") {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -312,14 +311,14 @@ async fn long_log(place: &Place, size: &Size) {
     kernel.stop().await;
     println!(
         "| {} | {} | {written:.0} | {:.1} | {read:.0} | {folded:.0} | {:.1} | {kept:.2} | {taken:.2} | {whole:.0} | {with_snapshot:.1} |",
-        place.name,
+        database.name,
         log.len(),
         log_mb as f64 / 1e6,
         snapshot.len() as f64 / 1e3,
     );
 }
 
-/// Writes turns as an Engine does: the message, its beginning, a decision, a reply, the answer.
+/// Writes turns as an Engine does: the message, the start of the turn, a decision, a reply, the answer.
 async fn write(store: &dyn Store, conversation: ConversationId, turns: usize) {
     let mut epoch = None;
     for first in (0..turns).step_by(20) {
@@ -349,7 +348,7 @@ async fn commit(store: &dyn Store, batch: Vec<Append>) {
 
 async fn claim(store: &dyn Store, conversation: ConversationId) -> Epoch {
     let by = NodeIncarnation::from_uuid(Uuid::from_u128(1));
-    store.claim(conversation, by).await.expect("the store works").expect("it is there").epoch
+    store.claim(conversation, by).await.expect("the store works").expect("the conversation exists").epoch
 }
 
 fn received(n: usize) -> EventBody {
@@ -412,20 +411,20 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         let folder = tempfile::tempdir().expect("a folder");
         println!("fdatasync of 8 kB: {:.2} ms", fsync_ms(folder.path()));
-        let mut places = vec![Place { name: "SQLite", server: None }];
+        let mut databases = vec![Database { name: "SQLite", server: None }];
         if let Some(server) = Server::start(Options { fsync: true }).await {
-            places.push(Place { name: "PostgreSQL", server: Some(server) });
+            databases.push(Database { name: "PostgreSQL", server: Some(server) });
         }
         if wants("kills") {
             println!("\n| store | conversations | SIGKILL to ready ms | longest | to an answer ms | longest |\n|---|---|---|---|---|---|");
-            for place in &places {
-                kills(place, &size).await;
+            for database in &databases {
+                kills(database, &size).await;
             }
         }
         if wants("engines") {
             println!("\n| store | Engines killed | to its answer p50 ms | p99 ms | longest ms |\n|---|---|---|---|---|");
-            for place in &places {
-                engines(place, &size).await;
+            for database in &databases {
+                engines(database, &size).await;
             }
         }
         if wants("log") {
@@ -433,14 +432,14 @@ fn main() -> ExitCode {
                 "\n| store | events | written ms | log MB | read ms | folded ms | snapshot kB | made ms | read ms | first answer without it ms | with it ms |\n\
                  |---|---|---|---|---|---|---|---|---|---|---|"
             );
-            for place in &places {
-                long_log(place, &size).await;
+            for database in &databases {
+                long_log(database, &size).await;
             }
         }
         if wants("turns") {
-            println!("\n| store | at once | turns/s | acknowledged p50 ms | p99 ms | answered p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
-            for place in &places {
-                turns(place, &size).await;
+            println!("\n| store | concurrent | turns/s | acknowledged p50 ms | p99 ms | answered p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
+            for database in &databases {
+                turns(database, &size).await;
             }
         }
     });

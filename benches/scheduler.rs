@@ -1,18 +1,18 @@
-//! The scheduler through the actor: decisions per second, and how long a slot stands empty between two rounds.
+//! Benchmark of the scheduler through its actor: decisions per second, and how long a slot is idle between two rounds.
 //!
-//! One backend with one slot and a model that answers at once. The voice gate is shut, so many messages of as many users
-//! are sent and wait for their one round, the gate opens, and the line runs dry: each round is one decision. The model
-//! notes when it answered and when it was called next: that is the way of a permit from one holder to the next, with
-//! everything on it (the answer handed back, the permit returned, the decision, the next holder's waking).
+//! The setup is one backend with one slot and a model that answers at once. The voice gate is closed, many messages of as many
+//! users are sent and wait for their one round, the gate opens, and the queue drains: each round is one decision. The model
+//! records when it answered and when it was called next. The difference is the hand-over time of the permit, with all its steps
+//! (return of the answer, return of the permit, decision, wake-up of the next holder).
 //!
-//! `cargo bench --bench scheduler` prints a table; `-- --quick` takes a tenth of the rounds. The store is in memory: a round
-//! needs no commit between two permits, and the disk would only make the turns' ends compete for the processor.
+//! `cargo bench --bench scheduler` prints a table; `-- --quick` runs a tenth of the rounds. The store is in memory: a round
+//! needs no commit between two permits, and a disk would only make the ends of turns compete for the processor.
 
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a benchmark prints, starts its own load, and has nobody to tell of an error"
+    reason = "a benchmark prints its results, starts its own load, and an error ends it"
 )]
 
 use std::{
@@ -35,14 +35,14 @@ use annie_testkit::{
 
 const BACKEND: &str = "bench";
 const HOLDER: &str = "bench";
-/// The longest term of a gate, in milliseconds: renewed while the line fills.
+/// The lease of the voice gate, in milliseconds; it is renewed while the queue fills.
 const GATE_MS: u64 = 60_000;
-/// How many messages are sent before the gate is renewed.
+/// How many messages are sent before the lease of the gate is renewed.
 const CHUNK: usize = 250;
-/// Rounds to be measured at least, for each length of the line.
+/// The minimum number of measured rounds for each queue length.
 const ROUNDS_MIN: usize = 10_000;
 
-/// When each round began and ended.
+/// Start and end of each round.
 type Rounds = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
 async fn kernel(rounds: Rounds) -> Kernel {
@@ -51,7 +51,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
     let model = ScriptedModel::new(move |_, _| {
         let began = Instant::now();
         let reply = says("All is well.");
-        rounds.lock().expect("nobody panics with it").push((began, Instant::now()));
+        rounds.lock().expect("the lock is not poisoned").push((began, Instant::now()));
         Ok(reply)
     });
     let facts = BackendFacts { name: BACKEND.into(), slots: 1, ..BackendFacts::default() };
@@ -83,21 +83,21 @@ fn user(n: usize) -> UserId {
     UserId::new(format!("user{n}")).expect("a user id")
 }
 
-/// How many rounds are asked for and wait.
-async fn asked_for(kernel: &Kernel) -> u64 {
-    let (_, view) = kernel.view("/scheduler").await.expect("the scheduler is there");
-    view.and_then(|v| v.pointer("/backends/0/ready")?.as_u64()).expect("it tells how many wait")
+/// The number of waiting rounds.
+async fn waiting_rounds(kernel: &Kernel) -> u64 {
+    let (_, view) = kernel.view("/scheduler").await.expect("the scheduler exists");
+    view.and_then(|v| v.pointer("/backends/0/ready")?.as_u64()).expect("its view has the number of waiting rounds")
 }
 
 /// Sends a message and waits for the end of its turn.
 async fn turn(kernel: Kernel, n: usize) {
     let conversation = ConversationId::for_key(&user(n), "bench");
     let message = Submission::new(user(n), "bench", "How are things?").within(conversation);
-    let said = kernel.submit(message).await.expect("taken");
-    let mut follow = kernel.follow(Scope::User(user(n)), conversation, said.seq).await.expect("followed");
+    let submitted = kernel.submit(message).await.expect("the message is accepted");
+    let mut follow = kernel.follow(Scope::User(user(n)), conversation, submitted.seq).await.expect("followed");
     while let Some(item) = follow.next().await.expect("the log can be read") {
         if let StreamItem::Event(event) = item
-            && event.task == said.task
+            && event.task == submitted.task
             && event.body.is_final()
         {
             break;
@@ -105,18 +105,22 @@ async fn turn(kernel: Kernel, n: usize) {
     }
 }
 
-/// Fills the line with the gate shut, opens it, and waits until all turns have ended. Nothing comes in while it runs dry.
-async fn run_dry(kernel: &Kernel, waiting: usize) {
+/// Fills the queue while the gate is closed, opens the gate, and waits until all turns have ended. No message arrives while the
+/// queue drains.
+async fn drain(kernel: &Kernel, waiting: usize) {
     let mut turns = Vec::with_capacity(waiting);
     for from in (0..waiting).step_by(CHUNK) {
-        kernel.hold_gate(BACKEND, HOLDER, GATE_MS).await.expect("the gate is shut");
+        kernel.hold_gate(BACKEND, HOLDER, GATE_MS).await.expect("the gate is closed");
         let to = (from + CHUNK).min(waiting);
         turns.extend((from..to).map(|n| tokio::spawn(turn(kernel.clone(), n))));
-        while asked_for(kernel).await < to as u64 {
+        while waiting_rounds(kernel).await < to as u64 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
-    assert!(kernel.release_gate(BACKEND, HOLDER).await.expect("the scheduler answers"), "the gate was held till now");
+    assert!(
+        kernel.release_gate(BACKEND, HOLDER).await.expect("the scheduler answers"),
+        "the gate was closed until now"
+    );
     for turn in turns {
         turn.await.expect("the turn ends");
     }
@@ -129,12 +133,12 @@ fn at(sorted: &[f64], of_thousand: usize) -> f64 {
 async fn measure(waiting: usize, rounds_min: usize) {
     let rounds = Rounds::default();
     let kernel = kernel(Arc::clone(&rounds)).await;
-    run_dry(&kernel, waiting.min(100)).await;
-    rounds.lock().expect("nobody panics with it").clear();
+    drain(&kernel, waiting.min(100)).await;
+    rounds.lock().expect("the lock is not poisoned").clear();
     let (mut per_s, mut hand_over_us, mut granted) = (Vec::new(), Vec::new(), 0);
     while granted < rounds_min.max(3 * waiting) {
-        run_dry(&kernel, waiting).await;
-        let seen = std::mem::take(&mut *rounds.lock().expect("nobody panics with it"));
+        drain(&kernel, waiting).await;
+        let seen = std::mem::take(&mut *rounds.lock().expect("the lock is not poisoned"));
         assert_eq!(seen.len(), waiting, "one round a turn");
         assert!(seen.is_sorted_by_key(|(began, _)| *began), "one slot: one round at a time");
         granted += seen.len();

@@ -1,8 +1,8 @@
-//! The soak as a program of its own: minutes of load while actors and the process are killed. Prints a table, then the same
-//! as JSON on one line; ends with 1 if anything was lost, doubled, reordered, repeated or shown to somebody else.
+//! The soak test as a program: minutes of load while actors and the process are killed. Prints a table, then the same as JSON on
+//! one line. Exits with 1 if a message or effect was lost, doubled, reordered, repeated or visible to another user.
 //!
-//! `cargo bench --bench soak` takes ten minutes on SQLite; `-- --postgres` the same on PostgreSQL, `-- --small-disk` on a
-//! disk that is filled now and then, `-- --seconds 60 --actors 100 --processes 3 --seed 7` another length.
+//! `cargo bench --bench soak` takes ten minutes on SQLite; `-- --postgres` uses PostgreSQL, `-- --small-disk` a disk that is
+//! filled from time to time, `-- --seconds 60 --actors 100 --processes 3 --seed 7` sets another length.
 
 #![allow(
     clippy::expect_used,
@@ -10,7 +10,7 @@
     clippy::panic,
     clippy::print_stdout,
     dead_code,
-    reason = "a benchmark prints, and has nobody to tell of an error"
+    reason = "a benchmark prints its results, and an error ends it"
 )]
 
 use std::{process::ExitCode, time::Duration};
@@ -18,7 +18,7 @@ use std::{process::ExitCode, time::Duration};
 #[path = "../tests/soak/mod.rs"]
 mod soak;
 
-use soak::{Plan, Stroke};
+use soak::{Disruption, Plan};
 
 fn plan() -> Plan {
     let arguments: Vec<String> = std::env::args().collect();
@@ -28,7 +28,7 @@ fn plan() -> Plan {
         Some(arguments.get(at + 1)?.parse().unwrap_or_else(|_| panic!("{name} needs a number")))
     };
     let postgres = has("--postgres");
-    let count = |name: &str, usual: u64| u32::try_from(number(name).unwrap_or(usual)).expect("a smaller number");
+    let count = |name: &str, default: u64| u32::try_from(number(name).unwrap_or(default)).expect("a smaller number");
     let (of_postgres, of_disk) = (u64::from(postgres), u64::from(has("--small-disk")));
     Plan {
         program: env!("CARGO_BIN_EXE_annie"),
@@ -36,19 +36,19 @@ fn plan() -> Plan {
         small_disk: has("--small-disk"),
         clients: count("--clients", 8) as usize,
         users: 4,
-        // Another seed each time, unless one is named; the report says which.
+        // A random seed unless one is given; the report contains the seed.
         seed: number("--seed").unwrap_or_else(rand::random),
         time: Duration::from_secs(number("--seconds").unwrap_or(600)),
-        strokes: vec![
-            (Stroke::Actor, count("--actors", 1_000)),
-            (Stroke::Process, count("--processes", 20)),
-            (Stroke::Start, count("--starts", 5)),
-            (Stroke::Freeze, count("--freezes", 10)),
-            (Stroke::Takeover, count("--takeovers", 5 * of_postgres)),
-            (Stroke::DatabaseFreeze, count("--database-freezes", 5 * of_postgres)),
-            (Stroke::Database, count("--databases", 10 * of_postgres)),
-            (Stroke::Cut, count("--cuts", 30 * of_postgres)),
-            (Stroke::Full, count("--full", 10 * of_disk)),
+        disruptions: vec![
+            (Disruption::Actor, count("--actors", 1_000)),
+            (Disruption::Process, count("--processes", 20)),
+            (Disruption::Start, count("--starts", 5)),
+            (Disruption::Freeze, count("--freezes", 10)),
+            (Disruption::Takeover, count("--takeovers", 5 * of_postgres)),
+            (Disruption::DatabaseFreeze, count("--database-freezes", 5 * of_postgres)),
+            (Disruption::Database, count("--databases", 10 * of_postgres)),
+            (Disruption::Cut, count("--cuts", 30 * of_postgres)),
+            (Disruption::Full, count("--full", 10 * of_disk)),
         ],
     }
 }

@@ -1,18 +1,18 @@
-//! Turns per second and CPU per turn against a model that answers at once: a plain answer, one skill call, an orchestrator
-//! with two parallel sub-agents of one skill call each (six model calls); at 1, 16 and 128 conversations at a time, on
-//! SQLite (synchronous FULL) and in memory. Also 256 conversations against a model that takes 50 ms, idle conversations,
-//! cold start, and Engine crash to answering.
+//! Benchmark of turns per second and CPU time per turn against a model that answers at once: a plain answer, one skill call, an
+//! orchestrator with two parallel sub-agents of one skill call each (six model calls); with 1, 16 and 128 concurrent
+//! conversations, on SQLite (synchronous FULL) and in memory. Also 256 conversations against a model that takes 50 ms, idle
+//! conversations, cold start, and Engine crash to the next answer.
 //!
-//! `cargo bench --bench turns` prints tables; `-- --quick` takes a tenth of the turns, `-- --only turns|slow|idle|recovery`
-//! one of them. Each figure is the median of three rounds. The fsync cost of the disk is printed beside the durable figures,
-//! because otherwise they measure the disk.
+//! `cargo bench --bench turns` prints tables; `-- --quick` runs a tenth of the turns, `-- --only turns|slow|idle|recovery` one
+//! part. Each figure is the median of three rounds. The fsync cost of the disk is printed with the durable figures, because
+//! otherwise they measure the disk.
 
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::disallowed_methods,
-    reason = "a benchmark prints, starts its own load, and has nobody to tell of an error"
+    reason = "a benchmark prints its results, starts its own load, and an error ends it"
 )]
 
 mod parts;
@@ -41,7 +41,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-/// What is measured.
+/// The parts of the benchmark.
 const PARTS: [&str; 4] = ["turns", "slow", "idle", "recovery"];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -90,13 +90,13 @@ fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
     }
 }
 
-async fn kernel(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64) -> Kernel {
-    kernel_with(store, scene, hibernate_ms, ScriptedModel::new(move |request, _| Ok(reply(scene, request)))).await
+async fn kernel(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u64) -> Kernel {
+    kernel_with(store, scene, passivate_after_ms, ScriptedModel::new(move |request, _| Ok(reply(scene, request)))).await
 }
 
-async fn kernel_with(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64, model: ScriptedModel) -> Kernel {
-    let mut limits = KernelLimits { hibernate_ms, ..KernelLimits::default() };
-    // The sliding window is a guard for people; a load of thousands of turns a minute is not one.
+async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u64, model: ScriptedModel) -> Kernel {
+    let mut limits = KernelLimits { passivate_after_ms, ..KernelLimits::default() };
+    // The sliding window of skill calls would stop a load of thousands of turns a minute.
     limits.turn.window_calls_max = u32::MAX;
     if scene == Scene::Skill {
         limits.mode = Mode::SingleLoop;
@@ -135,12 +135,12 @@ async fn turn(kernel: &Kernel, n: usize) -> Duration {
     let from = Instant::now();
     let conversation = ConversationId::for_key(&user(n), "bench");
     let message = Submission::new(user(n), "bench", "How are things?").within(conversation);
-    let said = kernel.submit(message).await.expect("taken");
+    let submitted = kernel.submit(message).await.expect("the message is accepted");
     let scope = Scope::User(user(n));
-    let mut follow = kernel.follow(scope, conversation, Seq(said.seq.0)).await.expect("followed");
+    let mut follow = kernel.follow(scope, conversation, Seq(submitted.seq.0)).await.expect("followed");
     while let Some(item) = follow.next().await.expect("the log can be read") {
         if let StreamItem::Event(event) = item
-            && event.task == said.task
+            && event.task == submitted.task
             && event.body.is_final()
         {
             break;
@@ -149,7 +149,7 @@ async fn turn(kernel: &Kernel, n: usize) -> Duration {
     from.elapsed()
 }
 
-/// CPU time of this process so far, in seconds (user and system, from /proc: 100 ticks a second).
+/// CPU time of this process so far, user and system, in seconds (from /proc, with 100 ticks a second).
 fn cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -200,7 +200,7 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
     Load { per_s: n / wall, cpu_ms: cpu * 1e3 / n, p50_ms: at(0.5), p99_ms: at(0.99) }
 }
 
-/// The store of a scene.
+/// Opens the store of a scene.
 async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Store> {
     if name == "memory" {
         return Arc::new(MemoryStore::new());
@@ -210,13 +210,13 @@ async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Sto
     Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.expect("sqlite opens"))
 }
 
-/// Throughput where the model is what takes the time. Ideal is a conversation that waits for nothing but its model.
+/// Throughput with a slow model. The ideal is a conversation that waits only for its model.
 async fn slow_table(quick: bool, folder: &std::path::Path) {
     const AT_ONCE: usize = 256;
     const MODEL_MS: u64 = 50;
-    println!("\n| scene | store | at once | model ms | turns/s | of the ideal | CPU ms/turn | p50 ms | p99 ms |");
+    println!("\n| scene | store | concurrent | model ms | turns/s | of the ideal | CPU ms/turn | p50 ms | p99 ms |");
     println!("|---|---|---|---|---|---|---|---|---|");
-    // How many model calls stand one after the other in a turn: two agents work at the same time.
+    // The number of sequential model calls in a turn; two agents work in parallel.
     for ((scene, name), calls) in SCENES.into_iter().zip([1_u64, 2, 4]) {
         for store_name in ["sqlite", "memory"] {
             let store = store(store_name, folder, &format!("slow {name}")).await;
@@ -243,7 +243,7 @@ async fn slow_table(quick: bool, folder: &std::path::Path) {
 }
 
 async fn turns_table(quick: bool, folder: &std::path::Path) {
-    println!("| scene | store | at once | turns/s | CPU ms/turn | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
+    println!("| scene | store | concurrent | turns/s | CPU ms/turn | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
     for (scene, name) in SCENES {
         for store_name in ["sqlite", "memory"] {
             let store = store(store_name, folder, name).await;
@@ -270,7 +270,7 @@ async fn turns_table(quick: bool, folder: &std::path::Path) {
 }
 
 async fn idle_table(quick: bool) {
-    println!("\n| conversations | MB awake | MB after hibernating |\n|---|---|---|");
+    println!("\n| conversations | MB active | MB after passivation |\n|---|---|---|");
     for count in if quick { [100, 1_000] } else { [1_000, 10_000] } {
         let before = rss_mb();
         let folder = tempfile::tempdir().expect("a folder");
@@ -279,11 +279,11 @@ async fn idle_table(quick: bool) {
         for chunk in (0..count).collect::<Vec<_>>().chunks(64) {
             futures_util::future::join_all(chunk.iter().map(|n| turn(&kernel, *n))).await;
         }
-        let awake = rss_mb() - before;
+        let active = rss_mb() - before;
         while kernel.tree().iter().any(|n| n.kind == "engine") {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        println!("| {count} | {awake:.1} | {:.1} |", rss_mb() - before);
+        println!("| {count} | {active:.1} | {:.1} |", rss_mb() - before);
         kernel.stop().await;
     }
 }
@@ -300,12 +300,12 @@ async fn recovery() {
         up.as_secs_f64() * 1e3,
         from.elapsed().as_secs_f64() * 1e3
     );
-    // One kill for each conversation: a second one within its window would measure the back-off.
+    // One kill for each conversation: a second kill within the budget's window would measure the back-off.
     let mut took = Vec::new();
     for n in 0..100 {
         turn(&first, n).await;
         let path = format!("/conversations/engine:{}", ConversationId::for_key(&user(n), "bench"));
-        first.operate(&path, None, Operation::Kill, "bench").await.expect("it is there");
+        first.operate(&path, None, Operation::Kill, "bench").await.expect("the Engine exists");
         took.push(turn(&first, n).await.as_secs_f64() * 1e3);
     }
     took.sort_by(f64::total_cmp);
@@ -318,7 +318,7 @@ async fn recovery() {
     first.stop().await;
 }
 
-/// What an fsync of 8 kB costs here, in milliseconds: the median of 200.
+/// The time of an fsync of 8 kB on this disk, in milliseconds; the median of 200.
 fn fsync_ms(folder: &std::path::Path) -> f64 {
     let mut file = std::fs::File::create(folder.join("fsync")).expect("a file");
     file.write_all(&[0; 8192]).expect("written");

@@ -1,5 +1,5 @@
-"""What the two measurements with a real language model share: the patterns for raw markup and false claims, what a data
-folder holds, the configuration, and the arguments of the command line. Needs nothing but Python's standard library."""
+"""Common code of the two measurements with a real language model: the patterns for raw markup and false claims, the content
+of a data folder, the configuration, and the command-line arguments. Needs only Python's standard library."""
 
 import argparse
 import datetime
@@ -32,7 +32,7 @@ STORES = ("todos", "memories", "notes")
 
 
 class State:
-    """What the data folder of a stopped or running server holds; without a folder, nothing."""
+    """The content of the data folder of a stopped or running server; empty without a folder."""
 
     def __init__(self, folder=None):
         self.todos, self.memories, self.notes, self.events = {}, {}, {}, []
@@ -57,7 +57,7 @@ class State:
         return [n for n, (title, *_) in self.todos.items() if all(w.lower() in title.lower() for w in words)]
 
     def same(self, other, *stores):
-        """Whether nothing differs in these stores, or in any."""
+        """Whether these stores are equal; without arguments, all stores."""
         return all(getattr(self, store) == getattr(other, store) for store in stores or STORES)
 
     def note(self, name):
@@ -68,7 +68,7 @@ class State:
 
 
 def weekday(day, after):
-    """The first such weekday after a date."""
+    """The first date with this weekday after a date."""
     return after + datetime.timedelta(days=(day - after.weekday() - 1) % 7 + 1)
 
 
@@ -77,7 +77,7 @@ def has(text, *words):
 
 
 def trail(events, before):
-    """What the models said and which skills ran, for people to read."""
+    """The replies of the models and the skill runs, for manual review."""
     lines = []
     for agent, kind, body in events[len(before):]:
         if kind == "model_replied":
@@ -92,7 +92,7 @@ def trail(events, before):
 
 
 def configuration(options):
-    """The settings of both measurements: one model behind llama.cpp, that answers the same each time."""
+    """The settings of both measurements: one model behind llama.cpp, with deterministic answers."""
     settings = pathlib.Path(options.toml).read_text() if options.toml else ""
     return (
         f'mode = "{options.mode}"\ntimezone = "UTC"\n{settings}\n[[backend]]\nname = "real"\nprofile = "llamacpp"\n'
@@ -102,7 +102,7 @@ def configuration(options):
 
 
 def judged(answer, changes, untouched):
-    """Whether an answer shows raw markup, and whether it claims a change that was asked for and not made."""
+    """Whether an answer has raw markup, and whether it claims a requested change that was not made."""
     claim = bool(CLAIM.search(answer)) and not DENIAL.search(answer) and changes and untouched
     return bool(RAW.search(answer)), bool(claim)
 
@@ -112,7 +112,7 @@ def marks(raw, claim):
 
 
 def arguments(about):
-    """The arguments that both take; `about` is the documentation of the script."""
+    """The arguments of both scripts; `about` is the documentation of the script."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
     parser.add_argument("--program", default="target/debug/annie", help="the program to measure")
     parser.add_argument("--model-url", default="http://127.0.0.1:18080/v1", help="an OpenAI-compatible server")
@@ -126,7 +126,7 @@ def arguments(about):
 
 
 def prepared(options, prefix):
-    """The folder to work in, and the program by its whole path."""
+    """The working folder; also makes the path of the program absolute."""
     options.program = str(pathlib.Path(options.program).resolve())
     work = pathlib.Path(options.out or tempfile.mkdtemp(prefix=prefix)).resolve()
     work.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Thirty everyday requests to Annie with a real language model behind it, scored by what is there afterwards.
+"""Thirty everyday requests to Annie with a real language model, scored by the stored data afterwards.
 
     llama-server -m model.gguf --jinja -c 8192 -t 2 --port 18080 --temp 0
     scripts/real_model.py --program target/release/annie --model-url http://127.0.0.1:18080/v1 --model NAME \
         [--mode single_loop] [--toml FILE] [--only 3,7] [--out DIR]
 
-Each request is a conversation of its own with an `annie serve` of its own, on a copy of one data folder that the offline
-planner filled, so that no request sees what another did. A request is right if the to-dos, memories and notes are what it
-asked for, or if the answer says what was asked. Two things are counted apart from that: raw markup in an answer (calls,
-fences, tags, thinking) and false claims (the answer says that something was done, and nothing has changed).
+Each request runs in its own conversation with its own `annie serve`, on a copy of one data folder that the offline planner
+filled, so that no request sees the effects of another. A request is right if the to-dos, memories and notes match it, or if
+the answer contains the requested information. Two problems are counted separately: raw markup in an answer (calls, fences,
+tags, thinking) and false claims (the answer claims a change, and nothing has changed).
 
-Prints a table, and writes `result.json` with every answer, model reply and skill run to the folder of --out. Exit code 1
-if there is raw markup or a false claim. Needs nothing but Python's standard library.
+Prints a table, and writes `result.json` with every answer, model reply and skill run to the folder of --out. Exits with 1 if
+there is raw markup or a false claim. Needs only Python's standard library.
 """
 
 import datetime
@@ -41,7 +41,7 @@ SEEDS = [
 
 
 def made(after, before, *words):
-    """A to-do with these words that was not there."""
+    """The new to-dos with these words."""
     return [n for n in after.todo(*words) if n not in before.todos]
 
 
@@ -50,7 +50,7 @@ def due(state, numbers, day):
 
 
 def cases():
-    """(request, whether it wants a change, check(before, after, answer))."""
+    """(request, whether it requests a change, check(before, after, answer))."""
     today = datetime.date.today()
     thursday, tomorrow = weekday(3, today), today + datetime.timedelta(days=1)
     monday = today + datetime.timedelta(days=7 - today.weekday())
@@ -145,7 +145,7 @@ class Server:
 
 
 def seeded(program, folder, extra):
-    """A data folder with what the requests are about, made by the offline planner."""
+    """Creates a data folder with the data for the requests, by the offline planner."""
     folder.mkdir()
     with Server(program, folder, extra) as server:
         for seed in SEEDS:

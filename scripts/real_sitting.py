@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""One sitting of `annie chat` with a real language model behind it: a to-do is created, changed, completed and deleted, a
-memory and a note are kept, and both are asked for again.
+"""One session of `annie chat` with a real language model: a to-do is created, changed, completed and deleted, a memory and a
+note are stored, and both are requested again.
 
     llama-server -m model.gguf --jinja -c 8192 -t 2 --port 18080 --temp 0
     scripts/real_sitting.py --program target/release/annie --model-url http://127.0.0.1:18080/v1 --model NAME \
         [--mode single_loop] [--backend 'interface = "cmd"'] [--toml FILE] [--out DIR]
 
-The lines go to one `annie chat` through a pipe, each after the answer to the one before, and after each the data folder is
-read: a step counts if the to-dos, memories and notes are what it asked for, those that it did not ask for are as they were,
-an answer to a question has what was asked, and no answer shows raw markup or claims a change that was not made. The answers to
-the three questions are not searched for claims, since what they tell of may have been changed before: read them. Writes
-`sitting.json` with everything that models said and skills did. Exit code 1 if a step did not count.
+The lines go to one `annie chat` through a pipe, each after the answer to the previous one, and the data folder is read after
+each. A step is right if the to-dos, memories and notes match the request, the other stores are unchanged, an answer to a
+question contains the requested information, and no answer has raw markup or claims a change that was not made. The answers to
+the three questions are not checked for claims, because they may report earlier changes: review them manually. Writes
+`sitting.json` with all model replies and skill runs. Exits with 1 if a step is not right.
 """
 
 import datetime
@@ -23,11 +23,11 @@ from real_common import STORES, State, arguments, configuration, has, judged, ma
 
 
 def steps():
-    """(what is said, the only store that may change, or none, check(after, answer), whether a claim of a change can be false)"""
+    """(message, the only store that may change or None, check(after, answer), whether a claim of a change can be false)"""
     friday = weekday(4, datetime.date.today()).isoformat()
 
     def only(after, check):
-        """Whether the one to-do is about the dentist, and is as it should be."""
+        """Whether there is exactly one to-do, about the dentist, and it passes the check."""
         todos = list(after.todos.values())
         return len(todos) == 1 and has(todos[0][0], "dentist") and check(*todos[0])
 
@@ -54,9 +54,9 @@ def steps():
 
 
 def score(step, before, after, answer):
-    """Whether a step counts, whether its answer has raw markup and a false claim, and the stores that it must not have changed.
+    """Whether a step is right, whether its answer has raw markup or a false claim, and the stores that it changed wrongly.
 
-    All three stores are compared: one that was not asked for stays as it was.
+    All three stores are compared: a store that the step does not name must be unchanged.
     """
     _, store, check, may_claim_falsely = step
     touched = [other for other in STORES if other != store and not before.same(after, other)]
@@ -75,7 +75,7 @@ class Chat:
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
 
     def say(self, text):
-        """The answer, as the person reads it."""
+        """Sends a message and returns the answer text."""
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:

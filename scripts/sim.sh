@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs seeds of the simulation, one after another: from FIRST on, so many. A single one that fails is told in full.
+# Runs COUNT seeds of the simulation, one after another, from FIRST on. The failure of a single seed is printed in full.
 #
 #   scripts/sim.sh FIRST COUNT
 set -euo pipefail
@@ -9,4 +9,4 @@ target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_director
 mkdir -p "$target/tmp"
 echo "$first $count" > "$target/tmp/sim-seeds"
 trap 'rm -f "$target/tmp/sim-seeds"' EXIT
-cargo test --test house sim::the_ordered_seeds -- --exact --nocapture
+cargo test --test house sim::simulation_of_the_requested_seeds_keeps_the_invariants -- --exact --nocapture

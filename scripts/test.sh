@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Everything that must pass, in the order of its price. Installs what it needs from Debian's and PyPI's packages where it
-# may; what cannot be run is said loudly and counted. The last line is `N passed, N failed, N skipped`.
+# Runs all checks, the cheapest first. Installs missing Debian and PyPI packages if it may; checks that cannot run are reported
+# and counted as skipped. The last line is `N passed, N failed, N skipped`.
 #
-#   scripts/test.sh            everything
+#   scripts/test.sh            all checks
 #   scripts/test.sh --quick    formatting, lints and tests only
 #
-# Built files go to CARGO_TARGET_DIR, ANNIE_TARGET_DIR, ~/.cache/annie-target if that folder is there, or ./target.
+# Build output goes to CARGO_TARGET_DIR, ANNIE_TARGET_DIR, ~/.cache/annie-target if that folder exists, or ./target.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 quick=${1:-}
@@ -24,14 +24,14 @@ fi
 target=${CARGO_TARGET_DIR:-$PWD/target}
 mkdir -p "$target" || exit 2
 annie=$target/debug/annie
-# From nothing all built files and what the tests write take about 3 GB; a full disk fails in words nobody connects with it.
+# A build from scratch and the files of the tests take about 3 GB. On a full disk the errors do not name the cause.
 room_kb_min=$((5 * 1024 * 1024))
 room_kb=$(df -Pk "$target" 2>/dev/null | awk 'NR == 2 { print $4 }')
 if [ ! -d "$target/debug/deps" ] && [ "${room_kb:-$room_kb_min}" -lt "$room_kb_min" ]; then
   echo "WARNING: $((room_kb / 1024)) MB are free for $target, a build from nothing wants $((room_kb_min / 1024)) MB: free some, or set ANNIE_TARGET_DIR to a larger disk" >&2
 fi
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
-# A developer's own settings must not change what is tested.
+# The developer's own settings must not affect the tests.
 while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(ANNIE_|OPENAI_|OPENROUTER_)' || true)
 
 passed=0 failed=0 skipped=0 failures=() skips=() server='' fake=''
@@ -50,14 +50,14 @@ say() { printf '\n== %s\n' "$*"; }
 pass() { passed=$((passed + 1)); echo "passed: $1"; }
 fail() { failed=$((failed + 1)); failures+=("$1"); echo "FAILED: $1"; }
 skip() { skipped=$((skipped + 1)); skips+=("$1"); echo "SKIPPED: $1"; }
-# part NAME COMMAND...: one thing that passes or fails.
+# part NAME COMMAND...: runs one check, which passes or fails.
 part() {
   local name=$1 started=$SECONDS
   shift
   say "$name"
   if "$@"; then pass "$name ($((SECONDS - started)) s)"; else fail "$name"; fi
 }
-# want COMMAND PACKAGE: installs a Debian package if its command is missing and this may be done.
+# want COMMAND PACKAGE: installs a Debian package if its command is missing and the script runs as root.
 want() {
   command -v "$1" >/dev/null && return 0
   install_package "$2" && command -v "$1" >/dev/null
@@ -68,7 +68,7 @@ install_package() {
   export DEBIAN_FRONTEND=noninteractive
   { apt-get install -y -q "$1" || { apt-get update -q && apt-get install -y -q "$1"; }; } >"$log" 2>&1
 }
-# PostgreSQL where crates/testkit looks for it. The tests start servers of their own, so the package's is not to be made.
+# Installs PostgreSQL where crates/testkit searches for it. The tests start their own servers, so the package must not create one.
 want_postgres() {
   local made=/etc/postgresql-common/createcluster.conf
   has_postgres && return 0
@@ -81,7 +81,7 @@ has_postgres() {
   command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || [ -x /usr/local/pgsql/bin/initdb ]
 }
 
-# Adds the numbers of a run of the tests to ours. nextest: `Summary [..] 9 tests run: 8 passed, 1 failed, 2 skipped`;
+# Adds the counts of a test run to the totals. nextest: `Summary [..] 9 tests run: 8 passed, 1 failed, 2 skipped`;
 # cargo test: `test result: ok. 8 passed; 0 failed; 0 ignored; ..`, once for each binary.
 count_tests() {
   local line
@@ -91,14 +91,14 @@ count_tests() {
     skipped=$((skipped + $(number_of "$line" 'skipped|ignored')))
   done < <(grep -E '^ *Summary \[|^test result:' "$log")
 }
-# number_of LINE WORDS: the numbers before these words, added up.
+# number_of LINE WORDS: the sum of the numbers before these words.
 number_of() {
   local sum=0 n
   while read -r n; do sum=$((sum + n)); done < <(grep -oE "[0-9]+ ($2)" <<<"$1" | grep -oE '^[0-9]+')
   echo "$sum"
 }
 
-# tests NAME COMMAND...: a run of the tests, whose cases are counted one by one.
+# tests NAME COMMAND...: a test run, whose cases are counted individually.
 tests() {
   local name=$1 before=$failed
   shift
@@ -115,7 +115,7 @@ tests() {
   fi
 }
 
-# Tests that could not do their work passed all the same, and wrote a line here.
+# A test that cannot run passes and writes a line to this file; it is counted as skipped.
 count_skipped() {
   local line
   while IFS= read -r line; do
@@ -135,25 +135,25 @@ else
   tests "tests" cargo test --locked --workspace --no-fail-fast
 fi
 
-# The program in a home of its own. A command line and not a function, so that a background process is the program itself.
+# Runs the program with its own home. This is a command line and not a function, so that a background process is the program.
 run_annie=(env "HOME=$scratch/home" XDG_CONFIG_HOME= XDG_DATA_HOME= "$annie")
 
 first_command() {
   local asked="Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due"
   "${run_annie[@]}" ask --plain "$asked" </dev/null 2>&1 | tee "$log" || return 1
   grep -q "PR 42" "$log" || { echo "the answer does not speak of the task"; return 1; }
-  # A second run remembers what the first one was told.
+  # A second run uses the memory that the first run stored.
   "${run_annie[@]}" ask --plain --new "How does Bob prefer to be contacted?" </dev/null 2>&1 | tee "$log" || return 1
   grep -qi "email" "$log" || { echo "the second run does not remember"; return 1; }
 }
 
 unit_file() {
-  # The unit names the installed program; here it is the one that was just built.
+  # The unit file names the installed program; the check uses the program that was just built.
   sed "s|/usr/bin/annie|$annie|g" deploy/annie.service >"$scratch/annie.service"
   systemd-analyze verify "$scratch/annie.service" 2>&1 | tee "$log" && ! grep -q "annie.service" "$log"
 }
 
-# start_server DATA ARGUMENTS...: a server on this data folder; sets `server` and `url`.
+# start_server DATA ARGUMENTS...: starts a server on this data folder; sets `server` and `url`.
 start_server() {
   local data=$1
   shift
@@ -188,14 +188,14 @@ python_clients() {
     { tail -3 "$log"; skip "python clients: the packages openai, grpcio and grpcio-reflection cannot be installed"; return; }
   local file at
   for file in "$@"; do
-    # gRPC's clients want host and port, the others a URL.
+    # gRPC clients need host and port, the others a URL.
     case $file in */grpc_*) at=${url#http://} ;; *) at=$url ;; esac
     part "$file" "$venv/bin/python" "$file" "$at"
   done
 }
 
-# Libraries of agents against a server whose model is tests/clients/agents/fake_model.py: what they need of a model is tool calls
-# and JSON, which the offline planner does not give.
+# Tests agent libraries against a server whose model is tests/clients/agents/fake_model.py, because they need tool calls and
+# JSON from a model, which the offline planner does not support.
 agent_clients() {
   local python=$target/clients-venv/bin/python dir=tests/clients/agents node_home=$target/clients-node
   [ -x "$python" ] || { skip "agent libraries: no python environment"; return; }
@@ -228,7 +228,7 @@ agent_clients() {
   kill "$fake" 2>/dev/null
   fake=''
 }
-# agent_client PYTHON FILE IMPORT PACKAGES...: one check, whose packages are installed if they are missing.
+# agent_client PYTHON FILE IMPORT PACKAGES...: runs one check, and installs its packages if they are missing.
 agent_client() {
   local python=$1 file=$2 import=$3
   shift 3

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Takes out what keeps each invariant, one after the other, in a copy of the last commit, and wants the named tests to fail.
+"""Removes the mechanisms of the invariants one after the other, in a copy of the last commit, and expects the named tests to fail.
 
   scripts/without.py             all of tests/without/mechanisms.toml
   scripts/without.py 3 4         only those of invariants 3 and 4
 
-Built files go to target/without, or to $ANNIE_TARGET_DIR/without. Needs Python 3.11 and cargo-nextest.
+Build output goes to target/without, or to $ANNIE_TARGET_DIR/without. Needs Python 3.11 and cargo-nextest.
 """
 import os
 import pathlib
@@ -15,7 +15,7 @@ import tempfile
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What nextest says when a test did not pass; anything else than 0 and this is trouble of another kind.
+# The exit code of nextest if a test failed. Any code other than 0 and this one is a different problem.
 FAILED = 100
 
 
@@ -28,7 +28,7 @@ def cargo(tree, *args):
 
 
 def verdict(tree, one):
-    """Nothing if all named tests fail without it; otherwise what is wrong."""
+    """None if all named tests fail without the mechanism; otherwise the problem."""
     which = " | ".join(f"test({name})" for name in one["tests"])
     where = ["--package", one["package"], "-E", which]
     code, said = cargo(tree, *where, "--no-run")

@@ -1,5 +1,4 @@
-//! Puts the parts together: store, skills, models, kernel. The same for `serve` and for commands that run the kernel in
-//! their own process.
+//! Assembles store, skills, models and kernel. Used by `serve` and by commands that run the kernel in their own process.
 
 mod mark;
 mod node;
@@ -29,45 +28,45 @@ pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
     chaos::Chaos,
-    config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Place},
+    config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
     system,
 };
 
-/// Why the parts do not come together.
+/// The parts cannot be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
-    /// The configuration does not allow it.
+    /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A backend cannot be built.
     #[error(transparent)]
     Model(#[from] LlmError),
-    /// The rules by which a backend is chosen do not fit.
+    /// The routing rules are not valid.
     #[error(transparent)]
     Routes(#[from] RouteTableError),
-    /// This program does not know where it is, and programs that are backends start through it.
+    /// The path of this executable cannot be determined. Program backends are started through it.
     #[error("cannot tell where this program is: {0}")]
     Shim(#[source] std::io::Error),
     /// The data folder cannot be used.
     #[error("cannot use the data folder {}: {source}", folder.display())]
     Store {
-        /// Which.
+        /// The data folder.
         folder: PathBuf,
-        /// Why.
+        /// The error of the store.
         source: StoreError,
     },
     /// The configured PostgreSQL database cannot be used.
     #[error("cannot use the database {address}: {source}")]
     Database {
-        /// Which, without the password.
+        /// The address without the password.
         address: String,
-        /// Why.
+        /// The error of the store.
         source: StoreError,
     },
-    /// The database holds nothing, and the folder says that it held something.
+    /// The database is empty, but the mark of the data folder says that it was not.
     #[error("the database has no {missing}, and {} says that it had: it was lost, emptied or replaced", folder.display())]
     Emptied {
-        /// Whose mark says so.
+        /// The data folder with the mark.
         folder: PathBuf,
         /// What is missing.
         missing: &'static str,
@@ -77,19 +76,19 @@ pub enum BootError {
     Kernel(#[from] KernelError),
 }
 
-/// The least time between two writes of the folder's mark. The mark costs two reads and one fsync, which a commit itself need
-/// not wait for: so at most the last second of the log can be lost without being noticed.
+/// The minimum time between two writes of the mark. A write of the mark costs two reads and one fsync, and no commit waits for
+/// it. Therefore a loss of at most the last second of the log can go unnoticed.
 const MARK_PAUSE: Duration = Duration::from_secs(1);
-/// How long a stop waits for the database to say what it holds.
+/// How long a stop waits for the database while it reads the data for the mark.
 const MARK_WAIT: Duration = Duration::from_secs(1);
 
-/// A kernel that runs, and what it runs on.
+/// A running kernel and its parts.
 pub struct Assembled {
     /// The kernel.
     pub kernel: Kernel,
-    /// The skills.
+    /// The skill catalogue.
     pub catalog: Arc<FileCatalog>,
-    /// Where faults are injected, if the configuration says so.
+    /// The fault injection, if the configuration enables it.
     pub chaos: Option<Chaos>,
     /// The state of the notes folder.
     pub notes: Arc<NotesWatch>,
@@ -98,21 +97,21 @@ pub struct Assembled {
     _lock: Option<FolderLock>,
 }
 
-/// The data folder that is meant.
+/// The configured data folder.
 ///
 /// # Errors
-/// If none is named and there is no home folder to put it into.
+/// If no folder is configured and there is no home folder for the default.
 pub fn data_folder(loaded: &Loaded) -> Result<PathBuf, ConfigError> {
     loaded.config.data.folder.clone().or_else(|| loaded.environment.data_folder()).ok_or_else(|| {
         let fix = "name one with --data, or set HOME";
-        ConfigError::new(Place::Default, "`data.folder` is not set and there is no home folder", fix)
+        ConfigError::new(Location::Default, "`data.folder` is not set and there is no home folder", fix)
     })
 }
 
-/// Opens the configured store: the data folder's own, which is made if it is not there, or a PostgreSQL database.
+/// Opens the configured store: SQLite in the data folder, which is created if missing, or a PostgreSQL database.
 ///
 /// # Errors
-/// If the folder or the database cannot be used, or another process uses the folder's.
+/// If the folder or the database cannot be used, or another process uses the folder.
 pub async fn open_store(
     config: &Config,
     environment: &Environment,
@@ -126,9 +125,10 @@ pub async fn open_store(
     Ok(Arc::new(SqliteStore::open(folder, config.store.sqlite()).await.map_err(failed)?))
 }
 
-/// The lock of a data folder whose database is elsewhere: notes, skills and the server's address are still one process's.
+/// The lock of a data folder whose database is PostgreSQL: one process at a time may use the folder, because notes, skills and
+/// the server's address are in it.
 fn lock_beside(config: &Config, environment: &Environment, folder: &Path) -> Result<Option<FolderLock>, BootError> {
-    // SQLite's store takes it by itself.
+    // The SQLite store takes the lock itself.
     if config.store.address(environment)?.is_none() {
         return Ok(None);
     }
@@ -136,7 +136,7 @@ fn lock_beside(config: &Config, environment: &Environment, folder: &Path) -> Res
     FolderLock::take(folder).map(Some).map_err(failed)
 }
 
-/// The backends as configured, or the planner.
+/// The configured backends, or the offline planner if there are none.
 ///
 /// # Errors
 /// If a secret is missing or a client cannot be built.
@@ -156,10 +156,10 @@ pub fn backends(config: &Config, environment: &Environment, env: &Env) -> Result
     Ok(config.facts().into_iter().zip(models).map(with).collect())
 }
 
-/// A model, and how long its rounds may take where that is its own affair, in milliseconds.
+/// A model and its own limit for a round in milliseconds, if it has one.
 type Endpoint = (Arc<dyn Model>, Option<u64>);
 
-/// How long a program that was stopped may take to end, in milliseconds.
+/// How long a stopped program backend may take to exit, in milliseconds.
 const PROGRAM_ENDS_MS_MAX: u64 = 10_000;
 
 fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Result<Endpoint, BootError> {
@@ -175,7 +175,7 @@ fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Resul
     })
 }
 
-/// How users are addressed.
+/// Names and time zones of the users.
 #[must_use]
 pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
     let zone = config.timezone.clone().unwrap_or_else(|| environment.timezone());
@@ -190,7 +190,7 @@ pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
     Profiles { by_user, default: Profile { name: String::new(), timezone: zone } }
 }
 
-/// Starts a kernel on a data folder. What was open there goes on.
+/// Starts a kernel on a data folder. Work that was open in this folder is resumed.
 ///
 /// # Errors
 /// If a part is missing or does not start; then nothing is left running.
@@ -216,7 +216,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         are_notes_here: notes.is_home(),
     }));
     let table = config.route_table(&config.facts())?;
-    // The lock of the folder is the lease where the database is in it.
+    // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
     let mut parts = Parts {
         env,
@@ -239,7 +239,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     Ok(assembled)
 }
 
-/// The folder of notes. If the notes skills may not work on it, the operator is told how to mend that.
+/// The notes folder. If the notes skills cannot use it, the log says how to fix that.
 async fn notes_folder(config: &Config, store: &dyn Store, env: &Env, path: PathBuf) -> Result<NotesFolder, BootError> {
     let failed = |source| BootError::Store { folder: path.clone(), source };
     let found = NotesFolder::find(config.data.separate_notes, store, env.entropy.as_ref(), path.clone());
@@ -250,7 +250,7 @@ async fn notes_folder(config: &Config, store: &dyn Store, env: &Env, path: PathB
     Ok(found)
 }
 
-/// Refuses a database that has lost what it held: without its keys the server would be open to everybody on this machine.
+/// Refuses a database that has lost its data: without its keys the server would accept every caller on this machine.
 async fn check_mark(config: &Config, store: &dyn Store, folder: &Path) -> Result<(), BootError> {
     let failed = |source| BootError::Store { folder: folder.to_owned(), source };
     let found = Mark::of(store).await.map_err(failed)?;
@@ -267,16 +267,16 @@ async fn check_mark(config: &Config, store: &dyn Store, folder: &Path) -> Result
     Ok(())
 }
 
-/// Writes the mark on a thread where waiting for the disk holds up no actor.
+/// Writes the mark on a blocking thread, so that no actor waits for the disk.
 async fn advance_mark(mark: Mark, folder: &Path) {
     let folder = folder.to_owned();
-    // Fails only if writing panicked, which leaves the mark as it was.
+    // Fails only if writing panicked; then the mark is unchanged.
     let _ = tokio::task::spawn_blocking(move || mark.advance(&folder)).await;
 }
 
 impl Assembled {
-    /// Reads skills again whenever their files change. The watch is a part of the tree: it begins again when the folder was
-    /// removed or the watcher broke.
+    /// Reloads skills when their files change. The watch runs as a resource of the actor tree and is restarted if the folder
+    /// was removed or the watcher failed.
     pub fn watch_skills(&self) {
         let catalog = self.catalog.clone();
         self.kernel.run_resource(
@@ -288,20 +288,20 @@ impl Assembled {
         );
     }
 
-    /// Moves the folder's mark behind the log, so that a lost end of the log is noticed after a crash. The mark is written
-    /// after a commit, at most once in [`MARK_PAUSE`]; without commits this sleeps.
+    /// Keeps the mark behind the log, so that a lost end of the log is noticed after a crash. The mark is written after a
+    /// commit, at most once per [`MARK_PAUSE`]. Without commits this task waits.
     fn keep_mark(&self) {
         let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
         let follow = move || {
             let (kernel, folder) = (kernel.clone(), folder.clone());
             let mut commits = kernel.commits();
-            // A run before this one may have ended between a commit and its mark.
+            // An earlier run may have ended between a commit and its mark.
             commits.mark_changed();
             async move {
                 while commits.changed().await.is_ok() {
                     match Mark::of(kernel.store().as_ref()).await {
                         Ok(found) => advance_mark(found, &folder).await,
-                        // The store is away: what it stored last is still to be marked.
+                        // The store is unavailable: the last commits are still to be marked.
                         Err(_) => commits.mark_changed(),
                     }
                     tokio::time::sleep(MARK_PAUSE).await;
@@ -322,11 +322,11 @@ impl Assembled {
         self.kernel.run_resource("notes", Arc::new(move || Box::pin(run())));
     }
 
-    /// Ends in good order: what is open goes on after the next start.
+    /// Stops in order: open work is resumed after the next start.
     pub async fn stop(self) {
         self.kernel.drain();
         self.runner.settle().await;
-        // A database that is away now said at the start what it holds.
+        // If the database is unavailable now, the mark written at the start remains valid.
         let found = tokio::time::timeout(MARK_WAIT, Mark::of(self.kernel.store().as_ref())).await;
         if let Ok(Ok(found)) = found {
             found.advance(&self.folder);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_addressed_as_configured_and_others_in_this_machines_time() {
+    fn profiles_use_configured_name_and_zone_else_system_zone() {
         let loaded = loaded(&[
             ("TZ", "Asia/Tokyo"),
             ("ANNIE__USER__ANN__NAME", "Ann"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_backend_the_planner_answers_and_with_one_it_does_not() {
+    fn backends_are_the_planner_only_without_configured_backend() {
         let env = system::env();
         let none = loaded(&[]);
         let planner = backends(&none.config, &none.environment, &env).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_folder_is_the_named_one_or_the_users_own() {
+    fn data_folder_is_configured_one_else_below_home() {
         let named = loaded(&[("ANNIE__DATA__FOLDER", "/srv/annie"), ("HOME", "/home/ann")]);
         assert_eq!(data_folder(&named).unwrap(), Path::new("/srv/annie"));
         let own = loaded(&[("HOME", "/home/ann")]);

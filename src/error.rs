@@ -1,7 +1,7 @@
-//! What can go wrong at a door, in one closed list of codes, each mapped once to HTTP and once to gRPC; and why Annie
-//! does not start or ends.
+//! Errors of the front ends and of the program. [`Code`] is a closed list of error codes, each mapped once to HTTP and once to
+//! gRPC. [`AppError`] says why the program does not start or ends.
 //!
-//! Doors speak in [`Fault`]s. Each dialect (problem+json, OpenAI's shape, gRPC status) renders them in one place of its own.
+//! Handlers return [`ApiError`]. Each dialect (problem+json, OpenAI's shape, gRPC status) renders it in one module.
 
 use std::net::SocketAddr;
 
@@ -12,87 +12,88 @@ use annie_core::{
 };
 use serde_json::{Value, json};
 
-/// Why Annie does not start, or ends.
+/// The program does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The configuration is wrong; says where and how to put it right.
+    /// The configuration is wrong. The text names the location and the fix.
     #[error("{0}")]
     Config(String),
-    /// The port cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {at}: {source}")]
     Listen {
-        /// Where.
+        /// The configured address.
         at: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A door ended by itself.
-    #[error("the door at {at} ended: {source}")]
-    Door {
-        /// Where.
+    /// A listener failed while serving.
+    #[error("the listener at {at} failed: {source}")]
+    ListenerFailed {
+        /// The address of the listener.
         at: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The kernel did not do something.
+    /// The kernel returned an error.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The store did not do something.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something was asked for that cannot be done as asked.
+    /// A request was refused.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    ApiError(#[from] ApiError),
 }
 
-/// Every kind of refusal that a caller can meet. The word is part of the interface and never changes.
+/// The kind of an error that a caller can receive. Its name ([`Code::as_str`]) is part of the public interface and never
+/// changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
     /// The request is wrong.
     InvalidRequest,
-    /// It asks for something that this door cannot do.
+    /// The request asks for something that this front end does not support.
     Unsupported,
     /// The prompt does not fit into the model's context.
     ContextTooLong,
-    /// No key, or not a valid one.
+    /// The key is missing or not valid.
     Unauthenticated,
-    /// The key may not do this.
+    /// The key does not grant the required scope.
     Forbidden,
-    /// A page of another site, or a foreign host name, is behind the request.
+    /// The request comes from a web page of another origin, or names a foreign host.
     ForeignOrigin,
-    /// There is no such thing, or it is somebody else's.
+    /// The resource does not exist, or belongs to another user.
     NotFound,
-    /// There is such an address, but not for this method.
+    /// The path exists, but not for this method.
     MethodNotAllowed,
     /// The request did not arrive in time.
     RequestTimeout,
-    /// The message id was used for another message.
+    /// The client id of the message was used for another message before.
     Conflict,
-    /// The thing has another state than the caller thought.
+    /// The resource is in another state than the request assumes.
     Stale,
     /// The request is too large.
     TooLarge,
-    /// The body is not of the wanted type.
+    /// The content type of the body is not supported.
     UnsupportedMediaType,
     /// The queue is full.
     QueueFull,
-    /// A running turn was steered a moment ago.
+    /// The running turn received a steering message too recently.
     TooSoon,
-    /// Too many requests with this key.
+    /// The key has exceeded its request rate.
     RateLimited,
     /// A bug, or a store that cannot be read.
     Internal,
     /// A turn ended with a visible failure.
     TurnFailed,
-    /// Starting, stopping, or a store that is locked or full.
+    /// The server is starting or stopping, or the store is locked or full.
     Unavailable,
-    /// Too much at once for this process.
+    /// Too many concurrent requests in this process.
     Overloaded,
-    /// It was not done in time.
+    /// The request was not completed before its deadline.
     DeadlineExceeded,
 }
 
-/// One line of the map.
+/// The mapping of one code.
 struct Row {
     word: &'static str,
     title: &'static str,
@@ -132,39 +133,39 @@ impl Code {
             Self::InvalidRequest => ("invalid_request", "The request is not valid", 400, G::InvalidArgument),
             Self::Unsupported => ("unsupported", "Not supported here", 400, G::InvalidArgument),
             Self::ContextTooLong => ("context_too_long", "Too long for the model", 400, G::InvalidArgument),
-            Self::Unauthenticated => ("unauthenticated", "A valid key is needed", 401, G::Unauthenticated),
-            Self::Forbidden => ("forbidden", "The key may not do this", 403, G::PermissionDenied),
+            Self::Unauthenticated => ("unauthenticated", "A valid key is required", 401, G::Unauthenticated),
+            Self::Forbidden => ("forbidden", "The key lacks the required scope", 403, G::PermissionDenied),
             Self::ForeignOrigin => {
                 ("foreign_origin", "Foreign pages and host names are turned away", 403, G::PermissionDenied)
             }
             Self::NotFound => ("not_found", "Not found", 404, G::NotFound),
             Self::MethodNotAllowed => ("method_not_allowed", "Method not allowed", 405, G::Unimplemented),
-            Self::RequestTimeout => ("request_timeout", "The request came too slowly", 408, G::DeadlineExceeded),
-            Self::Conflict => ("conflict", "The message id is taken", 409, G::Aborted),
-            Self::Stale => ("stale", "Its state has changed", 409, G::FailedPrecondition),
+            Self::RequestTimeout => ("request_timeout", "The request arrived too slowly", 408, G::DeadlineExceeded),
+            Self::Conflict => ("conflict", "The message id is already in use", 409, G::Aborted),
+            Self::Stale => ("stale", "The state has changed", 409, G::FailedPrecondition),
             Self::TooLarge => ("too_large", "The request is too large", 413, G::InvalidArgument),
             Self::UnsupportedMediaType => {
-                ("unsupported_media_type", "The body is not of the wanted type", 415, G::InvalidArgument)
+                ("unsupported_media_type", "The content type is not supported", 415, G::InvalidArgument)
             }
             Self::QueueFull => ("queue_full", "The queue is full", 429, G::ResourceExhausted),
-            Self::TooSoon => ("too_soon", "Steered a moment ago", 429, G::ResourceExhausted),
+            Self::TooSoon => ("too_soon", "Steered too recently", 429, G::ResourceExhausted),
             Self::RateLimited => ("rate_limited", "Too many requests", 429, G::ResourceExhausted),
-            Self::Internal => ("internal", "Something in Annie broke", 500, G::Internal),
+            Self::Internal => ("internal", "Internal error", 500, G::Internal),
             Self::TurnFailed => ("turn_failed", "The turn failed", 500, G::Unknown),
-            Self::Unavailable => ("unavailable", "Not available now", 503, G::Unavailable),
-            Self::Overloaded => ("overloaded", "Too busy", 503, G::Unavailable),
-            Self::DeadlineExceeded => ("deadline_exceeded", "Not done in time", 504, G::DeadlineExceeded),
+            Self::Unavailable => ("unavailable", "Not available at present", 503, G::Unavailable),
+            Self::Overloaded => ("overloaded", "Overloaded", 503, G::Unavailable),
+            Self::DeadlineExceeded => ("deadline_exceeded", "Deadline exceeded", 504, G::DeadlineExceeded),
         };
         Row { word, title, http, grpc }
     }
 
-    /// The stable word.
+    /// The stable name of the code.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.row().word
     }
 
-    /// A short sentence that is always the same for the code.
+    /// A short sentence, the same for every error of the code.
     #[must_use]
     pub const fn title(self) -> &'static str {
         self.row().title
@@ -183,73 +184,74 @@ impl Code {
     }
 }
 
-/// A request that is not carried out, and what the caller is told.
+/// A request that was refused or failed, as the caller sees it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{detail}")]
-pub struct Fault {
-    /// Which kind.
+pub struct ApiError {
+    /// The kind of error.
     pub code: Code,
-    /// What is wrong and how to put it right. Never a secret, never the database's own words.
+    /// What is wrong and how to fix it. Never contains a secret or a message of the database.
     pub detail: String,
-    /// The part of the request that is wrong.
+    /// The field of the request that is wrong.
     pub field: Option<String>,
-    /// When to come back, in milliseconds.
+    /// When the caller may retry, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
-    /// More facts, for programs.
+    /// More facts for programs.
     pub facts: Option<Box<Value>>,
-    /// The message of the request is stored, or may be: sent again without its id, it would be another message with effects
-    /// of its own.
+    /// Whether the message of the request is stored, or may be. If the client sends such a message again without an id, it
+    /// becomes a second message with its own effects.
     pub is_stored: bool,
 }
 
-impl Fault {
-    /// A refusal of this kind.
+impl ApiError {
+    /// An error of this kind.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), field: None, retry_after_ms: None, facts: None, is_stored: false }
     }
 
-    /// The request is wrong.
+    /// An error with the code `invalid_request`.
     #[must_use]
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
     }
 
-    /// There is no such thing, or the caller may not know of it.
+    /// An error with the code `not_found`: the resource does not exist, or the caller may not see it.
     #[must_use]
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no such {what}"))
     }
 
-    /// A bug; the words go to the log and not to the caller.
+    /// An error with the code `internal`. `what` is written to the log only; the caller receives a fixed text.
     #[must_use]
     pub fn internal(what: &str) -> Self {
-        tracing::error!(what, "internal fault at a door");
-        Self::new(Code::Internal, "something in Annie broke; the log has the details under this request's id")
+        tracing::error!(what, "internal error in a front end");
+        Self::new(Code::Internal, "internal error; the log has the details under this request's id")
     }
 
-    /// With the part of the request that is wrong.
+    /// Sets the field of the request that is wrong.
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    /// With a time to come back.
+    /// Sets when the caller may retry, in milliseconds from now.
     #[must_use]
     pub fn retry_in_ms(mut self, ms: u64) -> Self {
         self.retry_after_ms = Some(ms);
         self
     }
 
-    /// With more facts.
+    /// Adds facts for programs.
     #[must_use]
     pub fn with_facts(mut self, facts: Value) -> Self {
         self.facts = Some(Box::new(facts));
         self
     }
 
-    /// Of a message that is stored, or may be. There is no time to come back then: a client would repeat the message.
+    /// Marks the error as one of a message that is stored, or may be. The retry time is removed, because a client that retries
+    /// would store the message twice.
     #[must_use]
     pub fn of_stored(mut self) -> Self {
         self.is_stored = true;
@@ -257,14 +259,14 @@ impl Fault {
         self
     }
 
-    /// Whole seconds to wait, at least one, as `Retry-After` wants them.
+    /// The retry time in whole seconds, at least 1, as the `Retry-After` header requires.
     #[must_use]
     pub fn retry_after_s(&self) -> Option<u64> {
         self.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1))
     }
 }
 
-impl From<KernelError> for Fault {
+impl From<KernelError> for ApiError {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::Invalid(why) => Self::invalid(why),
@@ -292,7 +294,7 @@ impl From<KernelError> for Fault {
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the store failed");
         let (why, retry_ms) = match error.kind {
@@ -308,7 +310,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-impl From<IdError> for Fault {
+impl From<IdError> for ApiError {
     fn from(error: IdError) -> Self {
         Self::invalid(error.to_string())
     }
@@ -327,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_word_of_its_own_and_a_status_in_both_worlds() {
+    fn every_code_has_unique_name_and_http_and_grpc_status() {
         let words: BTreeSet<&str> = Code::ALL.iter().map(|c| c.as_str()).collect();
         assert_eq!(words.len(), Code::ALL.len());
         for code in Code::ALL {
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_map_is_the_published_one() {
+    fn code_status_map_matches_published_table() {
         use tonic::Code as G;
         let map = [
             (Code::InvalidRequest, 400, G::InvalidArgument),
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernels_refusal_keeps_its_reason_and_its_time() {
+    fn api_error_from_kernel_refusal_keeps_reason_and_retry_time() {
         let refusal = Refusal {
             reason: RefusalReason::UserDepth,
             class: Priority::High,
@@ -365,17 +367,17 @@ mod tests {
             position: 4,
             retry_after_ms: 1_500,
         };
-        let fault = Fault::from(KernelError::Full(refusal));
-        assert_eq!((fault.code, fault.retry_after_s()), (Code::QueueFull, Some(2)));
-        assert_eq!(fault.facts.unwrap()["reason"], "user_depth");
-        let soon = Fault::from(KernelError::TooSoon { retry_after_ms: 700 });
+        let error = ApiError::from(KernelError::Full(refusal));
+        assert_eq!((error.code, error.retry_after_s()), (Code::QueueFull, Some(2)));
+        assert_eq!(error.facts.unwrap()["reason"], "user_depth");
+        let soon = ApiError::from(KernelError::TooSoon { retry_after_ms: 700 });
         assert_eq!((soon.code, soon.retry_after_ms), (Code::TooSoon, Some(700)));
         let task = TaskId::from_uuid(uuid::Uuid::nil());
-        assert_eq!(Fault::from(KernelError::Conflict { task }).code, Code::Conflict);
+        assert_eq!(ApiError::from(KernelError::Conflict { task }).code, Code::Conflict);
     }
 
     #[test]
-    fn the_databases_own_words_stay_inside() {
+    fn api_error_from_store_error_hides_database_detail() {
         for kind in [
             StoreErrorKind::Locked,
             StoreErrorKind::Full,
@@ -383,10 +385,10 @@ mod tests {
             StoreErrorKind::Corrupt,
             StoreErrorKind::Internal,
         ] {
-            let error = StoreError { kind, what: "reading", detail: "secret table".to_owned() };
-            let fault = Fault::from(error.clone());
-            assert!(!fault.detail.contains("secret"), "{fault:?}");
-            assert_eq!(fault.retry_after_ms.is_some(), error.is_retryable(), "{kind:?}");
+            let cause = StoreError { kind, what: "reading", detail: "secret table".to_owned() };
+            let error = ApiError::from(cause.clone());
+            assert!(!error.detail.contains("secret"), "{error:?}");
+            assert_eq!(error.retry_after_ms.is_some(), cause.is_retryable(), "{kind:?}");
         }
     }
 }

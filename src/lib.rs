@@ -1,11 +1,11 @@
-//! Annie: the doors and the wiring.
+//! Annie: the front ends (HTTP, gRPC, command line) and the assembly of the kernel.
 
+pub mod api;
 pub mod auth;
 pub mod boot;
 pub mod chaos;
 pub mod cli;
 pub mod config;
-pub mod door;
 pub mod error;
 pub mod grpc;
 pub mod http;

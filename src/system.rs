@@ -1,5 +1,5 @@
-//! The real world as core's [`Env`]: this file alone asks the system for the time and for randomness. And files that are
-//! their owner's alone.
+//! The system's clock and randomness as core's [`Env`]. No other file reads the time or randomness from the system. Also writes
+//! files that only their owner may read.
 
 use std::{
     io::{self, Write as _},
@@ -14,13 +14,13 @@ use annie_core::{
     time::Micros,
 };
 
-/// The system's clocks.
+/// The clocks of the operating system.
 struct SystemClock {
     started: Instant,
 }
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is handed")]
+    #[expect(clippy::disallowed_methods, reason = "all other code receives this clock")]
     fn now(&self) -> Micros {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
@@ -31,7 +31,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The system's randomness, good enough for secrets.
+/// The system's random number generator, which is good enough for secrets.
 struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
@@ -40,24 +40,24 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// The real world.
+/// The environment of the real system.
 #[must_use]
 pub fn env() -> Env {
     Env { clock: Arc::new(SystemClock { started: Instant::now() }), entropy: Arc::new(SystemEntropy), faults: None }
 }
 
-/// Puts a small file of the data folder in its place, for its owner alone, also where an earlier version made it for all. A
-/// folder that is missing is made in the same way.
+/// Writes a small file of the data folder atomically, with mode 0600 even if an earlier version created it with wider
+/// permissions. Creates a missing folder with mode 0700.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     let draft = path.with_extension("tmp");
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    // What was left behind by a crash has the mode it was made with.
+    // A draft that a crash left behind keeps the mode with which it was created.
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
     std::fs::rename(&draft, path)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_the_real_world_differ_and_know_their_time() {
+    fn system_env_uuids_are_unique_and_version_7() {
         let env = env();
         let (a, b) = (env.uuid(), env.uuid());
         assert_ne!(a, b);

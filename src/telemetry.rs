@@ -1,4 +1,4 @@
-//! Log lines on stderr and counters for `/metrics`. Set up once in a process; a second call changes nothing.
+//! Log lines on stderr, and metrics for `/metrics`. Both are set up once per process; a second call changes nothing.
 
 use std::{io::IsTerminal, sync::OnceLock};
 
@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Environment, Log, LogFormat};
 
-/// Bounds of the histograms of times, in seconds.
+/// Upper bounds of the buckets of time histograms, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
 type Help = (&'static str, &'static str);
@@ -17,7 +17,7 @@ type Help = (&'static str, &'static str);
 const COUNTERS: &[Help] = &[
     ("annie_conversations_lost_total", "Conversations that another process on the same database has taken over"),
     ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
-    ("annie_door_panics_total", "Request handlers that panicked"),
+    ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
@@ -38,7 +38,7 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_actors_stuck_total", "Actors killed because a handler ran too long"),
     ("annie_breaker_transitions_total", "State changes of circuit breakers"),
     ("annie_chaos_faults_total", "Faults injected by operators"),
-    ("annie_chaos_strikes_total", "Times that an injected fault took effect"),
+    ("annie_chaos_injections_total", "Times that an injected fault took effect"),
     ("annie_connections_cut_total", "Connections closed by the limits of the listener"),
     ("annie_embeddings_total", "Requests for embeddings by backend and outcome: ok, or the kind of failure"),
     ("annie_interface_fallbacks_total", "Backends whose turns went from tools to commands"),
@@ -71,21 +71,22 @@ const HISTOGRAMS: &[Help] = &[
     ("annie_voice_gate_closed_seconds", "Spans in which voice kept other rounds out"),
 ];
 
-/// Logs from here on. The level is known to be one: the configuration was checked.
+/// Starts logging. The configuration check has verified that the level is valid.
 pub fn log(settings: &Log, environment: &Environment) {
     let filter = EnvFilter::try_new(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Without this, a line that stderr does not take (a full disk) is complained about on stderr, which panics in whoever logs.
+    // Without this, a failed write to stderr (for example because of a full disk) is itself reported on stderr, and that panics
+    // in the code that logs.
     let lines = lines.log_internal_errors(false);
-    // Fails only if somebody has set up logging before: then that stays.
+    // Fails only if logging was set up before; then the existing setup stays.
     let _ = match settings.format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal() && !environment.no_color()).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
 }
 
-/// Counts from here on; what was counted can be rendered. Nothing if another recorder is there already, or the bounds do
-/// not fit.
+/// Installs the metrics recorder. Returns nothing if another recorder is installed already, or if the bucket bounds are not
+/// valid.
 pub fn metrics() -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let make = || {
@@ -99,10 +100,10 @@ pub fn metrics() -> Option<PrometheusHandle> {
     HANDLE.get_or_init(make).clone()
 }
 
-/// The kind of the actor that a conversation in memory has.
+/// The kind of the actor that runs a conversation in memory.
 const ENGINE: &str = "engine";
 
-/// The page for Prometheus, with the actors and the process's memory, descriptors and CPU time as they are now.
+/// The page for Prometheus, with the current actor counts and the memory, file descriptors and CPU time of the process.
 #[must_use]
 pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
     let actors = kernel.actors_by_kind();
@@ -118,8 +119,8 @@ pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
     recorder.render()
 }
 
-/// Help texts, and a zero for every counter without labels: one that begins at one hides its first event from
-/// Prometheus' `increase`.
+/// Registers the help texts, and a zero for every counter without labels: if a counter first appears with the value 1,
+/// Prometheus' `increase` misses its first event.
 fn describe() {
     for (name, help) in COUNTERS {
         metrics::describe_counter!(*name, *help);
@@ -134,7 +135,7 @@ fn describe() {
     for (name, help) in HISTOGRAMS {
         metrics::describe_histogram!(*name, *help);
     }
-    // Permanent actors register theirs when they start; these kinds start with the first work.
+    // Permanent actors register their gauges when they start; actors of these kinds start with the first work.
     metrics::gauge!("annie_conversations_in_memory").set(0.0);
     for kind in [ENGINE, "sub_agent", "breaker"] {
         metrics::gauge!("annie_actors_alive", "kind" => kind).set(0.0);

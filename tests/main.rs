@@ -1,6 +1,6 @@
-//! The house's integration tests, in one binary: `flow` through the doors, `fault` kills things, `sim` seeds and virtual
-//! time, `tidy` the house rules.
-// A test says what went wrong by panicking, in its helpers too.
+//! Integration tests in one binary: `flow` uses the front ends, `fault` injects failures, `sim` runs random scenarios by
+//! seed in virtual time, `soak` checks runs of many clients under failures, `tidy` checks the repository's own rules.
+// Tests and their helpers report a failure by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod fault;

@@ -1,4 +1,4 @@
-//! The real binary as a child process on loopback, to be talked to and killed.
+//! The real binary as a child process on loopback. Tests send requests to it and kill it.
 
 use std::{
     path::Path,
@@ -12,44 +12,47 @@ use tokio::net::TcpSocket;
 
 use crate::world::eventually;
 
-/// A running `annie serve`. Killed, with SIGKILL, when dropped.
+/// A running `annie serve`, which `drop` kills with SIGKILL.
 pub struct Server {
     child: Child,
-    /// Bound, and never listened on: as long as it is there, nobody else is given the port between two lives.
-    place: Arc<TcpSocket>,
+    /// Bound but never listened on. While this socket exists, no other process gets the port between two runs of the
+    /// server.
+    reserved_port: Arc<TcpSocket>,
     log: tempfile::NamedTempFile,
     pub url: String,
     pub http: reqwest::Client,
 }
 
 impl Server {
-    /// Starts a server on this data folder, on a free port, with more arguments and environment.
+    /// Starts a server with this data folder on a free port. `arguments` and `env` are added to the command line and
+    /// environment.
     pub async fn start(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        let place = TcpSocket::new_v4().expect("a socket");
-        // The server sets it too, and may so have the place beside this.
-        place.set_reuseaddr(true).expect("set");
-        place.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-        Self::start_on(data, data, Arc::new(place), arguments, env).await
+        let reserved_port = TcpSocket::new_v4().expect("a socket");
+        // The server sets SO_REUSEADDR as well, so it can bind the port beside this socket.
+        reserved_port.set_reuseaddr(true).expect("set");
+        reserved_port.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+        Self::start_on(data, data, Arc::new(reserved_port), arguments, env).await
     }
 
-    /// The next life, which says that it is ready in another folder than its data: theirs may be full.
-    pub async fn again_beside(&self, data: &Path, beside: &Path) -> Self {
-        Self::start_on(data, beside, self.place.clone(), &[], &[]).await
+    /// Starts the next run of a killed server. Its ready file is in `beside`, because the data folder may be on a full
+    /// disk.
+    pub async fn restart_with_ready_file_in(&self, data: &Path, beside: &Path) -> Self {
+        Self::start_on(data, beside, self.reserved_port.clone(), &[], &[]).await
     }
 
-    /// The next life of one that was killed: on its folder, where its clients know it.
+    /// Starts the next run of a killed server with the same data folder and on the same port.
     pub async fn again(&self, data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        Self::start_on(data, data, self.place.clone(), arguments, env).await
+        Self::start_on(data, data, self.reserved_port.clone(), arguments, env).await
     }
 
     async fn start_on(
         data: &Path,
         beside: &Path,
-        place: Arc<TcpSocket>,
+        reserved_port: Arc<TcpSocket>,
         arguments: &[&str],
         env: &[(&str, &str)],
     ) -> Self {
-        let port = place.local_addr().expect("bound").port().to_string();
+        let port = reserved_port.local_addr().expect("bound").port().to_string();
         let ready = beside.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let log = tempfile::NamedTempFile::new().expect("a file");
@@ -67,35 +70,35 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let mut server =
-            Self { child, place, log, url: String::new(), http: annie_llm::http_client().build().unwrap() };
+            Self { child, reserved_port, log, url: String::new(), http: annie_llm::http_client().build().unwrap() };
         server.url = eventually("the server is ready", async || {
-            let said: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
-            said["url"].as_str().map(str::to_owned)
+            let sent: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
+            sent["url"].as_str().map(str::to_owned)
         })
         .await;
         server
     }
 
-    /// What it has said on stderr: its log, line by line.
+    /// What the server wrote to stderr: its log, line by line.
     pub fn log(&self) -> Vec<String> {
         std::fs::read_to_string(self.log.path()).expect("its log").lines().map(str::to_owned).collect()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, and waits until it has stopped in good order.
+    /// Sends SIGTERM and waits until the process has shut down.
     pub async fn stop(&mut self) {
         self.signal(rustix::process::Signal::TERM);
-        eventually("it stops", async || self.child.try_wait().expect("it is ours")).await;
+        eventually("the server stops", async || self.child.try_wait().expect("its exit status")).await;
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it runs");
+        rustix::process::kill_process(pid, signal).expect("the server runs");
     }
 
     pub async fn get(&self, path: &str) -> (u16, Value) {
@@ -110,7 +113,7 @@ impl Server {
         Ok((answer.status().as_u16(), answer.json().await.unwrap_or(Value::Null)))
     }
 
-    /// Reads a conversation's stream behind a place until `enough` says so or the connection ends: (id, event, data).
+    /// Reads the stream of a conversation after a sequence number, until `enough` returns true or the connection ends.
     pub async fn stream(&self, conversation: &str, after: u64, mut enough: impl FnMut(&[Sse]) -> bool) -> Vec<Sse> {
         use futures_util::StreamExt;
         let url = format!("{}/api/v1/conversations/{conversation}/stream?after={after}", self.url);

@@ -1,4 +1,4 @@
-//! A private kernel per test, with fakes around it and handles to kill it by.
+//! A kernel for one test, with fakes for its ports and handles that kill its actors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +19,21 @@ use annie_testkit::{
     skills::{FakeSkills, FixedCatalog},
 };
 
-/// How long a test waits for something that must happen.
+/// Longest time that a test waits for an expected state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a world is made of; change what the test is about.
+/// The parts of a test kernel. A test replaces the parts that it is about.
 pub struct WorldParts {
     pub env: Env,
-    /// A kernel of the same node is the next run of the same process.
+    /// Two kernels with the same node are consecutive runs of one process.
     pub node: NodeId,
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn Model>,
-    /// More backends, behind the one that is called `main`.
+    /// Backends in addition to the one that is called `main`.
     pub others: Vec<(&'static str, Arc<dyn Model>)>,
     pub skills: Arc<FakeSkills>,
     pub slots: u32,
-    /// The backend `main` works by itself: a round of it is an effect.
+    /// The backend `main` is agentic: one of its rounds is an effect.
     pub acts: bool,
     pub limits: KernelLimits,
 }
@@ -95,7 +95,7 @@ pub struct World {
     pub kernel: Kernel,
 }
 
-/// One of several processes on one store.
+/// The id of one of several processes that share a store.
 pub fn node(n: u64) -> NodeId {
     NodeId::from_uuid(uuid::Uuid::from_u128(0x0de << 64 | u128::from(n)))
 }
@@ -106,12 +106,12 @@ pub fn ann() -> UserId {
 
 impl World {
     pub async fn say(&self, text: &str) -> Submitted {
-        self.kernel.submit(Submission::new(ann(), "test", text)).await.expect("the message is taken")
+        self.kernel.submit(Submission::new(ann(), "test", text)).await.expect("the message is accepted")
     }
 
     pub async fn say_in(&self, conversation: ConversationId, text: &str) -> Submitted {
         let message = Submission::new(ann(), "test", text).within(conversation);
-        self.kernel.submit(message).await.expect("the message is taken")
+        self.kernel.submit(message).await.expect("the message is accepted")
     }
 
     /// Waits for the final event of a task.
@@ -119,7 +119,7 @@ impl World {
         let wait = async {
             let mut seen = Seq(0);
             loop {
-                // A store that fails for a moment is the follower's business, too: it follows again from where it was.
+                // The store may fail for a moment. Then the follower starts again at the last event that it received.
                 let Ok(mut follow) = self.kernel.follow(Scope::User(ann()), conversation, seen).await else {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     continue;
@@ -144,9 +144,9 @@ impl World {
         }
     }
 
-    /// The answer to a message, which must be one.
-    pub async fn answer(&self, said: &Submitted) -> String {
-        match self.final_of(said.conversation, said.task).await {
+    /// Waits for the answer to a message. Panics if the task ends in another way.
+    pub async fn answer(&self, sent: &Submitted) -> String {
+        match self.final_of(sent.conversation, sent.task).await {
             EventBody::Answered { text, .. } => text,
             other => panic!("wanted an answer, got {other:?}"),
         }
@@ -159,45 +159,45 @@ impl World {
         .await
     }
 
-    /// The log as `agent kind`.
+    /// The log, one entry `agent kind` per event.
     pub async fn kinds(&self, conversation: ConversationId) -> Vec<String> {
         let log = self.log(conversation).await;
         log.iter().map(|e| format!("{} {}", e.agent, e.body.kind())).collect()
     }
 }
 
-/// Waits until something is so.
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    eventually_within(PATIENCE, what, look).await
+/// Waits until `probe` returns a value, at most [`PATIENCE`]. `state` names the expected state in the panic message.
+pub async fn eventually<T>(state: &str, probe: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, state, probe).await
 }
 
-/// Waits for so long until something is so.
-pub async fn eventually_within<T>(patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Waits until `probe` returns a value, at most `patience`.
+pub async fn eventually_within<T>(patience: Duration, state: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         loop {
-            if let Some(found) = look().await {
+            if let Some(found) = probe().await {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never happened: {state}"))
 }
 
-/// Waits as long as a refusal asks for, as a client does before it tries again.
-pub async fn come_back_after(ms: u64) {
+/// Waits as long as a refusal asks, as a client does before it retries.
+pub async fn sleep_for_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// Kills the actor at this path; if it is between two lives, the next one.
+/// Kills the actor at this path. If the actor is just being restarted, kills its next incarnation.
 pub async fn kill(world: &World, path: &str) {
-    eventually("it lives, and is killed", async || {
+    eventually("the actor is alive and is killed", async || {
         world.kernel.operate(path, None, Operation::Kill, "a test").await.ok()
     })
     .await;
 }
 
-/// What must be so of every log, whatever happened: dense places, one final event per message, one report per agent.
+/// Checks the invariants of every log: sequence numbers without gaps, one final event per message, one report per agent.
 pub fn check_log(log: &[Event]) {
     for (n, event) in log.iter().enumerate() {
         assert_eq!(event.seq.0, n as u64 + 1, "the log has no gaps");

@@ -1,10 +1,11 @@
-//! The actors of the backends: each looks whether its endpoint is there.
+//! The actors of the backends: each checks whether its endpoint answers.
 //!
-//! Owns: `Backends` one actor per backend, each with a budget of restarts; `BackendNode` the question whether its endpoint
-//! answers, asked at the start and, only while it does not, again at growing intervals; and, whenever it does, what its server
-//! says of itself, for settings that the operator leaves out; once more after a round, where it had not loaded its model. Nobody waits for that. Supervised by: the resources, and a
-//! backend by its group. Survives its death: what calls have taught about the backend, which is beside the scheduler; a new
-//! life asks once and goes on from there. Nothing polls while all is well.
+//! Owns: `Backends` one actor per backend, each with a restart budget; `BackendNode` the health check of its endpoint. The
+//! check runs at the start, and again at growing intervals only while the endpoint does not answer. After each successful
+//! check the server's description of itself is read, for settings that the operator leaves out; it is read once more after a
+//! round that loaded the model. Nothing waits for the description. Supervised by: the resources, and a backend by its group.
+//! Survives its death: what calls have shown about the backend, which is kept outside the Scheduler. The next incarnation
+//! checks once and continues from there. Nothing polls while the endpoint answers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,23 +28,22 @@ use crate::{
     tasks::{Tasks, caught},
 };
 
-/// Deaths of one backend's actor before it is given up. Its rounds run all the same.
+/// Deaths of one backend's actor before it is given up. Rounds on the backend run nevertheless.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 10, window_ms: 60_000 };
-/// How long an endpoint has to say that it is there, in milliseconds.
+/// Time limit of a health check, in milliseconds.
 const CHECK_MS_MAX: u64 = 60_000;
-/// How long its server has to say what it is and what it can, in milliseconds.
+/// Time limit for the server to describe itself, in milliseconds.
 const DESCRIBE_MS_MAX: u64 = 20_000;
-/// After which it is first asked again, in milliseconds; each time twice as long.
+/// The first interval between two checks, in milliseconds; each further one is twice as long.
 const AGAIN_MS_MIN: u64 = 2_000;
-/// After which it is asked again at the latest, in milliseconds.
+/// The longest interval between two checks, in milliseconds.
 const AGAIN_MS_MAX: u64 = 300_000;
 
-/// One backend's place under the group.
+/// The name of a backend's actor under the group.
 pub(crate) fn segment(name: &str) -> String {
     format!("backend:{name}")
 }
 
-/// What a backend's actor starts from.
 #[derive(Clone)]
 pub(crate) struct BackendArgs {
     pub name: String,
@@ -52,17 +52,17 @@ pub(crate) struct BackendArgs {
     pub scheduler: Handle<SchedulerMsg>,
 }
 
-/// What a backend's actor hears.
+/// Messages of a backend's actor.
 pub enum BackendMsg {
-    /// Calls fail: look whether it is there.
+    /// Calls fail: check the endpoint.
     Look,
-    /// A round has loaded its model: its server may say more now.
+    /// A round has loaded the model: the server may report more now.
     Loaded,
-    /// It is time to ask it.
+    /// Time for the next check.
     Again,
-    /// It answered, or did not.
+    /// The result of a check.
     Checked(Result<(), ModelError>),
-    /// Its server said what it is and what it can, or gave no answer.
+    /// The server's description of itself, or `None` without an answer.
     Described(Option<ServerFacts>),
 }
 
@@ -78,16 +78,15 @@ impl Named for BackendMsg {
     }
 }
 
-/// A backend's actor.
+/// The actor of one backend.
 pub(crate) struct BackendNode;
 
-/// Its state.
 pub(crate) struct BackendState {
     args: BackendArgs,
-    /// The question that is out, or the wait for the next one.
+    /// The check under way, or the wait for the next one.
     work: Tasks<()>,
-    /// The question what its server is.
-    asking: Tasks<()>,
+    /// The request for the server's description.
+    describing: Tasks<()>,
     failures: u32,
     checks: u64,
     checked_at: Option<Micros>,
@@ -102,8 +101,8 @@ impl Node for BackendNode {
     const MAILBOX_MAX: usize = 100;
 
     fn init(ctx: &Context<Self>, args: BackendArgs) -> Result<BackendState, NodeError> {
-        let (work, asking) = (Tasks::of(ctx.branch()), Tasks::of(ctx.branch()));
-        Ok(BackendState { args, work, asking, failures: 0, checks: 0, checked_at: None, last_error: None })
+        let (work, describing) = (Tasks::of(ctx.branch()), Tasks::of(ctx.branch()));
+        Ok(BackendState { args, work, describing, failures: 0, checks: 0, checked_at: None, last_error: None })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut BackendState) -> Result<(), NodeError> {
@@ -113,7 +112,7 @@ impl Node for BackendNode {
 
     async fn handle(ctx: &Context<Self>, state: &mut BackendState, msg: BackendMsg) -> Result<(), NodeError> {
         match msg {
-            // It is being asked already, or will be.
+            // A check is under way or scheduled.
             BackendMsg::Look if !state.work.is_empty() => {}
             BackendMsg::Look => wait(ctx, state),
             BackendMsg::Loaded => describe(ctx, state),
@@ -157,26 +156,26 @@ fn check(ctx: &Context<BackendNode>, state: &mut BackendState) {
 fn checked(ctx: &Context<BackendNode>, state: &mut BackendState, answer: Result<(), ModelError>) {
     state.work.remove(&());
     state.checked_at = Some(ctx.now());
-    // Whoever says no, or not so often, is there.
+    // A server that refuses or limits the request does answer.
     let failure = answer.err().filter(|e| !is_answer(e.kind));
     let up = failure.is_none();
     if let Some(e) = &failure {
-        tracing::warn!(backend = state.args.name, error = %e, "does not answer");
+        tracing::warn!(backend = state.args.name, error = %e, "the backend does not answer");
         state.failures = state.failures.saturating_add(1);
         wait(ctx, state);
     } else {
         state.failures = 0;
-        // It may have been started anew with another model or window.
+        // The server may have been restarted with another model or window.
         describe(ctx, state);
     }
     state.last_error = failure;
-    // If the scheduler is between two lives, what calls teach says the same.
+    // If the Scheduler is restarting, the results of calls show the same.
     state.args.scheduler.tell(SchedulerMsg::BackendChecked { backend: state.args.name.clone(), up });
 }
 
 fn describe(ctx: &Context<BackendNode>, state: &mut BackendState) {
     let (model, me) = (state.args.model.clone(), ctx.me());
-    state.asking.spawn((), async move {
+    state.describing.spawn((), async move {
         let asked = tokio::time::timeout(Duration::from_millis(DESCRIBE_MS_MAX), caught(model.describe())).await;
         let facts = if let Ok(Ok(facts)) = asked { facts } else { None };
         me.tell(BackendMsg::Described(facts));
@@ -184,13 +183,13 @@ fn describe(ctx: &Context<BackendNode>, state: &mut BackendState) {
 }
 
 fn described(state: &mut BackendState, facts: Option<ServerFacts>) {
-    state.asking.remove(&());
+    state.describing.remove(&());
     let Some(facts) = facts else {
         state.args.leases.learn_nothing(&state.args.name);
         return;
     };
     state.args.leases.learn(&state.args.name, facts);
-    // If the scheduler is between two lives, the next one reads the slots from the leases.
+    // If the Scheduler is restarting, its next incarnation reads the slots from the leases.
     state.args.scheduler.tell(SchedulerMsg::BackendDescribed { backend: state.args.name.clone() });
 }
 
@@ -204,7 +203,7 @@ fn wait(ctx: &Context<BackendNode>, state: &mut BackendState) {
     });
 }
 
-/// What the group hears.
+/// Messages of the group.
 pub(crate) enum BackendsMsg {
     /// The back-off of a backend's actor is over.
     StartAgain(String),
@@ -218,20 +217,19 @@ impl Named for BackendsMsg {
     }
 }
 
-struct Seat {
+struct Child {
     args: BackendArgs,
     cell: Option<ActorCell>,
     budget: Budget,
 }
 
-/// The group's state.
 pub(crate) struct BackendsState {
-    seats: BTreeMap<String, Seat>,
+    children: BTreeMap<String, Child>,
     cells: HashMap<ActorId, String>,
     waits: Tasks<String>,
 }
 
-/// The group of the backends' actors.
+/// The actor of the group of all backends.
 pub(crate) struct Backends;
 
 impl Node for Backends {
@@ -241,13 +239,13 @@ impl Node for Backends {
     const KIND: &'static str = "backends";
 
     fn init(ctx: &Context<Self>, backends: Vec<BackendArgs>) -> Result<BackendsState, NodeError> {
-        let seat = |args: BackendArgs| (args.name.clone(), Seat { args, cell: None, budget: Budget::new(BUDGET) });
-        let seats = backends.into_iter().map(seat).collect();
-        Ok(BackendsState { seats, cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
+        let child = |args: BackendArgs| (args.name.clone(), Child { args, cell: None, budget: Budget::new(BUDGET) });
+        let children = backends.into_iter().map(child).collect();
+        Ok(BackendsState { children, cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut BackendsState) -> Result<(), NodeError> {
-        let mut names: Vec<String> = state.seats.keys().cloned().collect();
+        let mut names: Vec<String> = state.children.keys().cloned().collect();
         names.sort();
         for name in names {
             start(ctx, state, &name).await;
@@ -264,46 +262,46 @@ impl Node for Backends {
 
     async fn child_ended(ctx: &Context<Self>, state: &mut BackendsState, ended: ChildEnded) -> Result<(), NodeError> {
         let Some(name) = state.cells.remove(&ended.id) else { return Ok(()) };
-        let Some(seat) = state.seats.get_mut(&name) else { return Ok(()) };
-        seat.cell = None;
+        let Some(child) = state.children.get_mut(&name) else { return Ok(()) };
+        child.cell = None;
         if matches!(ended.kind, EndKind::Stopped | EndKind::Done) {
             start(ctx, state, &name).await;
             return Ok(());
         }
-        match seat.budget.died(ctx.now()) {
+        match child.budget.died(ctx.now()) {
             Some(wait_ms) => {
                 let (me, again) = (ctx.me(), name.clone());
                 state.waits.spawn(name, async move {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                    // If it fails the group is gone, and its next life starts everything.
+                    // If the message is lost the group is gone, and its next incarnation starts all actors.
                     me.tell(BackendsMsg::StartAgain(again));
                 });
             }
-            None => tracing::error!(backend = name, "its actor dies too often and is given up"),
+            None => tracing::error!(backend = name, "restart budget used up, its actor stays stopped"),
         }
         Ok(())
     }
 
     async fn stopping(_ctx: &Context<Self>, state: &mut BackendsState) {
         state.waits.retain(|_| false);
-        for cell in state.seats.values_mut().filter_map(|s| s.cell.take()) {
+        for cell in state.children.values_mut().filter_map(|s| s.cell.take()) {
             stop_child(&cell, Duration::from_secs(1)).await;
         }
     }
 
     fn view(state: &BackendsState) -> Value {
-        let backends: HashMap<&String, bool> = state.seats.iter().map(|(n, s)| (n, s.cell.is_some())).collect();
+        let backends: HashMap<&String, bool> = state.children.iter().map(|(n, s)| (n, s.cell.is_some())).collect();
         json!({"running": backends})
     }
 }
 
 async fn start(ctx: &Context<Backends>, state: &mut BackendsState, name: &str) {
-    let Some(seat) = state.seats.get_mut(name) else { return };
-    match ctx.spawn::<BackendNode>(&segment(name), seat.args.clone()).await {
+    let Some(child) = state.children.get_mut(name) else { return };
+    match ctx.spawn::<BackendNode>(&segment(name), child.args.clone()).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), name.to_owned());
-            seat.cell = Some(addr.cell);
+            child.cell = Some(addr.cell);
         }
-        Err(e) => tracing::error!(backend = name, error = %e, "its actor does not start"),
+        Err(e) => tracing::error!(backend = name, error = %e, "the backend's actor did not start"),
     }
 }

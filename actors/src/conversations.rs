@@ -1,12 +1,13 @@
-//! The parent of all Engines: finds or thaws them, restarts each by its own budget, lets idle ones leave memory.
+//! The parent of all Engines: finds or activates them, restarts each within its own budget, and lets idle ones passivate.
 //!
-//! Owns: which conversations are awake, their restart budgets, who is in quarantine. Supervised by: the root. Survives its
-//! death: the log; its next life scans it for what is open. One conversation that keeps dying is parked with its crash
-//! records, shown, and resumable; it never takes its neighbours along (invariant 11).
+//! Owns: the set of active conversations, their restart budgets, the quarantine. Supervised by: the root. Survives its
+//! death: the log; the next incarnation scans it for open conversations. A conversation whose Engine keeps dying is
+//! quarantined with its crash records. It is shown to operators and can be resumed, and it never affects its neighbours
+//! (invariant 11).
 
 mod others;
 mod quarantine;
-mod room;
+mod residency;
 mod scan;
 
 use std::{
@@ -21,16 +22,16 @@ use annie_core::{
     ports::{OpenConversation, StoreError},
     time::Micros,
 };
-use others::{Looked, Whose};
-use quarantine::{park_open, parked, quarantine};
+use others::{Looked, Ownership};
+use quarantine::{quarantine, quarantine_open, quarantined};
 use ractor::ActorId;
-use room::{Room, make_room, take_seat};
+use residency::{Residency, activate_waiting, ensure_child};
 use scan::{Wanted, scan};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg, Sleep},
+    engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg, Passivation},
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     supervise::{Budget, BudgetLimits, stop_child},
@@ -38,105 +39,107 @@ use crate::{
     wiring::Wiring,
 };
 
-/// Deaths of one conversation's Engine before it is parked. More than a turn's own limit, so that a message that kills its
-/// Engine is set aside first and the conversation goes on.
+/// Deaths of one conversation's Engine before the conversation is quarantined. The limit is above a turn's own limit, so
+/// that a message that kills its Engine fails first and the conversation continues without it.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 };
 
-/// How long until an Engine is tried again that could not even be spawned, in milliseconds.
+/// Delay before the next attempt after an Engine could not be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
-/// How long an Engine waits at least and at most that could not go on without the store, in milliseconds.
+/// Minimum and maximum back-off of an Engine that stopped because the store was unavailable, in milliseconds.
 const DEPRIVED_MS_MIN: u64 = 20;
 const DEPRIVED_MS_MAX: u64 = 2_000;
-/// Its waits grow while they come close together.
+/// The back-off of an Engine without a store grows while its stops come close together.
 const WAITS: BudgetLimits = BudgetLimits { restarts_max: 20, window_ms: 60_000 };
 
-/// What it hears.
+/// Messages of the parent of all Engines.
 pub enum ConversationsMsg {
-    /// A message is in the log.
+    /// A message was stored in the log.
     Wake {
-        /// Of which conversation.
+        /// The conversation of the message.
         conversation: ConversationId,
-        /// Whose.
+        /// The owner of the conversation.
         user: UserId,
-        /// The message, if it is at hand.
+        /// The message, if the sender has it.
         event: Option<Arc<Event>>,
     },
-    /// An Engine that leaves memory has found something open, or left it so: whoever owns the conversation is to go on with it.
+    /// A passivating Engine found or left open work. The node that owns the conversation must continue it.
     Unfinished {
-        /// Which.
+        /// The conversation with open work.
         conversation: ConversationId,
-        /// Whose.
+        /// The owner of the conversation.
         user: UserId,
     },
-    /// Wake-ups may have been lost: ask the log what is open.
+    /// Wake-ups may have been lost: read the open conversations from the log.
     Rescan,
-    /// Another process may have stored a message for a conversation of this one: ask the log.
+    /// Another node may have stored a message for a conversation that this node owns: read the log.
     Woken,
-    /// Another process is dead: what is open of it is anybody's.
+    /// Another node is dead: any live node may claim its open conversations.
     NodesEnded,
-    /// This process was declared dead and has begun again under a new incarnation: what is here may be another's.
+    /// This node was declared dead and has registered a new incarnation. Other nodes may own the conversations that are
+    /// active here.
     LeaseLost,
-    /// Messages of these may be stored, or not, and nobody was woken: ask the log.
+    /// Messages of these conversations may be stored without a wake-up having been sent: read the log.
     Doubt(Vec<ConversationId>),
-    /// What the log said.
+    /// The open conversations, as read from the log.
     Scanned(Result<Vec<OpenConversation>, StoreError>),
-    /// Do something with a task.
+    /// Apply a control (cancel, suspend, ...) to a task.
     Control {
-        /// Of which conversation.
+        /// The conversation of the task.
         conversation: ConversationId,
-        /// Whose.
+        /// The owner of the conversation.
         user: UserId,
-        /// With which.
+        /// The task to control.
         task: TaskId,
-        /// What.
+        /// The control to apply.
         control: Control,
-        /// Who asks.
+        /// The name of the requester, for the log.
         by: String,
-        /// Whom to answer.
+        /// Receives the result.
         reply: oneshot::Sender<Controlled>,
-        /// Also if a living node owns the conversation: a person wants it now.
+        /// Claim the conversation even from a live node, because a person waits for the control.
         takes_over: bool,
     },
-    /// An Engine would leave memory, if no wake-up is on its way. It does nothing until it hears whether it does.
-    MayHibernate {
-        /// Which.
+    /// An Engine asks to leave memory. The parent agrees if no wake-up is on its way. The Engine starts nothing until it is
+    /// answered.
+    MayPassivate {
+        /// The conversation of the Engine.
         conversation: ConversationId,
-        /// Which life of it.
+        /// The Engine's incarnation.
         incarnation: Incarnation,
-        /// How many wake-ups it has seen, and questions about its tasks.
+        /// The number of wake-ups and task controls that the Engine has received.
         wakes_seen: u64,
-        /// When it is to come back, if it only makes room: something is open in it.
-        sleep: Option<Sleep>,
+        /// When to activate the conversation again, if work is open in it and it leaves only to free capacity.
+        passivation: Option<Passivation>,
     },
-    /// An Engine has something to do, and does not make room.
-    Stays(ConversationId),
-    /// It is time to ask for room again, or for those that sleep to take turns.
+    /// An Engine that was asked to leave has work to do and stays active.
+    StaysActive(ConversationId),
+    /// Time to ask Engines for capacity again, or to activate passive conversations by turns.
     Round,
-    /// The time has come of a conversation that sleeps.
-    Rouse,
+    /// A passive conversation is due.
+    ActivateDue,
     /// The back-off of a conversation is over.
     StartAgain(ConversationId),
-    /// An Engine was fenced: who owns its conversation now.
+    /// An Engine was fenced: this is the present owner of its conversation.
     Fenced {
-        /// Which.
+        /// The conversation of the fenced Engine.
         conversation: ConversationId,
-        /// Who.
-        whose: Result<Whose, StoreError>,
+        /// Its owner, as the store knows it.
+        ownership: Result<Ownership, StoreError>,
     },
-    /// What other processes did to the conversations that are awake here.
+    /// The conversations active here that other nodes have claimed.
     Looked(Result<Looked, StoreError>),
-    /// What was open in a parked conversation has failed visibly, or could not be stored.
-    Parked {
-        /// Which.
+    /// The open turns of a quarantined conversation were failed visibly, or those failures could not be stored.
+    Quarantined {
+        /// The quarantined conversation.
         conversation: ConversationId,
-        /// Why it could not be.
+        /// The error, if the failures could not be stored.
         outcome: Result<(), String>,
     },
-    /// An operator takes a conversation out of quarantine.
+    /// An operator releases a conversation from quarantine.
     Resume {
-        /// Which.
+        /// The conversation to release.
         conversation: ConversationId,
-        /// Whom to answer: whether it was there.
+        /// Receives whether the conversation was in quarantine.
         reply: oneshot::Sender<bool>,
     },
 }
@@ -153,14 +156,14 @@ impl Named for ConversationsMsg {
             Self::Doubt(_) => "Doubt",
             Self::Scanned(_) => "Scanned",
             Self::Control { .. } => "Control",
-            Self::MayHibernate { .. } => "MayHibernate",
-            Self::Stays(_) => "Stays",
+            Self::MayPassivate { .. } => "MayPassivate",
+            Self::StaysActive(_) => "StaysActive",
             Self::Round => "Round",
-            Self::Rouse => "Rouse",
+            Self::ActivateDue => "ActivateDue",
             Self::StartAgain(_) => "StartAgain",
             Self::Fenced { .. } => "Fenced",
             Self::Looked(_) => "Looked",
-            Self::Parked { .. } => "Parked",
+            Self::Quarantined { .. } => "Quarantined",
             Self::Resume { .. } => "Resume",
         }
     }
@@ -171,45 +174,45 @@ impl Named for ConversationsMsg {
     }
 }
 
-/// A conversation that is awake, or about to be again.
-struct Seat {
+/// A conversation whose Engine runs or is about to start.
+struct Child {
     user: UserId,
     addr: Option<Addr<EngineMsg>>,
-    /// Wake-ups sent to its present life, and what was asked of its tasks: none of both is to be left lying.
+    /// Wake-ups and task controls sent to the present incarnation. The Engine may leave only after it has received all of
+    /// them.
     wakes_sent: u64,
-    /// The newest message that its present life was told of.
-    told_to: Seq,
-    /// Its next life takes the conversation whoever owns it.
+    /// The newest message of which the present incarnation was notified.
+    notified_seq: Seq,
+    /// The next incarnation claims the conversation even from a live node.
     takes_over: bool,
-    /// Another process has it, and its present life does not know.
+    /// Another node owns the conversation, and the present incarnation has not noticed.
     is_elsewhere: bool,
     budget: Budget,
     waits: Budget,
-    /// Why its last life ended, if not in good order, and over which task.
+    /// Why the last incarnation ended, if that was abnormal.
     cause: Option<ResumeCause>,
     blamed: Option<TaskId>,
     at_work: AtWork,
-    /// Its place among all seats, by age.
+    /// The age of this child: children are numbered in the order of their creation.
     number: u64,
 }
 
-/// Its state.
 pub(crate) struct ConversationsState {
     wiring: Arc<Wiring>,
-    seats: FixedMap<ConversationId, Seat>,
+    children: FixedMap<ConversationId, Child>,
     cells: HashMap<ActorId, ConversationId>,
     quarantine: BTreeMap<ConversationId, UserId>,
-    room: Room,
+    residency: Residency,
     tasks: Tasks<Work>,
-    /// Another process was heard while it was looked what others did.
-    look_again: bool,
-    /// When everything was last looked through that is open, by the monotonic clock.
+    /// A hint from another node arrived while an ownership check was under way: check again.
+    check_again: bool,
+    /// When the last complete scan finished, by the monotonic clock.
     all_at: Option<Micros>,
-    /// What nobody owned then: another process may be about to claim it.
+    /// Open conversations without an owner at the last complete scan. Another node may be about to claim them.
     unclaimed: BTreeSet<ConversationId>,
-    /// Before the first scan is done, what is open was open when the process started.
+    /// Set after the first scan, which finds the conversations that were open when the process started.
     booted: bool,
-    /// Whom the next scan wakes, and whom the one under way.
+    /// The conversations that the next scan takes up, and those of the scan under way.
     wanted: Wanted,
     scanning: Wanted,
 }
@@ -219,12 +222,12 @@ enum Work {
     Scan,
     ScanLater,
     Listen,
-    Look,
+    CheckOwnership,
     Backoff(ConversationId),
-    Whose(ConversationId),
+    Ownership(ConversationId),
     Round,
-    Rouse,
-    Park(ConversationId),
+    ActivateDue,
+    FailOpen(ConversationId),
 }
 
 /// The parent of all Engines.
@@ -240,12 +243,12 @@ impl Node for Conversations {
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
         Ok(ConversationsState {
             wiring,
-            seats: FixedMap::default(),
+            children: FixedMap::default(),
             cells: HashMap::new(),
             quarantine: BTreeMap::new(),
-            room: Room::default(),
+            residency: Residency::default(),
             tasks: Tasks::of(ctx.branch()),
-            look_again: false,
+            check_again: false,
             all_at: None,
             unclaimed: BTreeSet::new(),
             booted: false,
@@ -277,9 +280,9 @@ impl Node for Conversations {
                 state.wanted.all = true;
                 scan(ctx, state);
             }
-            ConversationsMsg::Woken => others::heard(ctx, state),
+            ConversationsMsg::Woken => others::on_hint(ctx, state),
             ConversationsMsg::NodesEnded => others::nodes_ended(ctx, state),
-            // The next life begins as the first one of a process does.
+            // The next incarnation starts like the first one of a process.
             ConversationsMsg::LeaseLost => return Err(NodeError::new("the lease of this process was lost")),
             ConversationsMsg::Looked(seen) => others::looked(ctx, state, seen),
             ConversationsMsg::Doubt(conversations) => {
@@ -288,34 +291,36 @@ impl Node for Conversations {
             }
             ConversationsMsg::Scanned(found) => scan::scanned(ctx, state, found).await,
             ConversationsMsg::Control { conversation, user, task, control, by, reply, takes_over } => {
-                // If it dies over it, whoever asked hears of a crash and may ask again.
+                // If the Engine dies while it handles the control, the requester gets a crash error and may ask again.
                 if let Some(engine) = engine(ctx, state, conversation, user, takes_over).await
                     && engine.cast(EngineMsg::Control { task, control, by, reply }).is_ok()
-                    && let Some(seat) = state.seats.get_mut(&conversation)
+                    && let Some(child) = state.children.get_mut(&conversation)
                 {
-                    seat.wakes_sent += 1;
+                    child.wakes_sent += 1;
                 }
             }
-            ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen, sleep } => {
-                room::may_leave(ctx, state, (conversation, incarnation), wakes_seen, sleep).await;
+            ConversationsMsg::MayPassivate { conversation, incarnation, wakes_seen, passivation } => {
+                residency::handle_leave_request(ctx, state, (conversation, incarnation), wakes_seen, passivation).await;
             }
-            ConversationsMsg::Stays(conversation) => room::stays(ctx, state, conversation),
-            ConversationsMsg::Round => room::round(ctx, state).await,
-            ConversationsMsg::Rouse => room::rouse(ctx, state).await,
+            ConversationsMsg::StaysActive(conversation) => residency::stays_active(ctx, state, conversation),
+            ConversationsMsg::Round => residency::round(ctx, state).await,
+            ConversationsMsg::ActivateDue => residency::activate_due(ctx, state).await,
             ConversationsMsg::StartAgain(conversation) => {
                 state.tasks.remove(&Work::Backoff(conversation));
-                // One that something arrived for meanwhile lives already.
-                if state.seats.get(&conversation).is_some_and(|seat| seat.addr.is_none()) {
+                // A message that arrived meanwhile may have started the Engine already.
+                if state.children.get(&conversation).is_some_and(|child| child.addr.is_none()) {
                     start(ctx, state, conversation).await;
                 }
             }
-            ConversationsMsg::Fenced { conversation, whose } => {
-                others::fenced(ctx, state, conversation, whose).await;
+            ConversationsMsg::Fenced { conversation, ownership } => {
+                others::fenced(ctx, state, conversation, ownership).await;
             }
-            ConversationsMsg::Parked { conversation, outcome } => parked(ctx, state, conversation, outcome).await,
+            ConversationsMsg::Quarantined { conversation, outcome } => {
+                quarantined(ctx, state, conversation, outcome).await
+            }
             ConversationsMsg::Resume { conversation, reply } => {
-                // What is not failed yet goes on.
-                state.tasks.remove(&Work::Park(conversation));
+                // Open turns that were not failed yet continue.
+                state.tasks.remove(&Work::FailOpen(conversation));
                 let user = state.quarantine.remove(&conversation);
                 let _ = reply.send(user.is_some());
                 if let Some(user) = user {
@@ -332,72 +337,73 @@ impl Node for Conversations {
         ended: ChildEnded,
     ) -> Result<(), NodeError> {
         let Some(conversation) = state.cells.remove(&ended.id) else { return Ok(()) };
-        let Some(seat) = state.seats.get_mut(&conversation) else { return Ok(()) };
-        // A life that was let go has a successor in its seat, perhaps one that does not live yet.
-        if seat.addr.as_ref().is_none_or(|a| a.cell.get_id() != ended.id) {
+        let Some(child) = state.children.get_mut(&conversation) else { return Ok(()) };
+        // A detached Engine has a successor in its slot, which may not have started yet.
+        if child.addr.as_ref().is_none_or(|a| a.cell.get_id() != ended.id) {
             return Ok(());
         }
-        seat.addr = None;
-        // If it was asked for its room it will not answer any more.
-        room::stays(ctx, state, conversation);
-        let Some(seat) = state.seats.get_mut(&conversation) else { return Ok(()) };
-        if seat.is_elsewhere {
-            // However it ended: another process is at work there, and a new life would take the conversation from it.
-            others::ask_whose(ctx, state, conversation, 0);
+        child.addr = None;
+        // If this Engine was asked to free capacity, no answer will come.
+        residency::stays_active(ctx, state, conversation);
+        let Some(child) = state.children.get_mut(&conversation) else { return Ok(()) };
+        if child.is_elsewhere {
+            // However the Engine ended, another node owns the conversation, and a new Engine here would claim it from that
+            // node.
+            others::ask_owner(ctx, state, conversation, 0);
             return Ok(());
         }
         if ended.kind == EndKind::Stopped {
-            // An operator wanted a fresh life, not an abandoned turn: no message is to blame.
-            seat.cause = Some(ResumeCause::Bystander);
+            // An operator wanted a fresh incarnation, not an abandoned turn: no message is to blame.
+            child.cause = Some(ResumeCause::Bystander);
             start(ctx, state, conversation).await;
             return Ok(());
         }
         if ended.kind == EndKind::Done {
-            // An Engine that ends by itself was fenced.
-            others::ask_whose(ctx, state, conversation, 0);
+            // An Engine that stops without an error was fenced.
+            others::ask_owner(ctx, state, conversation, 0);
             return Ok(());
         }
         if let EndKind::Deprived(why) = &ended.kind {
-            // Neither the conversation nor its message is to blame, and it goes on as soon as it can: nothing is counted,
-            // and nothing is written that could be.
-            tracing::warn!(%conversation, why, "an engine waits for the store");
-            let wait_ms = seat.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX).min(DEPRIVED_MS_MAX);
+            // Neither the conversation nor its message caused this, so the restart budget and the crash counters are not
+            // charged. The Engine starts again after the back-off.
+            tracing::warn!(%conversation, why, "the store is unavailable, the Engine backs off");
+            let wait_ms = child.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX).min(DEPRIVED_MS_MAX);
             start_later(ctx, state, conversation, wait_ms.max(DEPRIVED_MS_MIN));
             return Ok(());
         }
-        (seat.cause, seat.blamed) = (Some(ResumeCause::Crash), seat.at_work.blamed());
+        (child.cause, child.blamed) = (Some(ResumeCause::Crash), child.at_work.blamed());
         if !start_again(ctx, state, conversation).await {
             quarantine(ctx, state, conversation);
-            make_room(ctx, state).await;
+            activate_waiting(ctx, state).await;
         }
         Ok(())
     }
 
     async fn stopping(_ctx: &Context<Self>, state: &mut ConversationsState) {
-        let engines = state.seats.values_mut().filter_map(|s| s.addr.take());
+        let engines = state.children.values_mut().filter_map(|s| s.addr.take());
         let stops: Vec<_> = engines.map(|a| async move { stop_child(&a.cell, Duration::from_secs(5)).await }).collect();
         futures_util::future::join_all(stops).await;
     }
 
     fn view(state: &ConversationsState) -> Value {
-        let elsewhere = state.seats.values().filter(|seat| seat.is_elsewhere).count();
+        let elsewhere = state.children.values().filter(|child| child.is_elsewhere).count();
         json!({
-            "booted": state.booted, "awake": state.cells.len(), "elsewhere": elsewhere,
-            "waiting_for_room": state.room.waiting(), "sleeping": state.room.sleeping(),
+            "booted": state.booted, "active": state.cells.len(), "elsewhere": elsewhere,
+            "waiting_for_capacity": state.residency.waiting(), "passive": state.residency.passive_count(),
             "quarantine": state.quarantine.keys().collect::<Vec<_>>()
         })
     }
 }
 
-/// Starts an Engine anew, as soon as its budget says; false if that is used up.
+/// Restarts an Engine after the wait that its budget asks for. Returns false if the budget is used up.
 async fn start_again(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
 ) -> bool {
-    let Some(seat) = state.seats.get_mut(&conversation) else { return true };
+    let Some(child) = state.children.get_mut(&conversation) else { return true };
     metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
-    match seat.budget.died(ctx.now()) {
+    match child.budget.died(ctx.now()) {
         Some(0) => start(ctx, state, conversation).await,
         Some(wait_ms) => start_later(ctx, state, conversation, wait_ms),
         None => return false,
@@ -405,18 +411,18 @@ async fn start_again(
     true
 }
 
-/// The time by the monotonic clock: whoever sets the other one back makes nobody wait.
+/// The monotonic time. Setting back the wall clock must not prolong any wait.
 fn steady(ctx: &Context<Conversations>) -> Micros {
     Micros(i64::try_from(ctx.env().clock.monotonic_us()).unwrap_or(i64::MAX))
 }
 
-fn new_seat(user: UserId, cause: Option<ResumeCause>, number: u64) -> Seat {
+fn new_child(user: UserId, cause: Option<ResumeCause>, number: u64) -> Child {
     let (budget, waits) = (Budget::new(BUDGET), Budget::new(WAITS));
-    Seat {
+    Child {
         user,
         addr: None,
         wakes_sent: 0,
-        told_to: Seq(0),
+        notified_seq: Seq(0),
         takes_over: false,
         is_elsewhere: false,
         budget,
@@ -435,18 +441,19 @@ async fn wake(
     user: UserId,
     event: Option<Arc<Event>>,
 ) {
-    let awake = state.seats.get(&conversation).is_some_and(|s| s.addr.is_some() && !s.is_elsewhere);
+    let is_active = state.children.get(&conversation).is_some_and(|s| s.addr.is_some() && !s.is_elsewhere);
     let seq = event.as_ref().map(|event| event.seq);
     let Some(engine) = engine(ctx, state, conversation, user, false).await else { return };
-    let Some(seat) = state.seats.get_mut(&conversation) else { return };
-    // What thaws for a message reads it from the log.
-    if awake {
-        seat.wakes_sent += u64::from(engine.tell(EngineMsg::Wake(event)));
+    let Some(child) = state.children.get_mut(&conversation) else { return };
+    // An Engine that is activated by a message reads that message from the log.
+    if is_active {
+        child.wakes_sent += u64::from(engine.tell(EngineMsg::Wake(event)));
     }
-    seat.told_to = seat.told_to.max(seq.unwrap_or_default());
+    child.notified_seq = child.notified_seq.max(seq.unwrap_or_default());
 }
 
-/// The Engine of a conversation, thawed if need be. Nothing if it is parked, backing off, or there is no room.
+/// Returns the Engine of a conversation and activates it if necessary. Returns `None` if the conversation is quarantined,
+/// backing off, or waiting for capacity.
 async fn engine(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -455,45 +462,45 @@ async fn engine(
     takes_over: bool,
 ) -> Option<Addr<EngineMsg>> {
     if state.quarantine.contains_key(&conversation) {
-        park_open(ctx, state, conversation);
+        quarantine_open(ctx, state, conversation);
         return None;
     }
-    if !take_seat(ctx, state, conversation, &user, None) {
+    if !ensure_child(ctx, state, conversation, &user, None) {
         return None;
     }
-    if let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.is_elsewhere)
-        && let Some(shut_out) = seat.addr.take()
+    if let Some(child) = state.children.get_mut(&conversation).filter(|child| child.is_elsewhere)
+        && let Some(fenced_engine) = child.addr.take()
     {
-        // Whatever it does now is refused.
-        state.cells.remove(&shut_out.cell.get_id());
-        shut_out.cell.stop(None);
-        room::stays(ctx, state, conversation);
+        // The store refuses everything that the fenced Engine writes from now on.
+        state.cells.remove(&fenced_engine.cell.get_id());
+        fenced_engine.cell.stop(None);
+        residency::stays_active(ctx, state, conversation);
     }
-    if let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.addr.is_none()) {
-        seat.takes_over |= takes_over;
+    if let Some(child) = state.children.get_mut(&conversation).filter(|child| child.addr.is_none()) {
+        child.takes_over |= takes_over;
     }
-    if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
+    if state.children.get(&conversation).is_some_and(|s| s.addr.is_none())
         && !state.tasks.contains(&Work::Backoff(conversation))
     {
         start(ctx, state, conversation).await;
     }
-    state.seats.get(&conversation).and_then(|s| s.addr.clone())
+    state.children.get(&conversation).and_then(|s| s.addr.clone())
 }
 
 async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    let Some(seat) = state.seats.get_mut(&conversation) else { return };
-    let (user, cause, blamed) = (seat.user.clone(), seat.cause, seat.blamed);
-    seat.at_work = AtWork::after(blamed);
-    let at_work = seat.at_work.clone();
-    let takes_over = std::mem::take(&mut seat.takes_over);
+    let Some(child) = state.children.get_mut(&conversation) else { return };
+    let (user, cause, blamed) = (child.user.clone(), child.cause, child.blamed);
+    child.at_work = AtWork::after(blamed);
+    let at_work = child.at_work.clone();
+    let takes_over = std::mem::take(&mut child.takes_over);
     let args = EngineArgs { wiring: state.wiring.clone(), conversation, user, cause, blamed, at_work, takes_over };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
-            seat.wakes_sent = 0;
-            (seat.told_to, seat.is_elsewhere) = (Seq(0), false);
-            (seat.cause, seat.blamed) = (None, None);
-            seat.addr = Some(addr);
+            child.wakes_sent = 0;
+            (child.notified_seq, child.is_elsewhere) = (Seq(0), false);
+            (child.cause, child.blamed) = (None, None);
+            child.addr = Some(addr);
         }
         Err(e) => {
             tracing::warn!(%conversation, error = %e, "engine did not start");

@@ -1,7 +1,7 @@
-//! Long-running operations whose time is up: their conversation is told that no result came.
+//! Expiry of long-running operations: their conversation gets the message that no result came in time.
 //!
 //! Owns: when the next operation expires. Supervised by: infra. Survives its death: the operations, which are folded from
-//! the log. The message has the same id as the one that a result would have brought, so that only one of them is taken.
+//! the log. The message has the same id as the one that a result would have brought, so that only one of the two is stored.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use annie_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    kernel::{KernelError, Submission, take_in},
-    letters::{message_of, wait_for},
-    lookout::{Blocked, Lookout, outcome},
+    dead_letters::{message_of, wait_for},
+    due_timer::{Blocked, DueTimer, outcome},
+    kernel::{KernelError, Submission, accept_message},
     observe::{Context, Named, Node, NodeError},
     wiring::Wiring,
 };
 
-/// Operations that one look takes in.
+/// Operations that are read at once.
 const OPERATIONS_MAX: u32 = 100;
 
-/// What it hears.
+/// Messages of the expiry worker.
 pub(crate) enum ExpiryMsg {
-    /// An operation was started. May get lost: the next one, or the next life, finds it.
+    /// An operation was started. May get lost: the next such message, or the next incarnation, reads the operations.
     New,
-    /// It may be time to look.
+    /// An operation may be due.
     Clock,
-    /// A look is over.
-    Looked(Result<Looked, String>),
+    /// The result of a pass.
+    Looked(Result<PassResult, String>),
 }
 
 impl Named for ExpiryMsg {
@@ -48,21 +48,20 @@ impl Named for ExpiryMsg {
     }
 }
 
-/// What a look came to.
+/// The result of a pass.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct PassResult {
     next: Option<Micros>,
     expired: u64,
 }
 
-/// Its state.
 pub(crate) struct ExpiryState {
     wiring: Arc<Wiring>,
-    lookout: Lookout,
+    due_timer: DueTimer,
     expired: u64,
 }
 
-/// The watch over long-running operations.
+/// The background worker for operations that expire.
 pub(crate) struct Expiry;
 
 impl Node for Expiry {
@@ -72,65 +71,65 @@ impl Node for Expiry {
     const KIND: &'static str = "expiry";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ExpiryState, NodeError> {
-        Ok(ExpiryState { wiring, lookout: Lookout::of(ctx.branch()), expired: 0 })
+        Ok(ExpiryState { wiring, due_timer: DueTimer::of(ctx.branch()), expired: 0 })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ExpiryState) -> Result<(), NodeError> {
-        want(ctx, state);
+        request_pass(ctx, state);
         Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut ExpiryState, msg: ExpiryMsg) -> Result<(), NodeError> {
         match msg {
-            ExpiryMsg::New => want(ctx, state),
+            ExpiryMsg::New => request_pass(ctx, state),
             ExpiryMsg::Clock => {
-                if state.lookout.struck(ctx.now()) {
-                    look(ctx, state);
+                if state.due_timer.fired(ctx.now()) {
+                    start_pass(ctx, state);
                 }
-                wind(ctx, state);
+                set_timer(ctx, state);
             }
-            ExpiryMsg::Looked(looked) => {
-                match looked {
-                    Ok(Looked { next, expired }) => {
+            ExpiryMsg::Looked(result) => {
+                match result {
+                    Ok(PassResult { next, expired }) => {
                         state.expired += expired;
-                        state.lookout.looked(ctx.now(), next);
+                        state.due_timer.pass_ended(ctx.now(), next);
                     }
                     Err(error) => {
-                        tracing::warn!(error, "the operations could not be looked through");
-                        state.lookout.failed(ctx.now());
+                        tracing::warn!(error, "the pass over the operations failed, trying again");
+                        state.due_timer.pass_failed(ctx.now());
                     }
                 }
-                wind(ctx, state);
+                set_timer(ctx, state);
             }
         }
         Ok(())
     }
 
     fn view(state: &ExpiryState) -> Value {
-        json!({"expired": state.expired, "lookout": state.lookout.view()})
+        json!({"expired": state.expired, "due_timer": state.due_timer.view()})
     }
 }
 
-fn want(ctx: &Context<Expiry>, state: &mut ExpiryState) {
-    state.lookout.want(ctx.now());
-    wind(ctx, state);
+fn request_pass(ctx: &Context<Expiry>, state: &mut ExpiryState) {
+    state.due_timer.request_pass(ctx.now());
+    set_timer(ctx, state);
 }
 
-fn wind(ctx: &Context<Expiry>, state: &mut ExpiryState) {
+fn set_timer(ctx: &Context<Expiry>, state: &mut ExpiryState) {
     let me = ctx.me();
-    state.lookout.wind(ctx.now(), move || me.tell(ExpiryMsg::Clock));
+    state.due_timer.set_timer(ctx.now(), move || me.tell(ExpiryMsg::Clock));
 }
 
-fn look(ctx: &Context<Expiry>, state: &mut ExpiryState) {
+fn start_pass(ctx: &Context<Expiry>, state: &mut ExpiryState) {
     let (wiring, me) = (state.wiring.clone(), ctx.me());
-    state.lookout.look(async move {
-        me.tell(ExpiryMsg::Looked(outcome(go_through(&wiring)).await));
+    state.due_timer.start_pass(async move {
+        me.tell(ExpiryMsg::Looked(outcome(process_due(&wiring)).await));
     });
 }
 
-/// Tells of every operation that has expired.
-async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
-    let mut looked = Looked::default();
+/// Stores a message for every operation that has expired.
+async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
+    let mut result = PassResult::default();
     let mut blocked = Blocked::new();
     loop {
         let rows = blocked.rows(OPERATIONS_MAX);
@@ -138,7 +137,7 @@ async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
         let is_last = due.len() < rows as usize;
         for row in due.into_iter().filter(|row| !blocked.has(&row.id)).collect::<Vec<_>>() {
             match expire(wiring, &row).await {
-                Ok(()) => looked.expired += 1,
+                Ok(()) => result.expired += 1,
                 Err(error) => blocked.put(row.id, wait_for(wiring, row.id, &error)),
             }
         }
@@ -147,19 +146,18 @@ async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
         }
     }
     let first = wiring.store.expiring_operations(Micros(i64::MAX), 1).await?;
-    looked.next = blocked.next(first.first().map(|row| row.expires_at));
-    Ok(looked)
+    result.next = blocked.next(first.first().map(|row| row.expires_at));
+    Ok(result)
 }
 
 async fn expire(wiring: &Wiring, row: &OperationRow) -> Result<(), KernelError> {
     let text = format!("[Operation {} of {} brought no result until {}.]", row.id, row.skill, row.expires_at);
-    take_in(wiring, about(wiring, row, text).await?).await?;
+    accept_message(wiring, about(wiring, row, text).await?).await?;
     metrics::counter!("annie_operations_expired_total").increment(1);
     Ok(())
 }
 
-/// The one message that an operation brings into its conversation, with what the task that started it said of privacy and
-/// mode.
+/// The one message that an operation brings into its conversation, with the privacy and mode of the task that started it.
 ///
 /// # Errors
 /// If the store fails.

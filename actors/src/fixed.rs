@@ -1,6 +1,6 @@
-//! A hash map whose order is the same in every run. What leaves it in its own order (replies that are dropped, tasks
-//! that are aborted, actors that are stopped) would otherwise make two runs of one seed differ. Its keys are the
-//! kernel's own, so nobody can choose them to collide.
+//! A hash map whose order is the same in every run. Replies that are dropped, tasks that are aborted and actors that are
+//! stopped leave it in its own order, and a random order would make two runs of one seed differ. Its keys are the kernel's
+//! own, so no client can choose them to collide.
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},

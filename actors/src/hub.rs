@@ -1,5 +1,5 @@
-//! Live events for streams: what was just stored, and drafts. Bounded: who falls behind misses nothing, because a stream
-//! notices the gap and reads the log (see [`crate::kernel`]).
+//! Live events for streams: events that were just stored, and drafts. The channels are bounded. A stream that falls behind
+//! misses nothing, because it notices the gap and reads the log (see [`crate::kernel`]).
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
@@ -11,31 +11,31 @@ use annie_core::{
 use dashmap::DashMap;
 use tokio::sync::{broadcast, watch};
 
-/// Something live.
+/// An item that is published to listeners.
 #[derive(Debug, Clone)]
 pub enum Live {
     /// An event that is stored.
     Event(Arc<Event>),
-    /// Something may be stored that nobody was told of: read the log.
+    /// Events may be stored of which the listeners were not notified: read the log.
     Unsure,
     /// A piece of a round that is still being written; the only thing announced before it is stored.
     Draft {
-        /// Of which task.
+        /// The task of the round.
         task: TaskId,
-        /// Of which round of its main agent.
+        /// The round of its orchestrator.
         round: u32,
         /// The piece.
         draft: Draft,
     },
 }
 
-/// Live items that a slow subscriber may be behind before it has to read the log.
+/// How many live items a slow subscriber may be behind before it has to read the log.
 const BEHIND_MAX: usize = 1_024;
 
-/// A conversation that somebody listens to.
+/// The channel of a conversation with at least one listener.
 struct Topic {
     live: broadcast::Sender<Live>,
-    /// Which users listen for themselves, and how often; operators who look on are not among them.
+    /// The users that listen for themselves, with the number of their listeners; operators are not among them.
     users: HashMap<UserId, usize>,
 }
 
@@ -52,53 +52,54 @@ fn sorted_keys<K: Clone + Eq + Hash + Ord, V>(map: &DashMap<K, V>) -> Vec<K> {
     keys
 }
 
-/// One channel per conversation that somebody listens to, and one per user who wants to be notified.
+/// One channel per conversation with listeners, and one per user who follows notifications.
 #[derive(Default)]
 pub struct Hub {
     topics: DashMap<ConversationId, Topic>,
-    /// What travels is only that there is something new: it is read from the store, in its order.
+    /// Only the fact that there is something new is sent; notifications are read from the store, in its order.
     users: DashMap<UserId, watch::Sender<u64>>,
-    /// Commits that stored something, for work that follows the log as a whole.
+    /// The number of commits that stored something, for work that follows the log as a whole.
     commits: watch::Sender<u64>,
 }
 
 impl Hub {
-    /// Tells those who listen; costs next to nothing if nobody does.
+    /// Sends an item to the listeners of a conversation; costs next to nothing without listeners.
     pub fn publish(&self, conversation: ConversationId, live: Live) {
-        let deserted = match self.topics.get(&conversation) {
+        let is_abandoned = match self.topics.get(&conversation) {
             Some(topic) => topic.live.send(live).is_err(),
             None => false,
         };
-        if deserted {
+        if is_abandoned {
             self.topics.remove_if(&conversation, |_, topic| topic.live.receiver_count() == 0);
         }
     }
 
-    /// Whether anybody listens.
+    /// Whether a conversation has listeners.
     #[must_use]
     pub fn has_listeners(&self, conversation: ConversationId) -> bool {
         self.topics.contains_key(&conversation)
     }
 
-    /// Whoever was to tell died in between: everybody reads the log.
+    /// The log writer may have died before it notified the listeners: all of them must read the log.
     pub fn unsure(&self) {
         self.unsure_of(|_| true);
     }
 
-    /// Something may be stored in these that nobody here was told of: who listens reads the log.
-    pub fn unsure_of(&self, is_meant: impl Fn(ConversationId) -> bool) {
-        for conversation in sorted_keys(&self.topics).into_iter().filter(|conversation| is_meant(*conversation)) {
+    /// Events may be stored in these conversations of which no listener here was notified: their listeners must read the
+    /// log.
+    pub fn unsure_of(&self, is_affected: impl Fn(ConversationId) -> bool) {
+        for conversation in sorted_keys(&self.topics).into_iter().filter(|conversation| is_affected(*conversation)) {
             self.publish(conversation, Live::Unsure);
         }
     }
 
-    /// Whether this user listens: not whoever looks on as an operator.
+    /// Whether this user listens to a conversation. Operators do not count.
     #[must_use]
-    pub fn is_heard_by(&self, conversation: ConversationId, user: &UserId) -> bool {
+    pub fn is_followed_by(&self, conversation: ConversationId, user: &UserId) -> bool {
         self.topics.get(&conversation).is_some_and(|topic| topic.users.contains_key(user))
     }
 
-    /// Listens from now on: as a user for themselves, or as an operator. [`Hub::leave`] goes with it.
+    /// Starts to listen: as a user for themselves, or as an operator. Every call must be followed by [`Hub::leave`].
     #[must_use]
     pub fn subscribe(&self, conversation: ConversationId, scope: &Scope) -> broadcast::Receiver<Live> {
         let mut topic = self.topics.entry(conversation).or_insert_with(Topic::new);
@@ -108,7 +109,7 @@ impl Hub {
         topic.live.subscribe()
     }
 
-    /// Whoever listened has dropped its receiver; a conversation that nobody listens to any more is forgotten.
+    /// Ends a subscription whose receiver has been dropped. A conversation without listeners is removed.
     pub fn leave(&self, conversation: ConversationId, scope: &Scope) {
         if let Scope::User(user) = scope
             && let Some(mut topic) = self.topics.get_mut(&conversation)
@@ -127,33 +128,33 @@ impl Hub {
         self.commits.send_modify(|commits| *commits += 1);
     }
 
-    /// Receives the number of commits; those before this call count as seen.
+    /// Receives the number of commits. Commits before this call count as seen.
     #[must_use]
     pub fn listen_for_commits(&self) -> watch::Receiver<u64> {
         self.commits.subscribe()
     }
 
-    /// Tells whoever listens for a user that there is a new notification.
+    /// Notifies the followers of a user that there is a new notification.
     pub fn announce_notice(&self, user: &UserId) {
         if let Some(topic) = self.users.get(user) {
             topic.send_modify(|changes| *changes += 1);
         }
     }
 
-    /// There may be notifications that nobody was told of: everybody looks.
+    /// Notifications may be stored of which the followers were not notified: all of them must read the store.
     pub fn unsure_of_notices(&self) {
         for user in sorted_keys(&self.users) {
             self.announce_notice(&user);
         }
     }
 
-    /// Listens for a user's notifications from now on.
+    /// Starts to listen for a user's notifications.
     #[must_use]
     pub fn listen_for_notices(&self, user: &UserId) -> watch::Receiver<u64> {
         self.users.entry(user.clone()).or_insert_with(|| watch::channel(0).0).subscribe()
     }
 
-    /// Forgets a user for whom nobody listens any more.
+    /// Removes a user without followers.
     pub fn sweep_user(&self, user: &UserId) {
         self.users.remove_if(user, |_, topic| topic.receiver_count() == 0);
     }

@@ -1,4 +1,4 @@
-//! A user's open tasks with what the queue knows of them: what job control speaks about.
+//! A user's open tasks with their status in the queue, for job commands.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use annie_core::{
 };
 
 use crate::{
-    scheduler::{SchedulerMsg, Stand, StandState},
+    scheduler::{SchedulerMsg, TaskStatus, TaskStatusState},
     wiring::Wiring,
 };
 
-/// Open tasks that are looked at.
+/// Open tasks that are read.
 const JOBS_MAX: u32 = 200;
-/// How long the scheduler may take to say how they stand, in milliseconds.
-const STAND_MS_MAX: u64 = 1_000;
+/// Time limit for the Scheduler to report task statuses, in milliseconds.
+const STATUS_MS_MAX: u64 = 1_000;
 
-/// The user's open tasks: what runs, then what waits in the order of the queue, then what is held back. Orders about tasks
-/// are no tasks to speak about.
+/// The user's open tasks: running ones first, then waiting ones in the order of the queue, then suspended ones. Job commands
+/// are not listed.
 ///
 /// # Errors
-/// If the store fails. A scheduler that does not answer only leaves places and estimates out.
+/// If the store fails. If the Scheduler does not answer, queue positions and estimates are missing.
 pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>) -> Result<Vec<JobLine>, StoreError> {
     let scope = Scope::User(user.clone());
     let mut rows = wiring.store.tasks(scope, true, Before::NEWEST, JOBS_MAX).await?;
-    rows.retain(|row| Some(row.id) != except && !row.is_order);
+    rows.retain(|row| Some(row.id) != except && !row.is_job_command);
     let tasks: Vec<TaskId> = rows.iter().map(|row| row.id).collect();
-    let wait = Duration::from_millis(STAND_MS_MAX);
-    let stands = wiring.scheduler.call(wait, |reply| SchedulerMsg::Stand { tasks: tasks.clone(), reply }).await;
-    let stands = stands.unwrap_or_default();
+    let wait = Duration::from_millis(STATUS_MS_MAX);
+    let statuses = wiring.scheduler.call(wait, |reply| SchedulerMsg::TaskStatus { tasks: tasks.clone(), reply }).await;
+    let statuses = statuses.unwrap_or_default();
     let now = wiring.env.now();
     let mut lines: Vec<JobLine> = rows
         .into_iter()
         .map(|row| {
-            let stand = stands.iter().find(|s| s.task == row.id);
-            line(row, stand, now)
+            let status = statuses.iter().find(|s| s.task == row.id);
+            line(row, status, now)
         })
         .collect();
     lines.sort_by_key(|l| (rank(l), l.position.unwrap_or(usize::MAX), l.task));
@@ -56,31 +56,31 @@ fn rank(line: &JobLine) -> u8 {
     }
 }
 
-fn line(row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
+fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
     let suspended_at = (row.state == TaskState::Suspended).then_some(row.held_at.unwrap_or(row.received_at));
-    // Its turn has begun, and what it begins with waits: for its user nothing runs yet.
-    let asks = stand.is_some_and(|s| matches!(s.state, StandState::Waiting | StandState::Delayed));
-    let waits = asks && stand.is_some_and(|s| s.rounds_done == 0);
+    // The turn has begun, but its first round still waits: to the user the task is not running yet.
+    let is_waiting = status.is_some_and(|s| matches!(s.state, TaskStatusState::Waiting | TaskStatusState::Delayed));
+    let is_first_round_waiting = is_waiting && status.is_some_and(|s| s.rounds_done == 0);
     let state = match (row.state, row.started_at) {
         (TaskState::Suspended, Some(_)) => TaskState::Running,
         (TaskState::Suspended, None) => TaskState::Queued,
-        (TaskState::Running, _) if waits => TaskState::Queued,
+        (TaskState::Running, _) if is_first_round_waiting => TaskState::Queued,
         (state, _) => state,
     };
-    let runs = stand.is_some_and(|s| matches!(s.state, StandState::Running | StandState::Between));
-    let round = stand.filter(|s| s.rounds_done > 0 || runs);
+    let runs = status.is_some_and(|s| matches!(s.state, TaskStatusState::Running | TaskStatusState::Between));
+    let round = status.filter(|s| s.rounds_done > 0 || runs);
     JobLine {
         number: 0,
         task: row.id,
         title: row.title,
         state,
         suspended_at,
-        is_put_off: row.started_at.is_some() && row.not_before.is_some_and(|at| at > now),
+        is_deferred: row.started_at.is_some() && row.not_before.is_some_and(|at| at > now),
         priority: row.priority,
-        position: stand.and_then(|s| s.position),
+        position: status.and_then(|s| s.position),
         round: round.and_then(|s| s.progress),
-        start_in_ms: stand.and_then(|s| s.start_in_ms),
-        running_ms: row.started_at.filter(|_| !waits).map(|at| now.since_ms(at)),
+        start_in_ms: status.and_then(|s| s.start_in_ms),
+        running_ms: row.started_at.filter(|_| !is_first_round_waiting).map(|at| now.since_ms(at)),
         conversation: row.conversation,
     }
 }

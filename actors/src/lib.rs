@@ -1,25 +1,25 @@
-//! The living tree: everything that is an actor, and nothing else. Ractor lives here and nowhere else.
+//! The tree of actors. Ractor is used in this package and nowhere else.
 //!
-//! [`Kernel`] is what the doors hold. The rest is the tree of supervised actors behind it.
+//! [`Kernel`] is the handle that front ends hold. The rest is the tree of supervised actors behind it.
 
 mod backend;
 mod breaker;
 mod conversations;
+mod dead_letters;
+mod due_timer;
 mod effects;
 mod engine;
 mod expiry;
+mod fail_open;
 mod fixed;
 mod hub;
 mod jobs;
 mod kernel;
-mod letters;
 mod log_writer;
-mod lookout;
 mod node_lease;
 mod notify;
 mod observe;
 mod operations;
-mod park;
 mod root;
 mod scheduler;
 mod services;
@@ -32,12 +32,12 @@ mod wiring;
 
 pub use engine::Control;
 pub use kernel::{
-    EmbedError, Follow, Health, Kernel, KernelError, LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters,
-    NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
+    DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
+    ManyDone, NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
     THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};
-pub use scheduler::{GateGrant, Place};
+pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;
 pub use wiring::{Backend, KernelLimits, Profile, Profiles, Routing};

@@ -1,10 +1,10 @@
-//! The one writer of the log.
+//! The only writer of the log.
 //!
-//! Owns: the queue of appends. Appends that arrive while a commit is under way go into the next one together (group
-//! commit), so that one fsync serves many conversations. After each commit, in the order of the log: it wakes the engines
-//! of new messages, tells the listeners, and only then answers.
-//! Supervised by: infra. Survives its death: everything that was committed; waiting appends are answered with a loss, and
-//! whoever asked treats their fate as unknown.
+//! Owns: the queue of appends. Appends that arrive while a commit is under way are committed together in the next one (group
+//! commit), so that one fsync serves many conversations. After each commit it wakes the Engines of new messages, notifies
+//! the listeners, and only then answers the callers, in the order of the log.
+//! Supervised by: infra. Survives its death: everything that was committed. Waiting appends are answered with `Lost`, and
+//! their callers treat their fate as unknown.
 
 mod late;
 
@@ -26,38 +26,38 @@ use tokio::sync::oneshot;
 
 use crate::{
     conversations::ConversationsMsg,
+    dead_letters::DeadLettersMsg,
     expiry::ExpiryMsg,
     hub::{Hub, Live},
-    letters::LettersMsg,
     notify::NotifyMsg,
     observe::{Context, Handle, Named, Node, NodeError, SendError, task_point},
     scheduler::SchedulerMsg,
     tasks::{Tasks, caught},
 };
 
-/// Appends in one transaction at most.
+/// Appends in one transaction, at most.
 const BATCH_MAX: usize = 256;
-/// How long a commit may take, in milliseconds; longer than the stores' own waits for locks.
+/// Time limit of a commit, in milliseconds; longer than the stores' own lock timeouts.
 const COMMIT_MS_MAX: u64 = 15_000;
 
-/// How long an append may take with all that stands before it, in milliseconds.
+/// Time limit of an append, in milliseconds, including the appends before it.
 const APPEND_MS_MAX: u64 = 120_000;
-/// Appends that may wait for a commit; whoever asks for one more is told that it is lost.
+/// Appends that may wait for a commit; a further one is answered with `Lost`.
 const WAITING_MAX: usize = 100_000;
 
-/// How an append can fail for its writer.
+/// Why an append failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The store refused it; nothing of it is stored.
+    /// The store refused the append; nothing of it is stored.
     #[error(transparent)]
     Refused(#[from] AppendError),
-    /// The writer died or is overloaded; whether it is stored is not known.
+    /// The log writer died or is overloaded; whether the append is stored is unknown.
     #[error("the log writer did not answer: {0}")]
     Lost(#[from] SendError),
 }
 
 impl LogError {
-    /// Whether the same may be stored later: the writer or the store is away for now.
+    /// Whether the same append may succeed later, because the writer or the store is unavailable for now.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {
@@ -68,21 +68,21 @@ impl LogError {
     }
 }
 
-/// What the log writer hears.
+/// Messages of the log writer.
 pub enum LogMsg {
-    /// Store this.
+    /// Store these events.
     Append {
-        /// What.
+        /// The events.
         append: Append,
-        /// Whom to answer.
+        /// Receives the result.
         reply: oneshot::Sender<Result<Appended, AppendError>>,
     },
-    /// The commit under way is done.
+    /// The commit under way has ended.
     Flushed {
-        /// Whose messages may be stored all the same, or later.
+        /// Conversations whose messages may be stored although the commit failed, or may be stored later.
         in_doubt: Vec<ConversationId>,
     },
-    /// What was in doubt may be stored now.
+    /// Time to check commits whose fate is unknown.
     Look,
 }
 
@@ -96,39 +96,40 @@ impl Named for LogMsg {
     }
 }
 
-/// What the log writer starts from.
+/// The arguments of the log writer.
 #[derive(Clone)]
 pub struct LogArgs {
-    /// Where to.
+    /// The store to write to.
     pub store: Arc<dyn Store>,
-    /// Whom to tell.
+    /// The listeners to notify.
     pub hub: Arc<Hub>,
-    /// Whom to wake.
+    /// The parent of the Engines, which is sent the wake-ups.
     pub conversations: Handle<ConversationsMsg>,
-    /// Who works on what the log leads to beside the conversations.
-    pub keepers: Keepers,
-    /// Whether a life before this one began.
-    pub has_lived: Arc<AtomicBool>,
+    /// The actors that process what the log produces outside the conversations.
+    pub subscribers: Subscribers,
+    /// Whether an incarnation before this one has started.
+    pub has_run_before: Arc<AtomicBool>,
 }
 
-/// Who works on what the log leads to beside the conversations: on rows that are stored with it, of which each hears that there is
-/// something new, and reads it itself; and on the order of the rounds, which is kept in memory. Each is told and never refused:
-/// there may be no next time for long. If nobody lives there, its next life looks first of all.
+/// The actors that process what the log produces outside the conversations. The notifier, the dead letters and the expiry
+/// get a hint that rows were stored with an event, and read these rows themselves. The Scheduler keeps the order of rounds
+/// in memory. These messages are never refused for a full mailbox, because another one may not come for long. If the
+/// receiver is dead, its next incarnation reads the store first.
 #[derive(Clone)]
-pub struct Keepers {
-    /// Of final words.
+pub struct Subscribers {
+    /// Is notified of final texts.
     pub(crate) notifier: Handle<NotifyMsg>,
-    /// Of dead letters.
-    pub(crate) letters: Handle<LettersMsg>,
-    /// Of long-running operations.
+    /// Is notified of dead letters.
+    pub(crate) dead_letters: Handle<DeadLettersMsg>,
+    /// Is notified of long-running operations.
     pub(crate) expiry: Handle<ExpiryMsg>,
-    /// Of what changes when a task runs, and of its end.
+    /// Is notified of changes to when a task may run, and of its end.
     pub(crate) scheduler: Handle<SchedulerMsg>,
 }
 
 type Waiting = (Append, oneshot::Sender<Result<Appended, AppendError>>);
 
-/// The log writer's state.
+/// The state of the log writer.
 pub struct LogState {
     args: LogArgs,
     waiting: Vec<Waiting>,
@@ -138,7 +139,7 @@ pub struct LogState {
     appends: u64,
 }
 
-/// The log writer.
+/// The log writer's actor.
 pub struct LogWriter;
 
 impl Node for LogWriter {
@@ -154,14 +155,15 @@ impl Node for LogWriter {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
-        // A former life may have committed a message and died before it woke the engine. If nobody lives there, its next life
-        // scans the log; and before the first life there was nobody who could leave anything.
-        if state.args.has_lived.swap(true, Relaxed) {
+        // The previous incarnation may have committed a message and died before it woke the Engine. If the parent of the
+        // Engines is dead, its next incarnation scans the log. The first incarnation of the log writer has no predecessor.
+        if state.args.has_run_before.swap(true, Relaxed) {
             state.args.conversations.tell(ConversationsMsg::Rescan);
             state.late.expect_anything(ctx.me());
         }
-        // And a final word, a letter or an operation, before it told who works on them.
-        tell_all_keepers(&state.args.keepers);
+        // The previous incarnation may also have stored a final text, a dead letter or an operation and died before it sent
+        // the hint.
+        notify_all_subscribers(&state.args.subscribers);
         state.args.hub.unsure();
         Ok(())
     }
@@ -176,7 +178,7 @@ impl Node for LogWriter {
                 state.commit.remove(&());
                 state.late.expect(in_doubt, ctx.me());
             }
-            LogMsg::Look => state.late.look(&state.args, ctx.me()),
+            LogMsg::Look => state.late.check(&state.args, ctx.me()),
         }
         if !state.commit.contains(&()) && !state.waiting.is_empty() {
             flush(ctx, state);
@@ -204,8 +206,8 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         let started_us = env.clock.monotonic_us();
         let (appends, replies): (Vec<Append>, Vec<_>) = batch.into_iter().unzip();
         let Some(results) = commit(&args, &env, appends.clone()).await else {
-            // Whether it is stored is not known: the askers lose their answers and find out from the log.
-            tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit broke down or did not come back");
+            // Whether the batch is stored is unknown: the callers lose their answers and read the log.
+            tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit panicked or timed out, its result is unknown");
             drop(replies);
             let in_doubt = doubt(&args, appends.iter());
             args.hub.unsure();
@@ -223,18 +225,18 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             announce(&args, append, result);
         }
         args.hub.note_commit();
-        // An error has nobody left to be told to: what was stored is stored, and was announced.
+        // A fault here cannot be reported to any caller: what was stored is stored, and was announced.
         let _ = task_point(&env, "commit", "told").await;
         for (reply, result) in replies.into_iter().zip(results) {
-            // Whoever asked may have died since.
+            // The caller may have died.
             let _ = reply.send(result);
         }
-        // If it fails this life is over, and the next one starts afresh.
+        // If the message is lost, this incarnation has ended, and the next one starts afresh.
         me.tell(LogMsg::Flushed { in_doubt });
     });
 }
 
-/// Commits within a time; nothing if whether it is stored is not known.
+/// Commits with a time limit. Returns `None` if it is unknown whether the batch is stored.
 async fn commit(args: &LogArgs, env: &Env, appends: Vec<Append>) -> Option<Vec<Result<Appended, AppendError>>> {
     task_point(env, "commit", "before").await.ok()?;
     let wait = Duration::from_millis(COMMIT_MS_MAX);
@@ -243,8 +245,8 @@ async fn commit(args: &LogArgs, env: &Env, appends: Vec<Append>) -> Option<Vec<R
     Some(results)
 }
 
-/// What may be stored all the same is looked for: a message whose sender may never ask again, and what an event left beside
-/// its conversation. Says whose messages those are.
+/// Starts the checks for appends that may be stored although they failed: for messages, whose senders may never ask again,
+/// and for rows that events produce outside their conversations. Returns the conversations of the messages.
 fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<ConversationId> {
     let appends: Vec<&Append> = appends.collect();
     if appends.is_empty() {
@@ -254,22 +256,23 @@ fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<C
     let messages = appends.iter().filter(brings_a_message);
     let conversations: Vec<ConversationId> = messages.map(|append| append.conversation).collect();
     if !conversations.is_empty() {
-        // If nobody lives there, its next life scans the log.
+        // If the parent of the Engines is dead, its next incarnation scans the log.
         args.conversations.tell(ConversationsMsg::Doubt(conversations.clone()));
     }
-    tell_all_keepers(&args.keepers);
+    notify_all_subscribers(&args.subscribers);
     conversations
 }
 
-/// Something may be stored that none of them was told of.
-fn tell_all_keepers(keepers: &Keepers) {
-    keepers.notifier.tell(NotifyMsg::New { heard: None });
-    keepers.letters.tell(LettersMsg::New);
-    keepers.expiry.tell(ExpiryMsg::New);
-    keepers.scheduler.tell(SchedulerMsg::Reread);
+/// Sends a hint to all subscribers, because rows may be stored of which none was notified.
+fn notify_all_subscribers(subscribers: &Subscribers) {
+    subscribers.notifier.tell(NotifyMsg::New { received: None });
+    subscribers.dead_letters.tell(DeadLettersMsg::New);
+    subscribers.expiry.tell(ExpiryMsg::New);
+    subscribers.scheduler.tell(SchedulerMsg::Reread);
 }
 
-/// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.
+/// Sends wake-ups and notifications before any caller is answered, so that a request caused by an answer always arrives
+/// after the wake-up.
 fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendError>) {
     let (conversation, user) = (append.conversation, append.user);
     match result {
@@ -280,46 +283,46 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                     wake(args, conversation, user.clone(), Some(event.clone()));
                 }
                 args.hub.publish(conversation, Live::Event(event.clone()));
-                tell_keepers(args, (conversation, &user), &event);
+                notify_subscribers(args, (conversation, &user), &event);
             }
         }
-        // A repeat: its first wake-up may have been lost with whoever was to give it.
+        // A repeated message: its first wake-up may have been lost with the log writer that was to send it.
         Err(AppendError::Duplicate { conversation, same: true, .. }) => wake(args, *conversation, user, None),
-        // A store that fails may have stored it all the same.
+        // A store that returned an error may have stored the append nevertheless.
         Err(AppendError::Store(_)) => args.hub.publish(conversation, Live::Unsure),
         Err(_) => {}
     }
 }
 
-/// Tells who works on what an event left beside the conversation. Lost where nobody lives.
-fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId), event: &Event) {
-    let Keepers { notifier, letters, expiry, scheduler } = &args.keepers;
-    let (mut has_word, mut has_letter, mut has_operation) = (event.body.is_final(), false, false);
+/// Notifies the subscribers that an event concerns. A message to a dead subscriber is lost.
+fn notify_subscribers(args: &LogArgs, (conversation, user): (ConversationId, &UserId), event: &Event) {
+    let Subscribers { notifier, dead_letters, expiry, scheduler } = &args.subscribers;
+    let (mut has_final_text, mut has_dead_letter, mut has_operation) = (event.body.is_final(), false, false);
     match &event.body {
-        EventBody::Failed { letter, .. } => has_letter = letter.is_some(),
-        EventBody::Received(inbound) => has_letter = inbound.retry.is_some(),
-        EventBody::LetterDue { .. } => has_letter = true,
-        EventBody::LetterMoved { .. } => (has_word, has_letter) = (true, true),
+        EventBody::Failed { dead_letter, .. } => has_dead_letter = dead_letter.is_some(),
+        EventBody::Received(inbound) => has_dead_letter = inbound.retry.is_some(),
+        EventBody::DeadLetterDue { .. } => has_dead_letter = true,
+        EventBody::DeadLetterMoved { .. } => (has_final_text, has_dead_letter) = (true, true),
         EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
         _ => {}
     }
     if let Some(news) = for_scheduler(event) {
         scheduler.tell(news);
     }
-    if has_word {
-        let is_heard = event.body.is_final() && args.hub.is_heard_by(conversation, user);
-        notifier.tell(NotifyMsg::New { heard: is_heard.then_some(event.task) });
+    if has_final_text {
+        let is_following = event.body.is_final() && args.hub.is_followed_by(conversation, user);
+        notifier.tell(NotifyMsg::New { received: is_following.then_some(event.task) });
     }
-    if has_letter {
-        letters.tell(LettersMsg::New);
+    if has_dead_letter {
+        dead_letters.tell(DeadLettersMsg::New);
     }
     if has_operation {
         expiry.tell(ExpiryMsg::New);
     }
 }
 
-/// What the scheduler has to know of an event that is stored. It hears it here and not from whoever stored it: they may be
-/// dead by now, and who waits for the end of a task would wait for ever.
+/// The notification of the Scheduler about a stored event. The log writer sends it and not the caller of the append, because the
+/// caller may be dead by now, and tasks that wait for this one would wait for ever.
 fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
     let task = event.task;
     match &event.body {
@@ -339,7 +342,7 @@ const fn wakes(body: &EventBody) -> bool {
 }
 
 fn wake(args: &LogArgs, conversation: ConversationId, user: UserId, event: Option<Arc<Event>>) {
-    // If nobody lives there, its next life scans the log.
+    // If the parent of the Engines is dead, its next incarnation scans the log.
     args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
 }
 

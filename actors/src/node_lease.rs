@@ -1,8 +1,8 @@
-//! The lease of this process, as a node among those that share its database (ADR 0019): renewed in time, and taken anew under
-//! another incarnation when it is lost. A store that only this process writes needs none, and then nothing happens here.
+//! The lease of this node among those that share its database (ADR 0019). It is renewed in time, and acquired under a new
+//! incarnation after it was lost. A store that only this process writes needs no lease, and then this actor does nothing.
 //!
-//! Owns: when the lease is renewed, and which nodes are known to be dead. Supervised by: infra. Survives its death: the lease
-//! ([`Lease`], beside the tree) and the node's row.
+//! Owns: the renewal schedule, and the number of dead nodes seen. Supervised by: infra. Survives its death: the lease
+//! ([`Lease`], outside the tree) and the node's row.
 
 use std::{
     sync::{
@@ -23,24 +23,24 @@ use tokio::sync::Notify;
 
 use crate::{
     conversations::ConversationsMsg,
-    lookout::outcome,
+    due_timer::outcome,
     observe::{Context, Named, Node, NodeError},
     tasks::Tasks,
     wiring::Wiring,
 };
 
-/// From a renewal that failed to the next at most, in milliseconds.
+/// Maximum delay from a failed renewal to the next attempt, in milliseconds.
 const AGAIN_MS_MAX: u64 = 500;
-/// The part of a lease in which it counts as run out here though it has not expired in the database yet: what began before
-/// needs a while to end.
+/// Fraction of the lease (one fifth) by which this process treats it as expired before the database does: work that began
+/// before needs time to end.
 const MARGIN_PART: u64 = 5;
 
-/// How long leases last.
+/// The durations of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseLimits {
-    /// How long a node that does not renew its lease counts as living, in milliseconds.
+    /// How long a node counts as live after its last renewal, in milliseconds.
     pub lease_ms: u64,
-    /// From one renewal to the next, in milliseconds; a third of the lease at most.
+    /// Interval between two renewals, in milliseconds; at most a third of the lease.
     pub renew_ms: u64,
 }
 
@@ -50,18 +50,18 @@ impl Default for LeaseLimits {
     }
 }
 
-/// The lease as everybody in this process sees it.
+/// The lease, shared by everything in this process.
 pub(crate) struct Lease {
     limits: LeaseLimits,
     is_shared: bool,
     name: Mutex<(NodeId, NodeIncarnation)>,
-    /// Until when it is held for certain, by the monotonic clock.
+    /// Until when the lease is certainly held, by the monotonic clock, in microseconds.
     held_until_us: AtomicU64,
     renewed: Notify,
 }
 
 impl Lease {
-    /// Registers the process, if its store is shared.
+    /// Registers this node, if its store is shared.
     ///
     /// # Errors
     /// If the store fails.
@@ -77,18 +77,19 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Which run of the process claims conversations.
+    /// The incarnation of this node, which claims conversations.
     pub fn incarnation(&self) -> NodeIncarnation {
         self.name.lock().1
     }
 
-    /// Whether no other process can have declared this one dead.
+    /// Whether no other node can have declared this one dead.
     fn is_held(&self, monotonic_us: u64) -> bool {
         !self.is_shared || monotonic_us < self.held_until_us.load(Relaxed)
     }
 
-    /// Whether this run of the process holds the lease, or will as soon as it is renewed. If not, it begins nothing that must
-    /// not happen twice; it may still write, since the store refuses what is another's now.
+    /// Whether the incarnation `run` of this node holds the lease, or will as soon as it is renewed. Without the lease it
+    /// begins nothing that must not happen twice. It may still write, because the store refuses writes to conversations that
+    /// another node has claimed.
     pub async fn holds(&self, run: NodeIncarnation, clock: &dyn Clock) -> bool {
         let held = async {
             loop {
@@ -103,14 +104,14 @@ impl Lease {
         tokio::time::timeout(wait, held).await.is_ok() && self.incarnation() == run
     }
 
-    /// It was renewed by a question that was asked at this time.
+    /// Extends the lease after a renewal that was requested at this time.
     fn extend(&self, asked_us: u64) {
         let sure_ms = self.limits.lease_ms - self.limits.lease_ms / MARGIN_PART;
         self.held_until_us.store(asked_us.saturating_add(sure_ms.saturating_mul(1_000)), Relaxed);
         self.renewed.notify_waiters();
     }
 
-    /// A node leaves in good order, so that nobody waits for its lease to expire.
+    /// Ends the lease on a graceful stop, so that no node has to wait for it to expire.
     ///
     /// # Errors
     /// If the store fails.
@@ -119,22 +120,22 @@ impl Lease {
     }
 }
 
-/// What it hears.
+/// Messages of the lease actor.
 pub(crate) enum NodeLeaseMsg {
-    /// It is time to renew.
+    /// Time to renew.
     Renew,
-    /// The store has answered, or not.
+    /// The answer to a renewal, or its failure.
     Renewed {
-        /// When it was asked, by the monotonic clock.
+        /// When the renewal was requested, by the monotonic clock.
         asked_us: u64,
-        /// What it said.
+        /// The answer of the store.
         renewal: Result<Renewal, String>,
     },
-    /// The process is registered under a new incarnation, or not yet.
+    /// The answer to a registration under a new incarnation, or its failure.
     Registered {
-        /// When that was asked, by the monotonic clock.
+        /// When the registration was requested, by the monotonic clock.
         asked_us: u64,
-        /// Under which.
+        /// The registered node and incarnation.
         name: Result<(NodeId, NodeIncarnation), String>,
     },
 }
@@ -155,20 +156,19 @@ enum Work {
     Ask,
 }
 
-/// Its state.
 pub(crate) struct NodeLeaseState {
     wiring: Arc<Wiring>,
     tasks: Tasks<Work>,
-    /// The dead nodes that were taken notice of.
+    /// The dead nodes seen so far: their number, and when the last one ended.
     ended: (u64, Option<Micros>),
-    /// Since when the lease has been held without a gap, by the monotonic clock.
+    /// Since when the lease has been held without interruption, by the monotonic clock.
     steady_since_us: Option<u64>,
     renewals: u64,
     losses: u64,
     last_error: Option<String>,
 }
 
-/// The watch over the lease.
+/// The actor that renews the lease.
 pub(crate) struct NodeLease;
 
 impl Node for NodeLease {
@@ -222,7 +222,8 @@ fn renew(ctx: &Context<NodeLease>, state: &mut NodeLeaseState) {
     if !lease.is_held(asked_us) {
         state.steady_since_us = None;
     }
-    // Where the database was away all leases may have expired: whoever is back first lets the others come back, too.
+    // After a database outage all leases may have expired. A node that is back first must give the others time to renew
+    // before it declares any of them dead.
     let lease_us = lease.limits.lease_ms.saturating_mul(1_000);
     let may_end_others = state.steady_since_us.is_some_and(|since| asked_us.saturating_sub(since) >= lease_us);
     state.tasks.spawn(Work::Ask, async move {
@@ -242,29 +243,29 @@ fn renewed(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, asked_us: u64, 
             state.steady_since_us.get_or_insert(asked_us);
             (state.renewals, state.last_error) = (state.renewals + 1, None);
             if std::mem::replace(&mut state.ended, ended) != ended {
-                // If nobody lives there, its next life looks by itself.
+                // If the parent of the Engines is dead, its next incarnation scans the log.
                 state.wiring.conversations.tell(ConversationsMsg::NodesEnded);
             }
             let passed_ms = ctx.env().clock.monotonic_us().saturating_sub(asked_us) / 1_000;
-            wind(ctx, state, renew_ms.saturating_sub(passed_ms));
+            set_timer(ctx, state, renew_ms.saturating_sub(passed_ms));
         }
         Ok(Renewal { is_held: false, .. }) => {
             metrics::counter!("annie_node_leases_lost_total").increment(1);
-            tracing::warn!("this process was declared dead: it begins again under a new incarnation");
+            tracing::warn!("this node was declared dead, registering a new incarnation");
             (state.losses, state.steady_since_us) = (state.losses + 1, None);
             state.wiring.lease.held_until_us.store(0, Relaxed);
             register(ctx, state);
         }
         Err(error) => {
-            tracing::warn!(error, "the lease of this process could not be renewed");
-            // The others may have failed as well, and come back later than this one.
+            tracing::warn!(error, "the lease of this node could not be renewed, trying again");
+            // The other nodes may have failed as well, and may come back later than this one.
             (state.last_error, state.steady_since_us) = (Some(error), None);
-            wind(ctx, state, renew_ms.min(AGAIN_MS_MAX));
+            set_timer(ctx, state, renew_ms.min(AGAIN_MS_MAX));
         }
     }
 }
 
-fn wind(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, wait_ms: u64) {
+fn set_timer(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, wait_ms: u64) {
     let me = ctx.me();
     state.tasks.spawn(Work::Timer, async move {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -272,15 +273,17 @@ fn wind(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, wait_ms: u64) {
     });
 }
 
-/// Takes a lease under a new incarnation. Another process that goes by the same name, on a copy of the data folder, keeps it.
+/// Acquires a lease under a new incarnation. If another process with a copy of the data folder uses the same node id, it
+/// keeps the id and this process takes a new one.
 fn register(ctx: &Context<NodeLease>, state: &mut NodeLeaseState) {
     let (lease, store, env, me) = (state.wiring.lease.clone(), state.wiring.store.clone(), ctx.env().clone(), ctx.me());
     let asked_us = env.clock.monotonic_us();
     state.tasks.spawn(Work::Ask, async move {
         let (node, former) = *lease.name.lock();
         let register = async {
-            let is_anothers = store.nodes().await?.iter().any(|row| row.node == node && row.incarnation != former);
-            let node = if is_anothers { NodeId::from_uuid(env.uuid()) } else { node };
+            let is_used_elsewhere =
+                store.nodes().await?.iter().any(|row| row.node == node && row.incarnation != former);
+            let node = if is_used_elsewhere { NodeId::from_uuid(env.uuid()) } else { node };
             let incarnation = NodeIncarnation::from_uuid(env.uuid());
             store.register_node(node, incarnation, lease.limits.lease_ms).await?;
             Ok::<_, StoreError>((node, incarnation))
@@ -301,20 +304,21 @@ fn registered(
         Ok(name) => {
             *state.wiring.lease.name.lock() = name;
             state.wiring.lease.extend(asked_us);
-            // What was claimed before may be another's now. If nobody lives there, its next life claims under the new name.
+            // Another node may have claimed conversations of this one. If the parent of the Engines is dead, its next
+            // incarnation claims under the new incarnation.
             state.wiring.conversations.tell(ConversationsMsg::LeaseLost);
-            wind(ctx, state, state.wiring.lease.limits.renew_ms);
+            set_timer(ctx, state, state.wiring.lease.limits.renew_ms);
         }
         Err(error) => {
-            tracing::warn!(error, "this process could not be registered again");
+            tracing::warn!(error, "this node could not be registered again, trying again");
             state.last_error = Some(error);
-            // The renewal is refused again, and this is tried again after it.
-            wind(ctx, state, AGAIN_MS_MAX);
+            // The next renewal is refused again, and then the registration is tried again.
+            set_timer(ctx, state, AGAIN_MS_MAX);
         }
     }
 }
 
-/// A store that does not answer in time may have renewed the lease or not: it is asked again.
+/// Limits a store call in time. After a timeout the lease may or may not have been renewed, so the store is asked again.
 async fn outcome_within<T>(ms: u64, ask: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let late = |_| Err(format!("no answer within {ms} ms"));
     tokio::time::timeout(Duration::from_millis(ms), ask).await.unwrap_or_else(late)

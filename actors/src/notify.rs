@@ -1,8 +1,8 @@
-//! The notifier: tells users of work that ended while nobody waited for it.
+//! The notifier: notifies users of work that ended while they did not follow it.
 //!
-//! Owns: the outbox's way out, and when each user was last notified; the store keeps both. Supervised by: infra.
-//! Survives its death: the outbox, which its next life reads, and every notification, which is stored in one transaction
-//! with the delivery of the words in it: so a death in between neither loses nor doubles one.
+//! Owns: the delivery of the outbox, and when each user was last notified; the store keeps both. Supervised by: infra.
+//! Survives its death: the outbox, which the next incarnation reads, and every notification. A notification is stored in one
+//! transaction with the delivery of the outbox entries in it, so a crash in between neither loses nor doubles one.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,37 +13,38 @@ use std::{
 use annie_core::{
     event::Scope,
     ids::{OutboxId, TaskId, UserId},
-    notice::{is_told_there, notice},
+    notice::{is_delivered_in_conversation, notice},
     ports::{OutboxRow, StoreError, StoreErrorKind},
     time::Micros,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    lookout::{Lookout, earlier, later, outcome},
+    due_timer::{DueTimer, earlier, later, outcome},
     observe::{Context, Named, Node, NodeError, task_point},
     tasks::{Tasks, caught},
     wiring::Wiring,
 };
 
-/// Words that one look takes in.
-const WORDS_MAX: u32 = 1_000;
-/// Words that somebody heard and that are not marked yet; beyond this only who listens now counts.
-const HEARD_MAX: usize = 10_000;
-/// From one sweep of what is old to the next, in milliseconds.
+/// Outbox entries that are read at once.
+const ENTRIES_MAX: u32 = 1_000;
+/// Tasks whose final text a listener received and whose outbox entry is not marked yet, at most. Beyond this, an entry
+/// counts as delivered only if the user is listening when it is processed.
+const RECEIVED_MAX: usize = 10_000;
+/// Interval between two deletions of old entries, in milliseconds.
 const SWEEP_MS: u64 = 24 * 3_600_000;
 
-/// What the notifier hears.
+/// Messages of the notifier.
 pub(crate) enum NotifyMsg {
-    /// There are new words in the outbox. May get lost: the next one, or the next life, finds them.
+    /// The outbox has new entries. May get lost: the next such message, or the next incarnation, reads the outbox.
     New {
-        /// The task whose final word somebody heard as it was said.
-        heard: Option<TaskId>,
+        /// The task whose final text its user received live.
+        received: Option<TaskId>,
     },
-    /// It may be time to look.
+    /// An outbox entry may be due.
     Clock,
-    /// A look is over: when something is due next, and what was heard and is not marked yet.
-    Looked(Result<Looked, String>, HashSet<TaskId>),
+    /// The result of a pass, and the tasks whose final text was received; after a failure their entries are not marked yet.
+    Looked(Result<PassResult, String>, HashSet<TaskId>),
 }
 
 impl Named for NotifyMsg {
@@ -56,30 +57,29 @@ impl Named for NotifyMsg {
     }
 
     fn again(&self) -> Option<Self> {
-        let Self::New { heard } = self else { return None };
-        Some(Self::New { heard: *heard })
+        let Self::New { received } = self else { return None };
+        Some(Self::New { received: *received })
     }
 }
 
-/// What a look came to.
+/// The result of a pass.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct PassResult {
     next: Option<Micros>,
     delivered: u64,
     notified: u64,
 }
 
-/// The notifier's state.
 pub(crate) struct NotifyState {
     wiring: Arc<Wiring>,
-    lookout: Lookout,
-    heard: HashSet<TaskId>,
+    due_timer: DueTimer,
+    received: HashSet<TaskId>,
     sweep: Tasks<()>,
     delivered: u64,
     notified: u64,
 }
 
-/// The notifier.
+/// The notifier's actor.
 pub(crate) struct Notifier;
 
 impl Node for Notifier {
@@ -89,46 +89,46 @@ impl Node for Notifier {
     const KIND: &'static str = "notifier";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<NotifyState, NodeError> {
-        let (lookout, sweep) = (Lookout::of(ctx.branch()), Tasks::of(ctx.branch()));
-        Ok(NotifyState { wiring, lookout, heard: HashSet::new(), sweep, delivered: 0, notified: 0 })
+        let (due_timer, sweep) = (DueTimer::of(ctx.branch()), Tasks::of(ctx.branch()));
+        Ok(NotifyState { wiring, due_timer, received: HashSet::new(), sweep, delivered: 0, notified: 0 })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut NotifyState) -> Result<(), NodeError> {
-        // A former life may have stored a notification and died before it told.
+        // The previous incarnation may have stored a notification and died before it announced it.
         state.wiring.hub.unsure_of_notices();
         state.sweep.spawn((), sweep(state.wiring.clone()));
-        want(ctx, state, 0);
+        request_pass(ctx, state, 0);
         Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut NotifyState, msg: NotifyMsg) -> Result<(), NodeError> {
         match msg {
-            NotifyMsg::New { heard } => {
-                if state.heard.len() < HEARD_MAX {
-                    state.heard.extend(heard);
+            NotifyMsg::New { received } => {
+                if state.received.len() < RECEIVED_MAX {
+                    state.received.extend(received);
                 }
                 let gather_ms = state.wiring.limits.notify.gather_ms;
-                want(ctx, state, gather_ms);
+                request_pass(ctx, state, gather_ms);
             }
             NotifyMsg::Clock => {
-                if state.lookout.struck(ctx.now()) {
-                    look(ctx, state);
+                if state.due_timer.fired(ctx.now()) {
+                    start_pass(ctx, state);
                 }
-                wind(ctx, state);
+                set_timer(ctx, state);
             }
-            NotifyMsg::Looked(Ok(Looked { next, delivered, notified }), _marked) => {
+            NotifyMsg::Looked(Ok(PassResult { next, delivered, notified }), _marked) => {
                 state.delivered += delivered;
                 state.notified += notified;
-                state.lookout.looked(ctx.now(), next);
-                wind(ctx, state);
+                state.due_timer.pass_ended(ctx.now(), next);
+                set_timer(ctx, state);
             }
-            NotifyMsg::Looked(Err(error), heard) => {
-                tracing::warn!(error, "the outbox could not be emptied");
-                state.heard.extend(heard);
-                // Something may have been stored that nobody was told of.
+            NotifyMsg::Looked(Err(error), received) => {
+                tracing::warn!(error, "the pass over the outbox failed, trying again");
+                state.received.extend(received);
+                // A notification may have been stored without having been announced.
                 state.wiring.hub.unsure_of_notices();
-                state.lookout.failed(ctx.now());
-                wind(ctx, state);
+                state.due_timer.pass_failed(ctx.now());
+                set_timer(ctx, state);
             }
         }
         Ok(())
@@ -136,89 +136,90 @@ impl Node for Notifier {
 
     fn view(state: &NotifyState) -> Value {
         json!({
-            "delivered": state.delivered, "notified": state.notified, "heard": state.heard.len(),
-            "lookout": state.lookout.view()
+            "delivered": state.delivered, "notified": state.notified, "heard": state.received.len(),
+            "due_timer": state.due_timer.view()
         })
     }
 }
 
-fn want(ctx: &Context<Notifier>, state: &mut NotifyState, in_ms: u64) {
-    state.lookout.want(later(ctx.now(), in_ms));
-    wind(ctx, state);
+fn request_pass(ctx: &Context<Notifier>, state: &mut NotifyState, in_ms: u64) {
+    state.due_timer.request_pass(later(ctx.now(), in_ms));
+    set_timer(ctx, state);
 }
 
-fn wind(ctx: &Context<Notifier>, state: &mut NotifyState) {
+fn set_timer(ctx: &Context<Notifier>, state: &mut NotifyState) {
     let me = ctx.me();
-    state.lookout.wind(ctx.now(), move || me.tell(NotifyMsg::Clock));
+    state.due_timer.set_timer(ctx.now(), move || me.tell(NotifyMsg::Clock));
 }
 
-fn look(ctx: &Context<Notifier>, state: &mut NotifyState) {
-    let (wiring, heard, me) = (state.wiring.clone(), std::mem::take(&mut state.heard), ctx.me());
-    state.lookout.look(async move {
-        let looked = outcome(deliver(&wiring, &heard)).await;
-        me.tell(NotifyMsg::Looked(looked, heard));
+fn start_pass(ctx: &Context<Notifier>, state: &mut NotifyState) {
+    let (wiring, received, me) = (state.wiring.clone(), std::mem::take(&mut state.received), ctx.me());
+    state.due_timer.start_pass(async move {
+        let result = outcome(deliver(&wiring, &received)).await;
+        me.tell(NotifyMsg::Looked(result, received));
     });
 }
 
-/// Takes the words out of the outbox: marks those that were heard, and notifies of the others whom it may notify now.
-async fn deliver(wiring: &Wiring, heard: &HashSet<TaskId>) -> Result<Looked, StoreError> {
-    let mut looked = Looked::default();
-    // Wherever in the outbox they stand: many words may wait before them.
-    let heard: Vec<OutboxId> = heard.iter().map(|task| OutboxId::for_task(*task)).collect();
-    for words in heard.chunks(WORDS_MAX as usize) {
-        looked.delivered += words.len() as u64;
-        wiring.store.delivered(words.to_vec(), wiring.env.now()).await?;
+/// Delivers the outbox: marks the entries whose text was received, and notifies the users of the other entries, as often as
+/// each may be notified.
+async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<PassResult, StoreError> {
+    let mut result = PassResult::default();
+    // These entries are marked by id, because many entries may precede them in the outbox.
+    let received: Vec<OutboxId> = received.iter().map(|task| OutboxId::for_task(*task)).collect();
+    for entries in received.chunks(ENTRIES_MAX as usize) {
+        result.delivered += entries.len() as u64;
+        wiring.store.delivered(entries.to_vec(), wiring.env.now()).await?;
     }
     loop {
-        let page = wiring.store.outbox(WORDS_MAX).await?;
-        let is_full = page.len() == WORDS_MAX as usize;
+        let page = wiring.store.outbox(ENTRIES_MAX).await?;
+        let is_full = page.len() == ENTRIES_MAX as usize;
         let mut is_less = false;
-        let mut told = Vec::new();
+        let mut delivered_ids = Vec::new();
         let mut by_user: BTreeMap<UserId, Vec<OutboxRow>> = BTreeMap::new();
-        for word in page {
-            if is_told(wiring, &word).await? {
-                told.push(word.id);
+        for entry in page {
+            if is_delivered(wiring, &entry).await? {
+                delivered_ids.push(entry.id);
             } else {
-                by_user.entry(word.user.clone()).or_default().push(word);
+                by_user.entry(entry.user.clone()).or_default().push(entry);
             }
         }
-        if !told.is_empty() {
-            looked.delivered += told.len() as u64;
+        if !delivered_ids.is_empty() {
+            result.delivered += delivered_ids.len() as u64;
             is_less = true;
             point(wiring, "before").await?;
-            wiring.store.delivered(told, wiring.env.now()).await?;
+            wiring.store.delivered(delivered_ids, wiring.env.now()).await?;
             point(wiring, "after").await?;
         }
-        looked.next = None;
-        for (user, words) in by_user {
-            match notify(wiring, user, words).await? {
-                Told::Now => {
-                    looked.notified += 1;
+        result.next = None;
+        for (user, entries) in by_user {
+            match notify(wiring, user, entries).await? {
+                Notified::Now => {
+                    result.notified += 1;
                     is_less = true;
                 }
-                Told::NotBefore(at) => looked.next = earlier(looked.next, Some(at)),
+                Notified::NotBefore(at) => result.next = earlier(result.next, Some(at)),
             }
         }
         if !(is_full && is_less) {
-            return Ok(looked);
+            return Ok(result);
         }
     }
 }
 
-async fn is_told(wiring: &Wiring, word: &OutboxRow) -> Result<bool, StoreError> {
-    let is_heard = wiring.hub.is_heard_by(word.conversation, &word.user);
-    if !is_told_there(word, is_heard) {
+async fn is_delivered(wiring: &Wiring, entry: &OutboxRow) -> Result<bool, StoreError> {
+    let is_following = wiring.hub.is_followed_by(entry.conversation, &entry.user);
+    if !is_delivered_in_conversation(entry, is_following) {
         return Ok(false);
     }
-    if is_heard || word.id == OutboxId::for_letter(word.task) {
+    if is_following || entry.id == OutboxId::for_dead_letter(entry.task) {
         return Ok(true);
     }
-    // Who asked for something to be done later does not wait for it, however urgent it is then.
-    let row = wiring.store.task(Scope::Operator, word.task).await?;
+    // A user who scheduled work for later does not wait for it, however urgent it is when it runs.
+    let row = wiring.store.task(Scope::Operator, entry.task).await?;
     Ok(row.is_none_or(|row| row.state.is_ended() && row.not_before.is_none() && row.after.is_empty()))
 }
 
-/// A fault point before and after words are marked as delivered.
+/// A fault point before and after entries are marked as delivered.
 async fn point(wiring: &Wiring, point: &str) -> Result<(), StoreError> {
     let failed = |why: NodeError| StoreError {
         kind: StoreErrorKind::Internal,
@@ -228,46 +229,46 @@ async fn point(wiring: &Wiring, point: &str) -> Result<(), StoreError> {
     task_point(&wiring.env, "delivery", point).await.map_err(failed)
 }
 
-enum Told {
+enum Notified {
     Now,
     NotBefore(Micros),
 }
 
-async fn notify(wiring: &Wiring, user: UserId, words: Vec<OutboxRow>) -> Result<Told, StoreError> {
+async fn notify(wiring: &Wiring, user: UserId, entries: Vec<OutboxRow>) -> Result<Notified, StoreError> {
     let now = wiring.env.now();
     let every_ms = wiring.limits.notify.every_ms;
     if let Some(last) = wiring.store.last_notified(user.clone()).await?
         && now.since_ms(last) < every_ms
     {
-        // A clock that was set back must not silence anybody for longer.
-        return Ok(Told::NotBefore(later(last.min(now), every_ms)));
+        // A clock that was set back must not delay notifications for longer.
+        return Ok(Notified::NotBefore(later(last.min(now), every_ms)));
     }
-    let text = notice(&words);
-    let ids: Vec<(OutboxId, TaskId)> = words.iter().map(|word| (word.id, word.task)).collect();
+    let text = notice(&entries);
+    let ids: Vec<(OutboxId, TaskId)> = entries.iter().map(|entry| (entry.id, entry.task)).collect();
     point(wiring, "before").await?;
-    let noted = wiring.store.notify(user.clone(), text, ids, now).await?;
+    let stored = wiring.store.notify(user.clone(), text, ids, now).await?;
     point(wiring, "after").await?;
-    match noted {
+    match stored {
         Some(_) => {
             metrics::counter!("annie_notifications_total").increment(1);
             wiring.hub.announce_notice(&user);
-            Ok(Told::Now)
+            Ok(Notified::Now)
         }
-        // One of the words was delivered meanwhile: look again at what is left.
-        None => Ok(Told::NotBefore(now)),
+        // One of the entries was delivered meanwhile: read the rest again.
+        None => Ok(Notified::NotBefore(now)),
     }
 }
 
-/// Throws away what is old, at once and then every day.
+/// Deletes old entries, at once and then every day.
 async fn sweep(wiring: Arc<Wiring>) {
     loop {
         let keep_ms = i64::try_from(wiring.limits.notify.keep_ms).unwrap_or(i64::MAX);
         let before = wiring.env.now().plus_ms(keep_ms.saturating_neg());
         match caught(wiring.store.sweep_outbox(before)).await {
             Ok(Ok(0)) => {}
-            Ok(Ok(swept)) => tracing::info!(swept, "old words and notifications are swept away"),
-            Ok(Err(error)) => tracing::warn!(%error, "old words could not be swept away"),
-            Err(panic) => tracing::warn!(panic, "old words could not be swept away"),
+            Ok(Ok(swept)) => tracing::info!(swept, "deleted old outbox entries and notifications"),
+            Ok(Err(error)) => tracing::warn!(%error, "old outbox entries could not be deleted"),
+            Err(panic) => tracing::warn!(panic, "old outbox entries could not be deleted"),
         }
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
     }

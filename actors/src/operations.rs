@@ -1,5 +1,5 @@
-//! Long-running operations [S3 6.5]: a skill may answer that its result comes later; whoever brings it shows a key that is
-//! good for that one operation, and the result becomes a message of the right conversation, days later if need be.
+//! Long-running operations [S3 6.5]: a skill may answer that its result comes later. The result is delivered with a key that
+//! is valid for that one operation, and becomes a message of the operation's conversation, even days later.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use annie_core::{
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// The name of the secret in the store that the keys are made of.
+/// The name of the secret in the store from which the keys are derived.
 pub(crate) const SECRET: &str = "operations";
 
-/// Makes and checks the operations' keys: the HMAC-SHA256 of the operation's id under a secret of the installation, so that
-/// nothing has to be kept for each and a key survives a restart.
+/// Makes and checks the operations' keys. A key is the HMAC-SHA256 of the operation's id under a secret of the installation,
+/// so no key has to be stored, and keys survive a restart.
 #[derive(Clone)]
 pub(crate) struct OperationKeys {
     secret: [u8; 32],
@@ -31,18 +31,18 @@ impl OperationKeys {
         Self { secret }
     }
 
-    /// What a run may start.
+    /// The grant for an operation that a run may start.
     pub fn grant(&self, intent: IntentId) -> OperationGrant {
         self.of(OperationId::for_intent(intent))
     }
 
-    /// What whoever brings an operation's result needs.
+    /// The grant that is needed to deliver an operation's result.
     pub fn of(&self, id: OperationId) -> OperationGrant {
         let key = self.mac(id).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         OperationGrant { id, key, path: format!("/api/v1/resume/{id}") }
     }
 
-    /// Whether a key is this operation's.
+    /// Whether a key is the key of this operation.
     pub fn fits(&self, id: OperationId, key: &str) -> bool {
         let bytes: Option<Vec<u8>> =
             (0..key.len()).step_by(2).map(|at| u8::from_str_radix(key.get(at..at + 2)?, 16).ok()).collect();
@@ -50,7 +50,7 @@ impl OperationKeys {
     }
 
     fn mac(&self, id: OperationId) -> Hmac<Sha256> {
-        // An HMAC takes a key of a whole block; the secret is the beginning of one.
+        // This HMAC constructor takes a key of a whole block; the secret is padded with zeros.
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.secret);
         let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_opens_its_own_operation_in_its_own_installation_only() {
+    fn operation_key_fits_only_its_own_operation_and_installation() {
         let task: TaskId = format!("task_{:032}", 0).parse().unwrap();
         let intent = |call: &str| IntentId::for_call(task, &AgentId::orchestrator(), call);
         let keys = OperationKeys::new([1; 32]);

@@ -1,7 +1,7 @@
-//! The root of the tree: a supervisor that tells the process when it is over.
+//! The root of the tree: a supervisor that notifies the process when the kernel has ended.
 //!
 //! Owns: the permanent actors. Supervised by: the process, which exits non-zero so that the service manager starts it again.
-//! Survives its death: the log and the store's other tables; the next process begins with them.
+//! Survives its death: the log and the store's other tables, from which the next process starts.
 
 use std::sync::Arc;
 
@@ -14,13 +14,11 @@ use crate::{
     supervise::{Supervisor, SupervisorArgs, SupervisorMsg, SupervisorState},
 };
 
-/// What the root starts from.
 pub(crate) struct RootArgs {
     pub tree: SupervisorArgs,
     pub ended: Arc<watch::Sender<Option<StopReason>>>,
 }
 
-/// The root's state.
 pub(crate) struct RootState {
     inner: SupervisorState,
     ended: Arc<watch::Sender<Option<StopReason>>>,
@@ -29,16 +27,16 @@ pub(crate) struct RootState {
 impl Drop for RootState {
     fn drop(&mut self) {
         self.ended.send_if_modified(|reason| {
-            let silent = reason.is_none();
-            if silent {
+            let is_unreported = reason.is_none();
+            if is_unreported {
                 *reason = Some(StopReason::Failed("the root was killed".to_owned()));
             }
-            silent
+            is_unreported
         });
     }
 }
 
-/// The root.
+/// The root's actor.
 pub(crate) struct Root;
 
 impl Node for Root {
@@ -53,17 +51,17 @@ impl Node for Root {
 
     async fn ready(ctx: &Context<Self>, state: &mut RootState) -> Result<(), NodeError> {
         let ready = Supervisor::ready(&ctx.cast(), &mut state.inner).await;
-        tell(state, ready)
+        report_failure(state, ready)
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut RootState, msg: SupervisorMsg) -> Result<(), NodeError> {
         let handled = Supervisor::handle(&ctx.cast(), &mut state.inner, msg).await;
-        tell(state, handled)
+        report_failure(state, handled)
     }
 
     async fn child_ended(ctx: &Context<Self>, state: &mut RootState, ended: ChildEnded) -> Result<(), NodeError> {
         let handled = Supervisor::child_ended(&ctx.cast(), &mut state.inner, ended).await;
-        tell(state, handled)
+        report_failure(state, handled)
     }
 
     async fn stopping(ctx: &Context<Self>, state: &mut RootState) {
@@ -76,8 +74,8 @@ impl Node for Root {
     }
 }
 
-/// An error here is the end of the kernel: the process is told before the root dies.
-fn tell(state: &RootState, handled: Result<(), NodeError>) -> Result<(), NodeError> {
+/// Notifies the process of an error before the root dies. Such an error is the end of the kernel.
+fn report_failure(state: &RootState, handled: Result<(), NodeError>) -> Result<(), NodeError> {
     if let Err(e) = &handled {
         tracing::error!(error = %e, "the root gives up");
         state.ended.send_replace(Some(StopReason::Failed(e.to_string())));

@@ -1,7 +1,8 @@
-//! Long-running work that is no actor of ours, made a part of the tree: a door's listener, the watcher of the skill folder.
+//! Long-running services that are not actors of this package, made a part of the tree: a front end's listener, the watcher
+//! of the skill folder.
 //!
-//! Owns: `Services` one group of them, each with a budget of restarts; `Service` one running future. Supervised by: the root,
-//! and a service by its group. Survives its death: the list of what is to run, which is kept beside the tree.
+//! Owns: `Services` one group of them, each with a restart budget; `Service` one running future. Supervised by: the root,
+//! and a service by its group. Survives its death: the list of services, which is kept outside the tree.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,13 +21,14 @@ use crate::{
     tasks::{Tasks, caught},
 };
 
-/// Makes the future that a service runs; called anew for each life. An error or a panic is a death; `Ok` is the end.
+/// Makes the future that a service runs; called for every start. An error or a panic is a death; `Ok` ends the service for
+/// good.
 pub type MakeService = Arc<dyn Fn() -> Fut<'static, Result<(), String>> + Send + Sync>;
 
 /// Deaths of one service before it is given up.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 10, window_ms: 60_000 };
 
-/// What is to run in one group, by name.
+/// The services of one group, by name.
 #[derive(Default)]
 pub(crate) struct ServiceList(Mutex<Vec<(String, MakeService)>>);
 
@@ -40,7 +42,7 @@ impl ServiceList {
     }
 }
 
-/// What a group hears.
+/// Messages of a group.
 pub(crate) enum ServicesMsg {
     /// The list has grown.
     Look,
@@ -57,21 +59,20 @@ impl Named for ServicesMsg {
     }
 }
 
-struct Seat {
+struct Child {
     cell: Option<ActorCell>,
     budget: Budget,
     state: &'static str,
 }
 
-/// A group's state.
 pub(crate) struct ServicesState {
     list: Arc<ServiceList>,
-    seats: BTreeMap<String, Seat>,
+    children: BTreeMap<String, Child>,
     cells: HashMap<ActorId, String>,
     waits: Tasks<String>,
 }
 
-/// One group of services.
+/// The actor of one group of services.
 pub(crate) struct Services;
 
 impl Node for Services {
@@ -81,17 +82,17 @@ impl Node for Services {
     const KIND: &'static str = "services";
 
     fn init(ctx: &Context<Self>, list: Arc<ServiceList>) -> Result<ServicesState, NodeError> {
-        Ok(ServicesState { list, seats: BTreeMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
+        Ok(ServicesState { list, children: BTreeMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ServicesState) -> Result<(), NodeError> {
-        look(ctx, state).await;
+        start_new(ctx, state).await;
         Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut ServicesState, msg: ServicesMsg) -> Result<(), NodeError> {
         match msg {
-            ServicesMsg::Look => look(ctx, state).await,
+            ServicesMsg::Look => start_new(ctx, state).await,
             ServicesMsg::StartAgain(name) => {
                 state.waits.remove(&name);
                 start(ctx, state, &name).await;
@@ -102,11 +103,11 @@ impl Node for Services {
 
     async fn child_ended(ctx: &Context<Self>, state: &mut ServicesState, ended: ChildEnded) -> Result<(), NodeError> {
         let Some(name) = state.cells.remove(&ended.id) else { return Ok(()) };
-        let Some(seat) = state.seats.get_mut(&name) else { return Ok(()) };
-        seat.cell = None;
+        let Some(child) = state.children.get_mut(&name) else { return Ok(()) };
+        child.cell = None;
         match ended.kind {
             EndKind::Done => {
-                seat.state = "ended";
+                child.state = "ended";
                 return Ok(());
             }
             EndKind::Stopped => {
@@ -115,19 +116,19 @@ impl Node for Services {
             }
             EndKind::Killed | EndKind::Failed(_) | EndKind::Deprived(_) => {}
         }
-        match seat.budget.died(ctx.now()) {
+        match child.budget.died(ctx.now()) {
             Some(wait_ms) => {
-                seat.state = "backing off";
+                child.state = "backing off";
                 let (me, again) = (ctx.me(), name.clone());
                 state.waits.spawn(name, async move {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                    // If it fails the group is gone, and its next life starts everything.
+                    // If the message is lost the group is gone, and its next incarnation starts all services.
                     me.tell(ServicesMsg::StartAgain(again));
                 });
             }
             None => {
-                seat.state = "given up";
-                tracing::error!(service = name, "dies too often and is given up");
+                child.state = "given up";
+                tracing::error!(service = name, "restart budget used up, the service stays stopped");
             }
         }
         Ok(())
@@ -135,21 +136,21 @@ impl Node for Services {
 
     async fn stopping(_ctx: &Context<Self>, state: &mut ServicesState) {
         state.waits.retain(|_| false);
-        for cell in state.seats.values_mut().filter_map(|s| s.cell.take()) {
+        for cell in state.children.values_mut().filter_map(|s| s.cell.take()) {
             stop_child(&cell, Duration::from_secs(2)).await;
         }
     }
 
     fn view(state: &ServicesState) -> Value {
-        let services: Vec<Value> = state.seats.iter().map(|(n, s)| json!({"name": n, "state": s.state})).collect();
+        let services: Vec<Value> = state.children.iter().map(|(n, s)| json!({"name": n, "state": s.state})).collect();
         json!({"services": services})
     }
 }
 
-async fn look(ctx: &Context<Services>, state: &mut ServicesState) {
+async fn start_new(ctx: &Context<Services>, state: &mut ServicesState) {
     for (name, _) in state.list.all() {
-        if !state.seats.contains_key(&name) {
-            state.seats.insert(name.clone(), Seat { cell: None, budget: Budget::new(BUDGET), state: "starting" });
+        if !state.children.contains_key(&name) {
+            state.children.insert(name.clone(), Child { cell: None, budget: Budget::new(BUDGET), state: "starting" });
             start(ctx, state, &name).await;
         }
     }
@@ -157,23 +158,23 @@ async fn look(ctx: &Context<Services>, state: &mut ServicesState) {
 
 async fn start(ctx: &Context<Services>, state: &mut ServicesState, name: &str) {
     let Some((_, make)) = state.list.all().into_iter().find(|(n, _)| n == name) else { return };
-    let Some(seat) = state.seats.get_mut(name) else { return };
+    let Some(child) = state.children.get_mut(name) else { return };
     match ctx.spawn::<Service>(&format!("service:{name}"), make).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), name.to_owned());
-            seat.cell = Some(addr.cell);
-            seat.state = "running";
+            child.cell = Some(addr.cell);
+            child.state = "running";
         }
         Err(e) => {
-            tracing::error!(service = name, error = %e, "does not start");
-            seat.state = "not started";
+            tracing::error!(service = name, error = %e, "the service did not start");
+            child.state = "not started";
         }
     }
 }
 
-/// What a service hears.
+/// Messages of a service.
 pub(crate) enum ServiceMsg {
-    /// Its future is over.
+    /// The service's future has ended.
     Over(Result<(), String>),
 }
 
@@ -185,7 +186,7 @@ impl Named for ServiceMsg {
     }
 }
 
-/// One running service: the future itself is a tracked task, aborted when this life ends.
+/// The actor of one running service. The future is a tracked task, aborted when this incarnation ends.
 pub(crate) struct Service;
 
 impl Node for Service {

@@ -1,5 +1,6 @@
-//! The effects of the agents of one turn, shared by those that run beside each other: equal ones happen once. The rules are
-//! core's ([`TurnEffects`]); here is the lock that makes one of two agents the second, and the bell for those that wait.
+//! The effects of the agents of one turn, shared by agents that run at the same time, so that equal effects happen once. The
+//! rules are core's ([`TurnEffects`]). This module adds the lock that orders two simultaneous agents, and the notification
+//! of those that wait.
 
 use std::sync::Arc;
 
@@ -11,43 +12,44 @@ use annie_core::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// See the module. An Engine has one for each turn whose agents run, and rebuilds it from the log.
+/// The shared effects of one turn. The Engine has one for each turn whose agents run, and rebuilds it from the log.
 #[derive(Clone, Default)]
 pub(crate) struct SharedEffects(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     of_turn: Mutex<TurnEffects>,
-    /// The agents that wait for a change, in the order in which they came: a `watch` channel would wake them in a random order,
-    /// and a simulated run could not be repeated. One entry for each waiting agent, all gone with the next change.
+    /// The agents that wait for a change, in the order of their arrival. A `watch` channel would wake them in a random
+    /// order, and a simulated run could not be repeated. There is one entry for each waiting agent, and the next change
+    /// removes all of them.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
 impl Shared {
     fn changed(&self) {
-        for waits in std::mem::take(&mut *self.waiting.lock()) {
-            // An agent that has ended does not hear it.
-            let _ = waits.send(());
+        for waiter in std::mem::take(&mut *self.waiting.lock()) {
+            // An agent that has ended does not receive it.
+            let _ = waiter.send(());
         }
     }
 }
 
 impl SharedEffects {
-    /// Takes in what the log tells of a turn's agents, reports included.
+    /// Takes over the effects of a turn's agents from its folded state, reports included.
     pub fn learn(&self, turn: &Turn) {
         self.0.of_turn.lock().learn(turn);
         self.0.changed();
     }
 
-    /// Notes what an agent has stored.
+    /// Notes the stored effects of an agent.
     pub fn note(&self, turn: &SubTurn) {
         self.0.of_turn.lock().note(&turn.run);
         self.0.changed();
     }
 
-    /// Has an agent take in its reply with these calls, and notes the calls in the same moment: of two agents that ask at
-    /// once, one comes second. If another agent is making one of them, nothing happens, and the receiver hears when to try
-    /// again. An agent that is not patient any more never waits.
+    /// Lets an agent fold its reply with these calls, and notes the calls under the same lock, so that one of two
+    /// simultaneous agents comes second. If another agent is making one of the calls, nothing is folded, and the returned
+    /// receiver signals when to try again. An agent that is not patient never waits.
     pub fn take(
         &self,
         turn: &mut SubTurn,
@@ -57,9 +59,9 @@ impl SharedEffects {
     ) -> Result<EventBody, oneshot::Receiver<()>> {
         let mut of_turn = self.0.of_turn.lock();
         if of_turn.judge(&turn.spec.agent, &mut calls, is_patient) == Judged::Waits {
-            // Still under the lock: no change is missed.
-            let (waits, changed) = oneshot::channel();
-            self.0.waiting.lock().push(waits);
+            // Registered under the lock, so that no change is missed.
+            let (waiter, changed) = oneshot::channel();
+            self.0.waiting.lock().push(waiter);
             return Err(changed);
         }
         let body = replied(calls);

@@ -1,9 +1,9 @@
-//! One sub-agent at work on its mission.
+//! A sub-agent: the actor that works on one mission.
 //!
 //! Owns: its own loop, its model and skill tasks. Supervised by: its Engine, and temporary: a death becomes one typed report
-//! to the orchestrator, never a restart. Survives its death: every event that it had stored; after a crash of the Engine or
-//! the process it is started again from there. It never reports twice: its last event and its report are stored by the
-//! Engine, in one append.
+//! to the orchestrator, never a restart. Survives its death: every event that it stored. After a crash of the Engine or the
+//! process it is started again from those events. It never reports twice, because the Engine stores its last event together
+//! with its report in one append.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,17 +23,17 @@ use crate::{
     engine::EngineMsg,
     log_writer::{LogError, append},
     observe::{Addr, Context, Named, Node, NodeError},
-    scheduler::Wish,
+    scheduler::RequestHandle,
     shared_effects::SharedEffects,
     tasks::Tasks,
     wiring::Wiring,
 };
 
-/// A reply waits for another agent's equal call for as long as so many rounds of an agent may take: about as long as a row of
-/// calls before that one. After that the call counts as in doubt.
+/// How long a reply waits for an equal call of another agent, in round time limits of an agent: about as long as a series of
+/// calls before that one takes. After that the call counts as in doubt.
 const EQUAL_ROUNDS_MAX: u64 = 6;
 
-/// What a sub-agent hears: the results of its own tasks.
+/// Messages of a sub-agent: the results of its own tasks.
 pub(crate) enum SubAgentMsg {
     /// A round is over.
     ModelReplied(Box<ModelDone>),
@@ -50,7 +50,6 @@ impl Named for SubAgentMsg {
     }
 }
 
-/// What a sub-agent starts from.
 pub(crate) struct SubAgentArgs {
     pub wiring: Arc<Wiring>,
     pub turn: SubTurn,
@@ -58,23 +57,23 @@ pub(crate) struct SubAgentArgs {
     pub engine: Addr<EngineMsg>,
     pub tally: Tally,
     pub waits: Waits,
-    /// What the agents of its turn have done and are doing.
+    /// The effects of all agents of the turn.
     pub effects: SharedEffects,
 }
 
-/// What a sub-agent has done so far, for the report that its Engine makes if the sub-agent dies or is ended.
+/// The work of a sub-agent so far, for the report that the Engine makes if the sub-agent dies or is ended.
 #[derive(Clone)]
 pub(crate) struct Tally(Arc<Mutex<Noted>>);
 
 struct Noted {
-    /// In doubt here is every call without a result: a living agent may begin it at any moment.
+    /// `in_doubt` contains every call without a result, because a running agent may begin it at any moment.
     report: AgentReport,
     /// The calls without a result that have begun.
     begun: Vec<(String, Value)>,
 }
 
 impl Tally {
-    /// Of a sub-agent about to start.
+    /// The tally of a sub-agent that is about to start.
     pub fn of(turn: &SubTurn, now: Micros) -> Self {
         let report = turn.reported(ReportStatus::Crashed, String::new(), now);
         let begun = report.in_doubt.clone();
@@ -87,35 +86,34 @@ impl Tally {
         *self.0.lock() = Noted { report, begun: turn.doubts(may_have_begun) };
     }
 
-    /// All calls without a result begin now.
+    /// Records that all calls without a result begin now.
     fn begin_all(&self, turn: &SubTurn) {
         self.0.lock().begun = turn.doubts(&|_| true);
     }
 
-    /// What an agent that lives has done, and may be doing.
+    /// The work of a running agent; calls that it may begin at any moment are in doubt.
     pub fn so_far(&self) -> AgentReport {
         self.0.lock().report.clone()
     }
 
-    /// What an agent that is dead had done, and had begun.
+    /// The work of a dead agent; only calls that it had begun are in doubt.
     pub fn at_death(&self) -> AgentReport {
         let noted = self.0.lock();
         AgentReport { in_doubt: noted.begun.clone(), ..noted.report.clone() }
     }
 }
 
-/// A sub-agent's state.
 pub(crate) struct SubAgentState {
     args: SubAgentArgs,
     tasks: Tasks<DirectiveId>,
-    /// Time spent thinking and acting, in milliseconds. Waiting for a permit does not count: a queue is not its fault.
+    /// Time spent on rounds and calls, in milliseconds. Waiting for a permit does not count.
     used_ms: u64,
-    /// Since when its reply waits for another agent's equal call.
+    /// Since when its reply waits for an equal call of another agent.
     waits_since: Option<Micros>,
     finished: bool,
 }
 
-/// A sub-agent.
+/// The sub-agent's actor.
 pub(crate) struct SubAgent;
 
 impl Node for SubAgent {
@@ -198,11 +196,11 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     let left = Duration::from_millis(left_ms);
                     let id = DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round);
                     let me = ctx.me();
-                    // Its time is counted.
+                    // The time of this round is counted already.
                     let mut done = done;
                     done.ran_ms = 0;
                     state.tasks.spawn(id, async move {
-                        // It also ends if the Engine is gone, and then this agent is too.
+                        // The wait also ends if the Engine is gone; this agent then ends as well.
                         let _ = tokio::time::timeout(left, changed).await;
                         me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
                     });
@@ -222,7 +220,7 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
     let RunRequest { skill, call_id, task, agent, .. } = done.request;
     state.tasks.remove(&DirectiveId::Skill(task, agent, skill.intent.to_string()));
     let Some(outcome) = done.outcome else {
-        // Another life of the Engine owns the conversation; it runs this agent too.
+        // Another epoch owns the conversation; its Engine runs this agent too.
         ctx.stop();
         return Ok(());
     };
@@ -236,14 +234,14 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
     record(ctx, state, body).await
 }
 
-/// Takes an event in and stores it.
+/// Folds an event and stores it.
 async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
     let now = ctx.now();
     state.args.turn.fold(now, &body);
     store(ctx, state, now, body).await
 }
 
-/// Stores an event that is taken in and goes on, or hands the last one to the Engine together with the report.
+/// Stores a folded event and continues, or hands the last event to the Engine together with the report.
 async fn store(
     ctx: &Context<SubAgent>,
     state: &mut SubAgentState,
@@ -252,7 +250,7 @@ async fn store(
 ) -> Result<(), NodeError> {
     let (turn, tasks) = (&mut state.args.turn, &state.tasks);
     let (task, agent) = (turn.task, turn.spec.agent.clone());
-    // What the event has just made outstanding begins behind it.
+    // Directives that this event makes outstanding start only after it is stored, so they have not begun here.
     let has_begun = |intent: IntentId| tasks.contains(&DirectiveId::Skill(task, agent.clone(), intent.to_string()));
     state.args.tally.note(turn, now, &has_begun);
     let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
@@ -278,11 +276,12 @@ async fn store(
             ctx.stop();
             return Ok(());
         }
-        // The log says where to go on; that nobody can write to it now is no failure of the agent.
+        // A log that is unavailable is no failure of the agent; the next incarnation continues from the log.
         Err(e) if e.is_passing() => return Err(NodeError::deprived(format!("an event could not be stored: {e}"))),
         Err(e) => return Err(NodeError::new(format!("an event could not be stored: {e}"))),
     }
-    // Not before it is stored: what another agent is told of a receipt, the log has. Its last events the Engine stores.
+    // Only stored receipts are shared with other agents, so that the log contains every receipt they rely on. The last
+    // events are stored by the Engine.
     state.args.effects.note(&state.args.turn);
     ctx.fault_point("stored").await?;
     perform(ctx, state);
@@ -294,7 +293,7 @@ fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport)
     state.tasks.retain(|_| false);
     let agent = state.args.turn.spec.agent.clone();
     let task = state.args.turn.task;
-    // If it does not arrive the Engine is gone, and its next life runs this agent again.
+    // If the message is lost the Engine is gone, and its next incarnation runs this agent again.
     state.args.engine.tell(EngineMsg::AgentFinished { task, agent, events, report: Box::new(report) });
 }
 
@@ -326,14 +325,14 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     route: turn.route.clone(),
                     after: Vec::new(),
                     shift_ms: 0,
-                    wish: Wish::default(),
+                    handle: RequestHandle::default(),
                     begin: Begin::default(),
                     progress: None,
                     waits: state.args.waits.clone(),
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;
-                    // If it does not arrive this life is over, and so is its interest.
+                    // If the message is lost, this sub-agent has ended.
                     me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
                 });
             }

@@ -1,6 +1,6 @@
-//! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, is aborted
-//! when the actor's state is dropped, and its panic ends the actor instead of being a silence: somebody waits for what
-//! the task was to say, and the actor's next life asks again.
+//! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, and is aborted
+//! when the actor's state is dropped. A panic of a task ends its actor, because the actor would otherwise wait for the
+//! task's result for ever; the next incarnation starts the task again.
 
 use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe};
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::fixed::FixedMap;
 
-/// The tasks of one actor, by what they are for.
+/// The tasks of one actor, by their purpose.
 pub struct Tasks<K> {
     owner: Branch,
     running: FixedMap<K, Running>,
@@ -25,17 +25,17 @@ impl Drop for Running {
 }
 
 impl<K: Eq + Hash> Tasks<K> {
-    /// No tasks yet, of this actor.
+    /// An empty set of tasks of this actor.
     pub fn of(owner: Branch) -> Self {
         Self { owner, running: FixedMap::default() }
     }
 
-    /// Starts a task; one with the same key is aborted first.
+    /// Starts a task. A running task with the same key is aborted first.
     pub fn spawn(&mut self, key: K, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn_noting(key, work, || ());
     }
 
-    /// The same, and notes it if the task breaks down.
+    /// As [`Tasks::spawn`]; calls `note` if the task panics.
     pub fn spawn_noting(
         &mut self,
         key: K,
@@ -45,7 +45,7 @@ impl<K: Eq + Hash> Tasks<K> {
         let owner = self.owner.clone();
         let guarded = async move {
             if let Err(panic) = caught(work).await {
-                tracing::error!(actor = ?owner.cell.get_id(), panic, "a task broke down, and its actor ends with it");
+                tracing::error!(actor = ?owner.cell.get_id(), panic, "a task panicked, killing its actor");
                 note();
                 owner.kill();
             }
@@ -53,13 +53,13 @@ impl<K: Eq + Hash> Tasks<K> {
         self.running.insert(key, Running(spawn(guarded)));
     }
 
-    /// Whether there is such a task that has not been taken out.
+    /// Whether a task with this key was started and not removed.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.running.contains_key(key)
     }
 
-    /// Takes a task out, aborting it if it still runs.
+    /// Removes a task; aborts it if it still runs.
     pub fn remove(&mut self, key: &K) -> bool {
         self.running.remove(key).is_some()
     }
@@ -69,20 +69,20 @@ impl<K: Eq + Hash> Tasks<K> {
         self.running.retain(|k, _| keep(k));
     }
 
-    /// How many there are.
+    /// The number of tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.running.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 }
 
-/// Runs a future to its end; a panic inside comes back as its text.
+/// Runs a future to its end and returns a panic inside it as text.
 ///
 /// # Errors
 /// The panic's text.

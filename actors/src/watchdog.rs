@@ -1,5 +1,5 @@
-//! Kills actors whose handler has been running for too long: their parents start them anew. On its own thread with its
-//! own runtime, so that it works while every worker is blocked.
+//! Kills actors whose handler has been running for too long; their parents restart them. The watchdog runs on its own thread
+//! with its own runtime, so that it works while every worker thread is blocked.
 
 use std::{sync::Weak, time::Duration};
 
@@ -7,10 +7,11 @@ use annie_core::ports::Env;
 
 use crate::{kernel::Kernel, observe::System};
 
-/// How often it looks, in milliseconds, unless the limit is shorter.
-const LOOK_MS: u64 = 1_000;
+/// Interval between two checks, in milliseconds, unless half the limit is shorter.
+const CHECK_MS: u64 = 1_000;
 
-/// Starts the watchdog of a kernel; it ends with it. Without a limit there is none, and [`Kernel::end_stuck`] is all.
+/// Starts the watchdog of a kernel; it ends with the kernel. With a limit of 0 no watchdog is started, and only
+/// [`Kernel::end_stuck`] kills stuck actors.
 pub(crate) fn start(kernel: &Kernel) {
     let limit_ms = kernel.wiring.limits.stuck_ms_max;
     if limit_ms == 0 {
@@ -35,7 +36,7 @@ async fn watch(
     mut ended: tokio::sync::watch::Receiver<Option<crate::kernel::StopReason>>,
     limit_ms: u64,
 ) {
-    let every = Duration::from_millis(LOOK_MS.min(limit_ms.max(2) / 2));
+    let every = Duration::from_millis(CHECK_MS.min(limit_ms.max(2) / 2));
     loop {
         tokio::select! {
             biased;
@@ -43,19 +44,19 @@ async fn watch(
             () = tokio::time::sleep(every) => {}
         }
         let Some(system) = system.upgrade() else { return };
-        look(&system, &system.env, limit_ms);
+        kill_stuck(&system, &system.env, limit_ms);
     }
 }
 
 impl Kernel {
-    /// Kills actors whose handler has been running for longer than this, in milliseconds: one look of the watchdog, for
-    /// worlds whose time does not pass by itself.
+    /// Kills actors whose handler has been running for longer than this, in milliseconds: one check of the watchdog, for
+    /// simulations whose time does not pass by itself.
     pub fn end_stuck(&self, limit_ms: u64) {
-        look(&self.system, &self.wiring.env, limit_ms);
+        kill_stuck(&self.system, &self.wiring.env, limit_ms);
     }
 }
 
-fn look(system: &System, env: &Env, limit_ms: u64) {
+fn kill_stuck(system: &System, env: &Env, limit_ms: u64) {
     for (path, entry) in system.directory.stuck(env.clock.monotonic_us(), limit_ms.saturating_mul(1_000)) {
         let message = *entry.meter.current.lock();
         tracing::error!(%path, message, limit_ms, "the handler is stuck, killing the actor");

@@ -1,4 +1,4 @@
-//! What the actors of one kernel hold in common: ports, handles, limits. Built once, at boot.
+//! The parts that the actors of one kernel share: ports, handles, limits. Built once, at boot.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,52 +29,52 @@ use crate::{
 pub struct Backend {
     /// Its name in the configuration.
     pub name: String,
-    /// Rounds that it runs at a time: 1 for a single-request GPU.
+    /// Concurrent rounds: 1 for a GPU that serves one request at a time.
     pub slots: u32,
-    /// What the pool knows of it: capabilities, privacy, window …
+    /// Properties for routing: capabilities, privacy, window …
     pub facts: BackendFacts,
-    /// The endpoint.
+    /// The client of the endpoint.
     pub model: Arc<dyn Model>,
-    /// How long one round may take after its permit, in milliseconds, where that is not the kernel's limit: a program works
-    /// longer than a model.
+    /// Time limit of one round, in milliseconds, without the wait for its permit; `None` for the kernel's limit. An agentic
+    /// backend works longer than a model.
     pub round_ms_max: Option<u64>,
 }
 
-/// How a user is addressed in prompts.
+/// The name and time zone of a user, for prompts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What the user is called; empty means that prompts do not say.
+    /// The user's name; empty if prompts must not contain it.
     pub name: String,
     /// IANA name of the user's time zone.
     pub timezone: String,
 }
 
-/// Limits and choices of a kernel.
+/// Limits and modes of a kernel.
 #[derive(Debug, Clone)]
 pub struct KernelLimits {
-    /// The mode of turns that do not say.
+    /// The mode of turns whose message requests none.
     pub mode: Mode,
-    /// What a turn may use up.
+    /// Limits of a turn.
     pub turn: TurnLimits,
     /// When breakers open.
     pub breaker: BreakerLimits,
-    /// How long one round may take after its permit, in milliseconds.
+    /// Time limit of one round, in milliseconds, without the wait for its permit.
     pub round_ms_max: u64,
-    /// After which an idle Engine leaves memory, in milliseconds.
-    pub hibernate_ms: u64,
-    /// Engines in memory at most.
+    /// How long an Engine is idle before it leaves memory, in milliseconds.
+    pub passivate_after_ms: u64,
+    /// Engines in memory, at most.
     pub engines_max: usize,
-    /// After which a stuck handler is killed, in milliseconds; 0 for no watchdog: see [`crate::Kernel::end_stuck`].
+    /// After this time a stuck handler is killed, in milliseconds; 0 for no watchdog: see [`crate::Kernel::end_stuck`].
     pub stuck_ms_max: u64,
     /// The longest message, in bytes.
     pub message_bytes_max: usize,
-    /// When tasks should have come to an end.
+    /// The soft and hard deadlines of tasks.
     pub deadlines: Deadlines,
-    /// How many waiting tasks a user may have in each class, and all users together.
+    /// Limits on waiting tasks, per user and class and in total.
     pub queue: annie_core::queue::QueueLimits,
-    /// How often users are notified of what ended while they did not wait.
+    /// How often users are notified of work that ended while they did not follow it.
     pub notify: NotifyLimits,
-    /// How long this process counts as living without a word, where others share its store.
+    /// The lease of this node, where others share its store.
     pub lease: LeaseLimits,
 }
 
@@ -85,7 +85,7 @@ impl Default for KernelLimits {
             turn: TurnLimits::default(),
             breaker: BreakerLimits::default(),
             round_ms_max: 120_000,
-            hibernate_ms: 60_000,
+            passivate_after_ms: 60_000,
             engines_max: 20_000,
             stuck_ms_max: 30_000,
             message_bytes_max: 256 * 1024,
@@ -97,9 +97,8 @@ impl Default for KernelLimits {
     }
 }
 
-/// Shared by all actors of one kernel.
 pub(crate) struct Wiring {
-    /// The requests for embeddings under way.
+    /// The limits on concurrent requests for embeddings.
     pub embeddings: Arc<Embeddings>,
     pub env: Env,
     pub lease: Arc<Lease>,
@@ -117,13 +116,13 @@ pub(crate) struct Wiring {
     pub scheduler: Handle<SchedulerMsg>,
     pub breakers: Handle<BreakersMsg>,
     pub conversations: Handle<ConversationsMsg>,
-    /// Long-running work of the resources (the skill folder's watcher) and of the doors (listeners).
+    /// Services of the resources (the watcher of the skill folder) and of the front ends (listeners).
     pub resources: Arc<ServiceList>,
-    pub doors: Arc<ServiceList>,
+    pub listeners: Arc<ServiceList>,
 }
 
 impl Wiring {
-    /// The backends as the rules see them, with what their servers say of themselves where nothing is configured.
+    /// The facts about the backends for routing. A window that is not configured is the one that the server reports.
     pub fn known_facts(&self) -> Vec<BackendFacts> {
         let known = |facts: &BackendFacts| BackendFacts {
             context_tokens_max: self.leases.window(&facts.name).or(facts.context_tokens_max),
@@ -133,19 +132,19 @@ impl Wiring {
     }
 }
 
-/// Who runs what.
+/// The routing of rounds to backends.
 #[derive(Debug, Clone)]
 pub struct Routing {
     /// The rules.
     pub table: RouteTable,
-    /// How far they are trusted.
+    /// Whether the rules only suggest a route or decide it.
     pub mode: RouteMode,
-    /// The backends as the rules see them, in the order of the configuration.
+    /// The facts about the backends, in the order of the configuration.
     pub facts: Vec<BackendFacts>,
 }
 
 impl Routing {
-    /// Whether a round on this route may run on a backend that works by itself. An empty route is the first backend.
+    /// Whether a round on this route may run on an agentic backend. An empty route means the first backend.
     #[must_use]
     pub fn may_act(&self, route: &[String]) -> bool {
         let is_on = |name: &str| if route.is_empty() { self.is_first(name) } else { route.iter().any(|r| r == name) };
@@ -157,12 +156,12 @@ impl Routing {
     }
 }
 
-/// Profiles by user, and the one for everybody else.
+/// Profiles by user, and the default one.
 #[derive(Debug, Clone)]
 pub struct Profiles {
-    /// Those that are configured.
+    /// The configured profiles, by user id.
     pub by_user: BTreeMap<String, Profile>,
-    /// Everybody else's.
+    /// The profile of all other users.
     pub default: Profile,
 }
 

@@ -1,6 +1,6 @@
-//! Which part of a benchmark is wanted.
+//! Selects a part of a benchmark by `--only`.
 
-/// The part that `--only` names, nothing if all are wanted; or why there is no such part.
+/// The part that `--only` names; `None` if all parts run. An unknown part is an error.
 pub fn only(arguments: &[String], parts: &[&'static str]) -> Result<Option<&'static str>, String> {
     let Some(at) = arguments.iter().position(|a| a == "--only") else { return Ok(None) };
     let named = arguments.get(at + 1).map_or("", String::as_str);

@@ -1,12 +1,12 @@
 //! Embeds the bundled skills folder: writes one `(path, include_str!)` line for each file under `skills/`.
 //!
-//! A build script of thirty lines instead of an embedding crate: nothing to keep up to date, text only (a file that is
-//! not UTF-8 fails the build), and a new skill file needs no list line.
+//! A build script of thirty lines replaces an embedding crate: no dependency to update, and text only (a file that is not
+//! UTF-8 fails the build). A new skill file needs no entry in a list.
 
 use std::{env, ffi::OsString, fmt::Write as _, fs, io, path::Path};
 
 fn main() -> io::Result<()> {
-    // Asked for when it runs: a script that was compiled in another checkout with the same target folder still finds its own.
+    // Read at run time, because the script may have been compiled in another checkout that shares the target folder.
     let package = set_by_cargo("CARGO_MANIFEST_DIR")?;
     let root = Path::new(&package).join("../../skills").canonicalize()?;
     let out = set_by_cargo("OUT_DIR")?;

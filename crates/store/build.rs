@@ -1,7 +1,7 @@
-//! The migrations are embedded: a new file among them must rebuild the package.
+//! The migrations are embedded in the program: a new migration file must rebuild the package.
 
 fn main() {
-    // The only way in which a build script can say anything is its standard output.
+    // Cargo reads the instructions of a build script from its standard output.
     #[allow(clippy::print_stdout)]
     {
         println!("cargo::rerun-if-changed=../../migrations");

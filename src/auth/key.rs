@@ -1,4 +1,4 @@
-//! API keys: `annie_<key id>_<43 base62>`. Of the secret only its SHA-256 is stored: 256 random bits need no slow hash.
+//! API keys: `annie_<key id>_<43 base62>`. Only the SHA-256 of the secret is stored: 256 random bits need no slow hash.
 
 use annie_core::{
     ids::UserId,
@@ -9,78 +9,78 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::scope::KeyScope;
-use crate::error::{Code, Fault};
+use crate::error::{ApiError, Code};
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Characters of a key's public part.
+/// Length of the public key id, in characters.
 const ID_CHARS: usize = 12;
-/// Characters of a key's secret part: 256 bits.
+/// Length of the secret, in characters: 256 bits.
 const SECRET_CHARS: usize = 43;
-/// Keys that may exist at a time.
+/// The maximum number of keys.
 const KEYS_MAX: usize = 10_000;
-/// The longest name of a key, in bytes.
+/// The maximum length of a key's name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// A key to make.
+/// The options of a new key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewKey {
     /// A name for people.
     pub name: String,
-    /// Whose data it opens.
+    /// The user for whom the key acts.
     pub user: UserId,
-    /// What it may do; at least one.
+    /// The scopes of the key; at least one.
     pub scopes: Vec<KeyScope>,
-    /// When it ends.
+    /// When the key expires.
     pub expires_at: Option<Micros>,
 }
 
-/// A key that was just made.
+/// A key that was just created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeKey {
     /// The key as it is stored.
     pub key: ApiKey,
-    /// What opens it: shown this once, and it cannot be had again.
+    /// The key text that clients send. It is returned only here and cannot be retrieved later.
     pub secret: String,
-    /// What its maker should know: whom the first key locks out.
+    /// A warning for the caller: who is locked out by the first key.
     pub warning: Option<String>,
 }
 
-/// Whom the first key locks out. The keys after it change nothing for others.
+/// The warning about callers that the first key locks out. Later keys lock no further caller out.
 fn warning(is_first: bool, key: &ApiKey) -> Option<String> {
     if !is_first {
         return None;
     }
-    let everybody = "this is the first key: from now on every request needs a key, also from this machine";
+    let first_key = "this is the first key: from now on every request needs a key, also from this machine";
     let is_admin = key.scopes.iter().any(|s| s == KeyScope::Admin.as_str());
     Some(if is_admin {
-        format!("{everybody}; give the command line this one with --key-file or client.key_file")
+        format!("{first_key}; give the command line this one with --key-file or client.key_file")
     } else {
         format!(
-            "{everybody}. It has no scope `admin`, so no key can make or revoke keys, and the operator of this machine is \
+            "{first_key}. It has no scope `admin`, so no key can make or revoke keys, and the operator of this machine is \
              locked out of a running server: stop the server and make another with `annie key create NAME --scope admin`"
         )
     })
 }
 
-/// Makes a key and stores it.
+/// Creates a key and stores it.
 ///
 /// # Errors
-/// If it is not acceptable or the store fails.
-pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<MadeKey, Fault> {
+/// If an option is not valid or the store fails.
+pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<MadeKey, ApiError> {
     let now = env.now();
     let name = new.name.trim();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        return Err(Fault::invalid(format!("a key's name has 1 to {NAME_BYTES_MAX} bytes")).at("name"));
+        return Err(ApiError::invalid(format!("a key's name has 1 to {NAME_BYTES_MAX} bytes")).at("name"));
     }
     if new.scopes.is_empty() {
-        return Err(Fault::invalid("a key needs at least one scope").at("scopes"));
+        return Err(ApiError::invalid("a key needs at least one scope").at("scopes"));
     }
     if new.expires_at.is_some_and(|at| at <= now) {
-        return Err(Fault::invalid("the key would have ended before it begins").at("expires_at"));
+        return Err(ApiError::invalid("the expiry time is in the past").at("expires_at"));
     }
     let keys = store.keys().await?.len();
     if keys >= KEYS_MAX {
-        return Err(Fault::new(Code::Stale, format!("there are {KEYS_MAX} keys already, which is the most")));
+        return Err(ApiError::new(Code::Stale, format!("there are {KEYS_MAX} keys already, which is the most")));
     }
     let (id, secret) = (base62(env, ID_CHARS), base62(env, SECRET_CHARS));
     let key = ApiKey {
@@ -100,25 +100,25 @@ pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<Mad
     Ok(MadeKey { key, secret, warning })
 }
 
-/// Whether a text claims to be a key of Annie's.
+/// Whether a text has the prefix of Annie's keys.
 pub(super) fn is_ours(text: &str) -> bool {
     text.starts_with("annie_")
 }
 
-/// All keys, oldest first, revoked ones too.
+/// All keys, oldest first, including revoked ones.
 ///
 /// # Errors
 /// If the store fails.
-pub async fn list_keys(store: &dyn Store) -> Result<Vec<ApiKey>, Fault> {
+pub async fn list_keys(store: &dyn Store) -> Result<Vec<ApiKey>, ApiError> {
     Ok(store.keys().await?)
 }
 
-/// Revokes a key for good; the same again changes nothing.
+/// Revokes a key permanently. Revoking it again changes nothing.
 ///
 /// # Errors
-/// If there is none, or the store fails.
-pub async fn revoke_key(store: &dyn Store, id: &str, env: &Env) -> Result<ApiKey, Fault> {
-    let mut key = store.key(id.to_owned()).await?.ok_or_else(|| Fault::not_found("key"))?;
+/// If the key does not exist, or the store fails.
+pub async fn revoke_key(store: &dyn Store, id: &str, env: &Env) -> Result<ApiKey, ApiError> {
+    let mut key = store.key(id.to_owned()).await?.ok_or_else(|| ApiError::not_found("key"))?;
     if key.revoked_at.is_none() {
         key.revoked_at = Some(env.now());
         store.put_key(key.clone()).await?;
@@ -126,7 +126,7 @@ pub async fn revoke_key(store: &dyn Store, id: &str, env: &Env) -> Result<ApiKey
     Ok(key)
 }
 
-/// A key as a request shows it.
+/// A key as a request presents it.
 pub(super) struct Presented<'a> {
     pub id: &'a str,
     secret: &'a str,
@@ -139,24 +139,25 @@ impl<'a> Presented<'a> {
         (plain(id, ID_CHARS) && plain(secret, SECRET_CHARS)).then_some(Self { id, secret })
     }
 
-    /// Whether it is this key. Takes the same time whatever the answer.
+    /// Whether the secret matches, compared in constant time.
     pub fn opens(&self, secret_sha256: &[u8]) -> bool {
         Sha256::digest(self.secret.as_bytes()).ct_eq(secret_sha256).into()
     }
 }
 
-/// Text of so many characters, each equally likely.
+/// A random text of this length in base62, with equally likely characters.
 fn base62(env: &Env, chars: usize) -> String {
     let mut text = String::with_capacity(chars);
     while text.len() < chars {
-        // Of six bits, 62 and 63 are thrown away: a remainder would make some characters likelier than others.
+        // Of the 64 values of six bits, 62 and 63 are discarded: taking a remainder would make some characters more likely than
+        // others.
         let bits = env.entropy.next_u64();
         for n in 0..10 {
             let six = usize::from((bits >> (n * 6)) as u8 & 63);
-            if let Some(letter) = ALPHABET.get(six)
+            if let Some(character) = ALPHABET.get(six)
                 && text.len() < chars
             {
-                text.push(char::from(*letter));
+                text.push(char::from(*character));
             }
         }
     }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_opens_with_its_own_text_only_and_its_secret_is_not_stored() {
+    async fn key_matches_only_its_own_secret_and_stores_no_secret() {
         let (store, env) = (MemoryStore::new(), env(1));
         let MadeKey { key, secret: text, .. } = create_key(&store, new("one"), &env).await.unwrap();
         let other = create_key(&store, new("two"), &env).await.unwrap().secret;
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_key_warns_whom_it_locks_out_and_later_keys_do_not() {
+    async fn first_key_returns_lockout_warning_and_later_keys_do_not() {
         let (store, env) = (MemoryStore::new(), env(1));
         let first = create_key(&store, new("one"), &env).await.unwrap().warning.unwrap();
         assert!(first.contains("no scope `admin`") && first.contains("--scope admin"), "{first}");
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_keys_are_not_looked_up() {
+    fn key_parser_rejects_malformed_keys() {
         let long = format!("annie_{}_{}", "a".repeat(12), "b".repeat(43));
         assert!(Presented::parse(&long).is_some());
         for bad in
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_makes_no_sense_is_refused_with_the_field() {
+    async fn key_creation_refuses_invalid_options_with_field() {
         let (store, env) = (MemoryStore::new(), env(1));
         let bad = [
             (new(" "), "name"),
@@ -217,14 +218,14 @@ mod tests {
             (NewKey { expires_at: Some(Micros(1)), ..new("x") }, "expires_at"),
         ];
         for (new, field) in bad {
-            let fault = create_key(&store, new, &env).await.unwrap_err();
-            assert_eq!(fault.field.as_deref(), Some(field));
+            let error = create_key(&store, new, &env).await.unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(field));
         }
         assert!(list_keys(&store).await.unwrap().is_empty());
     }
 
     #[tokio::test]
-    async fn a_revoked_key_stays_listed_and_keeps_its_first_date() {
+    async fn revoked_key_stays_listed_and_keeps_first_revocation_time() {
         let (store, env) = (MemoryStore::new(), env(1));
         let key = create_key(&store, new("one"), &env).await.unwrap().key;
         let first = revoke_key(&store, &key.id, &env).await.unwrap();

@@ -1,5 +1,5 @@
-//! The keys as this process last read them. Requests are checked against this table, so that a wrong key costs no read of
-//! the database of its own, and an unknown key id takes as long as a known one.
+//! The keys as this process last read them. Requests are checked against this table. Therefore a wrong key does not cause a
+//! database read of its own, and an unknown key id takes as long as a known one.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,11 @@ use annie_core::{
     time::Micros,
 };
 
-/// How long the table is believed, in microseconds: another process may have revoked a key. Together with
-/// [`super::access::CHECK_EVERY`] it bounds for how long a revoked key keeps a stream (10 s are promised).
+/// How long the table is used without a refresh, in microseconds: another process may have revoked a key. Together with
+/// [`super::access::CHECK_EVERY`] this bounds how long a stream outlives the revocation of its key (10 s are promised).
 pub(super) const BELIEVED_US: u64 = 5_000_000;
-/// How old the table must be before a wrong key has it read again, in microseconds. Bounds the reads that wrong keys cause.
+/// The minimum age of the table at which a wrong key triggers a refresh, in microseconds. Bounds the reads that wrong keys
+/// cause.
 pub(super) const WRONG_KEY_US: u64 = 1_000_000;
 
 #[derive(Clone)]
@@ -30,7 +31,7 @@ struct Table {
 
 pub(super) struct KeyTable {
     table: Mutex<Table>,
-    /// Held while rows are read or written as a whole, so that a read never replaces a newer revocation.
+    /// Held while all rows are read, or a row is written, so that a read never overwrites a newer revocation.
     rows: tokio::sync::Mutex<()>,
 }
 
@@ -49,13 +50,13 @@ impl KeyTable {
         env.clock.monotonic_us().saturating_sub(self.table().read_at_us) >= age_us
     }
 
-    /// Reads the keys again if the table is that old.
+    /// Refreshes the table if it has at least this age.
     pub async fn refresh_if_older(&self, store: &dyn Store, env: &Env, age_us: u64) -> Result<(), StoreError> {
         if !self.is_older(env, age_us) {
             return Ok(());
         }
         let _rows = self.rows.lock().await;
-        // Whoever held the lock may have read them.
+        // The previous holder of the lock may have refreshed the table.
         if !self.is_older(env, age_us) {
             return Ok(());
         }
@@ -83,7 +84,7 @@ impl KeyTable {
         self.table().entries.insert(key.id.clone(), Entry { key: Arc::new(key.clone()), used_minute });
     }
 
-    /// Whether the key was not used before in this minute. Counts it as used.
+    /// Whether this is the first use of the key in the current minute. Records the use.
     pub fn is_first_use_in_minute(&self, id: &str, now: Micros) -> bool {
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(id) else { return false };

@@ -1,6 +1,6 @@
-//! Who asks, and what they may do: one answer for HTTP and gRPC, deny by default.
+//! Authentication and authorisation of callers, the same for HTTP and gRPC, deny by default.
 //!
-//! Without any key, only callers on this machine are let in, as the default user; the first key that is made ends that.
+//! While no key exists, only callers on this machine are admitted, as the default user. The first key ends that.
 
 mod access;
 mod key;
@@ -31,42 +31,42 @@ use tokio::sync::watch;
 
 use crate::{
     boot::Mark,
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
-/// The header by which a trusted front end says for whom it speaks.
+/// The header in which a trusted front end names the user for whom it acts.
 pub const USER_HEADER: &str = "x-annie-user";
 
-/// Somebody whose request is let in.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// For whom they act.
+    /// The user for whom the caller acts.
     pub user: UserId,
-    /// The key, or nothing for a caller on this machine while there are no keys.
+    /// The key id; absent for a caller on this machine while there are no keys.
     pub key: Option<String>,
-    /// What they may do.
+    /// The granted scopes.
     pub grants: Grants,
 }
 
 impl Caller {
-    /// Whose data they see: their own, whatever they may do besides (invariant 17).
+    /// The scope of the caller's data access: its own user, whatever scopes it has (invariant 17).
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::User(self.user.clone())
     }
 
-    /// Refuses what the key does not allow.
+    /// Requires a scope.
     ///
     /// # Errors
     /// `forbidden`, naming the missing scope.
-    pub fn must(&self, scope: KeyScope) -> Result<(), Fault> {
+    pub fn must(&self, scope: KeyScope) -> Result<(), ApiError> {
         if self.grants.has(scope) {
             return Ok(());
         }
-        Err(Fault::new(Code::Forbidden, format!("this key does not have the scope `{scope}`")))
+        Err(ApiError::new(Code::Forbidden, format!("this key does not have the scope `{scope}`")))
     }
 
-    /// How they appear in the log of operations.
+    /// The caller's name in the log of operations.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.key {
@@ -76,24 +76,24 @@ impl Caller {
     }
 }
 
-/// Which keys a server without keys lets pass unread.
+/// Which keys a server without keys accepts without checking them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
-    /// None: whoever shows a key expects it to be checked.
+    /// None: a caller that sends a key expects it to be checked.
     Refused,
-    /// Any text that is not in the form of Annie's keys: OpenAI's libraries cannot leave the key out.
+    /// Any text that does not look like one of Annie's keys: OpenAI's libraries cannot omit the key.
     Allowed,
 }
 
-/// Identifies callers by their keys.
+/// Authenticates callers by their keys.
 pub struct Auth {
     store: Arc<dyn Store>,
     env: Env,
     default_user: UserId,
     table: KeyTable,
-    /// The data folder, whose mark says that there are keys.
+    /// The data folder, whose mark records that keys exist.
     folder: Option<PathBuf>,
-    /// Counts changes of the keys that this process made; open streams check their key again after each.
+    /// Counts the key changes that this process made. After each change, open streams check their key again.
     changes: watch::Sender<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Auth {
         Self::load_in(store, env, default_user, None).await
     }
 
-    /// The same, with the data folder whose mark says that there are keys.
+    /// Like [`Self::load`], with the data folder whose mark records that keys exist.
     ///
     /// # Errors
     /// If the store fails.
@@ -120,30 +120,30 @@ impl Auth {
         Ok(Arc::new(Self { store, env, default_user, table, folder, changes: watch::channel(0).0 }))
     }
 
-    /// Whether callers need a key. While they do not, only loopback addresses may be listened on.
+    /// Whether callers need a key. While they do not, the server may listen on loopback addresses only.
     #[must_use]
     pub fn needs_keys(&self) -> bool {
         !self.table.is_empty()
     }
 
-    /// Who sends these headers. `local` means a direct connection from this machine.
+    /// Authenticates a request by its headers. `local` means a direct connection from this machine.
     ///
     /// # Errors
-    /// `unauthenticated`, or `forbidden` if they name a user that they may not speak for.
+    /// `unauthenticated`, or `forbidden` if the headers name a user for whom the caller may not act.
     pub async fn identify(
         self: &Arc<Self>,
         headers: &HeaderMap,
         local: bool,
         placeholder: Placeholder,
-    ) -> Result<Caller, Fault> {
+    ) -> Result<Caller, ApiError> {
         self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await?;
         let mut caller = if self.needs_keys() {
             self.by_key(headers).await?
         } else if !local {
-            return Err(unauthenticated("no key is configured, so only this machine itself is let in"));
+            return Err(unauthenticated("no key exists, so only callers on this machine are admitted"));
         } else if shown(headers).is_some_and(|key| placeholder == Placeholder::Refused || key::is_ours(key)) {
             return Err(unauthenticated(
-                "this server has no keys, so the key that was sent is worth nothing: leave it out, or make one with \
+                "this server has no keys, so the key that was sent cannot be checked: leave it out, or make one with \
                  `annie key create`",
             ));
         } else {
@@ -152,22 +152,22 @@ impl Auth {
         if let Some(other) = headers.get(USER_HEADER) {
             caller.must(KeyScope::Impersonate)?;
             let other = other.to_str().unwrap_or_default();
-            caller.user = UserId::new(other).map_err(|e| Fault::from(e).at(USER_HEADER))?;
+            caller.user = UserId::new(other).map_err(|e| ApiError::from(e).at(USER_HEADER))?;
         }
         Ok(caller)
     }
 
-    async fn by_key(self: &Arc<Self>, headers: &HeaderMap) -> Result<Caller, Fault> {
+    async fn by_key(self: &Arc<Self>, headers: &HeaderMap) -> Result<Caller, ApiError> {
         let Some(text) = shown(headers) else {
             return Err(unauthenticated("send a key as `Authorization: Bearer annie_…` or `x-api-key: annie_…`"));
         };
-        // One answer for everything that is wrong: it tells nothing about which keys there are.
-        let wrong = || unauthenticated("this key is not valid: it is unknown, has ended or was revoked");
+        // The same answer for every invalid key, so that it reveals nothing about the existing keys.
+        let wrong = || unauthenticated("this key is not valid: it is unknown, has expired or was revoked");
         let presented = Presented::parse(text).ok_or_else(wrong)?;
         let key = match self.opened_by(&presented) {
             Some(key) => key,
-            // Another process may have made the key a moment ago. Every wrong key takes this path, whether its id is
-            // known or not, so that the time of the answer tells nothing.
+            // Another process may have created the key a moment ago. Every wrong key takes this path, whether its id is known
+            // or not, so that the response time reveals nothing.
             None => {
                 self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::WRONG_KEY_US).await?;
                 self.opened_by(&presented).ok_or_else(wrong)?
@@ -177,7 +177,7 @@ impl Auth {
         Ok(Caller { user: key.user.clone(), key: Some(key.id.clone()), grants: Grants::of_words(&key.scopes) })
     }
 
-    /// The key that these characters open. The work is the same for an unknown id and a wrong secret.
+    /// The key that the presented text matches. The work is the same for an unknown id and a wrong secret.
     fn opened_by(&self, presented: &Presented<'_>) -> Option<Arc<ApiKey>> {
         let found = self.table.get(presented.id);
         let secret: &[u8] = found.as_ref().map_or(&[0; 32], |k| &k.secret_sha256);
@@ -189,22 +189,22 @@ impl Auth {
         key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.env.now())
     }
 
-    /// Whether a caller who was let in would be let in now.
+    /// Checks whether a caller that was admitted before would still be admitted.
     ///
     /// # Errors
-    /// `unauthenticated` if not; otherwise why the keys cannot be read.
-    async fn still_admits(&self, key: Option<&str>) -> Result<(), Fault> {
-        // A store that is away keeps no key valid that the table already knows to be revoked or expired.
+    /// `unauthenticated` if not; otherwise the reason why the keys cannot be read.
+    async fn still_admits(&self, key: Option<&str>) -> Result<(), ApiError> {
+        // If the store is unavailable, a key that the table knows to be revoked or expired is still refused.
         let read = self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await;
         match key {
-            None if self.needs_keys() => Err(unauthenticated("callers need a key now: the first one was made")),
+            None if self.needs_keys() => Err(unauthenticated("callers need a key now: the first key was created")),
             None => Ok(read?),
             Some(id) if self.table.get(id).is_some_and(|key| self.is_valid(&key)) => Ok(read?),
-            Some(_) => Err(unauthenticated("the key of this stream was revoked or has ended")),
+            Some(_) => Err(unauthenticated("the key of this stream was revoked or has expired")),
         }
     }
 
-    /// Notes the use of a key, once a minute and beside the request.
+    /// Records the use of a key in a background task, at most once per minute.
     fn note_use(self: &Arc<Self>, key: &ApiKey) {
         let now = self.env.now();
         if !self.table.is_first_use_in_minute(&key.id, now) {
@@ -215,16 +215,16 @@ impl Auth {
         tokio::spawn(async move {
             let _writing = auth.table.lock_rows().await;
             if let Err(error) = auth.store.note_key_use(id, now).await {
-                tracing::warn!(%error, "the use of a key could not be noted");
+                tracing::warn!(%error, "the use of a key could not be recorded");
             }
         });
     }
 
-    /// Makes a key; see [`create_key`].
+    /// Creates a key; see [`create_key`].
     ///
     /// # Errors
-    /// As there.
-    pub async fn create(&self, new: NewKey) -> Result<MadeKey, Fault> {
+    /// As [`create_key`].
+    pub async fn create(&self, new: NewKey) -> Result<MadeKey, ApiError> {
         let _writing = self.table.lock_rows().await;
         let made = create_key(self.store.as_ref(), new, &self.env).await?;
         self.table.put(&made.key);
@@ -239,15 +239,15 @@ impl Auth {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn list(&self) -> Result<Vec<ApiKey>, Fault> {
+    pub async fn list(&self) -> Result<Vec<ApiKey>, ApiError> {
         list_keys(self.store.as_ref()).await
     }
 
-    /// Revokes a key; from the answer on it opens nothing here.
+    /// Revokes a key. When this returns, this process no longer accepts the key.
     ///
     /// # Errors
-    /// If there is none, or the store fails.
-    pub async fn revoke(&self, id: &str) -> Result<ApiKey, Fault> {
+    /// If the key does not exist, or the store fails.
+    pub async fn revoke(&self, id: &str) -> Result<ApiKey, ApiError> {
         let _writing = self.table.lock_rows().await;
         let revoked = revoke_key(self.store.as_ref(), id, &self.env).await?;
         self.table.put(&revoked);
@@ -256,11 +256,11 @@ impl Auth {
     }
 }
 
-fn unauthenticated(why: &str) -> Fault {
-    Fault::new(Code::Unauthenticated, why)
+fn unauthenticated(why: &str) -> ApiError {
+    ApiError::new(Code::Unauthenticated, why)
 }
 
-/// The bearer token that the headers show.
+/// The bearer token in the headers.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| {
         let (scheme, key) = v.split_once(' ')?;
@@ -268,7 +268,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// The key that the headers show.
+/// The key in the headers.
 pub(crate) fn shown(headers: &HeaderMap) -> Option<&str> {
     bearer(headers).or_else(|| headers.get("x-api-key").and_then(|v| v.to_str().ok()).map(str::trim))
 }

@@ -1,26 +1,26 @@
-//! Keeps foreign web pages out. A page in a browser on this machine can reach a loopback port, under a host name of its
-//! choosing (DNS rebinding); its `Host` and `Origin` give it away.
+//! Protects against foreign web pages. A page in a browser on this machine can reach a loopback port under any host name (DNS
+//! rebinding). Its `Host` and `Origin` headers reveal it.
 
 use axum::http::{HeaderMap, Method, Uri, header};
 
-use crate::error::{Code, Fault};
+use crate::error::{ApiError, Code};
 
-/// What is allowed besides the obvious.
+/// What is allowed in addition to the defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginRules<'a> {
-    /// Host names that a caller without a key may use besides loopback ones.
+    /// Host names that a caller without a key may use, in addition to loopback names.
     pub hosts: &'a [String],
-    /// Origins of pages that may change things besides this server's own: `https://chat.example.org`.
+    /// Origins of pages that may make changes, in addition to this server's own origin, such as `https://chat.example.org`.
     pub origins: &'a [String],
-    /// Whether callers need a key. Without one, the check of the host is all that stands between a page and the kernel.
+    /// Whether callers need a key. If not, the check of the host is the only protection against foreign pages.
     pub needs_keys: bool,
 }
 
-/// Refuses requests that a foreign page makes.
+/// Refuses requests of foreign pages.
 ///
 /// # Errors
-/// `foreign_origin`, saying which header and which setting.
-pub fn check_origin(rules: OriginRules<'_>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
+/// `foreign_origin`, naming the header and the setting.
+pub fn check_origin(rules: OriginRules<'_>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let authority = uri
         .authority()
         .map(|a| a.as_str())
@@ -47,8 +47,8 @@ pub fn check_origin(rules: OriginRules<'_>, method: &Method, uri: &Uri, headers:
     Err(forbidden(format!("pages of {origin:?} may not do this; add it to `allowed_origins` if they should")))
 }
 
-fn forbidden(why: String) -> Fault {
-    Fault::new(Code::ForeignOrigin, why)
+fn forbidden(why: String) -> ApiError {
+    ApiError::new(Code::ForeignOrigin, why)
 }
 
 /// The host of `host:port` or `[v6]:port`.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_only_loopback_names_and_listed_ones_are_served() {
+    fn origin_check_without_keys_allows_loopback_and_listed_hosts_only() {
         for (host, fine) in [
             ("localhost:8780", true),
             ("127.0.0.1", true),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_page_changes_nothing() {
+    fn origin_check_refuses_changes_by_foreign_pages() {
         for needs_keys in [false, true] {
             assert!(!check(needs_keys, Method::POST, "localhost:1", Some("https://evil.example")));
             assert!(!check(needs_keys, Method::POST, "localhost:1", Some("null")));
@@ -111,8 +111,11 @@ mod tests {
         }
         assert!(
             !check(false, Method::GET, "localhost:1", Some("https://evil.example")),
-            "nor does it read without a key"
+            "a foreign page may not read without a key"
         );
-        assert!(check(true, Method::GET, "localhost:1", Some("https://evil.example")), "its own key it may show");
+        assert!(
+            check(true, Method::GET, "localhost:1", Some("https://evil.example")),
+            "a page with its own key may read"
+        );
     }
 }

@@ -1,29 +1,29 @@
-//! Who may do what: every route of both doors in one table. A route that is not here is closed.
+//! The authorisation table: every route of HTTP and gRPC with the scope it requires. A route that is not listed is refused.
 
 use super::scope::KeyScope;
 
-/// What a route asks of its caller.
+/// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing.
+    /// No authentication.
     Nothing,
-    /// To be known.
+    /// Any valid key.
     AnyKey,
-    /// This scope.
+    /// A key with this scope.
     Scope(KeyScope),
-    /// To be on this machine, or this scope.
+    /// A caller on this machine, or a key with this scope.
     LocalOr(KeyScope),
-    /// The key of the one operation that it is about, which its handler checks.
+    /// The key of the operation in the path, which the handler checks.
     OperationKey,
 }
 
-/// One line of the table: the method (`RPC` for gRPC), the path as it is routed, and the need.
+/// One row: the method (`RPC` for gRPC), the path pattern, and the requirement.
 pub type Rule = (&'static str, &'static str, Need);
 
 use KeyScope::{Admin, Chat, JobsControl, JobsRead, OpsControl, OpsRead};
 use Need::{AnyKey, LocalOr, Nothing, OperationKey, Scope};
 
-/// The table.
+/// All routes.
 pub const RULES: &[Rule] = &[
     ("GET", "/", Nothing),
     ("GET", "/healthz", Nothing),
@@ -127,14 +127,14 @@ pub const RULES: &[Rule] = &[
     ("RPC", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", AnyKey),
 ];
 
-/// What a route asks for; nothing if it is not in the table.
+/// The requirement of a route; nothing if the route is not in the table.
 #[must_use]
 pub fn need(method: &str, path: &str) -> Option<Need> {
     let method = if method == "HEAD" { "GET" } else { method };
     RULES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, need)| *need)
 }
 
-/// Whether any method of a path is in the table.
+/// Whether the table has the path with any method.
 #[must_use]
 pub(crate) fn is_path(path: &str) -> bool {
     RULES.iter().any(|(_, p, _)| *p == path)
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_that_is_not_in_the_table_has_no_need_that_could_be_met() {
+    fn unlisted_route_has_no_rule() {
         assert_eq!(need("GET", "/api/v1/keys"), Some(Scope(Admin)));
         assert_eq!(need("HEAD", "/api/v1/keys"), Some(Scope(Admin)));
         assert_eq!(need("DELETE", "/api/v1/keys"), None);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_route_is_said_twice_and_nothing_that_changes_something_is_open() {
+    fn rules_are_unique_and_every_post_needs_authorisation() {
         for (n, (method, path, need)) in RULES.iter().enumerate() {
             assert!(!RULES[..n].iter().any(|(m, p, _)| m == method && p == path), "{method} {path}");
             assert!(*method != "POST" || matches!(need, Scope(_) | OperationKey), "{path}");

@@ -1,37 +1,37 @@
-//! How many requests a key may make: a generic cell rate limit, one number per key, on the kernel's own monotonic clock.
+//! A generic cell rate limiter: one number per key, on the kernel's monotonic clock.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
-/// Keys that are counted at a time; beyond, those that have been quiet are forgotten.
+/// The maximum number of keys that are counted. Above it, keys with their whole burst available are removed.
 const KEYS_MAX: usize = 10_000;
 
-/// A rate, and how much of it may be used at once.
+/// A rate and its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests a minute in the long run.
+    /// Requests per minute as a long-term rate.
     pub per_minute: u32,
-    /// Requests that may come at once.
+    /// Requests that may arrive in one burst.
     pub burst: u32,
 }
 
-/// What a key has left.
+/// What remains of a key's rate after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// The most that may come at once.
+    /// The size of the burst.
     pub limit: u32,
-    /// How many more may come now.
+    /// How many more requests may arrive now.
     pub remaining: u32,
-    /// When all of them are there again, in milliseconds.
+    /// When the whole burst is available again, in milliseconds.
     pub reset_ms: u64,
 }
 
-/// The counters.
+/// Rate limiters by key.
 #[derive(Default)]
 pub struct Rates {
-    /// When each key will have been quiet for long enough to have its whole burst again, in monotonic microseconds.
+    /// When each key's whole burst is available again, in monotonic microseconds.
     full_at_us: Mutex<HashMap<String, u64>>,
 }
 
@@ -39,7 +39,7 @@ impl Rates {
     /// Counts one request of a key.
     ///
     /// # Errors
-    /// When to come back, in milliseconds.
+    /// The time until the next request is allowed, in milliseconds.
     pub fn take(&self, key: &str, rate: Rate, now_us: u64) -> Result<Left, u64> {
         let each_us = 60_000_000 / u64::from(rate.per_minute.max(1));
         let burst_us = each_us * u64::from(rate.burst.max(1));
@@ -67,17 +67,17 @@ mod tests {
     const RATE: Rate = Rate { per_minute: 60, burst: 3 };
 
     #[test]
-    fn a_burst_passes_and_the_next_is_told_when_to_come() {
+    fn rate_limit_admits_burst_then_returns_retry_time() {
         let rates = Rates::default();
         let left: Vec<u32> = (0..3).map(|_| rates.take("a", RATE, 0).unwrap().remaining).collect();
         assert_eq!(left, [2, 1, 0]);
         assert_eq!(rates.take("a", RATE, 0), Err(1_000));
-        assert!(rates.take("b", RATE, 0).is_ok(), "another key has its own");
+        assert!(rates.take("b", RATE, 0).is_ok(), "another key has a limit of its own");
         assert_eq!(rates.take("a", RATE, 1_000_000).unwrap().remaining, 0);
     }
 
     #[test]
-    fn quiet_keys_make_room_for_new_ones() {
+    fn rate_limit_evicts_idle_keys_at_capacity() {
         let rates = Rates::default();
         for n in 0..KEYS_MAX {
             rates.take(&n.to_string(), RATE, 0).unwrap();

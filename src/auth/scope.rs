@@ -1,25 +1,26 @@
-//! What a key may do. Scopes are bound to the key where it is stored and never taken from a request.
+//! Permissions of a key. Scopes are stored with the key and never taken from a request.
 
 use std::{fmt, str::FromStr};
 
 /// One permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyScope {
-    /// Talk to Annie and read one's own conversations.
+    /// Send messages and read one's own conversations.
     Chat,
     /// Read one's own tasks.
     JobsRead,
-    /// Cancel, hold back and hurry one's own tasks, by routes and by words, and resume one's own conversations.
+    /// Cancel, suspend and reprioritise one's own tasks, by routes and by job commands in messages, and resume one's own
+    /// conversations.
     JobsControl,
-    /// Look at the tree, the queue, health and numbers.
+    /// Read the actor tree, the queue, the status and the metrics.
     OpsRead,
-    /// Stop, kill and restart actors; breakers and the voice gate.
+    /// Stop, kill and restart actors; control breakers and the voice gate.
     OpsControl,
-    /// Make and revoke keys; also everything above.
+    /// Create and revoke keys; implies every other scope except `impersonate`.
     Admin,
-    /// Speak for another user, named by the request. Never implied by another scope.
+    /// Act for another user, named in the request. Never implied by another scope.
     Impersonate,
-    /// Say what was spoken in a voice session: such messages run at once, outside the queue.
+    /// Send spoken messages of a voice session. Such messages run at once, outside the queue.
     Voice,
 }
 
@@ -36,7 +37,7 @@ impl KeyScope {
         Self::Voice,
     ];
 
-    /// The word.
+    /// The name of the scope, as stored and shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -83,7 +84,7 @@ impl Grants {
         Self::of(KeyScope::ALL)
     }
 
-    /// These scopes, and what they imply.
+    /// These scopes and the scopes that they imply.
     #[must_use]
     pub fn of(scopes: impl IntoIterator<Item = KeyScope>) -> Self {
         let mut bits = scopes.into_iter().fold(0, |bits, scope| bits | scope.bit());
@@ -93,13 +94,13 @@ impl Grants {
         Self(bits)
     }
 
-    /// The scopes that these stored words mean; a word that nobody knows grants nothing.
+    /// The scopes with these stored names; an unknown name grants nothing.
     #[must_use]
     pub fn of_words(words: &[String]) -> Self {
         Self::of(words.iter().filter_map(|w| w.parse().ok()))
     }
 
-    /// Whether it is granted.
+    /// Whether the scope is granted.
     #[must_use]
     pub const fn has(self, scope: KeyScope) -> bool {
         self.0 & scope.bit() != 0
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_admin_may_everything_but_speak_for_others() {
+    fn admin_scope_implies_every_scope_except_impersonate() {
         let admin = Grants::of([KeyScope::Admin]);
         for scope in KeyScope::ALL {
             assert_eq!(admin.has(scope), scope != KeyScope::Impersonate, "{scope}");
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_grants_nothing() {
+    fn unknown_scope_name_grants_nothing() {
         assert_eq!(Grants::of_words(&["root".to_owned()]), Grants::default());
         assert!("root".parse::<KeyScope>().unwrap_err().contains("jobs:read"));
         assert_eq!("ops:read".parse(), Ok(KeyScope::OpsRead));

@@ -1,27 +1,28 @@
-//! Which node this process is among those that share a database. The name is kept in the data folder, whose lock lets one
-//! process in: whoever finds it there knows that the process before it is dead, and takes over at once what that one had open.
+//! The node id of this process among the processes that share a database. The id is stored in the data folder, and the lock of
+//! the folder admits one process. A process that finds an id therefore knows that the process before it is dead, and takes its
+//! conversations over at once.
 
 use std::{io::Write, path::Path};
 
 use annie_core::{ids::NodeId, ports::Env};
 
-/// The file in a data folder.
+/// The name of the file in a data folder.
 const NODE_FILE: &str = "node.id";
 
-/// The node of a data folder. Where its name cannot be kept, the next process waits for this one's lease to expire.
+/// The node id of a data folder. If it cannot be stored, the next process has to wait until the lease of this one expires.
 pub fn node_of(folder: &Path, env: &Env) -> NodeId {
     let path = folder.join(NODE_FILE);
     let known = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     known.unwrap_or_else(|| {
         let fresh = NodeId::from_uuid(env.uuid());
-        if let Err(error) = keep(folder, fresh) {
-            tracing::warn!(%error, "the name of this process could not be kept in the data folder");
+        if let Err(error) = store_id(folder, fresh) {
+            tracing::warn!(%error, "the node id could not be stored in the data folder");
         }
         fresh
     })
 }
 
-fn keep(folder: &Path, node: NodeId) -> std::io::Result<()> {
+fn store_id(folder: &Path, node: NodeId) -> std::io::Result<()> {
     let draft = folder.join("node.id.tmp");
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -38,7 +39,7 @@ mod tests {
     use crate::system;
 
     #[test]
-    fn node_of_a_folder_is_the_same_as_long_as_its_file_can_be_read() {
+    fn node_id_is_stable_while_its_file_is_readable() {
         let (one, other, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), system::env());
         let node = node_of(one.path(), &env);
         assert_eq!(node_of(one.path(), &env), node);

@@ -1,6 +1,6 @@
-//! Which folder of notes counts, where several processes share a database. Notes are files: with a folder for each process,
-//! every process would show its part as the whole. The first folder that meets a database is the database's; the skills of a
-//! process with another folder refuse.
+//! Decides which notes folder is valid if several processes share a database. Notes are files. If each process had a folder of
+//! its own, each would show its part as the whole. The first folder that is used with a database belongs to it. The notes
+//! skills of a process with another folder refuse.
 
 use std::{
     io::{Error, ErrorKind, Write as _},
@@ -10,32 +10,32 @@ use std::{
 
 use annie_core::ports::{Entropy, Store, StoreError};
 
-/// The file in a folder of notes that tells it from others; no title reaches it.
+/// The file with the id of a notes folder. No note title can lead to it.
 const ID_FILE: &str = ".annie-folder";
-/// Under which name the database keeps the id of its folder, among its secrets.
+/// The name under which the database stores the id of its folder, among its secrets.
 pub const KEPT_AS: &str = "notes_folder";
 
-/// The folder of notes as this process found it.
+/// The notes folder as this process found it.
 #[derive(Debug, Clone)]
 pub struct NotesFolder {
     path: PathBuf,
     is_home: bool,
 }
 
-/// Why notes cannot be kept here, and what to do about it.
+/// Why notes cannot be kept in this folder, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotesProblem {
-    /// What.
+    /// The problem.
     pub what: String,
-    /// How to put it right.
+    /// How to fix it.
     pub fix: String,
 }
 
 impl NotesFolder {
-    /// The folder of a process. On a database that processes share, the first one becomes the database's.
+    /// The notes folder of a process. If the database is shared and has no folder yet, this folder becomes the database's.
     ///
     /// # Errors
-    /// If the store does not say whose folder counts.
+    /// If the store cannot be read or written.
     pub async fn find(
         is_separate: bool,
         store: &dyn Store,
@@ -46,18 +46,18 @@ impl NotesFolder {
         Ok(Self { path, is_home })
     }
 
-    /// Like [`Self::find`], and changes nothing: a folder without an id gets none, and a database without a folder gets none.
+    /// Like [`Self::find`], but changes nothing: neither the folder nor the database receives an id.
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub async fn look(is_separate: bool, store: &dyn Store, path: PathBuf) -> Result<Self, StoreError> {
+    pub async fn inspect(is_separate: bool, store: &dyn Store, path: PathBuf) -> Result<Self, StoreError> {
         if is_separate || !store.is_shared() {
             return Ok(Self { path, is_home: true });
         }
         Self::compare(store, path).await
     }
 
-    /// Like [`Self::look`], also for a database that one process uses alone: before its content goes to a shared database.
+    /// Like [`Self::inspect`], also for a database that is not shared. Used before its content is copied to a shared database.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -65,18 +65,18 @@ impl NotesFolder {
         let is_home = match (store.known_secret(KEPT_AS).await?, read(&path.join(ID_FILE))) {
             (Some(known), Ok(own)) => own == Some(known),
             (None, Ok(_)) => true,
-            // As at a start: without its id the folder cannot be told from others.
+            // As at a start: a folder whose id cannot be read cannot be identified.
             (_, Err(_)) => false,
         };
         Ok(Self { path, is_home })
     }
 
-    /// Whether the notes skills may work on it.
+    /// Whether the notes skills may use this folder.
     pub const fn is_home(&self) -> bool {
         self.is_home
     }
 
-    /// What is wrong now; nothing if notes can be read and written.
+    /// The current problem; nothing if notes can be read and written.
     pub fn problem(&self) -> Option<NotesProblem> {
         let path = self.path.display();
         if let Some(error) = self.unusable() {
@@ -96,12 +96,12 @@ impl NotesFolder {
         Some(NotesProblem { what, fix })
     }
 
-    /// Whether the folder cannot be read and written, whosever notes it has.
+    /// Whether the folder cannot be read and written, regardless of the database that it belongs to.
     pub fn is_unusable(&self) -> bool {
         self.unusable().is_some()
     }
 
-    /// Why the folder, or the first one above it that exists, cannot be read and written.
+    /// Why the folder, or its nearest existing parent, cannot be read and written.
     fn unusable(&self) -> Option<String> {
         use rustix::fs::Access;
         let there = self.path.ancestors().find(|part| part.exists())?;
@@ -113,10 +113,10 @@ impl NotesFolder {
     }
 }
 
-/// Whether this folder of notes is the database's.
+/// Whether this notes folder belongs to the database.
 ///
 /// # Errors
-/// If the store does not say.
+/// If the store cannot be read or written.
 async fn is_home(store: &dyn Store, entropy: &dyn Entropy, notes: &Path) -> Result<bool, StoreError> {
     if !store.is_shared() {
         return Ok(true);
@@ -124,14 +124,14 @@ async fn is_home(store: &dyn Store, entropy: &dyn Entropy, notes: &Path) -> Resu
     let own = match id_of(notes, entropy) {
         Ok(id) => id,
         Err(error) => {
-            tracing::warn!(folder = %notes.display(), %error, "the folder of notes cannot be told from others");
+            tracing::warn!(folder = %notes.display(), %error, "the notes folder cannot be identified");
             return Ok(false);
         }
     };
     Ok(store.secret(KEPT_AS, own).await? == own)
 }
 
-/// The id of a folder, made if it has none.
+/// The id of a folder; created if it has none.
 fn id_of(notes: &Path, entropy: &dyn Entropy) -> std::io::Result<[u8; 32]> {
     let path = notes.join(ID_FILE);
     if let Some(id) = read(&path)? {
@@ -139,7 +139,8 @@ fn id_of(notes: &Path, entropy: &dyn Entropy) -> std::io::Result<[u8; 32]> {
     }
     std::fs::create_dir_all(notes)?;
     let fresh = [(); 4].map(|()| format!("{:016x}", entropy.next_u64())).concat();
-    // Linked in its place when it is whole: processes that start at the same time on a mounted folder get the same one.
+    // The complete file is linked to its name, so that processes that start at the same time on a mounted folder get the same
+    // id.
     let draft = notes.join(format!("{ID_FILE}.{}", fresh.get(..16).unwrap_or_default()));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(fresh.as_bytes())?;
@@ -180,39 +181,39 @@ mod tests {
     use crate::system;
 
     #[tokio::test]
-    async fn folder_that_is_refused_or_cannot_be_written_has_a_problem_and_a_look_claims_nothing() {
+    async fn notes_folder_reports_problem_when_foreign_or_unusable_and_inspect_claims_nothing() {
         let store = MemoryStore::new();
         let folder = tempfile::tempdir().unwrap();
         let [one, two, file] = ["one", "two", "file"].map(|name| folder.path().join(name));
         let entropy = system::env().entropy;
-        let look = async |path: &PathBuf| NotesFolder::look(false, &store, path.clone()).await.unwrap();
-        assert!(look(&two).await.is_home() && !two.exists(), "nothing is there, and a look makes nothing");
+        let inspect = async |path: &PathBuf| NotesFolder::inspect(false, &store, path.clone()).await.unwrap();
+        assert!(inspect(&two).await.is_home() && !two.exists(), "inspect creates no folder");
         std::fs::create_dir(&one).unwrap();
         std::fs::write(one.join(ID_FILE), "07".repeat(32)).unwrap();
-        assert!(look(&one).await.is_home());
-        assert_eq!(store.known_secret(KEPT_AS).await.unwrap(), None, "a look claims nothing");
+        assert!(inspect(&one).await.is_home());
+        assert_eq!(store.known_secret(KEPT_AS).await.unwrap(), None, "inspect claims nothing");
         let first = NotesFolder::find(false, &store, entropy.as_ref(), one.clone()).await.unwrap();
         assert_eq!(first.problem(), None);
-        let fresh = look(&two).await.problem().expect("the database has another folder");
+        let fresh = inspect(&two).await.problem().expect("the database has another folder");
         assert!(fresh.what.contains("in another folder than") && !two.exists(), "{fresh:?}");
-        assert!(look(&one).await.is_home());
+        assert!(inspect(&one).await.is_home());
         std::fs::write(one.join(ID_FILE), "half").unwrap();
-        assert!(!look(&one).await.is_home(), "a start refuses a damaged id too");
+        assert!(!inspect(&one).await.is_home(), "a start refuses a damaged id too");
         let second = NotesFolder::find(false, &store, entropy.as_ref(), two.clone()).await.unwrap();
         let problem = second.problem().unwrap();
         assert!(
             problem.what.contains("in another folder than") && problem.fix.contains("cp -a OTHER/notes/. "),
             "{problem:?}"
         );
-        assert_eq!(NotesFolder::look(false, &store, two.clone()).await.unwrap().problem(), Some(problem));
+        assert_eq!(NotesFolder::inspect(false, &store, two.clone()).await.unwrap().problem(), Some(problem));
         assert_eq!(NotesFolder::find(true, &store, entropy.as_ref(), two).await.unwrap().problem(), None);
         std::fs::write(&file, "").unwrap();
-        let no_folder = NotesFolder::look(false, &store, file).await.unwrap().problem().unwrap();
+        let no_folder = NotesFolder::inspect(false, &store, file).await.unwrap().problem().unwrap();
         assert!(no_folder.what.contains("is no folder"), "{no_folder:?}");
     }
 
     #[tokio::test]
-    async fn first_folder_of_a_shared_database_is_its_folder_and_another_is_not() {
+    async fn first_notes_folder_of_shared_database_is_home_and_others_are_not() {
         let store = MemoryStore::new();
         let folder = tempfile::tempdir().unwrap();
         let [one, two, link] = ["one", "two", "link"].map(|name| folder.path().join(name));
@@ -221,7 +222,7 @@ mod tests {
         assert!(!is_home(&store, entropy.as_ref(), &two).await.unwrap());
         assert!(is_home(&store, entropy.as_ref(), &one).await.unwrap(), "after a restart too");
         std::os::unix::fs::symlink(&one, &link).unwrap();
-        assert!(is_home(&store, entropy.as_ref(), &link).await.unwrap(), "the same folder in another place");
+        assert!(is_home(&store, entropy.as_ref(), &link).await.unwrap(), "the same folder through a link");
         std::fs::write(two.join(ID_FILE), "half").unwrap();
         assert!(!is_home(&store, entropy.as_ref(), &two).await.unwrap(), "a damaged id is no proof");
         assert_eq!(std::fs::read_dir(&one).unwrap().count(), 1, "no draft is left");

@@ -1,5 +1,5 @@
-//! Checks the notes folder in the background. A file-system call on a mount that hangs does not return, so each check runs
-//! on a blocking thread, and request handlers read the last result only. At most one check runs at a time.
+//! Checks the notes folder in the background. A file-system call on a hanging mount does not return. Therefore each check runs
+//! on a blocking thread, and request handlers read only the last result. At most one check runs at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,15 +8,15 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{NotesFolder, NotesProblem};
 
-/// The check itself.
+/// The check function.
 type Check = Arc<dyn Fn() -> Option<NotesProblem> + Send + Sync>;
 
-/// How often the folder is checked, and after how long a check counts as hanging.
+/// The check interval and the time after which a check counts as hanging.
 #[derive(Debug, Clone, Copy)]
 pub struct NotesPace {
-    /// Between the end of a check and the next one.
+    /// The pause between the end of a check and the next one.
     pub every: Duration,
-    /// Until a check that has not returned is reported.
+    /// A check that has not returned after this time is reported.
     pub patience: Duration,
 }
 
@@ -26,12 +26,12 @@ impl Default for NotesPace {
     }
 }
 
-/// The state of the notes folder as the last check found it.
+/// The state of the notes folder according to the last check.
 pub struct NotesWatch {
     check: Check,
     pace: NotesPace,
     clock: Arc<dyn Clock>,
-    /// Survives a restart of [`Self::run`]: a check that hangs keeps its permit.
+    /// Outlives a restart of [`Self::run`]: a hanging check keeps its permit.
     one: Arc<Semaphore>,
     state: watch::Sender<State>,
 }
@@ -39,26 +39,26 @@ pub struct NotesWatch {
 #[derive(Clone)]
 enum State {
     Checked(Option<NotesProblem>),
-    /// The check that began then has not returned.
+    /// The check that began at this time has not returned.
     Hanging(Micros),
 }
 
 impl NotesWatch {
-    /// The watch of a folder that was checked once, at the start of the process.
+    /// The watch of a folder that is checked once here, at the start of the process.
     #[must_use]
     pub fn of(folder: NotesFolder, clock: Arc<dyn Clock>) -> Self {
         let first = folder.problem();
         Self::new(Arc::new(move || folder.problem()), first, NotesPace::default(), clock)
     }
 
-    /// The watch of anything that can be checked.
+    /// The watch of any check function, with the result of the first check.
     #[must_use]
     pub fn new(check: Check, first: Option<NotesProblem>, pace: NotesPace, clock: Arc<dyn Clock>) -> Self {
         let (one, state) = (Arc::new(Semaphore::new(1)), watch::channel(State::Checked(first)).0);
         Self { check, pace, clock, one, state }
     }
 
-    /// What is wrong with the folder; nothing if notes can be read and written. Calls no file system.
+    /// The current problem; nothing if notes can be read and written. Makes no file-system call.
     #[must_use]
     pub fn problem(&self) -> Option<NotesProblem> {
         match &*self.state.borrow() {
@@ -70,7 +70,7 @@ impl NotesWatch {
         }
     }
 
-    /// Checks the folder again and again.
+    /// Checks the folder repeatedly.
     ///
     /// # Errors
     /// If a check panicked.

@@ -1,4 +1,5 @@
-//! The wall clock, as far off as the faults say. What measures spans is left alone: it goes on in a machine whose clock is set.
+//! The wall clock, shifted by faults. The monotonic clock is not shifted, because it continues on a real machine whose wall
+//! clock is set.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use annie_core::{ports::Clock, time::Micros};
 
 use super::injector::Injector;
 
-/// A clock that faults move.
+/// A wall clock that faults can shift.
 pub(super) struct ChaosClock {
     inner: Arc<dyn Clock>,
     faults: Arc<Injector>,

@@ -1,5 +1,5 @@
-//! Counts what is done once: one line for each effect, appended to a file. It stands outside of everything that is killed, so
-//! it shows what happened and not what somebody remembers.
+//! Counts effects that must happen once: one line per effect, appended to a file. The file is outside of everything that faults
+//! kill, so it records what really happened.
 
 use std::{
     collections::BTreeMap,
@@ -8,15 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file in a data folder.
+/// The name of the file in a data folder.
 const FILE: &str = "chaos-effects.log";
 
-/// The file of effects of one data folder.
+/// The effect log of one data folder.
 pub struct EffectLog {
     file: PathBuf,
 }
 
-/// What a file of effects says of a run.
+/// The effects of a run according to the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effects {
     /// How often each marker took effect.
@@ -24,7 +24,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// All effects.
+    /// The number of all effects.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_marker.values().sum()
@@ -38,26 +38,26 @@ impl Effects {
 }
 
 impl EffectLog {
-    /// The one of a data folder.
+    /// The effect log of a data folder.
     #[must_use]
     pub fn in_folder(folder: &Path) -> Self {
         Self { file: folder.join(FILE) }
     }
 
-    /// An effect takes place.
+    /// Records one effect.
     ///
     /// # Errors
-    /// If the file cannot be written: then it did not.
+    /// If the file cannot be written; then the effect counts as not having happened.
     pub fn happen(&self, marker: &str, intent: &str) -> io::Result<()> {
         let line = format!("{marker} {intent}\n");
-        // One write of a short line to a file that is open for appending is never mixed with another.
+        // A single write of a short line to a file in append mode is never interleaved with another write.
         File::options().create(true).append(true).open(&self.file)?.write_all(line.as_bytes())
     }
 
-    /// What happened to markers that begin so.
+    /// The effects of markers with this prefix.
     ///
     /// # Errors
-    /// If the file cannot be read; one that is not there is empty.
+    /// If the file cannot be read. A missing file counts as empty.
     pub fn read(&self, prefix: &str) -> io::Result<Effects> {
         let file = match File::open(&self.file) {
             Ok(file) => file,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effect_that_happens_twice_is_seen_twice() {
+    fn effect_log_counts_repeated_effects() {
         let folder = tempfile::tempdir().unwrap();
         let log = EffectLog::in_folder(folder.path());
         assert_eq!(log.read("").unwrap().total(), 0);

@@ -1,34 +1,35 @@
-//! What a fault is: where it strikes, what it does there, how often and for how long. Every front end takes and shows the
-//! same words.
+//! The specification of a fault: where it is injected, what it does, how often and for how long. Every front end uses the same
+//! words.
 
 use std::{fmt, str::FromStr};
 
-/// Which boundary it strikes.
+/// The boundary at which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The envelope and the named points of an actor's handlers; `place` is its kind, or its path if it begins with `/`.
+    /// An actor: its message envelope and the named points of its handlers. `place` is the actor's kind, or its path if it
+    /// begins with `/`.
     Actor,
-    /// Between two steps of a task that works for an actor; `place` is `round`, `run`, `commit` or `delivery`.
+    /// Between two steps of a task that works for an actor. `place` is `round`, `run`, `commit` or `delivery`.
     Task,
-    /// Messages on their way; `place` as for actors, `point` is `mailbox:Message` or `reply:Message`, or, of those that may
-    /// arrive twice or late, `arrival:Message`.
+    /// A message in transit. `place` is as for actors. `point` is `mailbox:Message` or `reply:Message`; for messages that may
+    /// arrive twice or late it is `arrival:Message`.
     Mail,
-    /// The store; `place` is a method: `commit`, `claim`, `events`, `put_snapshot` …
+    /// The store. `place` is a method: `commit`, `claim`, `events`, `put_snapshot` …
     Store,
-    /// A model backend, by its name.
+    /// A model backend. `place` is its name.
     Model,
-    /// A skill, by its name.
+    /// A skill. `place` is its name.
     Skill,
-    /// The wall clock; there is one.
+    /// The wall clock. There is only one.
     Clock,
-    /// The skill files; there is one folder.
+    /// The skill files. There is only one folder.
     Files,
-    /// The process; it strikes at once.
+    /// The process. The fault takes effect at once.
     Process,
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 9] = [
         Self::Actor,
         Self::Task,
@@ -41,7 +42,7 @@ impl Target {
         Self::Process,
     ];
 
-    /// The word.
+    /// The name of the target.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,10 +58,10 @@ impl Target {
         }
     }
 
-    /// What can be done there.
+    /// The kinds of fault that this target supports.
     #[must_use]
-    pub const fn deeds(self) -> &'static [Deed] {
-        use Deed as D;
+    pub const fn kinds(self) -> &'static [FaultKind] {
+        use FaultKind as D;
         match self {
             Self::Actor => &[D::Panic, D::Kill, D::Stop, D::Fail, D::Hang, D::Slow, D::Block, D::Abort],
             Self::Task => &[D::Panic, D::Fail, D::Slow, D::Block, D::Abort],
@@ -116,15 +117,15 @@ impl Target {
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $word:literal),+ $(,)?) => {
-        /// What it does.
+        /// The effect of a fault.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Deed { $($(#[$doc])* $name),+ }
+        pub enum FaultKind { $($(#[$doc])* $name),+ }
 
-        impl Deed {
-            /// All of them.
+        impl FaultKind {
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The word.
+            /// The name of the kind.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word),+ }
@@ -136,35 +137,35 @@ macro_rules! words {
 words! {
     /// Panics.
     Panic = "panic",
-    /// Does it, and panics before it answers.
+    /// Performs the work, and panics before the reply.
     PanicAfter = "panic_after",
     /// Kills the actor from outside.
     Kill = "kill",
     /// Asks the actor to stop in good order.
     Stop = "stop",
-    /// Fails: an error of a handler, a full mailbox or a lost answer, a transient error of a skill.
+    /// Fails: an error of a handler, a full mailbox or a lost reply, a transient error of a skill.
     Fail = "fail",
     /// A permanent error of a skill.
     Permanent = "permanent",
-    /// A skill does it and cannot tell.
+    /// A skill performs its work and reports that the outcome is unknown.
     Unknown = "unknown",
-    /// Never answers, and nothing was done.
+    /// Never replies, and the work was not done.
     Hang = "hang",
-    /// Never answers, and it was done.
+    /// Never replies, and the work was done.
     HangAfter = "hang_after",
-    /// Goes on after `wait_ms`; of a model the first token.
+    /// Continues after `wait_ms`; for a model the delay is before the first token.
     Slow = "slow",
-    /// A store answers only after `wait_ms`, with what it found before: what was written meanwhile is missing.
+    /// A store replies only after `wait_ms`, with the data that it read before the wait: later writes are missing.
     Stale = "stale",
     /// A message arrives twice.
     Twice = "twice",
-    /// Blocks the worker thread for `wait_ms`, as a handler does that computes.
+    /// Blocks the worker thread for `wait_ms`, like a handler that computes.
     Block = "block",
-    /// Ends the process there and then, without any clearing up.
+    /// Ends the process at once, without cleanup.
     Abort = "abort",
-    /// Does it, and ends the process before anybody hears of it.
+    /// Performs the work, and ends the process before anything receives the reply.
     AbortAfter = "abort_after",
-    /// Somebody else holds the database.
+    /// Another process holds the database lock.
     Locked = "locked",
     /// The disk is full.
     Full = "full",
@@ -172,39 +173,39 @@ words! {
     Unavailable = "unavailable",
     /// The database cannot be read.
     Corrupt = "corrupt",
-    /// It is done, and its caller is told that it failed.
+    /// The work is done, but the caller receives an error.
     LoseReply = "lose_reply",
-    /// 429, with a time to come back.
+    /// HTTP 429 with a retry time.
     RateLimited = "rate_limited",
-    /// 401.
+    /// HTTP 401.
     Auth = "auth",
-    /// 402.
+    /// HTTP 402.
     Payment = "payment",
-    /// Silence until the patience of the client is over.
+    /// No reply until the client's time-out.
     Timeout = "timeout",
     /// A stream that ends in the middle of a word.
     Cut = "cut",
-    /// Something that is not the protocol.
+    /// A reply that violates the protocol.
     Garbage = "garbage",
-    /// A call of a tool that does not exist, with arguments that are no JSON.
+    /// A call of a tool that does not exist, with arguments that are not JSON.
     WrongTool = "wrong_tool",
-    /// An answer or an output of a megabyte.
+    /// An answer or an output of one megabyte.
     Huge = "huge",
-    /// The wall clock is `by_ms` later (or earlier, if it is below zero) for as long as this lasts.
+    /// The wall clock is shifted by `by_ms` (backwards if negative) while the fault is active.
     Jump = "jump",
-    /// The skill files are gone for as long as this lasts: no skill is known.
+    /// The skill files are missing while the fault is active: no skill is known.
     Gone = "gone",
 }
 
-impl Deed {
-    /// Whether it needs `wait_ms`.
+impl FaultKind {
+    /// Whether the kind requires `wait_ms`.
     #[must_use]
     pub const fn waits(self) -> bool {
         matches!(self, Self::Slow | Self::Stale | Self::Block)
     }
 }
 
-macro_rules! spoken {
+macro_rules! text_conversions {
     ($kind:ty, $all:expr, $what:literal) => {
         impl fmt::Display for $kind {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,63 +225,63 @@ macro_rules! spoken {
     };
 }
 
-spoken!(Target, Target::ALL, "target");
-spoken!(Deed, Deed::ALL, "deed");
+text_conversions!(Target, Target::ALL, "target");
+text_conversions!(FaultKind, FaultKind::ALL, "kind");
 
-/// The longest that a fault waits, in milliseconds: ten minutes.
+/// The maximum wait of a fault, in milliseconds: ten minutes.
 const WAIT_MS_MAX: u32 = 600_000;
-/// The furthest that a clock jumps, in milliseconds: ten years.
+/// The maximum shift of the clock, in milliseconds: ten years.
 const JUMP_MS_MAX: i64 = 10 * 366 * 86_400_000;
-/// The longest pattern, in bytes.
+/// The maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 300;
 
-/// A fault as it is asked for.
+/// The specification of one fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultSpec {
-    /// Which boundary.
+    /// The boundary.
     pub target: Target,
-    /// Which one of them; `*` stands for any text.
+    /// A pattern for the place at this boundary; `*` matches any text.
     pub place: String,
-    /// Where in it, for actors, tasks and mail: `before:Submit`, `committed`; `*` stands for any text.
+    /// A pattern for the point in it, for actors, tasks and mail, such as `before:Submit` or `committed`; `*` matches any text.
     pub point: String,
-    /// What it does.
-    pub deed: Deed,
-    /// For how long, in milliseconds, if it waits.
+    /// The effect.
+    pub kind: FaultKind,
+    /// The duration of a wait, in milliseconds, for kinds that wait.
     pub wait_ms: u32,
-    /// How far, in milliseconds, if it is the clock that jumps.
+    /// The shift of the clock, in milliseconds, for `jump`.
     pub by_ms: i64,
-    /// It lets so many passings be before the first strike.
+    /// The number of passes that are skipped before the first injection.
     pub skip: u64,
-    /// It strikes so often at most; 0 is without a limit.
-    pub strikes_max: u64,
-    /// Out of a thousand passings so many are struck.
+    /// The maximum number of injections; 0 means no limit.
+    pub injections_max: u64,
+    /// The probability of an injection per pass, in permille.
     pub chance_permille: u32,
-    /// Which of them: the same seed strikes the same passings.
+    /// The seed of the random choice: the same seed selects the same passes.
     pub seed: u64,
-    /// It ends after so long, in milliseconds; 0 is when it is cleared.
+    /// The time after which the fault ends, in milliseconds; 0 means that it lasts until it is cleared.
     pub for_ms: u64,
 }
 
 impl FaultSpec {
-    /// One that strikes everywhere and always.
+    /// A fault that is injected at every place and on every pass.
     #[must_use]
-    pub fn new(target: Target, deed: Deed) -> Self {
+    pub fn new(target: Target, kind: FaultKind) -> Self {
         Self {
             target,
             place: "*".to_owned(),
             point: "*".to_owned(),
-            deed,
+            kind,
             wait_ms: 0,
             by_ms: 0,
             skip: 0,
-            strikes_max: 0,
+            injections_max: 0,
             chance_permille: 1_000,
             seed: 0,
             for_ms: 0,
         }
     }
 
-    /// At this place.
+    /// Restricts the fault to a place and a point.
     #[must_use]
     pub fn at(mut self, place: &str, point: &str) -> Self {
         place.clone_into(&mut self.place);
@@ -288,37 +289,42 @@ impl FaultSpec {
         self
     }
 
-    /// Once.
+    /// Limits the fault to one injection.
     #[must_use]
     pub const fn once(mut self) -> Self {
-        self.strikes_max = 1;
+        self.injections_max = 1;
         self
     }
 
-    /// At so many of a thousand passings, by this seed.
+    /// Injects the fault with this probability, by this seed.
     #[must_use]
     pub const fn by_chance(mut self, chance_permille: u32, seed: u64) -> Self {
         (self.chance_permille, self.seed) = (chance_permille, seed);
         self
     }
 
-    /// Whether it makes sense.
+    /// Checks the specification.
     ///
     /// # Errors
-    /// The field, and what is wrong with it.
+    /// The field that is wrong, and what is wrong with it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let deeds = self.target.deeds();
-        if !deeds.contains(&self.deed) {
-            let known: Vec<&str> = deeds.iter().map(|d| d.as_str()).collect();
+        let kinds = self.target.kinds();
+        if !kinds.contains(&self.kind) {
+            let known: Vec<&str> = kinds.iter().map(|d| d.as_str()).collect();
             return Err((
-                "deed",
-                format!("{} does not strike at {}; there: {}", self.deed, self.target, known.join(", ")),
+                "kind",
+                format!(
+                    "{} is not supported for target {}; supported kinds: {}",
+                    self.kind,
+                    self.target,
+                    known.join(", ")
+                ),
             ));
         }
-        if self.deed.waits() && !(1..=WAIT_MS_MAX).contains(&self.wait_ms) {
-            return Err(("wait_ms", format!("{} needs 1 to {WAIT_MS_MAX}", self.deed)));
+        if self.kind.waits() && !(1..=WAIT_MS_MAX).contains(&self.wait_ms) {
+            return Err(("wait_ms", format!("{} needs 1 to {WAIT_MS_MAX}", self.kind)));
         }
-        if self.deed == Deed::Jump && (self.by_ms == 0 || self.by_ms.unsigned_abs() > JUMP_MS_MAX.unsigned_abs()) {
+        if self.kind == FaultKind::Jump && (self.by_ms == 0 || self.by_ms.unsigned_abs() > JUMP_MS_MAX.unsigned_abs()) {
             return Err(("by_ms", format!("give how far it jumps: -{JUMP_MS_MAX} to {JUMP_MS_MAX}, and not 0")));
         }
         if !(1..=1_000).contains(&self.chance_permille) {
@@ -332,7 +338,7 @@ impl FaultSpec {
         Ok(())
     }
 
-    /// Whether it means this place. `path` is an actor's place in the tree.
+    /// Whether the fault applies to this place. `path` is the actor's path in the tree.
     #[must_use]
     pub fn means(&self, target: Target, place: &str, path: &str, point: &str) -> bool {
         let named = if self.place.starts_with('/') { path } else { place };
@@ -340,7 +346,7 @@ impl FaultSpec {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for any text.
+/// Whether a text matches a pattern in which `*` matches any text.
 fn fits(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -361,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn fault_pattern_star_matches_any_text() {
         for (pattern, text, wanted) in [
             ("*", "", true),
             ("*", "engine", true),
@@ -379,26 +385,26 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_read_back_and_every_deed_strikes_somewhere() {
+    fn fault_names_round_trip_and_every_kind_has_a_target() {
         for target in Target::ALL {
             assert_eq!(target.as_str().parse(), Ok(target));
-            assert!(!target.deeds().is_empty());
+            assert!(!target.kinds().is_empty());
         }
-        for deed in Deed::ALL {
-            assert_eq!(deed.as_str().parse(), Ok(*deed));
-            assert!(Target::ALL.iter().any(|t| t.deeds().contains(deed)), "{deed} strikes nowhere");
+        for kind in FaultKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(*kind));
+            assert!(Target::ALL.iter().any(|t| t.kinds().contains(kind)), "no target supports {kind}");
         }
-        assert!("tornado".parse::<Deed>().unwrap_err().contains("panic"));
+        assert!("tornado".parse::<FaultKind>().unwrap_err().contains("panic"));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_field() {
+    fn fault_spec_refuses_invalid_values_with_field() {
         let refused = |spec: FaultSpec| spec.check().unwrap_err().0;
-        assert_eq!(refused(FaultSpec::new(Target::Clock, Deed::Kill)), "deed");
-        assert_eq!(refused(FaultSpec::new(Target::Store, Deed::Slow)), "wait_ms");
-        assert_eq!(refused(FaultSpec::new(Target::Clock, Deed::Jump)), "by_ms");
-        assert_eq!(refused(FaultSpec::new(Target::Store, Deed::Full).by_chance(0, 1)), "chance_permille");
-        assert_eq!(refused(FaultSpec::new(Target::Store, Deed::Full).at("", "*")), "place");
-        FaultSpec::new(Target::Actor, Deed::Kill).at("engine", "before:*").once().check().unwrap();
+        assert_eq!(refused(FaultSpec::new(Target::Clock, FaultKind::Kill)), "kind");
+        assert_eq!(refused(FaultSpec::new(Target::Store, FaultKind::Slow)), "wait_ms");
+        assert_eq!(refused(FaultSpec::new(Target::Clock, FaultKind::Jump)), "by_ms");
+        assert_eq!(refused(FaultSpec::new(Target::Store, FaultKind::Full).by_chance(0, 1)), "chance_permille");
+        assert_eq!(refused(FaultSpec::new(Target::Store, FaultKind::Full).at("", "*")), "place");
+        FaultSpec::new(Target::Actor, FaultKind::Kill).at("engine", "before:*").once().check().unwrap();
     }
 }

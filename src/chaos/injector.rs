@@ -1,4 +1,4 @@
-//! The list of faults of one server, and who asks it: actors as core's [`Faults`], the ports through their wrappers.
+//! The list of faults of one server. Actors query it as core's [`Faults`], the ports through their wrappers.
 
 use std::{
     collections::BTreeMap,
@@ -11,54 +11,54 @@ use std::{
 
 use annie_core::ports::{Clock, FaultAction, Faults};
 
-use super::fault::{Deed, FaultSpec, Target};
+use super::fault::{FaultKind, FaultSpec, Target};
 
-/// Faults that can be on the list at a time.
+/// The maximum number of faults on the list.
 pub const FAULTS_MAX: usize = 64;
-/// Places whose passings are counted; more are not told apart.
+/// The maximum number of points whose passes are counted. Further points are not recorded.
 const POINTS_MAX: usize = 2_000;
 
 /// A fault on the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultLine {
-    /// Its number, for taking it off.
+    /// The id with which the fault can be cleared.
     pub id: u64,
-    /// What was asked for.
+    /// The specification.
     pub spec: FaultSpec,
-    /// How often its place was passed.
+    /// How often its place was passed since it was injected.
     pub passed: u64,
-    /// How often it struck.
-    pub struck: u64,
-    /// Whether it strikes no more.
+    /// How often it was injected.
+    pub injected: u64,
+    /// Whether it will not be injected again.
     pub ended: bool,
 }
 
-/// A place where a fault can strike, and how often it was passed since the start.
+/// A point where faults can be injected, with its counts since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointLine {
-    /// Which boundary.
+    /// The boundary.
     pub target: Target,
-    /// Which one of them.
+    /// The place at this boundary.
     pub place: String,
-    /// Where in it.
+    /// The point in this place.
     pub point: String,
-    /// How often.
+    /// How often it was passed.
     pub passed: u64,
-    /// How often a fault struck there.
-    pub struck: u64,
+    /// How often a fault was injected there.
+    pub injected: u64,
 }
 
-/// What strikes now.
+/// A fault that takes effect now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Strike {
-    /// What.
-    pub deed: Deed,
-    /// For how long, in milliseconds.
+pub(super) struct Injection {
+    /// The effect.
+    pub kind: FaultKind,
+    /// The duration of the wait, in milliseconds.
     pub wait_ms: u32,
 }
 
-impl Strike {
-    /// Waits as long as it says.
+impl Injection {
+    /// Waits for `wait_ms`.
     pub async fn wait(self) {
         tokio::time::sleep(Duration::from_millis(u64::from(self.wait_ms))).await;
     }
@@ -80,25 +80,26 @@ struct State {
 pub struct Injector {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// How far the wall clock is off, in microseconds.
+    /// The shift of the wall clock, in microseconds.
     off_us: AtomicI64,
-    /// Clock and files are asked often: whether there is anything to look up.
+    /// The number of active clock and file faults. Clock and files are queried often, so this avoids taking the lock when there
+    /// are none.
     lasting: AtomicUsize,
 }
 
 impl Injector {
-    /// An empty list. Its own time comes from this clock, which no fault moves.
+    /// An empty list. It measures time with this clock, which no fault shifts.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, state: Mutex::default(), off_us: AtomicI64::new(0), lasting: AtomicUsize::new(0) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panics by a fault does so outside of the lock.
+        // A panic that a fault causes happens outside of the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a fault on the list; one for the process strikes before this returns.
+    /// Adds a fault to the list. A fault of the process takes effect before this returns.
     ///
     /// # Errors
     /// The field that is wrong, and why; `faults` if the list is full.
@@ -119,14 +120,14 @@ impl Injector {
             return Err(("faults", format!("{FAULTS_MAX} faults are on the list; clear some first")));
         }
         state.next_id += 1;
-        let line = FaultLine { id: state.next_id, spec, passed: 0, struck: 0, ended: false };
+        let line = FaultLine { id: state.next_id, spec, passed: 0, injected: 0, ended: false };
         let until_us = (line.spec.for_ms > 0).then(|| now_us.saturating_add(line.spec.for_ms.saturating_mul(1_000)));
         state.faults.push(Fault { line: line.clone(), until_us });
         self.settle(&state);
         Ok(line)
     }
 
-    /// The list, oldest first.
+    /// All faults on the list, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<FaultLine> {
         let mut state = self.state();
@@ -135,7 +136,7 @@ impl Injector {
         state.faults.iter().map(|f| f.line.clone()).collect()
     }
 
-    /// Takes one off the list, or all; says how many.
+    /// Removes one fault, or all; returns how many were removed.
     pub fn clear(&self, id: Option<u64>) -> usize {
         let mut state = self.state();
         let before = state.faults.len();
@@ -146,21 +147,21 @@ impl Injector {
         cleared
     }
 
-    /// The places that were passed since the start.
+    /// The points that were passed since the start.
     #[must_use]
     pub fn points(&self) -> Vec<PointLine> {
         let state = self.state();
-        let line = |((target, place, point), (passed, struck)): (&(Target, String, String), &(u64, u64))| PointLine {
+        let line = |((target, place, point), (passed, injected)): (&(Target, String, String), &(u64, u64))| PointLine {
             target: *target,
             place: place.clone(),
             point: point.clone(),
             passed: *passed,
-            struck: *struck,
+            injected: *injected,
         };
         state.points.iter().map(line).collect()
     }
 
-    /// How far the wall clock is off now, in microseconds.
+    /// The current shift of the wall clock, in microseconds.
     pub(super) fn off_us(&self) -> i64 {
         if self.lasting.load(Relaxed) > 0 {
             let mut state = self.state();
@@ -171,55 +172,55 @@ impl Injector {
         self.off_us.load(Relaxed)
     }
 
-    /// Whether the skill files are gone now.
+    /// Whether the skill files are missing now.
     pub(super) fn are_files_gone(&self) -> bool {
         self.lasting.load(Relaxed) > 0 && self.pass(Target::Files, "skills", "", "read", |_| true).is_some()
     }
 
-    /// Somebody passes a place: what strikes there, if anything does. `can` says what the place is able to do.
+    /// Records a pass of a point and returns the fault that takes effect, if any. `can` tells which kinds this point supports.
     pub(super) fn pass(
         &self,
         target: Target,
         place: &str,
         path: &str,
         point: &str,
-        can: impl Fn(Deed) -> bool,
-    ) -> Option<Strike> {
+        can: impl Fn(FaultKind) -> bool,
+    ) -> Option<Injection> {
         let now_us = self.clock.monotonic_us();
-        let struck = {
+        let injected = {
             let mut state = self.state();
             if end_expired(&mut state, now_us) {
                 self.settle(&state);
             }
-            let strike =
-                first_strike(&mut state.faults, |spec| can(spec.deed) && spec.means(target, place, path, point));
-            count(&mut state.points, (target, place, point), strike.is_some());
-            strike
+            let injection =
+                first_injection(&mut state.faults, |spec| can(spec.kind) && spec.means(target, place, path, point));
+            count(&mut state.points, (target, place, point), injection.is_some());
+            injection
         };
-        if let Some(strike) = struck {
-            tracing::warn!(%target, place, path, point, deed = %strike.deed, "a fault strikes");
-            metrics::counter!("annie_chaos_strikes_total", "target" => target.as_str(), "deed" => strike.deed.as_str())
+        if let Some(injection) = injected {
+            tracing::warn!(%target, place, path, point, kind = %injection.kind, "a fault takes effect");
+            metrics::counter!("annie_chaos_injections_total", "target" => target.as_str(), "kind" => injection.kind.as_str())
                 .increment(1);
         }
-        struck
+        injected
     }
 
-    /// What an actor or a task does about a strike. What takes the whole thread or process is done here.
-    fn act(strike: Option<Strike>, place: &str, point: &str) -> FaultAction {
-        let Some(Strike { deed, wait_ms }) = strike else { return FaultAction::Pass };
-        match deed {
-            Deed::Panic => FaultAction::Panic,
-            Deed::Kill => FaultAction::Kill,
-            Deed::Stop => FaultAction::Stop,
-            Deed::Fail => FaultAction::Fail,
-            Deed::Hang => FaultAction::Hang,
-            Deed::Slow => FaultAction::Slow { wait_ms },
-            Deed::Twice => FaultAction::Twice,
-            Deed::Block => {
+    /// The action of an actor or a task for an injected fault. Faults of the whole thread or process take effect here.
+    fn act(injection: Option<Injection>, place: &str, point: &str) -> FaultAction {
+        let Some(Injection { kind, wait_ms }) = injection else { return FaultAction::Pass };
+        match kind {
+            FaultKind::Panic => FaultAction::Panic,
+            FaultKind::Kill => FaultAction::Kill,
+            FaultKind::Stop => FaultAction::Stop,
+            FaultKind::Fail => FaultAction::Fail,
+            FaultKind::Hang => FaultAction::Hang,
+            FaultKind::Slow => FaultAction::Slow { wait_ms },
+            FaultKind::Twice => FaultAction::Twice,
+            FaultKind::Block => {
                 block(wait_ms);
                 FaultAction::Pass
             }
-            Deed::Abort => abort(&format!("{place} {point}")),
+            FaultKind::Abort => abort(&format!("{place} {point}")),
             _ => FaultAction::Pass,
         }
     }
@@ -227,7 +228,7 @@ impl Injector {
     fn settle(&self, state: &State) {
         let lasting = |f: &&Fault| !f.line.ended && matches!(f.line.spec.target, Target::Clock | Target::Files);
         self.lasting.store(state.faults.iter().filter(lasting).count(), Relaxed);
-        let jumps = state.faults.iter().filter(|f| !f.line.ended && f.line.spec.deed == Deed::Jump);
+        let jumps = state.faults.iter().filter(|f| !f.line.ended && f.line.spec.kind == FaultKind::Jump);
         self.off_us.store(jumps.fold(0, |sum, f| f.line.spec.by_ms.saturating_mul(1_000).saturating_add(sum)), Relaxed);
     }
 }
@@ -247,20 +248,20 @@ impl Faults for Injector {
 
     fn in_mail(&self, actor: &str, path: &str, point: &str) -> FaultAction {
         let way = point.split_once(':').map_or(point, |(way, _)| way);
-        // A mailbox is full or not. An answer is lost or late. What must arrive can arrive twice, or late.
-        let can = |deed| match way {
-            "mailbox" => deed == Deed::Fail,
-            "reply" => deed != Deed::Twice,
-            _ => deed != Deed::Fail,
+        // A mailbox is full or not. A reply is lost or late. A message that must arrive can arrive twice or late.
+        let can = |kind| match way {
+            "mailbox" => kind == FaultKind::Fail,
+            "reply" => kind != FaultKind::Twice,
+            _ => kind != FaultKind::Fail,
         };
         Self::act(self.pass(Target::Mail, actor, path, point, can), actor, point)
     }
 }
 
-/// The first fault that is meant, has its turn and is due.
-fn first_strike(faults: &mut [Fault], is_meant: impl Fn(&FaultSpec) -> bool) -> Option<Strike> {
+/// The first active fault that matches, is due by its seed, and has passed its skip count.
+fn first_injection(faults: &mut [Fault], is_meant: impl Fn(&FaultSpec) -> bool) -> Option<Injection> {
     for fault in faults.iter_mut().filter(|f| !f.line.ended) {
-        let FaultLine { spec, passed, struck, ended, .. } = &mut fault.line;
+        let FaultLine { spec, passed, injected, ended, .. } = &mut fault.line;
         if !is_meant(spec) {
             continue;
         }
@@ -268,14 +269,14 @@ fn first_strike(faults: &mut [Fault], is_meant: impl Fn(&FaultSpec) -> bool) -> 
         if *passed <= spec.skip || mixed(spec.seed, *passed) % 1_000 >= u64::from(spec.chance_permille) {
             continue;
         }
-        *struck += 1;
-        *ended = spec.strikes_max > 0 && *struck >= spec.strikes_max;
-        return Some(Strike { deed: spec.deed, wait_ms: spec.wait_ms });
+        *injected += 1;
+        *ended = spec.injections_max > 0 && *injected >= spec.injections_max;
+        return Some(Injection { kind: spec.kind, wait_ms: spec.wait_ms });
     }
     None
 }
 
-/// Whether any came to its end.
+/// Ends the faults whose time is over; returns whether there were any.
 fn end_expired(state: &mut State, now_us: u64) -> bool {
     let mut some = false;
     for fault in &mut state.faults {
@@ -286,17 +287,17 @@ fn end_expired(state: &mut State, now_us: u64) -> bool {
     some
 }
 
-fn count(points: &mut BTreeMap<(Target, String, String), (u64, u64)>, at: (Target, &str, &str), struck: bool) {
+fn count(points: &mut BTreeMap<(Target, String, String), (u64, u64)>, at: (Target, &str, &str), injected: bool) {
     let key = (at.0, at.1.to_owned(), at.2.to_owned());
     if points.len() >= POINTS_MAX && !points.contains_key(&key) {
         return;
     }
     let counts = points.entry(key).or_default();
     counts.0 += 1;
-    counts.1 += u64::from(struck);
+    counts.1 += u64::from(injected);
 }
 
-/// A number out of a seed and a place in its sequence (splitmix64).
+/// The `n`-th pseudo-random number of a seed (splitmix64).
 fn mixed(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -304,7 +305,7 @@ fn mixed(seed: u64, n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Holds the thread, as a handler does that computes for too long.
+/// Blocks the thread, like a handler that computes for too long.
 fn block(wait_ms: u32) {
     let until = Instant::now() + Duration::from_millis(u64::from(wait_ms));
     while Instant::now() < until {
@@ -312,7 +313,7 @@ fn block(wait_ms: u32) {
     }
 }
 
-/// Ends the process as SIGKILL would: nothing is cleared up.
+/// Ends the process as SIGKILL would, without cleanup.
 pub(super) fn abort(place: &str) -> ! {
     tracing::error!(place, "the process is aborted by a fault");
     std::process::abort()

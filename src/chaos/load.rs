@@ -1,5 +1,5 @@
-//! The load of a chaos run: messages that say which one effect they want, and the script by which a model would answer them. So
-//! a run costs no tokens, means the same on every backend, and passes everything that a message passes.
+//! The load of a chaos run: messages that each request one effect, and the script with which a model would answer them. A run
+//! therefore costs no tokens, behaves the same on every backend, and uses the whole path of a message.
 
 use annie_core::{
     message::{Finish, Message, ModelReply, ModelRequest, ToolCall},
@@ -7,14 +7,14 @@ use annie_core::{
 };
 use serde_json::{Value, json};
 
-/// The skill that has one effect for each marker.
+/// The skill that has one effect per marker.
 pub const SKILL: &str = "chaos.count";
-/// What a message of the load begins with; its marker follows.
+/// The prefix of a load message; its marker follows.
 pub const MARK: &str = "chaos-load:";
-/// The longest text of a result that is repeated, in bytes.
+/// The maximum length of a result that is repeated in a reply, in bytes.
 const REPEATED_BYTES_MAX: usize = 200;
 
-/// The skill as the catalogue shows it.
+/// The skill as the catalogue lists it.
 pub(super) fn skill() -> SkillSpec {
     SkillSpec {
         name: SKILL.to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn skill() -> SkillSpec {
     }
 }
 
-/// What a model would answer to a message of the load; nothing to any other.
+/// The scripted reply to a load message; nothing for any other message.
 pub(super) fn reply(request: &ModelRequest) -> Option<ModelReply> {
     let marker = request.messages.iter().rev().find_map(marker_of)?;
     let last = request.messages.last()?;
@@ -50,7 +50,7 @@ pub(super) fn reply(request: &ModelRequest) -> Option<ModelReply> {
     };
     Some(if has("dispatch_agent") {
         if let Some(result) = result.filter(|text| text.contains("\"agents\"")) {
-            // What the agent reports, and nothing that it does not.
+            // Repeats only what the agent reported.
             let is_counted = result.contains(&counted(marker));
             says(if is_counted { counted(marker) } else { format!("{marker} may or may not be counted.") })
         } else {
@@ -71,7 +71,7 @@ pub(super) fn reply(request: &ModelRequest) -> Option<ModelReply> {
     })
 }
 
-/// The words by which an effect is said to have happened.
+/// The text that states that an effect happened.
 pub(crate) fn counted(marker: &str) -> String {
     format!("{marker} is counted.")
 }
@@ -81,7 +81,7 @@ fn marker_of(message: &Message) -> Option<&str> {
     text.split_once(MARK)?.1.split_whitespace().next()
 }
 
-/// A reply that is only words.
+/// A reply that contains only text.
 pub(super) fn says(text: impl Into<String>) -> ModelReply {
     ModelReply { text: text.into(), model: "chaos-load".to_owned(), ..ModelReply::default() }
 }

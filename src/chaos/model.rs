@@ -1,4 +1,4 @@
-//! A model backend that fails as backends do.
+//! A model backend with injected faults.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use annie_core::{
 };
 
 use super::{
-    fault::{Deed, Target},
-    injector::{Injector, Strike, abort},
+    fault::{FaultKind, Target},
+    injector::{Injection, Injector, abort},
     load,
 };
 
-/// How large an answer is that is too large, in bytes.
+/// The size of a reply that is too large, in bytes.
 const HUGE_BYTES: usize = 1024 * 1024;
-/// When a provider that refuses wants to be asked again, in milliseconds.
+/// The retry time of an injected rate limit, in milliseconds.
 const RETRY_AFTER_MS: u64 = 200;
 
-/// A backend behind its faults.
+/// A wrapper that injects faults into a backend.
 pub(super) struct ChaosModel {
     name: String,
     inner: Arc<dyn Model>,
@@ -38,37 +38,37 @@ impl ChaosModel {
         Ok(reply)
     }
 
-    #[expect(clippy::panic, reason = "this is the fault that was asked for")]
-    async fn struck(
+    #[expect(clippy::panic, reason = "this is the requested fault")]
+    async fn injected(
         &self,
-        strike: Strike,
+        injection: Injection,
         request: &ModelRequest,
         drafts: DraftSink,
     ) -> Result<ModelReply, ModelError> {
-        match strike.deed {
-            Deed::Slow => strike.wait().await,
-            Deed::Hang => std::future::pending().await,
-            Deed::Panic => panic!("injected panic in model {}", self.name),
-            Deed::Abort => abort(&self.name),
-            Deed::Cut => {
+        match injection.kind {
+            FaultKind::Slow => injection.wait().await,
+            FaultKind::Hang => std::future::pending().await,
+            FaultKind::Panic => panic!("injected panic in model {}", self.name),
+            FaultKind::Abort => abort(&self.name),
+            FaultKind::Cut => {
                 drafts(Draft::Text("This answer breaks o".to_owned()));
                 return Err(ModelError { after_first_token: true, ..failed(ModelErrorKind::Truncated) });
             }
-            Deed::WrongTool => return Ok(wrong_tool()),
-            Deed::Huge => return Ok(load::says("x".repeat(HUGE_BYTES))),
-            Deed::RateLimited => {
+            FaultKind::WrongTool => return Ok(wrong_tool()),
+            FaultKind::Huge => return Ok(load::says("x".repeat(HUGE_BYTES))),
+            FaultKind::RateLimited => {
                 let retry_after_ms = Some(RETRY_AFTER_MS);
                 return Err(ModelError { retry_after_ms, ..failed(ModelErrorKind::RateLimited) });
             }
-            Deed::Unavailable => return Err(failed(ModelErrorKind::Unavailable)),
-            Deed::Auth => return Err(failed(ModelErrorKind::Auth)),
-            Deed::Payment => return Err(failed(ModelErrorKind::Payment)),
-            Deed::Timeout => return Err(failed(ModelErrorKind::Timeout)),
-            Deed::Garbage => return Err(failed(ModelErrorKind::Protocol)),
+            FaultKind::Unavailable => return Err(failed(ModelErrorKind::Unavailable)),
+            FaultKind::Auth => return Err(failed(ModelErrorKind::Auth)),
+            FaultKind::Payment => return Err(failed(ModelErrorKind::Payment)),
+            FaultKind::Timeout => return Err(failed(ModelErrorKind::Timeout)),
+            FaultKind::Garbage => return Err(failed(ModelErrorKind::Protocol)),
             _ => {}
         }
         let reply = self.answer(request, drafts).await;
-        if strike.deed == Deed::AbortAfter {
+        if injection.kind == FaultKind::AbortAfter {
             abort(&self.name);
         }
         reply
@@ -97,7 +97,7 @@ impl Model for ChaosModel {
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
         Box::pin(async move {
             match self.faults.pass(Target::Model, &self.name, "", "call", |_| true) {
-                Some(strike) => self.struck(strike, request, drafts).await,
+                Some(injection) => self.injected(injection, request, drafts).await,
                 None => self.answer(request, drafts).await,
             }
         })

@@ -1,4 +1,4 @@
-//! Skills that fail as skills do, the skill whose effects are counted, and a catalogue whose files can be gone.
+//! Skills with injected faults, the skill whose effects are counted, and a catalogue whose files can be missing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,15 +11,15 @@ use serde_json::json;
 
 use super::{
     effects::EffectLog,
-    fault::{Deed, Target},
+    fault::{FaultKind, Target},
     injector::{Injector, abort},
     load,
 };
 
-/// How large an output is that is too large, in bytes.
+/// The size of an output that is too large, in bytes.
 const HUGE_BYTES: usize = 1024 * 1024;
 
-/// Who runs skills, behind their faults.
+/// A wrapper that injects faults into skill runs.
 pub(super) struct ChaosRunner {
     inner: Arc<dyn SkillRunner>,
     faults: Arc<Injector>,
@@ -44,43 +44,45 @@ impl ChaosRunner {
 }
 
 impl SkillRunner for ChaosRunner {
-    #[expect(clippy::panic, reason = "these are faults that were asked for")]
+    #[expect(clippy::panic, reason = "these are the requested faults")]
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
         Box::pin(async move {
             let skill = call.skill.clone();
-            let Some(strike) = self.faults.pass(Target::Skill, &skill, "", "run", |_| true) else {
+            let Some(injection) = self.faults.pass(Target::Skill, &skill, "", "run", |_| true) else {
                 return self.done(call).await;
             };
-            match strike.deed {
-                Deed::Panic => panic!("injected panic in {skill}"),
-                Deed::Fail => return Outcome::transient("injected", format!("{skill} failed by an injected fault.")),
-                Deed::Permanent => return Outcome::permanent("injected", format!("{skill} cannot do that.")),
-                Deed::Hang => std::future::pending().await,
-                Deed::Slow => strike.wait().await,
-                Deed::Abort => abort(&skill),
+            match injection.kind {
+                FaultKind::Panic => panic!("injected panic in {skill}"),
+                FaultKind::Fail => {
+                    return Outcome::transient("injected", format!("{skill} failed by an injected fault."));
+                }
+                FaultKind::Permanent => return Outcome::permanent("injected", format!("{skill} cannot do that.")),
+                FaultKind::Hang => std::future::pending().await,
+                FaultKind::Slow => injection.wait().await,
+                FaultKind::Abort => abort(&skill),
                 _ => {}
             }
             let outcome = self.done(call).await;
-            match strike.deed {
-                Deed::PanicAfter => panic!("injected panic in {skill} after its work"),
-                Deed::HangAfter => std::future::pending().await,
-                Deed::AbortAfter => abort(&skill),
-                Deed::Unknown => {
+            match injection.kind {
+                FaultKind::PanicAfter => panic!("injected panic in {skill} after its work"),
+                FaultKind::HangAfter => std::future::pending().await,
+                FaultKind::AbortAfter => abort(&skill),
+                FaultKind::Unknown => {
                     Outcome::unknown(format!("{skill} cannot tell whether it was done."), json!({"injected": true}))
                 }
-                Deed::Huge => Outcome::success("x".repeat(HUGE_BYTES)),
+                FaultKind::Huge => Outcome::success("x".repeat(HUGE_BYTES)),
                 _ => outcome,
             }
         })
     }
 
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
-        // The counter could be read; but what is shown here is that a skill that cannot tell is never run again.
+        // The effect log could be read here. But the test must show that a skill with an unknown outcome is never run again.
         if call.skill == load::SKILL { Box::pin(std::future::ready(None)) } else { self.inner.reconcile(call) }
     }
 }
 
-/// The skills with the one that counts; none while the files are gone.
+/// The catalogue with the counting skill added; empty while the files are missing.
 pub(super) struct ChaosCatalog {
     inner: Arc<dyn Catalog>,
     faults: Arc<Injector>,

@@ -1,4 +1,4 @@
-//! A store that fails as databases do: locked, full, slow, behind the times, gone, and done without a reply.
+//! A store with injected faults: locked, full, slow, stale, unavailable, or done without a reply.
 
 use std::{future::Future, sync::Arc};
 
@@ -7,21 +7,21 @@ use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, Fut, IntentRow, Keys,
-        LetterFilter, LetterRow, Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory,
-        NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records,
-        Renewal, Saved, Snapshot, Store, StoreError, StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary,
-        Todos,
+        ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
+        DeadLetterRow, DeadLetters, DeadLettersWaiting, Fut, IntentRow, Keys, Log, Memories, MemoryHit, MemoryQuery,
+        MessageRow, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations,
+        Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Store, StoreError, StoreErrorKind, TaskRow, Todo,
+        TodoPatch, TodoQuery, TodoSummary, Todos,
     },
     time::Micros,
 };
 
 use super::{
-    fault::{Deed, Target},
+    fault::{FaultKind, Target},
     injector::{Injector, abort},
 };
 
-/// A store behind its faults.
+/// A wrapper that injects faults into a store.
 pub(super) struct ChaosStore {
     inner: Arc<dyn Store>,
     faults: Arc<Injector>,
@@ -37,33 +37,33 @@ impl ChaosStore {
         method: &'static str,
         act: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let Some(strike) = self.faults.pass(Target::Store, method, "", "call", |_| true) else { return act.await };
+        let Some(injection) = self.faults.pass(Target::Store, method, "", "call", |_| true) else { return act.await };
         let failed = |kind| StoreError { kind, what: method, detail: "injected fault".to_owned() };
-        match strike.deed {
-            Deed::Locked => return Err(failed(StoreErrorKind::Locked)),
-            Deed::Full => return Err(failed(StoreErrorKind::Full)),
-            Deed::Unavailable => return Err(failed(StoreErrorKind::Unavailable)),
-            Deed::Corrupt => return Err(failed(StoreErrorKind::Corrupt)),
-            Deed::Hang => std::future::pending().await,
-            Deed::Slow => strike.wait().await,
-            Deed::Abort => abort(method),
+        match injection.kind {
+            FaultKind::Locked => return Err(failed(StoreErrorKind::Locked)),
+            FaultKind::Full => return Err(failed(StoreErrorKind::Full)),
+            FaultKind::Unavailable => return Err(failed(StoreErrorKind::Unavailable)),
+            FaultKind::Corrupt => return Err(failed(StoreErrorKind::Corrupt)),
+            FaultKind::Hang => std::future::pending().await,
+            FaultKind::Slow => injection.wait().await,
+            FaultKind::Abort => abort(method),
             _ => {}
         }
         let done = act.await;
-        match strike.deed {
-            Deed::LoseReply => Err(failed(StoreErrorKind::Unavailable)),
-            Deed::Stale => {
-                strike.wait().await;
+        match injection.kind {
+            FaultKind::LoseReply => Err(failed(StoreErrorKind::Unavailable)),
+            FaultKind::Stale => {
+                injection.wait().await;
                 done
             }
-            Deed::HangAfter => std::future::pending().await,
-            Deed::AbortAfter => abort(method),
+            FaultKind::HangAfter => std::future::pending().await,
+            FaultKind::AbortAfter => abort(method),
             _ => done,
         }
     }
 }
 
-/// Methods that only pass through a place where faults strike.
+/// Methods that are forwarded through [`ChaosStore::at`].
 macro_rules! passed_on {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($arg: $kind),*) -> Fut<'_, Result<$answer, StoreError>> {
@@ -120,13 +120,13 @@ impl Records for ChaosStore {
     }
 }
 
-impl Letters for ChaosStore {
+impl DeadLetters for ChaosStore {
     passed_on! {
-        letter(scope: Scope, task: TaskId) -> Option<LetterRow>;
-        letters(scope: Scope, filter: LetterFilter, before: Before, limit: u32) -> Vec<LetterRow>;
-        count_letters(scope: Scope, filter: LetterFilter) -> u64;
-        due_letters(now: Micros, archive_before: Micros, limit: u32) -> Vec<LetterRow>;
-        letters_waiting() -> LettersWaiting;
+        dead_letter(scope: Scope, task: TaskId) -> Option<DeadLetterRow>;
+        dead_letters(scope: Scope, filter: DeadLetterFilter, before: Before, limit: u32) -> Vec<DeadLetterRow>;
+        count_dead_letters(scope: Scope, filter: DeadLetterFilter) -> u64;
+        due_dead_letters(now: Micros, archive_before: Micros, limit: u32) -> Vec<DeadLetterRow>;
+        dead_letters_waiting() -> DeadLettersWaiting;
     }
 }
 
@@ -213,10 +213,10 @@ mod tests {
     use crate::{chaos::FaultSpec, system};
 
     #[tokio::test(start_paused = true)]
-    async fn a_stale_read_misses_what_was_written_since() {
+    async fn stale_store_read_misses_later_writes() {
         let faults = Arc::new(Injector::new(system::env().clock));
         let store = ChaosStore::new(Arc::new(MemoryStore::new()), faults.clone());
-        let stale = FaultSpec { wait_ms: 1_000, ..FaultSpec::new(Target::Store, Deed::Stale).at("keys", "*") };
+        let stale = FaultSpec { wait_ms: 1_000, ..FaultSpec::new(Target::Store, FaultKind::Stale).at("keys", "*") };
         faults.inject(stale.once()).unwrap();
         let key = ApiKey {
             id: "one".to_owned(),
@@ -232,6 +232,6 @@ mod tests {
         let (old, written) = tokio::join!(store.keys(), store.put_key(key));
         written.unwrap();
         assert_eq!(old.unwrap().len(), 0);
-        assert_eq!(store.keys().await.unwrap().len(), 1, "once");
+        assert_eq!(store.keys().await.unwrap().len(), 1, "the fault is injected once");
     }
 }

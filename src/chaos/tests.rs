@@ -1,5 +1,5 @@
-//! Faults through the real door: a kernel as `annie serve` puts it together, on a real database, asked over a real socket. Each
-//! kind of fault does strike, and whatever it strikes, the message ends once.
+//! Faults through the public front end: a kernel as `annie serve` assembles it, on a real database, over a real socket. Each
+//! kind of fault takes effect, and in each case the message ends exactly once.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use tonic::{Code, transport::Channel};
 
-use super::{Deed, FaultSpec, MARK, Target};
+use super::{FaultKind, FaultSpec, MARK, Target};
 use crate::{
+    api::AppState,
     auth::Auth,
     boot::{self, Assembled},
     config::{Environment, Loaded, Sources},
-    door::AppState,
     error::AppError,
     grpc::{
-        chaos::said,
+        chaos::to_wire,
         v1::{self, chaos_client::ChaosClient},
     },
     http, system,
@@ -27,12 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn loaded(more: &[(&str, &str)]) -> Loaded {
     let short = [
-        // Longer than a disk takes that others use too.
+        // Longer than a write on a disk that other processes use too.
         ("ANNIE__LIMITS__STUCK_MS_MAX", "3000"),
         ("ANNIE__LIMITS__ROUND_MS_MAX", "3000"),
         ("ANNIE__TURN__DEFER_MS", "20"),
         ("ANNIE__NOTIFY__GATHER_MS", "5"),
-        // Failures that are asked for say nothing about the skill.
+        // Injected failures must not open the skill's breaker.
         ("ANNIE__BREAKER__FAILURES_MAX", "1000"),
     ];
     let variables: Vec<(&str, &str)> = short.iter().chain(more).copied().collect();
@@ -58,7 +58,7 @@ impl Server {
         let assembled = boot::assemble(&loaded, folder.path()).await.unwrap();
         let kernel = assembled.kernel.clone();
         let auth = Auth::load(kernel.store().clone(), system::env(), loaded.config.server.user.clone()).await.unwrap();
-        let state = AppState::new(kernel, auth.clone(), loaded.config.doors, None).with_chaos(assembled.chaos.clone());
+        let state = AppState::new(kernel, auth.clone(), loaded.config.api, None).with_chaos(assembled.chaos.clone());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
@@ -72,7 +72,7 @@ impl Server {
     }
 
     async fn inject(&mut self, spec: FaultSpec) -> u64 {
-        let request = v1::InjectRequest { spec: Some(said(spec)) };
+        let request = v1::InjectRequest { spec: Some(to_wire(spec)) };
         self.chaos.inject(request).await.unwrap().into_inner().fault.unwrap().id
     }
 
@@ -90,7 +90,8 @@ impl Server {
         points.into_iter().map(|p| (p.target, p.place, p.point)).collect()
     }
 
-    /// Sends a message until it is taken, and waits until it has its end, which it must have once; gives back that.
+    /// Sends a message until it is accepted, and waits for its final event, of which there must be exactly one. Returns this
+    /// event.
     async fn say(&mut self, mode: &str) -> Value {
         let text = format!("{MARK} m{}", self.sent + 1);
         self.say_text(mode, &text).await
@@ -107,29 +108,29 @@ impl Server {
         let taken = until("it is taken", async || {
             let answer = post.try_clone().unwrap().send().await.ok()?;
             let status = answer.status().as_u16();
-            let said: Value = answer.json().await.ok()?;
-            assert!(!(300..429).contains(&status), "{status} {said}");
-            (status == 202).then_some(said)
+            let submitted: Value = answer.json().await.ok()?;
+            assert!(!(300..429).contains(&status), "{status} {submitted}");
+            (status == 202).then_some(submitted)
         });
         let taken = taken.await;
         let (conversation, task) = (taken["conversation_id"].as_str().unwrap(), taken["task_id"].clone());
         let get = self.client.get(format!("{}/api/v1/conversations/{conversation}/events?limit=500", self.url));
         let ends = async || {
-            let said: Value = get.try_clone().unwrap().send().await.ok()?.json().await.ok()?;
+            let submitted: Value = get.try_clone().unwrap().send().await.ok()?.json().await.ok()?;
             let is_end = |e: &&Value| ["answered", "failed", "cancelled"].contains(&e["kind"].as_str().unwrap());
             let ends: Vec<&Value> =
-                said["events"].as_array()?.iter().filter(|e| e["task_id"] == task).filter(is_end).collect();
+                submitted["events"].as_array()?.iter().filter(|e| e["task_id"] == task).filter(is_end).collect();
             assert!(ends.len() < 2, "{ends:?}");
             ends.first().copied().cloned()
         };
         match tokio::time::timeout(PATIENCE, until("it ends", ends)).await {
             Ok(end) => end,
-            Err(_) => panic!("no end of {task}: {:#}", self.picture(conversation).await),
+            Err(_) => panic!("no end of {task}: {:#}", self.diagnostics(conversation).await),
         }
     }
 
-    /// What an operator would look at.
-    async fn picture(&self, conversation: &str) -> Value {
+    /// Diagnostic state for a failed test.
+    async fn diagnostics(&self, conversation: &str) -> Value {
         let kernel = &self.assembled.kernel;
         let crashes: Vec<String> = kernel.crashes().iter().map(|c| format!("{}: {}", c.path, c.reason)).collect();
         let engine =
@@ -148,7 +149,7 @@ impl Server {
     }
 }
 
-/// Looks again until something is so.
+/// Repeats a check until it succeeds.
 async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -158,13 +159,13 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    // A little more than whoever can tell more waits.
+    // A little longer than the waits inside of `look`, which report more details.
     let patience = PATIENCE + Duration::from_secs(5);
     tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// Every step of a turn at which something is stored or leaves the process, and the envelope of every actor: (target,
-/// place, points).
+/// Every step of a turn at which something is stored or leaves the process, and the envelope of every actor: (target, place,
+/// points).
 const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "engine", &["init", "ready", "claimed", "folded", "deciding", "stored"]),
     ("actor", "engine", &["before:ModelReplied", "after:ModelReplied", "before:SkillFinished", "child_ended"]),
@@ -175,7 +176,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "breakers", &["before:Ensure", "after:Ensure"]),
     ("actor", "breaker", &["init", "ready", "before:Run", "after:Run", "before:RunEnded"]),
     ("actor", "notifier", &["ready", "before:New", "before:Looked"]),
-    ("actor", "letters", &["ready"]),
+    ("actor", "dead_letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
     ("actor", "node_lease", &["ready"]),
     ("actor", "backend", &["ready"]),
@@ -201,13 +202,13 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_passes_a_fault_point_at_every_boundary() {
+async fn turn_passes_fault_points_at_every_boundary() {
     let mut server = Server::start(true).await;
     for mode in ["multi_agent", "single_loop"] {
         let end = server.say(mode).await;
         assert_eq!(end["kind"], "answered", "{end}");
     }
-    // Words are delivered beside the turn.
+    // Texts are delivered concurrently with the turn.
     let wanted: Vec<_> = BOUNDARIES
         .iter()
         .flat_map(|(target, place, points)| {
@@ -229,74 +230,75 @@ async fn a_turn_passes_a_fault_point_at_every_boundary() {
     server.stop().await;
 }
 
-/// Strikes once with each, and sees the message through.
-async fn strike_with_each(faults: impl IntoIterator<Item = FaultSpec>) {
+/// Injects each fault once, and waits each time for the message to end.
+async fn inject_each(faults: impl IntoIterator<Item = FaultSpec>) {
     let mut server = Server::start(true).await;
     for spec in faults {
-        let what = format!("{} {} at {} {}", spec.target, spec.deed, spec.place, spec.point);
+        let what = format!("{} {} at {} {}", spec.target, spec.kind, spec.place, spec.point);
         let id = server.inject(spec.once()).await;
         server.say("multi_agent").await;
-        until(&what, async || (server.fault(id).await.struck == 1).then_some(())).await;
+        until(&what, async || (server.fault(id).await.injected == 1).then_some(())).await;
         server.clear().await;
     }
     let effects = server.effects().await;
     assert_eq!(effects.repeated, Vec::<String>::new(), "an effect that must not be repeated was");
-    assert!(effects.total > 0, "nothing was done at all");
+    assert!(effects.total > 0, "no effect happened");
     let end = server.say("single_loop").await;
-    assert_eq!(end["kind"], "answered", "it goes on when the faults are over: {end}");
+    assert_eq!(end["kind"], "answered", "messages are answered after the faults are cleared: {end}");
     server.stop().await;
 }
 
-fn with_waits(target: Target, place: &str, point: &str, but: &[Deed]) -> Vec<FaultSpec> {
-    let deeds = target.deeds().iter().filter(|d| !but.contains(d));
-    let made = deeds.map(|deed| {
-        let wait_ms = if deed.waits() { 30 } else { 0 };
-        FaultSpec { wait_ms, ..FaultSpec::new(target, *deed).at(place, point) }
+fn with_waits(target: Target, place: &str, point: &str, but: &[FaultKind]) -> Vec<FaultSpec> {
+    let kinds = target.kinds().iter().filter(|d| !but.contains(d));
+    let made = kinds.map(|kind| {
+        let wait_ms = if kind.waits() { 30 } else { 0 };
+        FaultSpec { wait_ms, ..FaultSpec::new(target, *kind).at(place, point) }
     });
     made.collect()
 }
 
-/// Ends the process; the tests of the real program have it.
-const ABORTS: [Deed; 2] = [Deed::Abort, Deed::AbortAfter];
+/// These kinds end the process; the tests that run the real program cover them.
+const ABORTS: [FaultKind; 2] = [FaultKind::Abort, FaultKind::AbortAfter];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_can_be_done_to_an_actor_strikes_and_its_message_ends_once() {
-    strike_with_each(with_waits(Target::Actor, "engine", "before:ModelReplied", &ABORTS)).await;
+async fn actor_faults_take_effect_and_message_ends_once() {
+    inject_each(with_waits(Target::Actor, "engine", "before:ModelReplied", &ABORTS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_can_be_done_to_a_task_strikes_and_its_message_ends_once() {
+async fn task_faults_take_effect_and_message_ends_once() {
     let places = [("round", "permitted"), ("run", "started"), ("commit", "after")];
-    strike_with_each(places.iter().flat_map(|(task, point)| with_waits(Target::Task, task, point, &ABORTS))).await;
+    inject_each(places.iter().flat_map(|(task, point)| with_waits(Target::Task, task, point, &ABORTS))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn full_mailboxes_and_lost_or_late_answers_strike_and_their_message_ends_once() {
-    let reply = with_waits(Target::Mail, "scheduler", "reply:Admit", &[Deed::Twice]);
-    let full = [FaultSpec::new(Target::Mail, Deed::Fail).at("log_writer", "mailbox:Append")];
-    strike_with_each(reply.into_iter().chain(full)).await;
+async fn full_mailboxes_and_lost_or_late_replies_take_effect_and_message_ends_once() {
+    let reply = with_waits(Target::Mail, "scheduler", "reply:Admit", &[FaultKind::Twice]);
+    let full = [FaultSpec::new(Target::Mail, FaultKind::Fail).at("log_writer", "mailbox:Append")];
+    inject_each(reply.into_iter().chain(full)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_arrive_twice_or_are_overtaken_strike_and_their_message_ends_once() {
+async fn duplicated_or_reordered_messages_take_effect_and_message_ends_once() {
     let arrivals = [("conversations", "Wake"), ("scheduler", "Ended"), ("notifier", "New")];
-    let of = |(kind, name): &(&str, &str)| with_waits(Target::Mail, kind, &format!("arrival:{name}"), &[Deed::Fail]);
-    strike_with_each(arrivals.iter().flat_map(of)).await;
+    let of =
+        |(kind, name): &(&str, &str)| with_waits(Target::Mail, kind, &format!("arrival:{name}"), &[FaultKind::Fail]);
+    inject_each(arrivals.iter().flat_map(of)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_supervisor_that_dies_while_it_restarts_a_child_strikes_and_its_message_ends_once() {
+async fn supervisor_crash_during_child_restart_takes_effect_and_message_ends_once() {
     let mut server = Server::start(true).await;
     for point in ["restarting", "restarted"] {
-        for deed in [Deed::Kill, Deed::Panic, Deed::Fail, Deed::Hang] {
-            let what = format!("{deed} of its supervisor at {point}");
-            let child = FaultSpec::new(Target::Actor, Deed::Kill).at("log_writer", "before:Append").once();
-            let parent = FaultSpec::new(Target::Actor, deed).at("/infra", point).once();
+        for kind in [FaultKind::Kill, FaultKind::Panic, FaultKind::Fail, FaultKind::Hang] {
+            let what = format!("{kind} of its supervisor at {point}");
+            let child = FaultSpec::new(Target::Actor, FaultKind::Kill).at("log_writer", "before:Append").once();
+            let parent = FaultSpec::new(Target::Actor, kind).at("/infra", point).once();
             let (child, parent) = (server.inject(child).await, server.inject(parent).await);
             let end = server.say("multi_agent").await;
             assert_eq!(end["kind"], "answered", "{what}: {end}");
             for fault in [child, parent] {
-                until(&what, async || (server.fault(fault).await.struck == 1).then_some(())).await;
+                until(&what, async || (server.fault(fault).await.injected == 1).then_some(())).await;
             }
             server.clear().await;
         }
@@ -306,74 +308,83 @@ async fn a_supervisor_that_dies_while_it_restarts_a_child_strikes_and_its_messag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_the_store_does_to_a_built_in_skill_its_effect_takes_place_once_at_most() {
+async fn store_faults_in_built_in_skill_cause_its_effect_at_most_once() {
     let mut server = Server::start(true).await;
-    let deeds = [Deed::Locked, Deed::Full, Deed::Unavailable, Deed::Corrupt, Deed::LoseReply, Deed::Slow, Deed::Stale];
-    for (n, deed) in deeds.into_iter().enumerate() {
-        let wait_ms = if deed.waits() { 30 } else { 0 };
-        let spec = FaultSpec { wait_ms, ..FaultSpec::new(Target::Store, deed).at("create_todo", "*") };
+    let kinds = [
+        FaultKind::Locked,
+        FaultKind::Full,
+        FaultKind::Unavailable,
+        FaultKind::Corrupt,
+        FaultKind::LoseReply,
+        FaultKind::Slow,
+        FaultKind::Stale,
+    ];
+    for (n, kind) in kinds.into_iter().enumerate() {
+        let wait_ms = if kind.waits() { 30 } else { 0 };
+        let spec = FaultSpec { wait_ms, ..FaultSpec::new(Target::Store, kind).at("create_todo", "*") };
         let fault = server.inject(spec.once()).await;
-        let said = server.say_text("multi_agent", &format!("Create a task to review PR 7{n}")).await;
-        assert_eq!(said["kind"], "answered", "{deed}: {said}");
+        let submitted = server.say_text("multi_agent", &format!("Create a task to review PR 7{n}")).await;
+        assert_eq!(submitted["kind"], "answered", "{kind}: {submitted}");
         let listed = server.fault(fault).await;
-        assert_eq!(listed.struck, 1, "{deed} did not strike: {listed:?}");
+        assert_eq!(listed.injected, 1, "{kind} was not injected: {listed:?}");
         server.clear().await;
         let query = TodoQuery { text: format!("7{n}"), limit: 10, ..TodoQuery::default() };
         let made = server.assembled.kernel.store().find_todos(UserId::local(), query).await.unwrap();
-        let text = said["text"].as_str().unwrap();
-        let is_told = text.contains(&format!("7{n}"));
-        assert!(made.is_empty() || !text.contains("Not done"), "{deed}: {made:?} {said}");
-        assert!(made.len() < 2, "{deed}: {made:?}");
-        let must_be = matches!(deed, Deed::LoseReply | Deed::Slow | Deed::Stale);
-        assert!(!must_be || (made.len() == 1 && is_told), "{deed}: {made:?} {said}");
+        let text = submitted["text"].as_str().unwrap();
+        let is_reported = text.contains(&format!("7{n}"));
+        assert!(made.is_empty() || !text.contains("Not done"), "{kind}: {made:?} {submitted}");
+        assert!(made.len() < 2, "{kind}: {made:?}");
+        let must_be = matches!(kind, FaultKind::LoseReply | FaultKind::Slow | FaultKind::Stale);
+        assert!(!must_be || (made.len() == 1 && is_reported), "{kind}: {made:?} {submitted}");
     }
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_that_are_behind_the_times_strike_and_their_message_ends_once() {
+async fn stale_reads_take_effect_and_message_ends_once() {
     let reads = ["claim", "snapshot", "events", "outbox"];
-    let stale = |read| FaultSpec { wait_ms: 60, ..FaultSpec::new(Target::Store, Deed::Stale).at(read, "*") };
-    strike_with_each(reads.map(stale)).await;
+    let stale = |read| FaultSpec { wait_ms: 60, ..FaultSpec::new(Target::Store, FaultKind::Stale).at(read, "*") };
+    inject_each(reads.map(stale)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_can_be_done_to_a_store_strikes_and_its_message_ends_once() {
-    // A commit that hangs is given up after 15 s, which is the store's own limit; another call hangs here.
-    let not_here = [Deed::Hang, Deed::HangAfter, Deed::Abort, Deed::AbortAfter];
-    let commits = with_waits(Target::Store, "commit", "*", &not_here);
-    let hanging = [Deed::Hang, Deed::HangAfter].map(|deed| FaultSpec::new(Target::Store, deed).at("claim", "*"));
-    strike_with_each(commits.into_iter().chain(hanging)).await;
+async fn store_faults_take_effect_and_message_ends_once() {
+    // A commit that hangs is abandoned after 15 s, the store's own limit; so another call hangs in this test.
+    let excluded = [FaultKind::Hang, FaultKind::HangAfter, FaultKind::Abort, FaultKind::AbortAfter];
+    let commits = with_waits(Target::Store, "commit", "*", &excluded);
+    let hanging =
+        [FaultKind::Hang, FaultKind::HangAfter].map(|kind| FaultSpec::new(Target::Store, kind).at("claim", "*"));
+    inject_each(commits.into_iter().chain(hanging)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_can_be_done_to_a_model_strikes_and_its_message_ends_once() {
-    strike_with_each(with_waits(Target::Model, "offline", "*", &ABORTS)).await;
+async fn model_faults_take_effect_and_message_ends_once() {
+    inject_each(with_waits(Target::Model, "offline", "*", &ABORTS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_can_be_done_to_a_skill_strikes_and_its_effect_is_never_repeated() {
-    // What hangs is given up after the skill's own limit of 10 s.
-    let not_here = [Deed::Hang, Deed::HangAfter, Deed::Abort, Deed::AbortAfter];
-    strike_with_each(with_waits(Target::Skill, "chaos.*", "*", &not_here)).await;
+async fn skill_faults_take_effect_and_effect_is_never_repeated() {
+    // A hanging skill is abandoned after its own limit of 10 s.
+    let excluded = [FaultKind::Hang, FaultKind::HangAfter, FaultKind::Abort, FaultKind::AbortAfter];
+    inject_each(with_waits(Target::Skill, "chaos.*", "*", &excluded)).await;
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_and_files_that_are_gone_are_so_only_while_it_lasts() {
+async fn clock_and_file_faults_hold_only_while_active() {
     let mut server = Server::start(true).await;
     let now = |server: &Server| server.assembled.kernel.now();
     let before = now(&server);
-    let forward = FaultSpec { by_ms: 3_600_000, ..FaultSpec::new(Target::Clock, Deed::Jump) };
+    let forward = FaultSpec { by_ms: 3_600_000, ..FaultSpec::new(Target::Clock, FaultKind::Jump) };
     server.inject(forward).await;
     assert!(now(&server).since_ms(before) >= 3_600_000);
     server
-        .inject(FaultSpec { by_ms: -7_200_000, for_ms: 3_600_000, ..FaultSpec::new(Target::Clock, Deed::Jump) })
+        .inject(FaultSpec { by_ms: -7_200_000, for_ms: 3_600_000, ..FaultSpec::new(Target::Clock, FaultKind::Jump) })
         .await;
-    assert!(now(&server) < before, "it goes back, too");
-    let gone = server.inject(FaultSpec::new(Target::Files, Deed::Gone)).await;
+    assert!(now(&server) < before, "the clock can go back, too");
+    let gone = server.inject(FaultSpec::new(Target::Files, FaultKind::Gone)).await;
     let skills = |server: &Server| server.assembled.kernel.catalog().skills().iter().count();
     assert_eq!(skills(&server), 0);
-    assert!(server.fault(gone).await.struck > 0);
+    assert!(server.fault(gone).await.injected > 0);
     server.clear().await;
     assert!(skills(&server) > 10 && now(&server) >= before);
     assert!(now(&server).since_ms(before) < 60_000 && before.since_ms(now(&server)) < 60_000);
@@ -381,36 +392,37 @@ async fn a_clock_that_is_off_and_files_that_are_gone_are_so_only_while_it_lasts(
 }
 
 #[tokio::test]
-async fn a_fault_of_some_time_ends_with_it_and_one_by_chance_strikes_the_same_passings() {
+async fn timed_fault_expires_and_seeded_fault_hits_the_same_passes() {
     let mut server = Server::start(true).await;
-    let short = FaultSpec { for_ms: 1, ..FaultSpec::new(Target::Model, Deed::Unavailable) };
+    let short = FaultSpec { for_ms: 1, ..FaultSpec::new(Target::Model, FaultKind::Unavailable) };
     let id = server.inject(short).await;
     until("it ends", async || server.fault(id).await.ended.then_some(())).await;
-    let mut struck = Vec::new();
+    let mut injected = Vec::new();
     for _ in 0..2 {
         server.clear().await;
-        let id = server.inject(FaultSpec::new(Target::Store, Deed::Locked).at("ping", "*").by_chance(500, 11)).await;
+        let id =
+            server.inject(FaultSpec::new(Target::Store, FaultKind::Locked).at("ping", "*").by_chance(500, 11)).await;
         let mut seen = Vec::new();
         for _ in 0..20 {
             seen.push(server.assembled.kernel.store().ping().await.is_err());
         }
         assert!(server.fault(id).await.passed >= 20);
-        struck.push(seen);
+        injected.push(seen);
     }
-    assert!(struck[0] == struck[1] && struck[0].contains(&true) && struck[0].contains(&false), "{struck:?}");
+    assert!(injected[0] == injected[1] && injected[0].contains(&true) && injected[0].contains(&false), "{injected:?}");
     server.stop().await;
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_its_field_and_a_list_has_an_end() {
+async fn inject_refuses_invalid_specs_with_field_and_full_list() {
     let mut server = Server::start(true).await;
     let mut refused = async |spec: v1::FaultSpec| server.chaos.inject(v1::InjectRequest { spec: Some(spec) }).await;
-    let of = |target: &str, deed: &str| v1::FaultSpec {
+    let of = |target: &str, kind: &str| v1::FaultSpec {
         target: target.to_owned(),
-        deed: deed.to_owned(),
+        kind: kind.to_owned(),
         ..v1::FaultSpec::default()
     };
-    for (spec, word) in [(of("house", "burn"), "target"), (of("actor", "burn"), "deed"), (of("actor", "full"), "panic")]
+    for (spec, word) in [(of("house", "burn"), "target"), (of("actor", "burn"), "kind"), (of("actor", "full"), "panic")]
     {
         let status = refused(spec).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
@@ -428,10 +440,10 @@ async fn what_makes_no_sense_is_refused_with_its_field_and_a_list_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
+async fn server_without_chaos_refuses_faults_and_chaos_server_reports_itself() {
     let mut server = Server::start(false).await;
     assert!(server.assembled.chaos.is_none());
-    let spec = said(FaultSpec::new(Target::Process, Deed::Abort));
+    let spec = to_wire(FaultSpec::new(Target::Process, FaultKind::Abort));
     let refused = server.chaos.inject(v1::InjectRequest { spec: Some(spec) }).await.unwrap_err();
     assert!(refused.code() == Code::InvalidArgument && refused.message().contains("[chaos]"), "{refused:?}");
     assert!(server.chaos.points(v1::PointsRequest {}).await.is_err());
@@ -441,11 +453,11 @@ async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
     server.stop().await;
     let mut enabled = Server::start(true).await;
     for path in ["/api/v1/status", "/readyz"] {
-        let said: Value =
+        let submitted: Value =
             enabled.client.get(format!("{}{path}", enabled.url)).send().await.unwrap().json().await.unwrap();
-        assert_eq!(said["chaos"], true, "{path}");
+        assert_eq!(submitted["chaos"], true, "{path}");
     }
-    // Whoever may operate may not break: that is an admin's.
+    // The scope `ops:control` does not include fault injection: that requires `admin`.
     let key = |scope| crate::auth::NewKey {
         name: "test".to_owned(),
         user: UserId::local(),
@@ -466,9 +478,9 @@ async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
 }
 
 #[test]
-fn chaos_is_refused_on_an_address_that_others_reach() {
+fn config_refuses_chaos_on_non_loopback_address() {
     let environment = Environment::of(&[("ANNIE__CHAOS__ENABLED", "true"), ("ANNIE__SERVER__BIND", "0.0.0.0:7420")]);
     let refused = Sources { environment, ..Sources::default() }.load().unwrap_err();
     assert!(refused.to_string().contains("loopback") && refused.fix.contains("127.0.0.1"), "{refused}");
-    assert!(!loaded(&[]).config.chaos.enabled, "off unless somebody says otherwise");
+    assert!(!loaded(&[]).config.chaos.enabled, "off by default");
 }

@@ -1,4 +1,4 @@
-//! `annie actors`: the living tree of a server.
+//! `annie actors`: the actor tree of a server.
 
 use serde_json::{Value, json};
 
@@ -29,8 +29,8 @@ pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
 
 async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failure> {
     let under = encoded(part.under.as_deref().unwrap_or_default());
-    let place = page::parameters(part.limit, part.next.as_deref());
-    let answer = client.get(&format!("/api/v1/actors?under={under}&{place}")).await?;
+    let page = page::parameters(part.limit, part.next.as_deref());
+    let answer = client.get(&format!("/api/v1/actors?under={under}&{page}")).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
     }
@@ -42,10 +42,10 @@ async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failu
             None => String::new(),
         };
         let waiting = format!("{}/{}", number("mailbox_depth"), number("mailbox_max"));
-        let life = number("incarnation").to_string();
-        vec![indented(&text(actor, "path")), text(actor, "kind"), life, text(actor, "status"), waiting, doing]
+        let incarnation = number("incarnation").to_string();
+        vec![indented(&text(actor, "path")), text(actor, "kind"), incarnation, text(actor, "status"), waiting, doing]
     });
-    site.console.line(&table(&["actor", "kind", "life", "status", "mailbox", "doing"], rows.collect()))?;
+    site.console.line(&table(&["actor", "kind", "incarnation", "status", "mailbox", "doing"], rows.collect()))?;
     page::say_more(site, actors.len(), &answer);
     Ok(())
 }
@@ -69,7 +69,7 @@ async fn show(site: &Site, client: &Client, path: &str) -> Result<(), Failure> {
     match answer.get("view") {
         Some(view) => site.console.line(&tame(&pretty(view))),
         None => {
-            site.console.say("it is too busy to tell its state");
+            site.console.say("the actor is too busy to report its state");
             Ok(())
         }
     }
@@ -82,13 +82,14 @@ async fn act(site: &Site, client: &Client, what: &str, one: OneActor) -> Result<
     if site.console.is_json() {
         return site.console.json(&answer);
     }
-    let life = answer["actor"]["incarnation"].as_u64().unwrap_or(0);
+    let incarnation = answer["actor"]["incarnation"].as_u64().unwrap_or(0);
     let done = match what {
         "kill" => "killed",
         "restart" => "restarted",
         _ => "stopped",
     };
-    site.console.line(&format!("{done} {} (life {life}); see `annie actors tree`", clipped(&one.path, 200)))
+    site.console
+        .line(&format!("{done} {} (incarnation {incarnation}); see `annie actors tree`", clipped(&one.path, 200)))
 }
 
 async fn crashes(site: &Site, client: &Client) -> Result<(), Failure> {
@@ -102,10 +103,10 @@ async fn crashes(site: &Site, client: &Client) -> Result<(), Failure> {
         return Ok(());
     }
     let rows = crashes.iter().map(|crash| {
-        let life = crash["incarnation"].as_u64().unwrap_or(0).to_string();
-        vec![text(crash, "at"), text(crash, "path"), life, text(crash, "reason")]
+        let incarnation = crash["incarnation"].as_u64().unwrap_or(0).to_string();
+        vec![text(crash, "at"), text(crash, "path"), incarnation, text(crash, "reason")]
     });
-    site.console.line(&table(&["at", "actor", "life", "why"], rows.collect()))
+    site.console.line(&table(&["at", "actor", "incarnation", "why"], rows.collect()))
 }
 
 fn text(value: &Value, key: &str) -> String {
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_shows_how_deep_it_is() {
+    fn tree_line_is_indented_by_path_depth() {
         assert_eq!(indented("/"), "/");
         assert_eq!(indented("/scheduler"), "/scheduler");
         assert_eq!(indented("/infra/log"), ". log");

@@ -18,16 +18,16 @@ pub use doctor::*;
 pub use migrate::*;
 pub use work::*;
 
-use crate::door::check_key;
+use crate::api::check_key;
 
-/// A kernel for AI agents: talk to it, look into it, operate it.
+/// A kernel for AI agents: send messages, inspect and operate it.
 #[derive(Debug, Parser)]
 #[command(name = "annie", version, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What every command takes.
+    /// Flags of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -45,25 +45,25 @@ Without a server, ask and chat run the kernel in this process on the data folder
 /// Flags of every command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Read this configuration file too; it wins over the usual ones
+    /// Read this configuration file too; it overrides the default ones
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
     /// Use this data folder
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
-    /// Talk to the server at this address, and to no other
+    /// Use the server at this address, and no other
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub url: Option<String>,
-    /// Show the server the key in this file
+    /// Use the API key in this file
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
-    /// Write JSON on stdout, one object a line
+    /// Write JSON to stdout, one object a line
     #[arg(long, global = true)]
     pub json: bool,
     /// No colours, no drafts
     #[arg(long, global = true, visible_alias = "no-color")]
     pub plain: bool,
-    /// Say nothing but data and errors
+    /// Print only data and errors
     #[arg(long, short, global = true)]
     pub quiet: bool,
 }
@@ -73,103 +73,103 @@ pub struct Global {
 pub enum Command {
     /// Run the server
     Serve(Serve),
-    /// Ask one thing, and see the agents and skills that work for the answer
+    /// Send one message, and show the agents and skills that work on it
     Ask(Ask),
-    /// Talk, line by line
+    /// Send messages interactively, line by line
     Chat(Chat),
-    /// How the server is
+    /// Show the state of the server
     Status,
-    /// Look at the living actors, and operate them
+    /// Inspect and operate the running actors
     Actors {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Actors,
     },
-    /// Who waits for a model's round, where and why
+    /// Show the tasks that wait for a model round, where and why
     Queue,
-    /// The voice gate: while somebody speaks, nothing but voice starts
+    /// The voice gate: while it is closed, only voice rounds start
     Gate {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Gate,
     },
-    /// The guarded doors to the skills
+    /// The circuit breakers of the skills
     Breakers {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Breakers,
     },
-    /// What was talked about, and the way out of quarantine
+    /// List conversations, and resume a quarantined one
     Conversations {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Conversations,
     },
-    /// Messages and what became of them
+    /// Messages and their results
     Tasks {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Tasks,
     },
-    /// What is being worked on, and what is done about it
+    /// List and control open tasks
     Jobs {
-        /// What to do; default: list
+        /// The subcommand; default: list
         #[command(subcommand)]
         command: Option<Jobs>,
     },
-    /// Dead letters: what failed in every way that was tried
+    /// Dead letters: tasks whose every attempt failed
     Dlq {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: DeadLetters,
     },
-    /// Long-running work of skills, whose results come later
+    /// Long-running work of skills, whose results arrive later
     Operations {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Operations,
     },
-    /// What was told beside the conversations
+    /// Notifications about background work that has ended
     Notifications(Notifications),
-    /// What Annie can do
+    /// List and check skills
     #[command(disable_help_subcommand = true)]
     Skills {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Skills,
     },
     /// API keys
     Key {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Key,
     },
     /// The configuration
     Config {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Check data folder, database, skills, backends, disk and clock; with --probe, what the models can
+    /// Check data folder, database, skills, backends, disk and clock; with --probe, test the models
     Doctor(Doctor),
-    /// Look for model servers on this machine, try them, and write the configuration that fits
+    /// Find model servers on this machine, test them, and write a matching configuration
     Setup(Setup),
-    /// Copy everything that is kept from SQLite to PostgreSQL, or back
+    /// Copy all data from SQLite to PostgreSQL, or back
     Migrate(Migrate),
-    /// Inject faults into a server that was started for that, and prove what it survives
+    /// Inject faults into a server that was started for that, and check what it survives
     Chaos {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: Chaos,
     },
     /// Print a completion script for a shell
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the version
     Version,
-    /// Run a program under limits, and end it with whoever started this
+    /// Run a program under limits, and end it when the parent process ends
     #[command(name = "run-limited", hide = true)]
     RunLimited(RunLimited),
 }
@@ -189,10 +189,10 @@ pub struct RunLimited {
     /// Processes of this user
     #[arg(long, value_name = "N")]
     pub procs: Option<u64>,
-    /// Give up if this is not the process that started it
+    /// Fail unless this is the parent process
     #[arg(long, value_name = "PID")]
     pub parent: Option<i32>,
-    /// Tell through this descriptor of the parent that the program never began
+    /// Report through this descriptor of the parent whether the program started
     #[arg(long, value_name = "FD", requires = "parent")]
     pub tell_fd: Option<i32>,
     /// The program and its arguments
@@ -203,7 +203,7 @@ pub struct RunLimited {
 /// `annie serve`
 #[derive(Debug, Default, Args)]
 pub struct Serve {
-    /// Listen here
+    /// Listen on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub bind: Option<SocketAddr>,
     /// Listen on this port of the configured address; 0 takes a free one
@@ -212,21 +212,21 @@ pub struct Serve {
     /// Once ready, write address and process id as JSON into this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ready_file: Option<PathBuf>,
-    /// What is logged: error, warn, info, debug, trace, or for each module
+    /// Log level: error, warn, info, debug, trace, or one for each module
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// Start although the database is empty and the data folder says that it was not
+    /// Start although the database is empty and the data folder records that it was not
     #[arg(long)]
     pub accept_empty_database: bool,
 }
 
-/// Where a message is said.
+/// The conversation of a message.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Place {
-    /// Talk in this conversation: its id, or any name of your own
+pub struct ConversationArgs {
+    /// Use this conversation: its id, or any name of your own
     #[arg(long, short, value_name = "ID|NAME", conflicts_with = "new", value_parser = Named::parse)]
     pub conversation: Option<Named>,
-    /// Begin a new conversation, which the next commands go on with
+    /// Begin a new conversation, which the next commands continue
     #[arg(long)]
     pub new: bool,
     /// How the turn runs
@@ -240,13 +240,13 @@ pub struct Place {
     after_help = "Examples:\n  annie ask \"what is due?\"\n  git diff | annie ask -\n  annie ask --json \"what is due?\" | jq -r 'select(.kind == \"result\").text'"
 )]
 pub struct Ask {
-    /// What to say; `-` reads it from stdin
+    /// The message; `-` reads it from stdin
     #[arg(required = true, num_args = 1..)]
     pub text: Vec<String>,
-    /// Where to say it.
+    /// The conversation.
     #[command(flatten)]
-    pub place: Place,
-    /// What else it wishes.
+    pub target: ConversationArgs,
+    /// Options of the message.
     #[command(flatten)]
     pub more: More,
 }
@@ -254,13 +254,13 @@ pub struct Ask {
 /// `annie chat`
 #[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Inside: /help, /status, /steer TEXT, /new, /quit; and what is being done is asked and told in plain words: \"what are you working on?\", \"cancel that\". Ctrl-C stops the running answer, twice it ends the chat."
+    after_help = "Inside: /help, /status, /steer TEXT, /new, /quit. Running work is listed and controlled in plain words: \"what are you working on?\", \"cancel that\". Ctrl-C stops the running answer, a second Ctrl-C ends the chat."
 )]
 pub struct Chat {
-    /// Where to say it.
+    /// The conversation.
     #[command(flatten)]
-    pub place: Place,
-    /// Nothing that is said leaves the house: only local backends may run it
+    pub target: ConversationArgs,
+    /// Private messages: only local backends may run them
     #[arg(long)]
     pub private: bool,
 }
@@ -292,46 +292,46 @@ impl From<ModeArg> for Mode {
 /// `annie actors`
 #[derive(Debug, Subcommand)]
 pub enum Actors {
-    /// All of them
+    /// List all actors
     Tree(TreePage),
-    /// One of them, with its own view of its state
+    /// Show one actor, with its own view of its state
     Show {
-        /// Where it stands: /scheduler
+        /// The actor's path: /scheduler
         path: String,
     },
-    /// End one in good order; a permanent one starts again
+    /// Stop an actor in good order; a permanent one is restarted
     Stop(OneActor),
-    /// End one at once, as a fault would
+    /// Kill an actor at once, as a crash would
     Kill(OneActor),
-    /// End one and start it again
+    /// Stop an actor and start it again
     Restart(OneActor),
-    /// The last deaths that nobody asked for
+    /// List the last crashes
     Crashes,
 }
 
-/// Which part of the tree.
+/// Limits a listing of the tree to a part.
 #[derive(Debug, Clone, Args)]
 pub struct TreePage {
-    /// Only what stands here or below: /conversations
+    /// Only the actor at this path and those below it: /conversations
     #[arg(long, value_name = "PATH")]
     pub under: Option<String>,
-    /// At most so many
+    /// Maximum number of entries
     #[arg(long, short = 'n', default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub limit: u32,
-    /// Go on behind an earlier list, with the word that it ended with
-    #[arg(long, value_name = "PLACE")]
+    /// Continue an earlier list; the cursor is printed at its end
+    #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
 }
 
-/// Which life of which actor.
+/// An actor, and optionally its incarnation.
 #[derive(Debug, Clone, Args)]
 pub struct OneActor {
-    /// Where it stands: /scheduler
+    /// The actor's path: /scheduler
     pub path: String,
-    /// Only this life of it, as `tree` shows it
+    /// Only if the actor has this incarnation number, as `tree` shows it
     #[arg(long, value_name = "N")]
     pub incarnation: Option<u64>,
-    /// Also the root, `/`: the whole server ends with it
+    /// Allow the root, `/`: the whole server ends with it
     #[arg(long)]
     pub force: bool,
 }
@@ -339,40 +339,40 @@ pub struct OneActor {
 /// `annie breakers`
 #[derive(Debug, Subcommand)]
 pub enum Breakers {
-    /// Circuit breakers with their state: of skills called since the start, and those left open before it
+    /// List circuit breakers with their state: of skills called since the start, and those that were open before it
     List,
-    /// Close a skill's breaker: its next call passes
+    /// Close a skill's breaker: its next call is admitted
     Reset {
         /// The skill's name: tasks.create
         skill: String,
     },
 }
 
-/// Which part of a list.
+/// Limits a listing to a page.
 #[derive(Debug, Clone, Args)]
 pub struct PageArgs {
-    /// At most so many
+    /// Maximum number of entries
     #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,
-    /// Go on behind an earlier list, with the word that it ended with
-    #[arg(long, value_name = "PLACE")]
+    /// Continue an earlier list; the cursor is printed at its end
+    #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
 }
 
 /// `annie conversations`
 #[derive(Debug, Subcommand)]
 pub enum Conversations {
-    /// The newest ones
+    /// List the newest conversations
     List {
         #[command(flatten)]
         page: PageArgs,
-        /// Those of stateless API calls too
+        /// Include those of stateless API requests
         #[arg(long)]
         all: bool,
     },
-    /// Take a parked one out of quarantine; with the scope ops:control also another user's
+    /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {
-        /// Its id
+        /// The conversation's id
         id: ConversationId,
     },
 }
@@ -380,22 +380,22 @@ pub enum Conversations {
 /// `annie tasks`
 #[derive(Debug, Subcommand)]
 pub enum Tasks {
-    /// The newest ones
+    /// List the newest tasks
     List {
-        /// Only those that have not ended
+        /// Only tasks that have not ended
         #[arg(long)]
         open: bool,
         #[command(flatten)]
         page: PageArgs,
     },
-    /// One of them
+    /// Show one task
     Show {
-        /// Its id
+        /// The task's id
         id: TaskId,
     },
-    /// Stop one
+    /// Cancel a task
     Cancel {
-        /// Its id
+        /// The task's id
         id: TaskId,
     },
 }
@@ -403,14 +403,14 @@ pub enum Tasks {
 /// `annie skills`
 #[derive(Debug, Subcommand)]
 pub enum Skills {
-    /// All of them
+    /// List all skills
     List {
-        /// Only those of this domain
+        /// Only skills of this domain
         domain: Option<String>,
     },
-    /// How to use one
+    /// Show how to use a skill
     Help {
-        /// Its name: tasks.create
+        /// The skill's name: tasks.create
         name: String,
     },
     /// Check skill files strictly
@@ -424,28 +424,28 @@ pub enum Skills {
 /// `annie key`
 #[derive(Debug, Subcommand)]
 pub enum Key {
-    /// Make one; its text is shown this once
+    /// Create a key; it is shown only once
     Create {
-        /// A name for people
+        /// A name to recognise the key
         name: String,
-        /// Whose data it opens; default: server.user
+        /// The user whose data the key gives access to; default: server.user
         #[arg(long)]
         user: Option<String>,
-        /// What it may do: chat, jobs:read, jobs:control, ops:read, ops:control, admin, impersonate, voice
+        /// The scopes of the key: chat, jobs:read, jobs:control, ops:read, ops:control, admin, impersonate, voice
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', default_values = ["chat", "jobs:read", "jobs:control"])]
         scopes: Vec<String>,
-        /// It ends after so many days
+        /// Number of days until the key expires
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: Option<u32>,
-        /// Write its text into this new file of mode 0600 instead of stdout
+        /// Write the key into this new file of mode 0600 instead of stdout
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         out: Option<PathBuf>,
     },
-    /// All of them, without their secrets
+    /// List all keys, without their secrets
     List,
-    /// End one for good
+    /// Revoke a key for good
     Revoke {
-        /// Its id, as `list` shows it
+        /// The key's id, as `list` shows it
         id: String,
     },
 }
@@ -455,19 +455,19 @@ pub enum Key {
 pub enum ConfigCommand {
     /// Write a commented file of mode 0600
     Init {
-        /// Where; default: the user's own
+        /// The file; default: the user's own configuration file
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-    /// Check a file, or everything that counts
+    /// Check a file, or the effective configuration
     Check {
-        /// This file alone
+        /// Check only this file
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-    /// What counts, secrets masked
+    /// Show the effective configuration, secrets masked
     Show {
-        /// Also where each value comes from
+        /// Also show the origin of each value
         #[arg(long)]
         origin: bool,
     },
@@ -476,22 +476,23 @@ pub enum ConfigCommand {
 /// A conversation as people name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
-    /// By its id.
+    /// The id of an existing conversation.
     Id(ConversationId),
-    /// By a name of their own.
+    /// A name that the user chose.
     Key(String),
 }
 
 impl Named {
-    /// An id if it is one, otherwise a name.
+    /// Parses an id, or else a name.
     ///
     /// # Errors
-    /// If it looks like an id and is none: nobody means a new conversation by that. If no door takes such a name.
+    /// If the text starts like an id and is not a valid one, because such a name is certainly a mistake; or if the front ends
+    /// reject the name.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(id) => Ok(Self::Id(id)),
             Err(e) if text.starts_with("conv_") => Err(annie_core::ids::IdError::to_string(&e)),
-            Err(_) => check_key(text).map(|()| Self::Key(text.to_owned())).map_err(|fault| fault.detail),
+            Err(_) => check_key(text).map(|()| Self::Key(text.to_owned())).map_err(|error| error.detail),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `annie ask`: says one thing and shows the turn. With a running server it is a client; without one the kernel runs in
-//! this process.
+//! `annie ask`: sends one message and shows the turn. With a running server the command is a client; without one the kernel
+//! runs in this process.
 
 use std::{future::pending, io::Read};
 
@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::json;
 
 use super::{
-    args::{self, Named, Place},
+    args::{self, ConversationArgs, Named},
     console::{Ink, Presses},
     failure::{Exit, Failure},
     site::Site,
@@ -21,17 +21,17 @@ use crate::{
 
 /// The longest text that is read from stdin, in bytes; the kernel's own limit is usually lower.
 const STDIN_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// The conversation of the command line, until `--new` begins another.
+/// Key of the default conversation of the command line, until `--new` starts another.
 const CONVERSATION: &str = "cli";
 /// The file in the data folder that names the conversation of the command line.
 const CONVERSATION_FILE: &str = "cli_conversation";
 
-/// To whoever leaves before a message was acknowledged.
-pub const MAYBE_HEARD: &str = "whether the message was heard is not known; `annie tasks list` tells";
+/// Printed if the command ends before the message was acknowledged.
+pub const RECEIPT_UNKNOWN: &str = "it is not known whether the message was received; see `annie tasks list`";
 
-/// Whom this command talks to, and what must be ended afterwards.
+/// The partner of this command, and the kernel that the command started, if any.
 pub struct Session {
-    /// Whom.
+    /// The server, or the kernel in this process.
     pub partner: Partner,
     own: Option<Assembled>,
 }
@@ -51,18 +51,19 @@ impl Session {
         Ok(Self { partner, own: Some(own) })
     }
 
-    /// Ends what was started, in good order unless somebody is in a hurry: then what is open goes on at the next start.
+    /// Stops the kernel that this command started, in good order. After Ctrl-C the kernel is not stopped in good order, so that
+    /// the command ends at once; open work continues at the next start.
     pub async fn close<T>(self, how: &Result<T, Failure>) {
-        let is_hurry = matches!(how, Err(Failure { exit: Exit::Interrupted, .. }));
+        let is_interrupted = matches!(how, Err(Failure { exit: Exit::Interrupted, .. }));
         if let Some(own) = self.own
-            && !is_hurry
+            && !is_interrupted
         {
             own.stop().await;
         }
     }
 }
 
-/// Says plainly if no language model answers.
+/// Prints a notice if no language model is configured.
 pub fn introduce(site: &Site) {
     if !site.loaded.config.backend.is_empty() {
         return;
@@ -74,14 +75,14 @@ pub fn introduce(site: &Site) {
             "To use a model: `annie config init`, or ANNIE_MODEL with OPENAI_API_KEY or OPENAI_BASE_URL.".to_owned()
         }
     };
-    let told = format!("annie: the offline planner answers, which is not a language model. {how}");
-    site.console.say(&site.console.ink(Ink::Dim, &told));
+    let notice = format!("annie: the offline planner answers, which is not a language model. {how}");
+    site.console.say(&site.console.ink(Ink::Dim, &notice));
 }
 
 /// `annie ask`
 ///
 /// # Errors
-/// If the text was not taken in, or the turn did not end with an answer.
+/// If the message was rejected, or the turn did not end with an answer.
 pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     let text = text_of(&ask.text)?;
     let session = Session::open(site).await?;
@@ -89,51 +90,51 @@ pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     session.close(&asked).await;
     match asked? {
         Some(Ending::Answered) | None => Ok(()),
-        // The words stand on stdout already.
+        // The answer text is on stdout already.
         Some(Ending::NotDone(outcome)) => Err(Failure::new(Exit::NotDone, format!("not done ({outcome})"))),
         Some(Ending::Failed) => Err(Failure::new(Exit::Failure, "the turn failed")),
         Some(Ending::Cancelled) => Err(Failure::interrupted()),
     }
 }
 
-/// Says it, and shows what becomes of it; nothing if it is not waited for. Ctrl-C is heard all the time.
+/// Sends the message and shows its turn. Returns `None` with `--detach`. Ctrl-C is handled at every step.
 async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::Ask) -> Result<Option<Ending>, Failure> {
     if ask.more.detach && matches!(partner, Partner::Here { .. }) {
-        let what = "nobody would go on with it: no server runs";
+        let what = "--detach needs a server, and none runs";
         return Err(Failure::new(Exit::Unavailable, what).fix("start one with `annie serve`, or leave out --detach"));
     }
     let say = Say {
         text: text.to_owned(),
-        conversation: conversation(site, &ask.place)?,
-        mode: ask.place.mode.map(Into::into),
+        conversation: conversation(site, &ask.target)?,
+        mode: ask.target.mode.map(Into::into),
         client_id: system::env().uuid().simple().to_string(),
         more: ask.more.clone(),
     };
     let mut presses = Presses::new()?;
-    let said = tokio::select! {
-        said = partner.say(say) => said?,
+    let stored = tokio::select! {
+        stored = partner.say(say) => stored?,
         () = presses.next() => {
-            site.console.say_always(MAYBE_HEARD);
+            site.console.say_always(RECEIPT_UNKNOWN);
             return Err(Failure::interrupted());
         }
     };
     if ask.more.detach {
-        let (task, place) = (said.task, said.conversation);
+        let (task, conversation) = (stored.task, stored.conversation);
         if site.console.is_json() {
-            site.console.json(&json!({"kind": "accepted", "task_id": task, "conversation_id": place}))?;
+            site.console.json(&json!({"kind": "accepted", "task_id": task, "conversation_id": conversation}))?;
         } else {
             site.console.line(&task.to_string())?;
         }
         return Ok(None);
     }
-    let following = partner.follow(&said).await?;
+    let following = partner.follow(&stored).await?;
     watch(site, partner, following, presses).await.map(Some)
 }
 
-/// Shows a turn to its end. The first Ctrl-C cancels it; the second ends the process.
+/// Shows a turn until it ends. The first Ctrl-C cancels the turn; the second ends the process.
 ///
 /// # Errors
-/// If it cannot be followed.
+/// If the turn cannot be followed.
 async fn watch(
     site: &Site,
     partner: &Partner,
@@ -148,7 +149,7 @@ async fn watch(
             seen = following.next() => seen?,
             stopped = under_way(stopping.as_mut()) => {
                 stopping = None;
-                // The answer is waited for all the same.
+                // If the cancellation fails, the turn is still shown to its end.
                 if let Err(failure) = stopped {
                     site.console.error(&failure);
                 }
@@ -156,13 +157,13 @@ async fn watch(
             }
             () = presses.next() => {
                 if asked_to_stop {
-                    let task = following.said().task;
-                    site.console.say_always(&format!("whether it was stopped is not known; `annie tasks show {task}` tells"));
+                    let task = following.stored().task;
+                    site.console.say_always(&format!("it is not known whether the task was cancelled; see `annie tasks show {task}`"));
                     return Err(Failure::interrupted());
                 }
                 asked_to_stop = true;
                 site.console.say("stopping the answer; Ctrl-C again leaves at once");
-                stopping = Some(partner.cancel(following.said().task).boxed());
+                stopping = Some(partner.cancel(following.stored().task).boxed());
                 continue;
             }
         };
@@ -172,24 +173,24 @@ async fn watch(
     }
 }
 
-/// What is under way, if something is; otherwise this never ends.
-pub async fn under_way<T>(what: Option<&mut BoxFuture<'_, T>>) -> T {
-    match what {
-        Some(what) => what.await,
+/// Waits for a future if there is one; otherwise never completes.
+pub async fn under_way<T>(future: Option<&mut BoxFuture<'_, T>>) -> T {
+    match future {
+        Some(future) => future.await,
         None => pending().await,
     }
 }
 
-/// In which conversation something is said: the named one, a new one, or the one of last time.
+/// The conversation of a message: the named one, a new one, or the one of the last command.
 ///
 /// # Errors
-/// If a new one cannot be remembered.
-pub fn conversation(site: &Site, place: &Place) -> Result<Named, Failure> {
-    if let Some(name) = &place.conversation {
+/// If the name of a new conversation cannot be stored.
+pub fn conversation(site: &Site, target: &ConversationArgs) -> Result<Named, Failure> {
+    if let Some(name) = &target.conversation {
         return Ok(name.clone());
     }
     let file = site.folder.join(CONVERSATION_FILE);
-    if place.new {
+    if target.new {
         let key = format!("{CONVERSATION}-{}", system::env().uuid().simple());
         let kept = system::write_private(&file, &key);
         kept.map_err(|e| Failure::io(&format!("cannot remember the new conversation in {}", file.display()), &e))?;

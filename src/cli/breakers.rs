@@ -1,4 +1,4 @@
-//! `annie breakers`: the guarded doors to the skills of a server.
+//! `annie breakers`: the circuit breakers of a server's skills.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe. What is being done
-//! is asked and told in plain words, which the kernel understands; what takes long goes on in the background.
+//! `annie chat`: reads messages line by line and prints answers until the end of the input, at a terminal or from a pipe. Job
+//! commands in plain words are executed by the kernel; long work runs in the background.
 
 use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
@@ -8,37 +8,37 @@ use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
     args,
-    ask::{MAYBE_HEARD, Session, conversation, under_way},
+    ask::{RECEIPT_UNKNOWN, Session, conversation, under_way},
     console::{Ink, Presses, clipped, tame},
     failure::{Exit, Failure},
     input::Input,
-    notices::{Notice, Notices, told_since},
+    notices::{Notice, Notices, notices_since},
     site::Site,
-    talk::{Partner, Said, Say},
+    talk::{Partner, Say, Stored},
     turns::{Kind, Turns},
 };
 use crate::system;
 
 const HELP: &str = "\
-/help        this
-/status      where you are and who answers
-/steer TEXT  say something into the answer that is being worked on
+/help        show this help
+/status      show the server or kernel, and the conversation
+/steer TEXT  send a message into the running turn
 /new         begin a new conversation
 /quit        leave (also Ctrl-D)
-Anything else is said to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
-\"pause that\", \"resume it\" and \"cancel that\" are about what she does, and so are /jobs, /top, /first, /urgent, /pause,
-/resume and /cancel. Ctrl-C stops the running answer, twice it leaves.";
+Any other line is a message to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
+\"pause that\", \"resume it\" and \"cancel that\" list or control tasks, and so do /jobs, /top, /first, /urgent, /pause,
+/resume and /cancel. Ctrl-C stops the running answer, a second Ctrl-C leaves.";
 
-/// The file in the data folder that tells which notifications were shown.
+/// The file in the data folder with the id of the last notification that was shown.
 const NOTICES_FILE: &str = "cli_notifications";
-/// Notifications of before that are shown at the start; the rest is counted.
+/// How many earlier notifications are shown at the start; the others are only counted.
 const NOTICES_SHOWN_MAX: usize = 3;
-/// How long those of before may keep a chat from beginning, in milliseconds.
+/// How long reading earlier notifications may delay the start of a chat, in milliseconds.
 const CATCH_UP_MS_MAX: u64 = 2_000;
-/// Characters of a message that name it.
+/// Maximum length of a turn's title, which is the start of its message, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
-/// What a line means.
+/// A parsed input line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Help,
@@ -63,59 +63,59 @@ impl<'a> Line<'a> {
             "/status" => Self::Status,
             "/new" => Self::New,
             "/quit" | "/exit" | "/q" => Self::Quit,
-            // Any other `/name` may be an order or a prompt skill, which the kernel knows.
+            // Any other `/name` may be a job command or a prompt skill; the kernel decides.
             text => Self::Say(text),
         }
     }
 }
 
-/// A message that is on its way to being acknowledged. Turns and notifications go on meanwhile; the next line waits.
-struct Saying<'a> {
+/// A message that is not acknowledged yet. Turns and notifications continue meanwhile; the next line waits.
+struct Sending<'a> {
     title: String,
     steer: bool,
-    answer: BoxFuture<'a, Result<Said, Failure>>,
+    answer: BoxFuture<'a, Result<Stored, Failure>>,
 }
 
-/// A chat that runs.
+/// A running chat.
 struct Chat<'a> {
     site: &'a Site,
     partner: &'a Partner,
-    place: args::Place,
+    target: args::ConversationArgs,
     private: bool,
-    last: Option<Said>,
+    last: Option<Stored>,
     input: Input,
-    saying: Option<Saying<'a>>,
-    /// The wish that the answer of the front stops.
+    sending: Option<Sending<'a>>,
+    /// The cancellation of the front turn, while its reply is outstanding.
     stopping: Option<BoxFuture<'a, Result<bool, Failure>>>,
     turns: Turns<'a>,
     notices: Option<Notices>,
-    /// Notifications that wait until nobody is being answered.
-    told: VecDeque<Notice>,
-    /// The prompt stands.
+    /// Notifications that are shown when no answer is being written.
+    pending: VecDeque<Notice>,
+    /// The prompt is shown.
     is_prompted: bool,
-    /// Ctrl-C was pressed during the answer of the front.
+    /// Ctrl-C was pressed during the front turn.
     is_stopping: bool,
 }
 
-/// What happens next.
+/// The next event of a chat.
 enum Next {
     Line(Option<String>),
-    Said(Result<Said, Failure>),
+    Stored(Result<Stored, Failure>),
     Seen,
     Stopped(Result<bool, Failure>),
-    Told(Result<Notice, Failure>),
+    Notified(Result<Notice, Failure>),
     Pressed,
 }
 
 /// `annie chat`
 ///
 /// # Errors
-/// If nobody can be talked to, or Ctrl-C was pressed twice.
+/// If there is neither server nor kernel, or Ctrl-C was pressed twice.
 pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
     over(site, chat, Input::of_process()).await
 }
 
-/// A chat over these lines.
+/// Runs a chat with the given input.
 ///
 /// # Errors
 /// As [`run`].
@@ -124,15 +124,15 @@ pub async fn over(site: &Site, chat: args::Chat, input: Input) -> Result<(), Fai
     let mut running = Chat {
         site,
         partner: &session.partner,
-        place: chat.place,
+        target: chat.target,
         private: chat.private,
         last: None,
         input,
-        saying: None,
+        sending: None,
         stopping: None,
         turns: Turns::of(&site.console),
         notices: None,
-        told: VecDeque::new(),
+        pending: VecDeque::new(),
         is_prompted: false,
         is_stopping: false,
     };
@@ -147,7 +147,7 @@ impl Chat<'_> {
     async fn talk(&mut self) -> Result<(), Failure> {
         let console = &self.site.console;
         if self.input.is_terminal {
-            console.say(&console.ink(Ink::Dim, "/help tells what else there is; Ctrl-D leaves"));
+            console.say(&console.ink(Ink::Dim, "/help lists the commands; Ctrl-D leaves"));
         }
         let mut is_open = true;
         let mut presses = Presses::new()?;
@@ -155,7 +155,7 @@ impl Chat<'_> {
             if !is_open && (self.input.is_terminal || self.turns.is_empty()) {
                 return self.leave();
             }
-            self.tell_or_prompt()?;
+            self.show_notices_or_prompt()?;
             match self.next(is_open, &mut presses).await? {
                 Next::Line(None) => is_open = false,
                 Next::Line(Some(line)) => {
@@ -164,32 +164,33 @@ impl Chat<'_> {
                         return self.leave();
                     }
                 }
-                Next::Said(said) => self.said(said).await?,
+                Next::Stored(stored) => self.acknowledged(stored).await?,
                 Next::Seen => {}
                 Next::Stopped(stopped) => {
                     self.stopping = None;
                     match stopped {
                         Ok(true) => {}
-                        Ok(false) => console.say("it has ended already"),
+                        Ok(false) => console.say("the turn has ended already"),
                         Err(failure) => console.error(&failure),
                     }
                 }
-                // What was shown as it ended needs no second telling.
-                Next::Told(Ok(notice)) if notice.tasks().all(|task| self.turns.has_shown(task)) => {
+                // The end of these tasks was already shown, so the notification is not.
+                Next::Notified(Ok(notice)) if notice.tasks().all(|task| self.turns.has_shown(task)) => {
                     self.remember(notice.id);
                 }
-                Next::Told(Ok(notice)) => self.told.push_back(notice),
-                // A chat works without them.
-                Next::Told(Err(_)) => self.notices = None,
+                Next::Notified(Ok(notice)) => self.pending.push_back(notice),
+                // A chat works without notifications.
+                Next::Notified(Err(_)) => self.notices = None,
                 Next::Pressed => self.stop()?,
             }
         }
     }
 
     async fn next(&mut self, is_open: bool, presses: &mut Presses) -> Result<Next, Failure> {
-        // At a terminal one may speak while Annie works; a pipe waits for whoever is being answered.
-        let may_speak =
-            self.saying.is_none() && self.turns.has_room() && (self.input.is_terminal || !self.turns.is_answering());
+        // At a terminal the user may send a message during an answer; from a pipe the next line waits for the answer.
+        let may_send = self.sending.is_none()
+            && self.turns.has_capacity()
+            && (self.input.is_terminal || !self.turns.is_answering());
         let notices = &mut self.notices;
         let notice = async {
             match notices {
@@ -198,39 +199,39 @@ impl Chat<'_> {
             }
         };
         tokio::select! {
-            line = self.input.next(), if is_open && may_speak => Ok(Next::Line(line?)),
-            said = under_way(self.saying.as_mut().map(|saying| &mut saying.answer)) => Ok(Next::Said(said)),
+            line = self.input.next(), if is_open && may_send => Ok(Next::Line(line?)),
+            stored = under_way(self.sending.as_mut().map(|sending| &mut sending.answer)) => Ok(Next::Stored(stored)),
             ended = self.turns.next(), if !self.turns.is_empty() => {
                 if ended? && !self.turns.is_answering() {
                     self.is_stopping = false;
                 }
                 Ok(Next::Seen)
             }
-            notice = notice, if is_open => Ok(Next::Told(notice)),
+            notice = notice, if is_open => Ok(Next::Notified(notice)),
             stopped = under_way(self.stopping.as_mut()) => Ok(Next::Stopped(stopped)),
             () = presses.next() => Ok(Next::Pressed),
         }
     }
 
-    /// Between two answers: what was told meanwhile, and the prompt.
-    fn tell_or_prompt(&mut self) -> Result<(), Failure> {
-        if self.saying.is_some() || self.turns.is_answering() {
+    /// Between two answers: shows pending notifications, then the prompt.
+    fn show_notices_or_prompt(&mut self) -> Result<(), Failure> {
+        if self.sending.is_some() || self.turns.is_answering() {
             return Ok(());
         }
         let console = &self.site.console;
-        if self.turns.take_news() || !self.told.is_empty() {
-            if std::mem::take(&mut self.is_prompted) && !self.told.is_empty() {
+        if self.turns.take_news() || !self.pending.is_empty() {
+            if std::mem::take(&mut self.is_prompted) && !self.pending.is_empty() {
                 console.data("\n")?;
             }
             self.is_prompted = false;
         }
-        while let Some(notice) = self.told.pop_front() {
+        while let Some(notice) = self.pending.pop_front() {
             if console.is_json() {
                 let mut line = notice.value.clone();
                 line["kind"] = "notification".into();
                 console.json(&line)?;
             } else {
-                console.line(&format!("By the way: {}", tame(&notice.text)))?;
+                console.line(&format!("Notification: {}", tame(&notice.text)))?;
             }
             self.remember(notice.id);
         }
@@ -241,7 +242,7 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Does what a line asks for; false if that is to leave.
+    /// Executes an input line. False if the line ends the chat.
     fn carry_out(&mut self, line: &str) -> Result<bool, Failure> {
         let console = &self.site.console;
         match Line::of(line) {
@@ -250,10 +251,10 @@ impl Chat<'_> {
             Line::Help => console.say_always(HELP),
             Line::Status => console.say_always(&self.status()),
             Line::New => {
-                self.place = args::Place { conversation: None, new: true, mode: self.place.mode };
+                self.target = args::ConversationArgs { conversation: None, new: true, mode: self.target.mode };
                 console.say("the next message begins a new conversation");
             }
-            Line::Steer("") => console.say("say what: /steer and the words"),
+            Line::Steer("") => console.say("/steer needs a text: /steer TEXT"),
             Line::Steer(text) => self.say(text, true)?,
             Line::Say(text) => self.say(text, false)?,
         }
@@ -264,56 +265,56 @@ impl Chat<'_> {
         let more = args::More { private: self.private, steer, ..args::More::default() };
         let say = Say {
             text: text.to_owned(),
-            conversation: conversation(self.site, &self.place)?,
-            mode: self.place.mode.map(Into::into),
+            conversation: conversation(self.site, &self.target)?,
+            mode: self.target.mode.map(Into::into),
             client_id: system::env().uuid().simple().to_string(),
             more,
         };
         // Only the first message begins a new conversation.
-        self.place.new = false;
+        self.target.new = false;
         let title = clipped(text, TITLE_CHARS_MAX);
-        self.saying = Some(Saying { title, steer, answer: self.partner.say(say).boxed() });
+        self.sending = Some(Sending { title, steer, answer: self.partner.say(say).boxed() });
         Ok(())
     }
 
-    /// It is acknowledged, or will not be.
-    async fn said(&mut self, said: Result<Said, Failure>) -> Result<(), Failure> {
-        let Some(Saying { title, steer, .. }) = self.saying.take() else { return Ok(()) };
-        let said = match said {
-            Ok(said) => said,
-            // What is wrong with one message, or comes too soon, ends no chat; a server that is gone does.
+    /// Handles the acknowledgement of a message, or its failure.
+    async fn acknowledged(&mut self, stored: Result<Stored, Failure>) -> Result<(), Failure> {
+        let Some(Sending { title, steer, .. }) = self.sending.take() else { return Ok(()) };
+        let stored = match stored {
+            Ok(stored) => stored,
+            // A rejected message does not end the chat; the loss of the server does.
             Err(failure) if !self.is_gone(&failure) => {
                 self.site.console.error(&failure);
                 return Ok(());
             }
             Err(failure) => return Err(failure),
         };
-        let is_behind = said.priority > Priority::High && !said.is_order;
-        if is_behind {
-            self.site.console.say(&acknowledgement(&said, &title));
+        let is_background = stored.priority > Priority::High && !stored.is_job_command;
+        if is_background {
+            self.site.console.say(&acknowledgement(&stored, &title));
         }
-        let kind = match (said.is_order, is_behind || steer || said.is_same) {
-            (true, _) => Kind::Order,
-            (false, true) => Kind::Aside,
+        let kind = match (stored.is_job_command, is_background || steer || stored.is_same) {
+            (true, _) => Kind::JobCommand,
+            (false, true) => Kind::Background,
             (false, false) => Kind::Front,
         };
-        let following = self.partner.follow(&said).await?;
+        let following = self.partner.follow(&stored).await?;
         self.turns.begin(following, kind, title);
-        self.last = Some(said);
+        self.last = Some(stored);
         Ok(())
     }
 
-    /// Whether nobody is there any more: a refusal of a server has its request's id.
+    /// Whether the server is gone. A rejection by a server is different: it has a request id.
     fn is_gone(&self, failure: &Failure) -> bool {
         let is_server = matches!(self.partner, Partner::Server(_));
         is_server && failure.exit == Exit::Unavailable && failure.request_id.is_none()
     }
 
-    /// Ctrl-C: the answer that is being given is stopped; if there is none, or it was pressed before, it leaves.
+    /// Handles Ctrl-C: cancels the front turn. Leaves the chat if there is no front turn, or Ctrl-C was pressed before.
     fn stop(&mut self) -> Result<(), Failure> {
         let Some(front) = self.turns.front().filter(|_| !self.is_stopping) else {
-            if self.saying.is_some() {
-                self.site.console.say_always(MAYBE_HEARD);
+            if self.sending.is_some() {
+                self.site.console.say_always(RECEIPT_UNKNOWN);
             }
             return Err(Failure::interrupted());
         };
@@ -326,38 +327,38 @@ impl Chat<'_> {
     fn leave(&self) -> Result<(), Failure> {
         if !self.turns.is_empty() {
             let how = match self.partner {
-                Partner::Server(_) => "goes on; `annie jobs` shows it",
-                Partner::Here { .. } => "goes on with the next `annie` on this data folder",
+                Partner::Server(_) => "continues; `annie jobs` shows it",
+                Partner::Here { .. } => "continues with the next `annie` on this data folder",
             };
-            self.site.console.say(&format!("what is not finished {how}"));
+            self.site.console.say(&format!("unfinished work {how}"));
         }
         Ok(())
     }
 
     // Notifications
 
-    /// What was told since the last chat, and from there on what comes.
+    /// Reads the notifications since the last chat, and follows new ones from there.
     async fn catch_up(&mut self) {
         let after = self.remembered();
-        let told = tokio::time::timeout(Duration::from_millis(CATCH_UP_MS_MAX), told_since(self.partner, after));
-        let told = match told.await {
-            Ok(Ok(told)) => told,
-            // A chat works without them: an older server has none, or the key may not read them.
+        let notices = tokio::time::timeout(Duration::from_millis(CATCH_UP_MS_MAX), notices_since(self.partner, after));
+        let notices = match notices.await {
+            Ok(Ok(notices)) => notices,
+            // A chat works without notifications: an older server has none, or the key may not read them.
             Ok(Err(_)) => return,
-            // Nobody waits for them either: they are told as they come.
+            // The chat does not wait longer: the notifications are shown as they arrive.
             Err(_) => Vec::new(),
         };
-        let last = told.last().map_or(after, |notice| notice.id);
-        let left_out = told.len().saturating_sub(NOTICES_SHOWN_MAX);
+        let last = notices.last().map_or(after, |notice| notice.id);
+        let left_out = notices.len().saturating_sub(NOTICES_SHOWN_MAX);
         if left_out > 0 {
             self.site.console.say(&format!("older notifications ({left_out}): annie notifications --after {after}"));
         }
-        self.told.extend(told.into_iter().skip(left_out));
+        self.pending.extend(notices.into_iter().skip(left_out));
         self.notices = Some(Notices::of(self.partner, last));
     }
 
-    /// Ids mean something at one place only: at this server, or in this folder.
-    fn notices_place(&self) -> String {
+    /// The source of the notification ids: a server's URL, or this folder. Ids of different sources are not comparable.
+    fn notices_source(&self) -> String {
         match self.partner {
             Partner::Server(client) => client.url().to_owned(),
             Partner::Here { .. } => "here".to_owned(),
@@ -371,19 +372,19 @@ impl Chat<'_> {
     fn remembered(&self) -> u64 {
         let text = std::fs::read_to_string(self.notices_file()).unwrap_or_default();
         let of = |line: &str| {
-            let (id, place) = line.trim().split_once(' ')?;
-            (place == self.notices_place()).then(|| id.parse().ok())?
+            let (id, source) = line.trim().split_once(' ')?;
+            (source == self.notices_source()).then(|| id.parse().ok())?
         };
         text.lines().next().and_then(of).unwrap_or(0)
     }
 
-    /// If it is lost, something is told again.
+    /// Stores the id of the last notification shown. If the write fails, a notification may be shown again.
     fn remember(&self, id: u64) {
-        let _ = crate::system::write_private(&self.notices_file(), &format!("{id} {}\n", self.notices_place()));
+        let _ = crate::system::write_private(&self.notices_file(), &format!("{id} {}\n", self.notices_source()));
     }
 
     fn status(&self) -> String {
-        let who = match self.partner {
+        let partner = match self.partner {
             Partner::Server(client) => format!("the server at {}", client.url()),
             Partner::Here { kernel, .. } => {
                 let models = kernel.models();
@@ -392,17 +393,17 @@ impl Chat<'_> {
             }
         };
         match &self.last {
-            Some(said) => format!("you talk to {who} in {}", said.conversation),
-            None => format!("you talk to {who}"),
+            Some(stored) => format!("connected to {partner}, conversation {}", stored.conversation),
+            None => format!("connected to {partner}"),
         }
     }
 }
 
-/// What is said at once of work that nobody waits for.
-fn acknowledgement(said: &Said, title: &str) -> String {
-    match said.position {
-        _ if said.is_same => format!("That is being done already: \"{title}\""),
-        Some(place) if place > 1 => format!("On it in the background: \"{title}\" (place {place})"),
+/// The line that is printed at once for background work.
+fn acknowledgement(stored: &Stored, title: &str) -> String {
+    match stored.position {
+        _ if stored.is_same => format!("Equal work is already queued or running: \"{title}\""),
+        Some(position) if position > 1 => format!("On it in the background: \"{title}\" (queue position {position})"),
         _ => format!("On it in the background: \"{title}\""),
     }
 }
@@ -412,31 +413,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_command_only_if_it_is_exactly_one() {
+    fn chat_line_is_a_command_only_if_it_matches_exactly() {
         assert_eq!(Line::of(" /quit \n"), Line::Quit);
         assert_eq!(Line::of("/quit smoking"), Line::Say("/quit smoking"));
         assert_eq!(Line::of("/standup"), Line::Say("/standup"));
-        assert_eq!(Line::of("/cancel"), Line::Say("/cancel"), "orders are the kernel's");
+        assert_eq!(Line::of("/cancel"), Line::Say("/cancel"), "the kernel handles job commands");
         assert_eq!(Line::of("/steer  not that one "), Line::Steer("not that one"));
         assert_eq!(Line::of("/steering"), Line::Say("/steering"));
         assert_eq!(Line::of("  \n"), Line::Nothing);
     }
 
     #[test]
-    fn what_goes_on_behind_is_acknowledged_with_its_place() {
-        let said = Said {
+    fn background_work_is_acknowledged_with_its_queue_position() {
+        let stored = Stored {
             task: annie_core::ids::TaskId::from_uuid(uuid::Uuid::nil()),
             conversation: annie_core::ids::ConversationId::from_uuid(uuid::Uuid::nil()),
             seq: annie_core::ids::Seq(1),
             priority: Priority::Normal,
-            is_order: false,
+            is_job_command: false,
             is_same: false,
             position: Some(3),
         };
-        assert_eq!(acknowledgement(&said, "read it"), "On it in the background: \"read it\" (place 3)");
-        let first = Said { position: Some(1), ..said.clone() };
+        assert_eq!(acknowledgement(&stored, "read it"), "On it in the background: \"read it\" (queue position 3)");
+        let first = Stored { position: Some(1), ..stored.clone() };
         assert_eq!(acknowledgement(&first, "read it"), "On it in the background: \"read it\"");
-        let same = Said { is_same: true, ..said };
-        assert_eq!(acknowledgement(&same, "read it"), "That is being done already: \"read it\"");
+        let same = Stored { is_same: true, ..stored };
+        assert_eq!(acknowledgement(&same, "read it"), "Equal work is already queued or running: \"read it\"");
     }
 }

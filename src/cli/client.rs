@@ -1,4 +1,4 @@
-//! A server over HTTP, as the command line uses it.
+//! The HTTP client of the command line.
 
 use std::time::Duration;
 
@@ -11,61 +11,61 @@ use tokio::time::Instant;
 use super::failure::{Exit, Failure, exit_of};
 use crate::auth::USER_HEADER;
 
-/// How long a connection may take, in milliseconds.
+/// How long connecting may take, in milliseconds.
 const CONNECT_MS_MAX: u64 = 2_000;
-/// How long an answer that is no stream may take, in milliseconds.
+/// How long a response that is not a stream may take, in milliseconds.
 const ANSWER_MS_MAX: u64 = 30_000;
-/// How long a server may take to say that it is one, in milliseconds.
+/// How long a server may take to answer the health check, in milliseconds.
 const PROBE_MS_MAX: u64 = 1_000;
-/// The longest answer that is read, in bytes.
+/// The longest response body that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The longest silence in a stream, in milliseconds: the server sends a comment more often than that.
+/// The longest silence in a stream, in milliseconds. The server sends a comment more often than that.
 const SILENCE_MS_MAX: u64 = 60_000;
 
-/// For how long something that broke off is tried again, over all attempts, in milliseconds: a server that is killed is back
-/// long before.
+/// For how long an interrupted request is retried, over all attempts, in milliseconds. A killed server restarts well within
+/// this time.
 pub(super) const RESUME_MS_MAX: u64 = 30_000;
-/// The wait before each, in milliseconds.
+/// The wait before each retry, in milliseconds.
 pub(super) const RESUME_MS: u64 = 1_000;
 
-/// A server.
+/// A client of one server.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: String,
     key: Option<Secret>,
-    /// For whom it speaks, if not for the key's user.
+    /// The user on whose behalf requests are sent, if not the key's user.
     user: Option<String>,
-    /// The wait before what broke off is tried again, in milliseconds.
+    /// The wait before a retry, in milliseconds.
     pub(super) resume_ms: u64,
 }
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEvent {
-    /// Its type.
+    /// The event type.
     pub kind: String,
-    /// Its durable id.
+    /// The durable id.
     pub id: String,
-    /// What it says.
+    /// The payload.
     pub data: String,
 }
 
-/// Why there is no answer.
+/// Why there is no usable response.
 enum Miss {
-    /// The way to the server, or back.
+    /// The connection failed.
     Broke(reqwest::Error),
-    /// What it said.
-    Said(Failure),
+    /// The server rejected the request, or its response is unusable.
+    Refused(Failure),
 }
 
-/// A stream of them.
+/// A stream of server-sent events.
 pub struct ServerEvents {
     inner: futures_util::stream::BoxStream<'static, Result<ServerEvent, String>>,
 }
 
 impl ServerEvents {
-    /// The next one; nothing at the end, or why the stream broke.
+    /// The next event; `None` at the end, or the error that ended the stream.
     pub async fn next(&mut self) -> Option<Result<ServerEvent, String>> {
         self.inner.next().await
     }
@@ -88,30 +88,30 @@ impl Client {
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key, user: None, resume_ms: RESUME_MS })
     }
 
-    /// Where it is.
+    /// The base URL of the server.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.base
     }
 
-    /// Whether an Annie answers there, and soon.
+    /// Whether an Annie server answers within [`PROBE_MS_MAX`].
     pub async fn is_there(&self) -> bool {
         let asked = self.http.get(format!("{}/healthz", self.base)).timeout(Duration::from_millis(PROBE_MS_MAX));
         let Ok(answer) = asked.send().await else { return false };
-        // Others answer there too; only Annie gives every request an id.
+        // Another program may answer on this port. Only Annie adds a request id to every response.
         answer.headers().contains_key("x-request-id")
     }
 
-    /// The key that it shows, for doors that are not HTTP.
+    /// The API key, for requests over gRPC.
     #[must_use]
     pub const fn key(&self) -> Option<&Secret> {
         self.key.as_ref()
     }
 
-    /// The same for another user; the key must be allowed to speak for others.
+    /// The same client on behalf of another user. The key needs the scope `impersonate`.
     ///
     /// # Errors
-    /// If the user's name cannot stand in a header of HTTP.
+    /// If the user's name cannot be sent in an HTTP header.
     pub fn speaking_for(self, user: Option<String>) -> Result<Self, Failure> {
         if let Some(name) = user.as_deref().filter(|name| !name.is_ascii()) {
             let what =
@@ -134,85 +134,85 @@ impl Client {
         }
     }
 
-    /// Reads something. Path and query are already encoded.
+    /// Sends a GET request. Path and query are already encoded.
     ///
     /// # Errors
-    /// If the server is not there or refuses.
+    /// If the server is unavailable or rejects the request.
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.answer(self.request(Method::GET, path)).await
     }
 
-    /// Does something.
+    /// Sends a POST request.
     ///
     /// # Errors
-    /// If the server is not there or refuses.
+    /// If the server is unavailable or rejects the request.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.answer(self.request(Method::POST, path).json(body)).await
     }
 
-    /// Does something that carries an id of its own, so that saying it twice is saying it once. If the connection breaks, nobody
-    /// knows whether it was heard: it is said again until the server takes it in or refuses it for good, for half a minute in
-    /// all.
+    /// Sends a POST request whose body has an idempotency id. If the connection breaks, the client cannot know whether the server
+    /// received the request. The request is then repeated until the server accepts it or rejects it for good, for half a minute
+    /// in total.
     ///
     /// # Errors
-    /// If the server is not there, refuses, or does not answer within that time.
+    /// If the server is unavailable, rejects the request, or does not answer within that time.
     pub async fn post_again(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.post_patiently(path, body, false).await
     }
 
-    /// Does something that is the same when it is done twice, also at a server that is between two lives: it is said for half a
-    /// minute, until the server takes it in or refuses it for good.
+    /// Sends an idempotent POST request, also to a server that is restarting: the request is repeated for half a minute, until
+    /// the server accepts it or rejects it for good.
     ///
     /// # Errors
     /// As [`Self::post_again`].
-    pub async fn post_until_heard(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub async fn post_idempotent(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.post_patiently(path, body, true).await
     }
 
-    async fn post_patiently(&self, path: &str, body: &Value, is_harmless: bool) -> Result<Value, Failure> {
+    async fn post_patiently(&self, path: &str, body: &Value, is_idempotent: bool) -> Result<Value, Failure> {
         let until = Instant::now() + Duration::from_millis(RESUME_MS_MAX);
-        let mut may_be_heard = false;
+        let mut may_be_received = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let miss = match self.heard(self.request(Method::POST, path).json(body).timeout(left)).await {
+            let miss = match self.send_once(self.request(Method::POST, path).json(body).timeout(left)).await {
                 Ok(answer) => return Ok(answer),
                 Err(miss) => miss,
             };
-            may_be_heard |= matches!(&miss, Miss::Broke(error) if !error.is_connect() && !error.is_builder());
+            may_be_received |= matches!(&miss, Miss::Broke(error) if !error.is_connect() && !error.is_builder());
             let again = Instant::now() + Duration::from_millis(self.resume_ms);
-            let failure = self.told(miss);
-            // Whoever is too busy now has not said that it did not hear it before.
-            if !(may_be_heard || is_harmless) || failure.exit != Exit::Unavailable {
+            let failure = self.failure(miss);
+            // A server that is too busy now may have received an earlier attempt, so such a rejection is not final.
+            if !(may_be_received || is_idempotent) || failure.exit != Exit::Unavailable {
                 return Err(failure);
             }
-            if again >= until && is_harmless {
+            if again >= until && is_idempotent {
                 return Err(failure);
             }
             if again >= until {
-                let fix = "it may have been heard: look with `annie tasks list` before you say it again";
+                let fix = "the message may have been received: check `annie tasks list` before you send it again";
                 return Err(failure.fix(fix));
             }
             tokio::time::sleep_until(again).await;
         }
     }
 
-    /// Does something that its own key opens.
+    /// Sends a POST request with a separate key in a header.
     ///
     /// # Errors
-    /// If the server is not there or refuses.
+    /// If the server is unavailable or rejects the request.
     pub async fn post_with(&self, path: &str, body: &Value, header: &str, key: &Secret) -> Result<Value, Failure> {
         self.answer(self.request(Method::POST, path).header(header, key.expose()).json(body)).await
     }
 
-    /// Follows a stream.
+    /// Opens a stream of server-sent events.
     ///
     /// # Errors
-    /// If the server is not there or refuses.
+    /// If the server is unavailable or rejects the request.
     pub async fn events(&self, path: &str) -> Result<ServerEvents, Failure> {
         use eventsource_stream::Eventsource;
         let request = self.request(Method::GET, path).header("accept", "text/event-stream");
         let answer = async { refused(request.send().await?).await };
-        let response = answer.await.map_err(|miss| self.told(miss))?;
+        let response = answer.await.map_err(|miss| self.failure(miss))?;
         let inner = response.bytes_stream().eventsource().map(|item| match item {
             Ok(event) => Ok(ServerEvent { kind: event.event, id: event.id, data: event.data }),
             Err(e) => Err(e.to_string()),
@@ -222,25 +222,25 @@ impl Client {
 
     async fn answer(&self, request: RequestBuilder) -> Result<Value, Failure> {
         let request = request.timeout(Duration::from_millis(ANSWER_MS_MAX));
-        self.heard(request).await.map_err(|miss| self.told(miss))
+        self.send_once(request).await.map_err(|miss| self.failure(miss))
     }
 
-    /// One attempt, with its answer to the last byte.
-    async fn heard(&self, request: RequestBuilder) -> Result<Value, Miss> {
+    /// Sends one attempt and reads the whole response.
+    async fn send_once(&self, request: RequestBuilder) -> Result<Value, Miss> {
         let body = body_of(refused(request.send().await?).await?).await?;
         if body.is_empty() {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&body).map_err(|e| {
             let what = format!("{} does not answer in JSON: {e}", self.base);
-            Miss::Said(Failure::new(Exit::Failure, what).fix("is it an annie server?"))
+            Miss::Refused(Failure::new(Exit::Failure, what).fix("is it an annie server?"))
         })
     }
 
-    fn told(&self, miss: Miss) -> Failure {
+    fn failure(&self, miss: Miss) -> Failure {
         match miss {
             Miss::Broke(error) => self.unreachable(&error),
-            Miss::Said(failure) => failure,
+            Miss::Refused(failure) => failure,
         }
     }
 
@@ -257,7 +257,7 @@ impl Client {
         self.gone(why)
     }
 
-    /// It is there, and says nothing.
+    /// The failure of a server that accepts connections and does not respond.
     #[must_use]
     pub(super) fn silent(&self) -> Failure {
         self.gone("it does not answer in time")
@@ -280,24 +280,24 @@ async fn body_of(mut response: Response) -> Result<Vec<u8>, Miss> {
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > ANSWER_BYTES_MAX {
             let what = format!("the server's answer is longer than {ANSWER_BYTES_MAX} bytes");
-            return Err(Miss::Said(Failure::new(Exit::Failure, what)));
+            return Err(Miss::Refused(Failure::new(Exit::Failure, what)));
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body)
 }
 
-/// A refusal as a failure; anything else goes on.
+/// Passes a successful response on; any other response becomes a failure.
 async fn refused(response: Response) -> Result<Response, Miss> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
     let problem: Value = serde_json::from_slice(&body_of(response).await?).unwrap_or_default();
-    Err(Miss::Said(failure_of(status.as_u16(), &problem)))
+    Err(Miss::Refused(failure_of(status.as_u16(), &problem)))
 }
 
-/// What a problem body means.
+/// The failure for an error status and its problem body.
 fn failure_of(status: u16, problem: &Value) -> Failure {
     let text = |key: &str| problem[key].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
     let what = text("detail").or_else(|| text("title")).unwrap_or_else(|| format!("the server answered {status}"));
@@ -314,7 +314,7 @@ fn failure_of(status: u16, problem: &Value) -> Failure {
     }
 }
 
-/// A text as one part of a path or a query.
+/// Percent-encodes a text as one part of a path or a query.
 #[must_use]
 pub fn encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_keeps_its_reason_its_way_out_and_its_request_id() {
+    fn error_response_keeps_detail_fix_and_request_id() {
         let problem = json!({"detail": "3 tasks of yours are waiting", "request_id": "r1", "retry_after_ms": 1_500});
         let failure = failure_of(429, &problem);
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "3 tasks of yours are waiting"));
@@ -342,26 +342,29 @@ mod tests {
     }
 
     #[test]
-    fn a_path_part_cannot_leave_its_place() {
+    fn encoded_path_part_has_no_separators() {
         assert_eq!(encoded("/conversations/a b?x"), "%2Fconversations%2Fa%20b%3Fx");
     }
 
-    /// An address where nobody listens, and nobody else can as long as this is kept.
+    /// An address on which no socket listens. The returned socket reserves the port.
     fn nowhere() -> (tokio::net::TcpSocket, SocketAddr) {
-        let place = tokio::net::TcpSocket::new_v4().unwrap();
-        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let at = place.local_addr().unwrap();
-        (place, at)
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = socket.local_addr().unwrap();
+        (socket, at)
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_unavailable_with_a_way_out() {
-        let (_place, at) = nowhere();
+    async fn client_without_a_server_fails_as_unavailable_with_a_fix() {
+        let (_socket, at) = nowhere();
         let client = Client::new(&format!("http://{at}/"), None).unwrap();
         assert!(!client.is_there().await);
         for failure in [client.get("/").await, client.post_again("/", &json!({})).await].map(Result::unwrap_err) {
             assert_eq!(failure.exit, Exit::Unavailable);
-            assert!(failure.fix.unwrap().contains("annie serve"), "who never listened has not heard it");
+            assert!(
+                failure.fix.unwrap().contains("annie serve"),
+                "a server that never listened has not received the request"
+            );
         }
         let nonsense = Client::new("no address", None).unwrap().post_again("/", &json!({})).await;
         assert_eq!(nonsense.unwrap_err().exit, Exit::Usage);
@@ -369,15 +372,16 @@ mod tests {
 
     const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-    /// The bodies that several lives of a server hear, one each, and give these answers to. Waits for ever after the last.
-    async fn hears(listener: TcpListener, answers: &[&str], bodies: &mut Vec<Value>) {
+    /// A server that restarts after each request: collects the request bodies and gives one answer to each. Waits for ever after
+    /// the last.
+    async fn serve(listener: TcpListener, answers: &[&str], bodies: &mut Vec<Value>) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         for answer in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             let body = loop {
-                assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
-                let text = String::from_utf8_lossy(&heard);
+                assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
+                let text = String::from_utf8_lossy(&received);
                 let body = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
                 if let Some(body) = body {
                     break body;
@@ -390,39 +394,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_have_been_heard_is_said_again_as_it_was() {
+    async fn client_repeats_a_possibly_received_request_unchanged() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         client.resume_ms = 1;
         let body = json!({"client_id": "the-same"});
-        // The first hears it and dies, the second dies in its answer; two have no time; the fifth answers.
+        // The first run receives the request and dies, the second dies during its answer, two are too busy, the fifth answers.
         let answers = [
             "",
-            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\"",
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"taken\"",
             BUSY,
             "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\":true}",
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"taken\":true}",
         ];
         let mut bodies = Vec::new();
         let answer = tokio::select! {
             answer = client.post_again("/", &body) => answer,
-            () = hears(listener, &answers, &mut bodies) => unreachable!(),
+            () = serve(listener, &answers, &mut bodies) => unreachable!(),
         };
-        assert_eq!(answer.unwrap(), json!({"heard": true}));
+        assert_eq!(answer.unwrap(), json!({"taken": true}));
         assert_eq!(bodies, vec![body; 5]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_without_time_refuses_what_it_never_heard_at_once_and_what_it_may_have_heard_in_the_end() {
+    async fn client_fails_at_once_on_a_busy_server_unless_the_request_may_have_been_received() {
         for (answers, fix) in
-            [(vec![BUSY], None), ([vec![""], vec![BUSY; 40]].concat(), Some("it may have been heard"))]
+            [(vec![BUSY], None), ([vec![""], vec![BUSY; 40]].concat(), Some("the message may have been received"))]
         {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
             let (body, mut bodies) = (json!({"client_id": "the-same"}), Vec::new());
             let failure = tokio::select! {
                 answer = client.post_again("/", &body) => answer.unwrap_err(),
-                () = hears(listener, &answers, &mut bodies) => unreachable!(),
+                () = serve(listener, &answers, &mut bodies) => unreachable!(),
             };
             assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "the server answered 503"));
             assert_eq!(failure.fix.is_some(), fix.is_some(), "{failure:?}");
@@ -432,28 +436,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_the_same_when_it_is_said_twice_waits_for_a_server_that_is_between_two_lives() {
-        let (place, at) = nowhere();
+    async fn client_repeats_an_idempotent_request_until_the_server_is_back() {
+        let (socket, at) = nowhere();
         let mut client = Client::new(&format!("http://{at}"), None).unwrap();
         client.resume_ms = 1;
         let (body, mut bodies) = (json!({}), Vec::new());
-        let wish = client.post_until_heard("/", &body);
-        tokio::pin!(wish);
+        let request = client.post_idempotent("/", &body);
+        tokio::pin!(request);
         for _ in 0..100 {
-            assert_eq!(futures_util::FutureExt::now_or_never(wish.as_mut()), None);
+            assert_eq!(futures_util::FutureExt::now_or_never(request.as_mut()), None);
             tokio::task::yield_now().await;
         }
-        let listener = place.listen(1).unwrap();
+        let listener = socket.listen(1).unwrap();
         let answers = [BUSY, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"];
         let answer = tokio::select! {
-            answer = &mut wish => answer,
-            () = hears(listener, &answers, &mut bodies) => unreachable!(),
+            answer = &mut request => answer,
+            () = serve(listener, &answers, &mut bodies) => unreachable!(),
         };
         assert_eq!((answer.unwrap(), bodies.len()), (json!({}), 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_there_and_silent_is_given_up_once_for_all_attempts() {
+    async fn client_gives_up_a_silent_server_once_for_all_attempts() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         let from = Instant::now();

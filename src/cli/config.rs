@@ -1,4 +1,4 @@
-//! `annie config`: write a first file, check one, show what counts.
+//! `annie config`: writes a first file, checks a file, shows the effective configuration.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub fn init(console: &Console, environment: &Environment, file: Option<PathBuf>)
 /// `annie config check FILE`
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the file is not valid.
 pub fn check_file(console: &Console, path: PathBuf) -> Result<(), Failure> {
     let shown = path.display().to_string();
     Sources::only(path).load()?;
@@ -46,10 +46,10 @@ pub fn check_file(console: &Console, path: PathBuf) -> Result<(), Failure> {
     console.line(&format!("{shown} is valid"))
 }
 
-/// `annie config check`: everything that counts, secrets included.
+/// `annie config check`: checks the effective configuration, including the secrets.
 ///
 /// # Errors
-/// What is wrong.
+/// If the configuration is not valid.
 pub fn check_all(console: &Console, loaded: &Loaded) -> Result<(), Failure> {
     for backend in &loaded.config.backend {
         backend.ready(&loaded.environment)?;
@@ -80,8 +80,8 @@ pub fn show(console: &Console, loaded: &Loaded, origin: bool) -> Result<(), Fail
     }
     let width = lines.iter().map(|l| l.key.len() + l.value.to_string().len() + 3).max().unwrap_or(0).min(60);
     for line in &lines {
-        let said = format!("{} = {}", line.key, line.value);
-        if origin { console.line(&format!("{said:<width$}  # {}", line.origin))? } else { console.line(&said)? }
+        let text = format!("{} = {}", line.key, line.value);
+        if origin { console.line(&format!("{text:<width$}  # {}", line.origin))? } else { console.line(&text)? }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What a command says: data on stdout, messages on stderr, colours only where they are welcome. Nothing else in this
-//! package writes to either.
+//! The output of commands: data on stdout, messages on stderr, colours only on terminals that allow them. No other code of
+//! this package writes to stdout or stderr.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -12,13 +12,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::failure::Failure;
 use crate::config::Environment;
 
-/// A place to write to.
+/// A shared writer.
 pub type Sink = Arc<Mutex<dyn Write + Send>>;
 
-/// How to say things.
+/// The output flags of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
-    /// Programs read stdout.
+    /// JSON output, for programs.
     pub json: bool,
     /// No colours, no drafts: plain lines.
     pub plain: bool,
@@ -26,51 +26,51 @@ pub struct Manner {
     pub quiet: bool,
 }
 
-/// Where a command says things.
+/// The output of a command.
 #[derive(Clone)]
 pub struct Console {
-    /// How.
+    /// The output flags.
     pub manner: Manner,
-    /// Whether drafts of an answer may be shown as they come.
+    /// Whether drafts of an answer may be shown as they arrive.
     pub live: bool,
     color: bool,
     out: Sink,
     err: Sink,
 }
 
-/// Colours, by what they mean.
+/// Colours by meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Less important.
     Dim,
-    /// As wanted.
+    /// Success.
     Good,
-    /// Not as wanted.
+    /// Failure.
     Bad,
     /// A name.
     Name,
 }
 
-/// Ctrl-C, from now on: it ends nothing by itself any more.
+/// A handler of Ctrl-C. While it exists, Ctrl-C does not end the process.
 pub struct Presses(Signal);
 
 impl Presses {
-    /// Listens.
+    /// Installs the handler.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system refuses.
     pub fn new() -> Result<Self, Failure> {
         signal(SignalKind::interrupt()).map(Self).map_err(|e| Failure::io("cannot wait for Ctrl-C", &e))
     }
 
-    /// The next one. None is lost in between.
+    /// Waits for the next Ctrl-C. One that comes between two calls is not lost.
     pub async fn next(&mut self) {
         self.0.recv().await;
     }
 }
 
 impl Console {
-    /// The process's own streams.
+    /// Writes to stdout and stderr of the process.
     #[must_use]
     pub fn of_process(manner: Manner, environment: &Environment) -> Self {
         let plain = manner.plain || manner.json;
@@ -89,53 +89,53 @@ impl Console {
         Self { manner, live: false, color: false, out, err }
     }
 
-    /// Whether programs read stdout.
+    /// Whether the output is JSON.
     #[must_use]
     pub const fn is_json(&self) -> bool {
         self.manner.json
     }
 
-    /// Data, as it is.
+    /// Writes data unchanged.
     ///
     /// # Errors
-    /// If nobody reads any more.
+    /// If stdout is closed.
     pub fn data(&self, text: &str) -> Result<(), Failure> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::io("cannot write to stdout", &e))
     }
 
-    /// A line of data.
+    /// Writes a line of data.
     ///
     /// # Errors
-    /// If nobody reads any more.
+    /// If stdout is closed.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         self.data(&format!("{text}\n"))
     }
 
-    /// A JSON value on one line.
+    /// Writes a JSON value on one line.
     ///
     /// # Errors
-    /// If nobody reads any more.
+    /// If stdout is closed.
     pub fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value)
             .map_err(|e| Failure::new(super::failure::Exit::Failure, format!("cannot say this in JSON: {e}")))?;
         self.line(&text)
     }
 
-    /// A message for people. It may get lost.
+    /// Writes a message for people, unless `--quiet` is set. Errors are ignored.
     pub fn say(&self, text: &str) {
         if !self.manner.quiet {
             self.say_always(text);
         }
     }
 
-    /// A message that even the quiet want.
+    /// Writes a message for people, also with `--quiet`. Errors are ignored.
     pub fn say_always(&self, text: &str) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writeln!(err, "{text}");
     }
 
-    /// An error: what, and how to put it right.
+    /// Writes an error with its fix.
     pub fn error(&self, failure: &Failure) {
         self.say_always(&format!("{} {}", self.ink(Ink::Bad, "error:"), failure.what));
         if let Some(fix) = &failure.fix {
@@ -146,7 +146,7 @@ impl Console {
         }
     }
 
-    /// Text for stderr in its colour.
+    /// Colours a text for stderr.
     #[must_use]
     pub fn ink(&self, ink: Ink, text: &str) -> String {
         if !self.color {
@@ -162,13 +162,13 @@ impl Console {
     }
 }
 
-/// Text of others on a terminal: no control characters, so that nobody moves the cursor or changes the title.
+/// Replaces control characters, so that untrusted text cannot move the terminal's cursor or change its title.
 #[must_use]
 pub fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-/// One line of at most so many characters.
+/// One line of at most `chars_max` characters.
 #[must_use]
 pub fn clipped(text: &str, chars_max: usize) -> String {
     let line = tame(text).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -178,7 +178,7 @@ pub fn clipped(text: &str, chars_max: usize) -> String {
     line.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Rows under headings, without lines.
+/// A table with headings and without borders.
 #[must_use]
 pub fn table(headings: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
@@ -198,13 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_words_do_not_drive_the_terminal() {
+    fn untrusted_text_does_not_control_the_terminal() {
         assert_eq!(tame("a\u{1b}[2Jb\nc\u{7}"), "a\u{fffd}[2Jb\nc\u{fffd}");
         assert_eq!(clipped("  one\n two\tthree ", 9), "one two …");
     }
 
     #[test]
-    fn a_table_is_plain_text_in_columns() {
+    fn table_is_plain_text_in_columns() {
         let rows = vec![vec!["a".to_owned(), "one".to_owned()], vec!["long".to_owned(), "two".to_owned()]];
         assert_eq!(table(&["id", "word"], rows), "id    word\na     one\nlong  two");
     }

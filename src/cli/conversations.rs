@@ -1,4 +1,4 @@
-//! `annie conversations`: what was talked about, from a server or from the data folder, and the way out of quarantine.
+//! `annie conversations`: lists conversations, from a server or from the data folder, and resumes quarantined ones.
 
 use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{
     page,
     site::Site,
 };
-use crate::door::page::next_of;
+use crate::api::page::next_of;
 
 /// `annie conversations`
 ///
@@ -23,7 +23,7 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     }
 }
 
-/// A row as the server tells it.
+/// A row in the JSON form of the API.
 fn value(row: &ConversationRow) -> Value {
     json!({
         "id": row.id, "title": row.title, "last_seq": row.last_seq, "created_at": row.created_at.to_string(),
@@ -42,7 +42,7 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
                 false => store.listed_conversations(scope, before, limit).await,
             };
             let rows = rows.map_err(crate::error::AppError::from)?;
-            let next = next_of(&rows, limit, ConversationRow::place);
+            let next = next_of(&rows, limit, ConversationRow::page_start);
             json!({"conversations": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };
@@ -51,26 +51,26 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
     }
     let all: Vec<&Value> = answer["conversations"].as_array().into_iter().flatten().collect();
     if all.is_empty() {
-        site.console.say("nothing was said yet: annie ask \"...\"");
+        site.console.say("no conversations yet: annie ask \"...\"");
         return Ok(());
     }
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
     let rows = all.iter().map(|c| vec![text(c, "id"), text(c, "updated_at"), text(c, "title")]);
-    site.console.line(&table(&["id", "last word", "first message"], rows.collect()))?;
+    site.console.line(&table(&["id", "updated", "first message"], rows.collect()))?;
     page::say_more(site, all.len(), &answer);
     Ok(())
 }
 
 async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {
-    // A parked conversation is one of a living kernel: a start takes up what is open.
+    // Quarantine is a state of a running kernel: a start continues all open work.
     let client = site.running().await?;
     let done = client.post(&format!("/api/v1/conversations/{id}/resume"), &json!({})).await;
     done.map_err(|failure| match failure.exit {
-        Exit::NotFound => failure.fix("`annie actors show /conversations` lists what is parked"),
+        Exit::NotFound => failure.fix("`annie actors show /conversations` lists the quarantined conversations"),
         _ => failure,
     })?;
     if site.console.is_json() {
         return site.console.json(&json!({"conversation_id": id, "resumed": true}));
     }
-    site.console.line(&format!("{id} goes on"))
+    site.console.line(&format!("{id} is resumed"))
 }

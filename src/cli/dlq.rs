@@ -1,10 +1,10 @@
 //! `annie dlq`: the dead letters of a server.
 
-use annie_core::{event::Priority, ids::TaskId, letter::LetterState};
+use annie_core::{dead_letter::DeadLetterState, event::Priority, ids::TaskId};
 use serde_json::{Map, Value, json};
 
 use super::{
-    args::{DeadLetters, LetterFilterArgs, OneOrManyLetters},
+    args::{DeadLetterFilterArgs, DeadLetters, OneOrManyDeadLetters},
     client::{Client, encoded},
     console::{clipped, table, tame},
     failure::{Exit, Failure},
@@ -17,38 +17,38 @@ use crate::system;
 /// `annie dlq`
 ///
 /// # Errors
-/// If no server runs, or there is no such letter.
+/// If no server runs, or there is no such dead letter.
 pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
         DeadLetters::List { state, which, page } => {
             let mut query = query_of(&which);
             query.push(("limit", page.limit.to_string()));
-            query.extend(state.map(|state| ("state", LetterState::from(state).as_str().to_owned())));
+            query.extend(state.map(|state| ("state", DeadLetterState::from(state).as_str().to_owned())));
             query.extend(page.next.map(|next| ("next", next)));
             list(site, &client, &query).await
         }
         DeadLetters::Show { task, user } => show(site, &client.speaking_for(user)?, task).await,
-        DeadLetters::Retry(OneOrManyLetters { task: Some(task), filter, .. }) => {
+        DeadLetters::Retry(OneOrManyDeadLetters { task: Some(task), filter, .. }) => {
             let client = client.speaking_for(filter.user)?;
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/retry"), &json!({})).await?;
             let by = text(&answer, "task_id");
-            let how = if answer["repeated"] == true { "it is being tried again already" } else { "it is tried again" };
-            said(site, &answer, &format!("{how}, as {by}"))
+            let how = if answer["repeated"] == true { "a retry is under way already" } else { "it is retried" };
+            print(site, &answer, &format!("{how}, as {by}"))
         }
-        DeadLetters::Discard(OneOrManyLetters { task: Some(task), filter, .. }) => {
+        DeadLetters::Discard(OneOrManyDeadLetters { task: Some(task), filter, .. }) => {
             let client = client.speaking_for(filter.user)?;
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/discard"), &json!({})).await?;
             let is_done = answer["discarded"] == true;
-            said(site, &answer, if is_done { "it is put aside" } else { "it did not wait any more" })
+            print(site, &answer, if is_done { "it is discarded" } else { "it was not waiting any more" })
         }
-        DeadLetters::Retry(wish) => many(site, &client, "retry", &wish).await,
-        DeadLetters::Discard(wish) => many(site, &client, "discard", &wish).await,
+        DeadLetters::Retry(options) => many(site, &client, "retry", &options).await,
+        DeadLetters::Discard(options) => many(site, &client, "discard", &options).await,
     }
 }
 
-/// The filter as parameters. Ages count from now.
-fn query_of(which: &LetterFilterArgs) -> Vec<(&'static str, String)> {
+/// The filter as query parameters. Ages are relative to the current time.
+fn query_of(which: &DeadLetterFilterArgs) -> Vec<(&'static str, String)> {
     let now = system::env().now();
     let ago = |ms: Option<i64>| ms.map(|ms| now.plus_ms(ms.saturating_neg()).to_string());
     let given = [
@@ -61,41 +61,41 @@ fn query_of(which: &LetterFilterArgs) -> Vec<(&'static str, String)> {
     given.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// Retries or discards many. They are counted first, and nothing is done before somebody has said yes.
-async fn many(site: &Site, client: &Client, what: &str, wish: &OneOrManyLetters) -> Result<(), Failure> {
+/// Retries or discards many dead letters. They are counted first, and nothing is done before the user confirms.
+async fn many(site: &Site, client: &Client, what: &str, options: &OneOrManyDeadLetters) -> Result<(), Failure> {
     let path = format!("/api/v1/dead-letters/{what}");
     let mut body: Map<String, Value> =
-        query_of(&wish.filter).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
-    body.insert("limit".to_owned(), wish.limit.into());
-    if !wish.yes {
+        query_of(&options.filter).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    body.insert("limit".to_owned(), options.limit.into());
+    if !options.yes {
         let counted = client.post(&path, &Value::Object(body.clone())).await?;
         let matching = counted["matching"].as_u64().unwrap_or(0);
-        let meant = matching.min(u64::from(wish.limit));
-        if wish.dry_run || matching == 0 {
-            return said(site, &counted, &format!("{matching} waiting dead letters match; nothing was done"));
+        let affected = matching.min(u64::from(options.limit));
+        if options.dry_run || matching == 0 {
+            return print(site, &counted, &format!("{matching} waiting dead letters match; nothing was done"));
         }
-        let question = format!("{what} {meant} of {matching} waiting dead letters that match?");
+        let question = format!("{what} {affected} of {matching} waiting dead letters that match?");
         confirmed(site, &question).await?;
     }
     body.insert("confirmed".to_owned(), true.into());
     let answer = client.post(&path, &Value::Object(body)).await?;
-    let (told, stopped) = outcome(what, &answer);
-    said(site, &answer, &told)?;
+    let (summary, stopped) = outcome(what, &answer);
+    print(site, &answer, &summary)?;
     match stopped {
         None => Ok(()),
         Some(why) => Err(Failure::new(Exit::NotDone, format!("stopped early: {why}")).fix("do it again for the rest")),
     }
 }
 
-/// What became of many letters, and why it ended before all were done.
+/// A summary of the result, and the reason if the call stopped early.
 fn outcome(what: &str, answer: &Value) -> (String, Option<String>) {
     let count = |key: &str| answer[key].as_u64().unwrap_or(0);
-    let done = if what == "retry" { "are tried again as there is room" } else { "put aside" };
-    let told = format!("{} of {} {done}, {} left", count("done"), count("matching"), count("left"));
-    (told, answer["stopped"].as_str().map(|why| clipped(why, 300)))
+    let done = if what == "retry" { "are retried as the queue has capacity" } else { "discarded" };
+    let summary = format!("{} of {} {done}, {} left", count("done"), count("matching"), count("left"));
+    (summary, answer["stopped"].as_str().map(|why| clipped(why, 300)))
 }
 
-/// Asks a person at a terminal; elsewhere nothing is done without `--yes`.
+/// Asks for confirmation at a terminal. Without a terminal `--yes` is required.
 async fn confirmed(site: &Site, question: &str) -> Result<(), Failure> {
     let mut input = Input::of_process();
     if !input.is_terminal {
@@ -110,8 +110,8 @@ async fn confirmed(site: &Site, question: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::NotDone, "nothing was done"))
 }
 
-fn said(site: &Site, answer: &Value, told: &str) -> Result<(), Failure> {
-    if site.console.is_json() { site.console.json(answer) } else { site.console.line(told) }
+fn print(site: &Site, answer: &Value, text: &str) -> Result<(), Failure> {
+    if site.console.is_json() { site.console.json(answer) } else { site.console.line(text) }
 }
 
 async fn list(site: &Site, client: &Client, query: &[(&str, String)]) -> Result<(), Failure> {
@@ -120,29 +120,29 @@ async fn list(site: &Site, client: &Client, query: &[(&str, String)]) -> Result<
     if site.console.is_json() {
         return site.console.json(&answer);
     }
-    let letters: Vec<&Value> = answer["dead_letters"].as_array().into_iter().flatten().collect();
-    if letters.is_empty() {
+    let dead_letters: Vec<&Value> = answer["dead_letters"].as_array().into_iter().flatten().collect();
+    if dead_letters.is_empty() {
         site.console.say("there are no dead letters");
         return Ok(());
     }
-    let rows = letters.iter().map(|letter| {
+    let rows = dead_letters.iter().map(|dead_letter| {
         let keys = ["task_id", "state", "failed_at", "retry_at", "error", "title"];
-        keys.iter().map(|key| text(letter, key)).collect()
+        keys.iter().map(|key| text(dead_letter, key)).collect()
     });
-    site.console.line(&table(&["task", "state", "failed", "tried again", "why", "message"], rows.collect()))?;
-    page::say_more(site, letters.len(), &answer);
+    site.console.line(&table(&["task", "state", "failed", "retry at", "error", "message"], rows.collect()))?;
+    page::say_more(site, dead_letters.len(), &answer);
     Ok(())
 }
 
 async fn show(site: &Site, client: &Client, task: TaskId) -> Result<(), Failure> {
-    let letter = client.get(&format!("/api/v1/dead-letters/{task}")).await?;
+    let dead_letter = client.get(&format!("/api/v1/dead-letters/{task}")).await?;
     if site.console.is_json() {
-        return site.console.json(&letter);
+        return site.console.json(&dead_letter);
     }
-    site.console.line(&tame(&told(&letter)))
+    site.console.line(&tame(&rendered(&dead_letter)))
 }
 
-fn told(letter: &Value) -> String {
+fn rendered(dead_letter: &Value) -> String {
     let keys = [
         "task_id",
         "state",
@@ -158,8 +158,8 @@ fn told(letter: &Value) -> String {
         "retried_by",
     ];
     let mut lines: Vec<String> =
-        keys.iter().filter_map(|key| letter[*key].as_str().map(|text| format!("{key:<16} {text}"))).collect();
-    let items = |key: &str| letter[key].as_array().cloned().unwrap_or_default();
+        keys.iter().filter_map(|key| dead_letter[*key].as_str().map(|text| format!("{key:<16} {text}"))).collect();
+    let items = |key: &str| dead_letter[key].as_array().cloned().unwrap_or_default();
     lines.extend(items("before").iter().filter_map(|task| Some(format!("{:<16} {}", "before", task.as_str()?))));
     lines.extend(items("tried").iter().filter_map(|tried| Some(format!("{:<16} {}", "tried", tried.as_str()?))));
     lines.extend(items("events").iter().map(|event| {
@@ -177,25 +177,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcome_of_many_letters_that_ended_early_says_why() {
+    fn bulk_outcome_that_stopped_early_contains_the_reason() {
         let all = json!({"matching": 5, "done": 5, "left": 0});
-        assert_eq!(outcome("discard", &all), ("5 of 5 put aside, 0 left".to_owned(), None));
-        let (told, stopped) =
+        assert_eq!(outcome("discard", &all), ("5 of 5 discarded, 0 left".to_owned(), None));
+        let (summary, stopped) =
             outcome("retry", &json!({"matching": 5, "done": 1, "left": 4, "stopped": "the store is away"}));
-        assert_eq!(told, "1 of 5 are tried again as there is room, 4 left");
+        assert_eq!(summary, "1 of 5 are retried as the queue has capacity, 4 left");
         assert_eq!(stopped.as_deref(), Some("the store is away"));
     }
 
     #[test]
-    fn a_letter_is_told_with_what_was_tried_and_what_happened() {
-        let letter = json!({
+    fn dead_letter_is_shown_with_its_attempts_and_events() {
+        let dead_letter = json!({
             "task_id": "task_1", "state": "waiting", "error": "model_unavailable", "tried": ["main: no answer"],
             "before": ["task_0"], "events": [{"at": "1970-01-01T00:00:00.000Z", "agent": "orchestrator", "kind": "received"}],
         });
-        let told = told(&letter);
+        let text = rendered(&dead_letter);
         for word in ["state            waiting", "before           task_0", "tried            main: no answer"] {
-            assert!(told.contains(word), "{word}: {told}");
+            assert!(text.contains(word), "{word}: {text}");
         }
-        assert!(told.ends_with("orchestrator received"), "{told}");
+        assert!(text.ends_with("orchestrator received"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `annie doctor`: checks everything that a start needs, and says how to put right what is wrong.
+//! `annie doctor`: checks everything that a start needs, and prints a fix for each problem.
 
 pub(super) mod probe;
 mod records;
@@ -25,15 +25,15 @@ use crate::{
     system,
 };
 
-/// Free space below which the doctor warns, and below which it calls it a fault, in bytes.
+/// Free space below which the doctor reports a warning, and below which it reports a fault, in bytes.
 const FREE_BYTES_WARN: u64 = 1024 * 1024 * 1024;
 const FREE_BYTES_MIN: u64 = 64 * 1024 * 1024;
-/// No honest clock is before this: 2025-01-01.
+/// A correct clock is never before this time: 2025-01-01.
 const CLOCK_MIN: Micros = Micros(1_735_689_600_000_000);
-/// So much a clock may be behind what is stored, in milliseconds.
+/// How far the clock may be behind the newest stored event, in milliseconds.
 const CLOCK_BEHIND_MS_MAX: u64 = 60_000;
 
-/// How one thing is.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -42,7 +42,7 @@ enum State {
     Fault,
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     what: &'static str,
@@ -61,7 +61,7 @@ impl Finding {
         Self { what, state: State::Warning, detail: detail.into(), fix: Some(fix.to_owned()) }
     }
 
-    fn fault(what: &'static str, failure: &Failure) -> Self {
+    fn error(what: &'static str, failure: &Failure) -> Self {
         Self { what, state: State::Fault, detail: failure.what.clone(), fix: failure.fix.clone() }
     }
 }
@@ -69,16 +69,16 @@ impl Finding {
 /// `annie doctor`
 ///
 /// # Errors
-/// If something is wrong that hinders a start.
-pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
-    if wish.probe {
-        return probe::run(site, wish).await;
+/// If a fault prevents a start.
+pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
+    if options.probe {
+        return probe::run(site, options).await;
     }
     let mut found = vec![configuration(site), folder(&site.folder)];
     found.extend(disk(&site.folder));
     found.extend(data(site).await?);
-    if wish.check || wish.repair {
-        found.extend(records::run(site, wish).await?);
+    if options.check || options.repair {
+        found.extend(records::run(site, options).await?);
     }
     found.extend(skill_files(site));
     found.extend(backends(site, troubles(site).await?).await);
@@ -100,10 +100,10 @@ pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
     }
     if faults > 0 {
         return Err(
-            Failure::new(Exit::Failure, format!("{faults} fault(s)")).fix("put right what is marked FAULT above")
+            Failure::new(Exit::Failure, format!("{faults} fault(s)")).fix("fix the lines that are marked FAULT above")
         );
     }
-    site.console.say(&site.console.ink(Ink::Good, "nothing hinders a start"));
+    site.console.say(&site.console.ink(Ink::Good, "Ready to start."));
     Ok(())
 }
 
@@ -119,10 +119,10 @@ fn folder(path: &Path) -> Finding {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Finding::ok(WHAT, format!("{shown} is not there yet; the first start makes it"))
         }
-        Err(e) => Finding::fault(WHAT, &Failure::io(&format!("cannot look at {shown}"), &e)),
+        Err(e) => Finding::error(WHAT, &Failure::io(&format!("cannot look at {shown}"), &e)),
         Ok(there) if !there.is_dir() => {
             let failure = Failure::new(Exit::Failure, format!("{shown} is no folder"));
-            Finding::fault(WHAT, &failure.fix("name another with --data"))
+            Finding::error(WHAT, &failure.fix("name another with --data"))
         }
         Ok(there) => {
             let mode = std::os::unix::fs::PermissionsExt::mode(&there.permissions()) & 0o777;
@@ -147,38 +147,38 @@ fn disk(path: &Path) -> Option<Finding> {
     Some(match free {
         0..FREE_BYTES_MIN => {
             let failure = Failure::new(Exit::Failure, format!("only {detail}"));
-            Finding::fault(WHAT, &failure.fix("make room, or take another folder with --data"))
+            Finding::error(WHAT, &failure.fix("make room, or take another folder with --data"))
         }
         FREE_BYTES_MIN..FREE_BYTES_WARN => Finding::warning(WHAT, format!("only {detail}"), "make room soon"),
         _ => Finding::ok(WHAT, detail),
     })
 }
 
-/// Lock, database, clock and keys: through the server if one runs, since it holds the lock.
+/// Checks lock, database, clock and keys. If a server runs, it is asked instead, because it holds the lock.
 async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     const WHAT: &str = "database";
     if let Some(client) = site.server().await? {
         let mut found = vec![Finding::ok("server", format!("runs at {}", client.url()))];
         match client.get("/readyz").await {
             Ok(ready) => {
-                found.push(Finding::ok(WHAT, "the server says that it answers"));
-                // Whoever may not read the status gets the short form of the warnings.
-                let told = client.get("/api/v1/status").await.unwrap_or(ready);
-                let warnings = told["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str());
+                found.push(Finding::ok(WHAT, "the server reports that it answers"));
+                // A key without access to the status gets the short form of the warnings.
+                let status = client.get("/api/v1/status").await.unwrap_or(ready);
+                let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str());
                 found.extend(warnings.map(|warning| Finding::warning("notes", warning, "then start the server again")));
             }
-            Err(failure) => found.push(Finding::fault(WHAT, &failure)),
+            Err(failure) => found.push(Finding::error(WHAT, &failure)),
         }
         return Ok(found);
     }
     let now = system::env().now();
     if now < CLOCK_MIN {
         let failure = Failure::new(Exit::Failure, format!("it is not {now}")).fix("set the clock");
-        return Ok(vec![Finding::fault("clock", &failure)]);
+        return Ok(vec![Finding::error("clock", &failure)]);
     }
     let address = match site.loaded.config.store.address(&site.loaded.environment) {
         Ok(address) => address,
-        Err(error) => return Ok(vec![Finding::fault(WHAT, &error.into())]),
+        Err(error) => return Ok(vec![Finding::error(WHAT, &error.into())]),
     };
     if address.is_none() && !site.has_database() {
         let lost = emptied(site, Mark::default());
@@ -187,12 +187,12 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     }
     let store = match site.store().await {
         Ok(store) => store,
-        Err(failure) => return Ok(vec![Finding::fault(WHAT, &failure)]),
+        Err(failure) => return Ok(vec![Finding::error(WHAT, &failure)]),
     };
     let mut found = Vec::new();
     found.extend(opened(site, store.as_ref(), address.as_ref().map(ToString::to_string)).await);
     let config = &site.loaded.config;
-    let notes = NotesFolder::look(config.data.separate_notes, store.as_ref(), site.folder.join("notes")).await;
+    let notes = NotesFolder::inspect(config.data.separate_notes, store.as_ref(), site.folder.join("notes")).await;
     if let Some(NotesProblem { what, fix }) = notes.ok().and_then(|notes| notes.problem()) {
         found.push(Finding::warning("notes", what, &fix));
     }
@@ -212,36 +212,36 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     let has_keys = store.keys().await.map(|keys| !keys.is_empty()).unwrap_or(false);
     if !has_keys && (config.require_key || !config.bind.ip().is_loopback()) {
         let failure = Failure::new(Exit::Failure, format!("{} needs a key, and there is none", config.bind));
-        found.push(Finding::fault("keys", &failure.fix("annie key create NAME --scope admin")));
+        found.push(Finding::error("keys", &failure.fix("annie key create NAME --scope admin")));
     }
     store.close().await;
     Ok(found)
 }
 
-/// Whether a database that was opened can be read. A connection that answers may still miss a table or a column.
+/// Checks that an opened database can be read. A database that answers may still lack a table or a column.
 async fn opened(site: &Site, store: &dyn Store, address: Option<String>) -> Vec<Finding> {
     const WHAT: &str = "database";
-    let held = match store.ping().await {
+    let mark = match store.ping().await {
         Ok(()) => Mark::of(store).await,
         Err(e) => Err(e),
     };
-    match held {
-        Ok(held) => {
+    match mark {
+        Ok(mark) => {
             let shown = address.map_or_else(String::new, |address| format!("PostgreSQL, {address}: "));
             let good = Finding::ok(WHAT, format!("{shown}opens, answers, and its tables are up to date"));
-            std::iter::once(good).chain(emptied(site, held)).collect()
+            std::iter::once(good).chain(emptied(site, mark)).collect()
         }
-        Err(e) => vec![Finding::fault(WHAT, &e.into())],
+        Err(e) => vec![Finding::error(WHAT, &e.into())],
     }
 }
 
-/// A database that has lost what the folder's mark says it held: a start refuses it.
-fn emptied(site: &Site, held: Mark) -> Option<Finding> {
-    let missing = Mark::read(&site.folder).missing_in(held)?;
+/// Reports a database that lacks data which the folder's mark records. A start refuses such a database.
+fn emptied(site: &Site, present: Mark) -> Option<Finding> {
+    let missing = Mark::read(&site.folder).missing_in(present)?;
     let emptied = BootError::Emptied { folder: site.folder.clone(), missing };
-    let fault = Finding::fault("keys", &emptied.into());
+    let error = Finding::error("keys", &emptied.into());
     let is_accepted = site.loaded.config.data.accept_empty_database;
-    Some(if is_accepted { Finding { state: State::Warning, ..fault } } else { fault })
+    Some(if is_accepted { Finding { state: State::Warning, ..error } } else { error })
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {
@@ -252,7 +252,7 @@ fn skill_files(site: &Site) -> Vec<Finding> {
     found.extend(catalog.problems().iter().filter_map(|problem| match problem.severity {
         Severity::Error => {
             let failure = Failure::new(Exit::Failure, problem.to_string());
-            Some(Finding { state: State::Warning, ..Finding::fault(WHAT, &failure) })
+            Some(Finding { state: State::Warning, ..Finding::error(WHAT, &failure) })
         }
         Severity::Lenient | Severity::Unsupported => {
             Some(Finding::warning(WHAT, problem.to_string(), "annie skills validate"))
@@ -262,15 +262,14 @@ fn skill_files(site: &Site) -> Vec<Finding> {
     found
 }
 
-/// The backends whose rounds fail in the server that runs, by their names: a server whose list of models can be read may
-/// refuse every round all the same.
+/// The backends whose rounds fail in the running server, by name. Such a backend may still list its models.
 async fn troubles(site: &Site) -> Result<BTreeMap<String, Finding>, Failure> {
     const WHAT: &str = "backend";
     let Some(client) = site.server().await? else { return Ok(BTreeMap::new()) };
     let status = match client.get("/api/v1/status").await {
         Ok(status) => status,
         Err(failure) => {
-            let detail = format!("the server does not tell whether its rounds are answered: {}", failure.what);
+            let detail = format!("the server does not report whether its rounds are answered: {}", failure.what);
             let finding = Finding::warning(WHAT, detail, "show a key that may read its status, and see annie status");
             return Ok(BTreeMap::from([(String::new(), finding)]));
         }
@@ -281,32 +280,32 @@ async fn troubles(site: &Site) -> Result<BTreeMap<String, Finding>, Failure> {
         let trouble = status::trouble(backend);
         let detail = format!("{name} ({}){trouble}", backend["model"].as_str().unwrap_or("?"));
         let fix = format!("check its key and its own log; annie doctor --probe --backend {name} asks as turns do");
-        let fault = Finding::fault(WHAT, &Failure::new(Exit::Failure, detail).fix(fix));
-        (!trouble.is_empty()).then(|| (name.to_owned(), fault))
+        let error = Finding::error(WHAT, &Failure::new(Exit::Failure, detail).fix(fix));
+        (!trouble.is_empty()).then(|| (name.to_owned(), error))
     });
     Ok(failing.collect())
 }
 
-/// Whether each backend is there, and no reason speaks against it. `failing` are those that fail in the server that runs.
+/// Checks each backend. `failing` are the backends that fail in the running server.
 async fn backends(site: &Site, mut failing: BTreeMap<String, Finding>) -> Vec<Finding> {
     const WHAT: &str = "backend";
     let loaded = &site.loaded;
     let all = match boot::backends(&loaded.config, &loaded.environment, &system::env()) {
         Ok(all) => all,
-        Err(e) => return vec![Finding::fault(WHAT, &e.into())],
+        Err(e) => return vec![Finding::error(WHAT, &e.into())],
     };
     let mut found = Vec::new();
     for backend in all {
         let shown = format!("{} ({}, {})", backend.name, backend.model.id(), backend.model.about());
         found.push(match (backend.model.check().await, failing.remove(&backend.name)) {
-            (Ok(()), Some(fault)) => fault,
+            (Ok(()), Some(error)) => error,
             (Ok(()), None) if loaded.config.backend.is_empty() => {
                 Finding::warning(WHAT, shown, "configure a language model: annie setup looks for one")
             }
             (Ok(()), None) => Finding::ok(WHAT, format!("{shown} answers")),
             (Err(e), _) => {
                 let failure = Failure::new(Exit::Failure, format!("{shown}: {e}"));
-                Finding::fault(
+                Finding::error(
                     WHAT,
                     &failure.fix(if backend.facts.acts {
                         "check program and folder: both must be there, and the program executable"
@@ -320,8 +319,8 @@ async fn backends(site: &Site, mut failing: BTreeMap<String, Finding>) -> Vec<Fi
     found.extend(failing.into_values());
     let idle = loaded.config.idle_rules(&loaded.config.facts());
     found.extend(idle.iter().map(|rule| {
-        let detail = format!("rule `{rule}` wants what no backend has, and never fits");
-        Finding::warning("routing", detail, "give a backend the capabilities or privacy that it asks for, or remove it")
+        let detail = format!("rule `{rule}` requires what no backend has, and never matches");
+        Finding::warning("routing", detail, "give a backend the required capabilities or privacy, or remove the rule")
     }));
     found
 }

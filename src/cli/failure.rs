@@ -1,4 +1,4 @@
-//! Why a command did not do it: what, why, how to put it right, and the exit code that scripts look at.
+//! A failed command: the error, its fix, and the exit code for scripts.
 
 use std::io;
 
@@ -8,28 +8,28 @@ use annie_core::ports::{StoreError, StoreErrorKind};
 use crate::{
     boot::BootError,
     config::ConfigError,
-    error::{AppError, Code, Fault},
+    error::{ApiError, AppError, Code},
 };
 
-/// Exit codes (0 is done).
+/// Exit codes (0 is success).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did not work.
+    /// The command failed.
     Failure = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
-    /// There is no such thing.
+    /// The named object does not exist.
     NotFound = 3,
-    /// No key, or one that may not do this.
+    /// The key is missing, or lacks a scope.
     Auth = 4,
-    /// No server, a locked data folder, a full queue: later it may work.
+    /// No server, a locked data folder, a full queue: a later attempt may succeed.
     Unavailable = 5,
-    /// The turn was answered, and the request was not carried out, or not wholly: declined, nothing was run, given up,
-    /// paused at a limit, or an answer that is cut off.
+    /// The turn was answered, but the request was not carried out, or only partly: declined, nothing was run, given up,
+    /// paused at a limit, or the answer is cut off.
     NotDone = 6,
     /// Ctrl-C.
     Interrupted = 130,
-    /// Nobody reads stdout any more: as if by the signal for that, and without a word.
+    /// The reader of stdout is gone. The code is that of SIGPIPE, and no message is printed.
     Unread = 141,
 }
 
@@ -39,11 +39,11 @@ pub enum Exit {
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What, and why.
+    /// The error and its cause.
     pub what: String,
-    /// How to put it right.
+    /// What the user can do about it.
     pub fix: Option<String>,
-    /// The request's id at the server.
+    /// Id of the request at the server.
     pub request_id: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Failure {
         Self { exit, what: what.into(), fix: None, request_id: None }
     }
 
-    /// With a way out.
+    /// Adds a fix.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into()).filter(|fix: &String| !fix.is_empty());
@@ -79,8 +79,12 @@ impl Failure {
 
 impl From<ConfigError> for Failure {
     fn from(e: ConfigError) -> Self {
-        let told = Self::new(Exit::Usage, e.to_string());
-        if e.more.is_empty() { told.fix(e.fix) } else { told.fix(format!("mend these {} mistakes", e.more.len() + 1)) }
+        let failure = Self::new(Exit::Usage, e.to_string());
+        if e.more.is_empty() {
+            failure.fix(e.fix)
+        } else {
+            failure.fix(format!("mend these {} mistakes", e.more.len() + 1))
+        }
     }
 }
 
@@ -140,12 +144,12 @@ impl From<BootError> for Failure {
     }
 }
 
-/// How a damaged database is put right.
+/// The fix for a damaged database.
 pub const MEND_DATABASE: &str = "stop annie and restore a backup of the database (docs/operating.md, \"Restore\"); without one, \
                                  save what SQLite can read: sqlite3 annie.db .recover | sqlite3 recovered.db";
 
 impl From<StoreError> for Failure {
-    /// For a store that this process opened itself: there is no server whose log has the details.
+    /// For a store that this process opened itself. There is no server log with details, so the message contains them.
     fn from(e: StoreError) -> Self {
         match e.kind {
             StoreErrorKind::Corrupt => {
@@ -157,7 +161,7 @@ impl From<StoreError> for Failure {
                     "`annie doctor --check` looks for damage; if it finds none, this is a mistake in annie: report it",
                 )
             }
-            StoreErrorKind::Locked | StoreErrorKind::Full | StoreErrorKind::Unavailable => Fault::from(e).into(),
+            StoreErrorKind::Locked | StoreErrorKind::Full | StoreErrorKind::Unavailable => ApiError::from(e).into(),
         }
     }
 }
@@ -166,16 +170,16 @@ impl From<KernelError> for Failure {
     fn from(e: KernelError) -> Self {
         match e {
             KernelError::Store(e) => e.into(),
-            e => Fault::from(e).into(),
+            e => ApiError::from(e).into(),
         }
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        let failure = Self::new(exit_of(fault.code.http()), fault.detail.clone());
-        match fault.retry_after_s() {
-            Some(s) if fault.code != Code::QueueFull => failure.fix(format!("try again in {s} s")),
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        let failure = Self::new(exit_of(error.code.http()), error.detail.clone());
+        match error.retry_after_s() {
+            Some(s) if error.code != Code::QueueFull => failure.fix(format!("try again in {s} s")),
             _ => failure,
         }
     }
@@ -186,14 +190,14 @@ impl From<AppError> for Failure {
         match e {
             AppError::Listen { at, source } => listen_failure(at, &source),
             AppError::Kernel(e) => e.into(),
-            AppError::Fault(e) => e.into(),
+            AppError::ApiError(e) => e.into(),
             AppError::Store(e) => e.into(),
             other => Self::new(Exit::Failure, other.to_string()),
         }
     }
 }
 
-/// Why a server cannot listen at its address.
+/// The failure of a server that cannot listen on its address.
 fn listen_failure(at: std::net::SocketAddr, source: &io::Error) -> Failure {
     let port = at.port();
     match source.kind() {

@@ -1,4 +1,4 @@
-//! `annie gate`: closes a server's voice gate for as long as the command runs, opens it, shows it.
+//! `annie gate`: closes a server's voice gate as long as the command runs, opens it, shows it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 /// `annie gate`
 ///
 /// # Errors
-/// If no server runs, or somebody else holds the gate.
+/// If no server runs, or another holder has the gate.
 pub async fn run(site: &Site, command: Gate) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
@@ -26,7 +26,7 @@ pub async fn run(site: &Site, command: Gate) -> Result<(), Failure> {
             if site.console.is_json() {
                 return site.console.json(&json!({"released": released}));
             }
-            site.console.line(if released { "the gate is open" } else { "it was not held by that name" })
+            site.console.line(if released { "the gate is open" } else { "not held by that holder" })
         }
     }
 }
@@ -53,15 +53,15 @@ async fn show(site: &Site, client: &Client) -> Result<(), Failure> {
     site.console.line(&table(&["backend", "gate", "held by", "voices", "closed so far"], rows.collect()))
 }
 
-/// Holds it until Ctrl-C. Whoever dies without a word frees it within one term.
+/// Holds the gate until Ctrl-C. If the command is killed, the gate opens when its lease expires, after `ttl_ms`.
 async fn hold(site: &Site, client: &Client, on: &OnBackend, ttl_ms: u64) -> Result<(), Failure> {
     let body = json!({"backend": on.backend, "holder": on.holder, "ttl_ms": ttl_ms});
-    let mut is_told = false;
+    let mut is_announced = false;
     let mut pressed = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let held = client.post("/api/v1/gate/hold", &body).await?;
-        if !is_told {
-            is_told = true;
+        if !is_announced {
+            is_announced = true;
             if site.console.is_json() {
                 site.console.json(&held)?;
             } else {

@@ -1,5 +1,5 @@
-//! What is typed into `annie chat`: a message a line. Lines that arrive together are one message, so that a line of a pasted
-//! text does not become a request of its own. A paste that arrives in pieces, over a slow connection, or is longer than
+//! The input of `annie chat`: one message for each line. Lines that arrive together at a terminal are one message, so that a
+//! line of a pasted text does not become a request. A paste that arrives in pieces, over a slow connection, or is longer than
 //! [`PASTE_BYTES_MAX`], becomes several messages.
 
 use std::{io::IsTerminal, time::Duration};
@@ -18,45 +18,45 @@ const LINE_BYTES_MAX: u64 = 1024 * 1024;
 const PASTE_GAP_MS: u64 = 30;
 /// A paste ends with the line that makes it longer than this.
 const PASTE_BYTES_MAX: usize = 256 * 1024;
-/// Lines that may be typed ahead.
+/// Maximum number of lines that are read ahead.
 const LINES_AHEAD_MAX: usize = 16;
 
-/// Lines from stdin, read beside everything else.
+/// Messages from stdin, read by a task.
 pub struct Input {
     lines: mpsc::Receiver<Result<String, String>>,
-    /// A person types them.
+    /// Whether the input is a terminal.
     pub is_terminal: bool,
     _reader: JoinSet<()>,
 }
 
 impl Input {
-    /// Those of this process.
+    /// The stdin of this process.
     pub fn of_process() -> Self {
         Self::of(tokio::io::stdin(), std::io::stdin().is_terminal())
     }
 
-    /// Lines from anywhere.
+    /// Messages from any reader.
     pub fn of(from: impl AsyncRead + Send + Unpin + 'static, is_terminal: bool) -> Self {
-        let (tell, lines) = mpsc::channel(LINES_AHEAD_MAX);
+        let (sender, lines) = mpsc::channel(LINES_AHEAD_MAX);
         let mut reader = JoinSet::new();
-        reader.spawn(read(BufReader::new(from), is_terminal, tell));
+        reader.spawn(read(BufReader::new(from), is_terminal, sender));
         Self { lines, is_terminal, _reader: reader }
     }
 
     /// The next message; nothing at the end of the input.
     ///
     /// # Errors
-    /// If stdin cannot be read, or a line is too long or no text.
+    /// If stdin cannot be read, or a line is too long or not UTF-8.
     pub async fn next(&mut self) -> Result<Option<String>, Failure> {
         self.lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why))
     }
 }
 
-/// Reads messages: a line each, or at a terminal the lines of one paste.
+/// Reads messages: one line each, or at a terminal the lines of one paste.
 async fn read(
     mut from: BufReader<impl AsyncRead + Unpin>,
     is_terminal: bool,
-    tell: mpsc::Sender<Result<String, String>>,
+    sender: mpsc::Sender<Result<String, String>>,
 ) {
     let mut partial = Vec::new();
     let mut end = None;
@@ -65,12 +65,12 @@ async fn read(
             Ok(Some(line)) => line,
             Ok(None) => return,
             Err(why) => {
-                let _ = tell.send(Err(why)).await;
+                let _ = sender.send(Err(why)).await;
                 return;
             }
         };
-        // A paste is one message: nobody types a line in this time. What was read of a line when the time is up stays in
-        // `partial`.
+        // A paste is one message, because a person cannot type a line within this time. If the time is up within a line, the part
+        // that was read stays in `partial`.
         while is_terminal && end.is_none() && message.len() < PASTE_BYTES_MAX {
             match tokio::time::timeout(Duration::from_millis(PASTE_GAP_MS), line(&mut from, &mut partial)).await {
                 Ok(Ok(Some(more))) => message.push_str(&more),
@@ -79,16 +79,17 @@ async fn read(
                 Err(_) => break,
             }
         }
-        if tell.send(Ok(message)).await.is_err() {
+        if sender.send(Ok(message)).await.is_err() {
             return;
         }
     }
     if let Some(Err(why)) = end {
-        let _ = tell.send(Err(why)).await;
+        let _ = sender.send(Err(why)).await;
     }
 }
 
-/// The next line with its end, behind what an earlier call left in `partial`; nothing at the end of the input.
+/// The next line with its line end, including the part that an earlier call left in `partial`; nothing at the end of the
+/// input.
 async fn line(from: &mut BufReader<impl AsyncRead + Unpin>, partial: &mut Vec<u8>) -> Result<Option<String>, String> {
     let left = LINE_BYTES_MAX.saturating_sub(partial.len() as u64);
     let read = from.take(left).read_until(b'\n', partial).await;
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(input.next().await.unwrap().as_deref(), Some("half a line\n"));
         drop(keyboard);
         assert_eq!(input.next().await.unwrap(), None);
-        // What comes through a pipe is a message a line.
+        // From a pipe each line is a message.
         let mut piped = Input::of(&b"one\ntwo\nthree"[..], false);
         for line in ["one\n", "two\n", "three"] {
             assert_eq!(piped.next().await.unwrap().as_deref(), Some(line));

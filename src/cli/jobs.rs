@@ -1,4 +1,4 @@
-//! `annie jobs`: what a server is working on, and what is done about it.
+//! `annie jobs`: lists and controls a server's open tasks.
 
 use annie_core::{event::Priority, ids::TaskId};
 use serde_json::{Value, json};
@@ -16,29 +16,29 @@ use super::{
 /// # Errors
 /// If no server runs, or there is no such job.
 pub async fn run(site: &Site, command: Jobs) -> Result<(), Failure> {
-    // A job is work of a living kernel: what is open in the folder alone is told by the tasks.
+    // Jobs exist only in a running kernel. Without a server `annie tasks` lists the open tasks of the folder.
     let client = site.running().await.map_err(|failure| {
-        failure.fix("`annie tasks list --open` tells what is open in the folder; `annie serve` goes on with it")
+        failure.fix("`annie tasks list --open` lists the open tasks of the folder; `annie serve` continues them")
     })?;
     match command {
         Jobs::List => list(site, &client).await,
         Jobs::Cancel { job } => {
             let task = found(&client, job).await?;
-            act(site, &client, task, "cancel", &json!({}), "it is being stopped").await
+            act(site, &client, task, "cancel", &json!({}), "it is being cancelled").await
         }
         Jobs::Pause { job } => {
             let task = found(&client, job).await?;
-            act(site, &client, task, "suspend", &json!({}), "it is held back; `annie jobs resume` lets it go on").await
+            act(site, &client, task, "suspend", &json!({}), "it is suspended; `annie jobs resume` continues it").await
         }
         Jobs::Resume { job } => {
             let task = found(&client, job).await?;
-            act(site, &client, task, "continue", &json!({}), "it goes on").await
+            act(site, &client, task, "continue", &json!({}), "it is resumed").await
         }
         Jobs::Priority { job, class } => {
             let task = found(&client, job).await?;
             let class = Priority::from(class);
-            let told = format!("it is {} from now on", class.as_str());
-            act(site, &client, task, "priority", &json!({"priority": class}), &told).await
+            let text = format!("its class is now {}", class.as_str());
+            act(site, &client, task, "priority", &json!({"priority": class}), &text).await
         }
     }
 }
@@ -50,7 +50,7 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
     }
     let jobs: Vec<&Value> = answer["jobs"].as_array().into_iter().flatten().collect();
     if jobs.is_empty() {
-        site.console.say("nothing is being worked on");
+        site.console.say("no open tasks");
         return Ok(());
     }
     let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
@@ -72,15 +72,16 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
             text(job, "task_id"),
         ]
     });
-    site.console.line(&table(&["#", "status", "class", "place", "round", "starts in", "message", "id"], rows.collect()))
+    site.console
+        .line(&table(&["#", "status", "class", "position", "round", "starts in", "message", "id"], rows.collect()))
 }
 
-/// A time span that is only an estimate.
+/// Formats an estimated duration in whole seconds.
 pub fn seconds(ms: u64) -> String {
     format!("{} s", ms.div_ceil(1_000))
 }
 
-/// The task that is meant.
+/// The task that a job reference names.
 async fn found(client: &Client, job: JobRef) -> Result<TaskId, Failure> {
     let number = match job {
         JobRef::Id(task) => return Ok(task),
@@ -95,11 +96,11 @@ async fn found(client: &Client, job: JobRef) -> Result<TaskId, Failure> {
     })
 }
 
-async fn act(site: &Site, client: &Client, task: TaskId, what: &str, body: &Value, told: &str) -> Result<(), Failure> {
+async fn act(site: &Site, client: &Client, task: TaskId, what: &str, body: &Value, done: &str) -> Result<(), Failure> {
     let answer = client.post(&format!("/api/v1/tasks/{task}/{what}"), body).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
     }
     let is_done = answer["done"] == true || answer["cancelled"] == true;
-    site.console.line(if is_done { told } else { "it had ended before" })
+    site.console.line(if is_done { done } else { "it had ended before" })
 }

@@ -21,35 +21,35 @@ use crate::{
 /// `annie key`
 ///
 /// # Errors
-/// If the key is not acceptable or not there, or neither server nor data folder answers.
+/// If the key is not valid or does not exist, or neither server nor data folder can be used.
 pub async fn run(site: &Site, command: Key) -> Result<(), Failure> {
     match command {
         Key::Create { name, user, scopes, days, out } => {
             let user = user.map_or_else(|| Ok(site.user()), UserId::new);
             let user = user.map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
-            create(site, Wish { name, user, scopes, days }, out.as_deref()).await
+            create(site, Options { name, user, scopes, days }, out.as_deref()).await
         }
         Key::List => list(site).await,
         Key::Revoke { id } => revoke(site, &id).await,
     }
 }
 
-struct Wish {
+struct Options {
     name: String,
     user: UserId,
     scopes: Vec<String>,
     days: Option<u32>,
 }
 
-async fn create(site: &Site, wish: Wish, out: Option<&Path>) -> Result<(), Failure> {
-    let scopes = wish.scopes.iter().map(|s| s.parse::<KeyScope>().map_err(|e| Failure::new(Exit::Usage, e)));
+async fn create(site: &Site, options: Options, out: Option<&Path>) -> Result<(), Failure> {
+    let scopes = options.scopes.iter().map(|s| s.parse::<KeyScope>().map_err(|e| Failure::new(Exit::Usage, e)));
     let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
-    // The file is made first: a key that cannot be handed over must not come to be.
+    // The file is created first, so that no key is created that cannot be written.
     let file = out.map(new_file).transpose()?;
-    let made = match make(site, wish, scopes).await {
+    let made = match make(site, options, scopes).await {
         Ok(made) => made,
         Err(failure) => {
-            // An empty file would be in the way of the next try.
+            // An empty file would make the next attempt fail.
             out.map(std::fs::remove_file);
             return Err(failure);
         }
@@ -57,19 +57,19 @@ async fn create(site: &Site, wish: Wish, out: Option<&Path>) -> Result<(), Failu
     hand_over(site, made, file.zip(out))
 }
 
-async fn make(site: &Site, wish: Wish, scopes: Vec<KeyScope>) -> Result<Value, Failure> {
+async fn make(site: &Site, options: Options, scopes: Vec<KeyScope>) -> Result<Value, Failure> {
     match site.server().await? {
         Some(client) => {
-            let mut body = json!({"name": wish.name, "user": wish.user, "scopes": wish.scopes});
-            if let Some(days) = wish.days {
+            let mut body = json!({"name": options.name, "user": options.user, "scopes": options.scopes});
+            if let Some(days) = options.days {
                 body["expires_in_days"] = json!(days);
             }
             client.post("/api/v1/keys", &body).await
         }
         None => {
             let (store, env) = (site.store().await?, system::env());
-            let expires_at = wish.days.map(|days| env.now().plus_ms(i64::from(days) * 86_400_000));
-            let new = NewKey { name: wish.name, user: wish.user, scopes, expires_at };
+            let expires_at = options.days.map(|days| env.now().plus_ms(i64::from(days) * 86_400_000));
+            let new = NewKey { name: options.name, user: options.user, scopes, expires_at };
             let made = create_key(&*store, new, &env).await;
             store.close().await;
             let MadeKey { key, secret, warning } = made?;
@@ -113,7 +113,7 @@ fn new_file(path: &Path) -> Result<std::fs::File, Failure> {
     options.open(path).map_err(|e| Failure::io(&format!("cannot make {}", path.display()), &e))
 }
 
-/// A key as the server tells it.
+/// A key in the JSON form of the API.
 fn value(key: &ApiKey) -> Value {
     let mut value = json!({
         "id": key.id, "name": key.name, "user": key.user, "scopes": key.scopes, "created_at": key.created_at.to_string(),
@@ -140,7 +140,7 @@ async fn list(site: &Site) -> Result<(), Failure> {
     }
     let keys: Vec<&Value> = answer["keys"].as_array().into_iter().flatten().collect();
     if keys.is_empty() {
-        site.console.say("there is no key: only this machine is let in");
+        site.console.say("no keys: only this machine has access");
         return Ok(());
     }
     let rows = keys.iter().map(|key| {
@@ -164,5 +164,5 @@ async fn revoke(site: &Site, id: &str) -> Result<(), Failure> {
     if site.console.is_json() {
         return site.console.json(&key);
     }
-    site.console.line(&format!("revoked {id}: it opens nothing any more"))
+    site.console.line(&format!("revoked {id}: the key is not valid any more"))
 }

@@ -1,16 +1,16 @@
-//! `annie run-limited`: limits itself, runs another program under these limits, and ends it when its own parent is gone. A
-//! program that is a backend is started through this, so that the kernel holds it to its limits and nothing of it outlives
-//! Annie, however she ends. People have no use for it.
+//! `annie run-limited`: sets resource limits for itself, runs another program under them, and ends that program when its own
+//! parent exits. Annie starts a program backend through this shim, so that the operating system enforces the limits and no
+//! process of the backend outlives Annie. It is not meant for interactive use.
 //!
-//! A death signal of the kernel would reach the program alone, and come too early where the thread that started it ends
-//! before its process does: so this watches its parent. It is a subreaper, so that whatever the program starts stays below
-//! it, also what leaves the process group, and ends all of that with the program or the parent.
+//! The shim watches its parent, because a parent-death signal (`PR_SET_PDEATHSIG`) would reach the program alone, and would come
+//! too early if the thread that started it ends before its process. The shim is a subreaper: all descendants of the program
+//! stay below it, even if they leave the process group, and end with the program or the parent.
 //!
-//! The program leads a process group of its own: what it sends to its group, as `kill 0` does, does not reach this process,
-//! which has to outlive it.
+//! The program leads its own process group. A signal to that group, as `kill 0` sends it, does not reach the shim, which must
+//! outlive the program.
 //!
-//! The program may end with any exit code, this process mirrors it. That the program never began, or which group it leads, is
-//! told over a pipe. **open**: a program that kills this process before the group is told, in its first milliseconds, stays.
+//! The program may end with any exit code; the shim exits with the same code. A pipe reports whether the program started, and
+//! its process group. **open**: a program that kills the shim before the group is reported, in its first milliseconds, survives.
 
 use std::{
     io,
@@ -39,38 +39,38 @@ use super::{
     failure::{Exit, Failure},
 };
 
-/// The exit codes that `env` and `nice` have too: this itself failed, the program cannot be run, there is none.
+/// Exit codes as for `env` and `nice`: the shim failed, the program cannot be executed, the program does not exist.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// A shell's way to say which signal ended a program.
+/// Added to the signal number if a signal ended the program, as shells do.
 const BY_SIGNAL: u8 = 128;
-/// How often program and parent are looked at, should the system not tell: rarely, and often where it cannot.
-const LOOK_RARELY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-const LOOK_OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How often program and parent are polled: rarely if pidfds report their exit, otherwise often.
+const POLL_RARELY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const POLL_OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Runs the program to its end, or says why not.
-pub fn run(console: &Console, wish: &RunLimited) -> ExitCode {
-    let Some((program, args)) = wish.command.split_first() else { return ExitCode::from(FAILED) };
-    // Opened and made before files and memory may be scarce.
-    let tell = open_tell(wish);
+/// Runs the program until it ends, or reports why it cannot.
+pub fn run(console: &Console, options: &RunLimited) -> ExitCode {
+    let Some((program, args)) = options.command.split_first() else { return ExitCode::from(FAILED) };
+    // The pipe is opened before the limits make files and memory scarce.
+    let report = open_report(options);
     let mut command = Command::new(program);
     command.args(args).process_group(0);
-    if let Err(e) = limit(wish) {
+    if let Err(e) = limit(options) {
         console.error(&Failure::new(Exit::Failure, format!("cannot set a limit: {e}")));
-        tell_parent(tell, SHIM_NEVER_BEGAN);
+        report_to_parent(report, SHIM_NEVER_BEGAN);
         return ExitCode::from(FAILED);
     }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
             console.error(&Failure::new(Exit::Failure, format!("cannot run {}: {e}", Path::new(program).display())));
-            tell_parent(tell, SHIM_NEVER_BEGAN);
+            report_to_parent(report, SHIM_NEVER_BEGAN);
             return ExitCode::from(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
-    tell_parent(tell, &format!("{SHIM_GROUP}{}", child.id()));
-    match attend(&mut child, wish.parent) {
+    report_to_parent(report, &format!("{SHIM_GROUP}{}", child.id()));
+    match wait_for_end(&mut child, options.parent) {
         Ok(Some(status)) => {
             end_descendants(getpid());
             end_like(status)
@@ -84,40 +84,40 @@ pub fn run(console: &Console, wish: &RunLimited) -> ExitCode {
     }
 }
 
-/// The pipe to the parent. The program does not inherit it. Where it cannot be opened nothing is told, and the parent takes a
-/// failure for one in the middle of the work.
-fn open_tell(wish: &RunLimited) -> Option<OwnedFd> {
-    let (parent, fd) = (wish.parent?, wish.tell_fd?);
+/// Opens the pipe to the parent. The program does not inherit it. If the pipe cannot be opened nothing is reported, and the
+/// parent treats a failure as one during the work.
+fn open_report(options: &RunLimited) -> Option<OwnedFd> {
+    let (parent, fd) = (options.parent?, options.tell_fd?);
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::open(format!("/proc/{parent}/fd/{fd}"), flags, Mode::empty()).ok()
 }
 
-fn tell_parent(tell: Option<OwnedFd>, what: &str) {
-    if let Some(tell) = tell {
-        // A parent that is gone does not need to know.
-        let _ = rustix::io::write(&tell, what.as_bytes());
+fn report_to_parent(report: Option<OwnedFd>, what: &str) {
+    if let Some(report) = report {
+        // An error means that the parent is gone.
+        let _ = rustix::io::write(&report, what.as_bytes());
     }
 }
 
-fn limit(wish: &RunLimited) -> io::Result<()> {
-    if !is_under(wish.parent) {
+fn limit(options: &RunLimited) -> io::Result<()> {
+    if !is_under(options.parent) {
         return Err(io::Error::other("the parent is gone"));
     }
-    // Who leads a session leads a group already.
+    // A session leader is already a group leader.
     if getpgrp() != getpid() {
         setpgid(None, None)?;
     }
-    // What the program starts and leaves behind becomes a child of this process.
+    // Orphaned descendants of the program become children of this process.
     set_child_subreaper(Some(getpid()))?;
     lower(Resource::Core, Some(0), 0)?;
-    lower(Resource::Nofile, wish.files, 0)?;
-    lower(Resource::Nproc, wish.procs, 0)?;
-    // First the signal that says why, a second later the one that nobody can ignore.
-    lower(Resource::Cpu, wish.cpu_s, 1)?;
-    lower(Resource::As, wish.as_bytes, 0)
+    lower(Resource::Nofile, options.files, 0)?;
+    lower(Resource::Nproc, options.procs, 0)?;
+    // SIGXCPU at the limit, SIGKILL one second later.
+    lower(Resource::Cpu, options.cpu_s, 1)?;
+    lower(Resource::As, options.as_bytes, 0)
 }
 
-/// Lowers a limit, and never raises what was set for this process already.
+/// Lowers a limit; never raises a limit that was already set for this process.
 fn lower(resource: Resource, wanted: Option<u64>, grace: u64) -> io::Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let max = getrlimit(resource).maximum;
@@ -125,25 +125,26 @@ fn lower(resource: Resource, wanted: Option<u64>, grace: u64) -> io::Result<()> 
     Ok(setrlimit(resource, Rlimit { current: at_most(wanted), maximum: at_most(wanted.saturating_add(grace)) })?)
 }
 
-/// Whether this is still its parent; where none was named, always.
+/// Whether the named process is still the parent; always true if none was named.
 fn is_under(parent: Option<i32>) -> bool {
     parent.is_none_or(|parent| getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent))
 }
 
-/// Waits for the program's end, or for the parent's: then nothing is returned.
-fn attend(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatus>> {
-    // The pipes are the program's now: who closes its end must be seen by the other side.
+/// Waits until the program or the parent ends. Returns `None` if the parent ended.
+fn wait_for_end(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatus>> {
+    // The pipes belong to the program now. The shim closes its own copies, so that the other side notices when the program closes
+    // its end.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     let both = [i32::try_from(child.id()).ok(), parent];
-    let told: Vec<OwnedFd> = both
+    let pidfds: Vec<OwnedFd> = both
         .into_iter()
         .flatten()
         .filter_map(Pid::from_raw)
         .filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         .collect();
-    let pause = if told.len() == both.len() { LOOK_RARELY } else { LOOK_OFTEN };
+    let pause = if pidfds.len() == both.len() { POLL_RARELY } else { POLL_OFTEN };
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -153,7 +154,7 @@ fn attend(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatu
         }
         reap_orphans(child);
         let mut fds: Vec<PollFd<'_>> =
-            told.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+            pidfds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -161,8 +162,8 @@ fn attend(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatu
     }
 }
 
-/// Takes the ends of processes that the program left behind, so that they do not fill the process table. The program's own
-/// end is taken by whoever waits for the program.
+/// Reaps orphaned descendants of the program, so that they do not fill the process table. The program itself is reaped by
+/// `child.try_wait`.
 fn reap_orphans(program: &Child) {
     let any_has_ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if !matches!(waitid(WaitId::All, any_has_ended), Ok(Some(_))) {
@@ -170,12 +171,12 @@ fn reap_orphans(program: &Child) {
     }
     let is_program = |pid: &Pid| pid.as_raw_nonzero().get().unsigned_abs() == program.id();
     for orphan in children_of(getpid()).into_iter().filter(|pid| !is_program(pid)) {
-        // One that lives stays.
+        // A running process is not affected.
         let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
     }
 }
 
-/// Ends as the program did, so that whoever waits for this sees what it would have seen.
+/// Ends as the program did, so that the parent sees the same exit status.
 fn end_like(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         if let Some(signal) = Signal::from_named_raw(signal) {
@@ -186,9 +187,9 @@ fn end_like(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
 }
 
-/// Ends the program, whatever it has started, and this process.
+/// Ends the program, all its descendants, and this process.
 fn end_all(child: &mut Child) -> ExitCode {
-    // The whole group at once; one by one, those that are left.
+    // The whole group at once, then the remaining descendants one by one.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }

@@ -1,9 +1,9 @@
-//! `annie migrate`: everything that is kept from SQLite to PostgreSQL, or back.
+//! `annie migrate`: copies all data from SQLite to PostgreSQL, or back.
 
 use std::sync::Arc;
 
 use annie_core::ports::Store;
-use annie_store::{MigrateError, MigratePlace, SqliteStore, TableCopied, migrate};
+use annie_store::{MigrateError, MigrateSide, SqliteStore, TableCopied, migrate};
 use serde_json::json;
 
 use super::{
@@ -21,31 +21,31 @@ use crate::{
 /// `annie migrate`
 ///
 /// # Errors
-/// If the two are the same, one is in use or not there, or the target holds something: then nothing was copied.
-pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
-    if wish.from == wish.to {
+/// If source and target are the same, one of them is in use or missing, or the target contains data. Nothing is copied then.
+pub async fn run(site: &Site, options: Migrate) -> Result<(), Failure> {
+    if options.from == options.to {
         return Err(Failure::new(Exit::Usage, "source and target are the same").fix("--from sqlite --to postgres"));
     }
-    if wish.from == Database::Sqlite && !site.has_database() {
+    if options.from == Database::Sqlite && !site.has_database() {
         let what = format!("there is no database in {}", site.folder.display());
         return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
     }
-    let (from, to) = (place(site, wish.from)?, place(site, wish.to)?);
-    let left_out: &[&str] = if wish.without_notes {
+    let (from, to) = (side(site, options.from)?, side(site, options.to)?);
+    let left_out: &[&str] = if options.without_notes {
         &[NOTES_KEPT_AS]
     } else {
-        check_notes(site, wish.from).await?;
+        check_notes(site, options.from).await?;
         &[]
     };
-    let copied = migrate(&from, &to, wish.replace, left_out).await.map_err(failure)?;
-    tell(site, wish, &copied)?;
-    if wish.to == Database::Postgres {
+    let copied = migrate(&from, &to, options.replace, left_out).await.map_err(failure)?;
+    report(site, options, &copied)?;
+    if options.to == Database::Postgres {
         claim_notes(site).await;
     }
     Ok(())
 }
 
-fn tell(site: &Site, wish: Migrate, copied: &[TableCopied]) -> Result<(), Failure> {
+fn report(site: &Site, options: Migrate, copied: &[TableCopied]) -> Result<(), Failure> {
     if site.console.is_json() {
         for one in copied {
             site.console.json(&json!({"table": one.table, "rows": one.rows, "sha256": one.sha256}))?;
@@ -55,16 +55,16 @@ fn tell(site: &Site, wish: Migrate, copied: &[TableCopied]) -> Result<(), Failur
     let rows = copied.iter().map(|one| vec![one.table.to_owned(), one.rows.to_string(), one.sha256[..16].to_owned()]);
     site.console.line(&table(&["table", "rows", "sha256"], rows.collect()))?;
     site.console.say(&site.console.ink(Ink::Good, "copied, read back and compared"));
-    if wish.to == Database::Sqlite {
+    if options.to == Database::Sqlite {
         site.console.say("to use it, take `url`, `url_file` and `url_env` out of [store]");
     }
     Ok(())
 }
 
-/// Checks before the copy that the notes of the source are those of this data folder.
+/// Checks before the copy that the source uses the notes of this data folder.
 ///
 /// # Errors
-/// If they are in another folder.
+/// If its notes are in another folder.
 async fn check_notes(site: &Site, from: Database) -> Result<(), Failure> {
     let config = &site.loaded.config;
     if config.data.separate_notes {
@@ -90,8 +90,8 @@ async fn check_notes(site: &Site, from: Database) -> Result<(), Failure> {
     Err(Failure::new(Exit::Failure, what).fix(format!("{fix}; or go on without them: --without-notes")))
 }
 
-/// Makes this data folder's notes those of the PostgreSQL database: the next process with another folder would make its own,
-/// empty one the database's. Everything is copied by now, so a failure is a warning.
+/// Registers this data folder's notes as those of the PostgreSQL database. Otherwise the next process with another folder would
+/// register its own, empty notes. The data is already copied, so a failure is only a warning.
 async fn claim_notes(site: &Site) {
     let claimed = async {
         let store = site.store().await?;
@@ -105,17 +105,18 @@ async fn claim_notes(site: &Site) {
         }
     };
     if let Err(failure) = claimed.await {
-        site.console.say_always("everything is copied, but the notes of this data folder are not yet the database's");
+        site.console
+            .say_always("all data is copied, but the notes of this data folder are not yet registered in the database");
         site.console.error(&failure);
     }
 }
 
-fn place(site: &Site, database: Database) -> Result<MigratePlace, Failure> {
+fn side(site: &Site, database: Database) -> Result<MigrateSide, Failure> {
     if database == Database::Sqlite {
-        return Ok(MigratePlace::Sqlite(site.folder.clone()));
+        return Ok(MigrateSide::Sqlite(site.folder.clone()));
     }
     let address = site.loaded.config.store.address(&site.loaded.environment)?;
-    address.map(MigratePlace::Postgres).ok_or_else(|| {
+    address.map(MigrateSide::Postgres).ok_or_else(|| {
         let fix = "give one as `url_file` in [store], or for this once in ANNIE__STORE__URL";
         Failure::new(Exit::Usage, "the configuration names no PostgreSQL database").fix(fix)
     })
@@ -124,10 +125,10 @@ fn place(site: &Site, database: Database) -> Result<MigratePlace, Failure> {
 fn failure(error: MigrateError) -> Failure {
     let (exit, fix) = match &error {
         MigrateError::Store { source, .. } if source.is_retryable() => {
-            (Exit::Unavailable, "stop what uses it; check that it runs and can be reached: annie doctor")
+            (Exit::Unavailable, "stop the programs that use it; check that it runs and is reachable: annie doctor")
         }
-        MigrateError::InUse { .. } => (Exit::Unavailable, "stop the servers that use it, and what else runs of annie"),
-        MigrateError::NotEmpty { .. } => (Exit::Failure, "take an empty database, or remove what it holds: --replace"),
+        MigrateError::InUse { .. } => (Exit::Unavailable, "stop the servers that use it, and other annie commands"),
+        MigrateError::NotEmpty { .. } => (Exit::Failure, "use an empty database, or remove its data: --replace"),
         MigrateError::Store { .. } | MigrateError::Tables(_) | MigrateError::Differs { .. } => {
             (Exit::Failure, "nothing was copied, the source is as it was; this is a bug")
         }

@@ -1,4 +1,4 @@
-//! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code says how it went.
+//! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code states the result.
 
 mod actors;
 mod args;
@@ -47,12 +47,12 @@ use toml::Value;
 
 use crate::{
     boot,
-    config::{Environment, Flag, Loaded, Place, Sources},
+    config::{Environment, Flag, Loaded, Location, Sources},
     telemetry,
 };
 
-/// How long the runtime may take to end after the last word, in milliseconds: stdin is read on a thread that nobody can
-/// wake.
+/// How long the runtime may take to shut down after the command, in milliseconds. A limit is needed because the thread that
+/// reads stdin cannot be interrupted.
 const END_MS_MAX: u64 = 50;
 
 /// Runs a command line to its exit code.
@@ -65,9 +65,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
     };
     let Global { json, plain, quiet, .. } = cli.global;
     let console = Console::of_process(Manner { json, plain, quiet }, &environment);
-    if let Command::RunLimited(wish) = &cli.command {
-        // Before there are threads: it is there for another program.
-        return limited::run(&console, wish);
+    if let Command::RunLimited(options) = &cli.command {
+        // Runs before the runtime starts threads, because this process becomes the parent of another program.
+        return limited::run(&console, options);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -81,19 +81,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tell(&console, &failure);
+            report(&console, &failure);
             ExitCode::from(failure.exit as u8)
         }
     }
 }
 
-/// A command line that is none. Help and version are no errors and go to stdout.
+/// Reports a command line that cannot be parsed. Help and version are not errors and go to stdout.
 fn misunderstood(error: &clap::Error, args: &[OsString], environment: &Environment) -> ExitCode {
     if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
         let console = Console::of_process(Manner { json: true, ..Manner::default() }, environment);
-        tell(&console, &usage(error));
+        report(&console, &usage(error));
     } else if error.kind() == clap::error::ErrorKind::MissingSubcommand {
-        // The parser's own words name hidden commands too.
+        // The parser's own message would list hidden commands too.
         Console::of_process(Manner::default(), environment).say_always(&help_of(args).to_string());
     } else {
         let _ = error.print();
@@ -113,16 +113,16 @@ fn help_of(args: &[OsString]) -> clap::builder::StyledStr {
     command.render_help()
 }
 
-/// The parser's words on one line.
+/// The parser's message on one line.
 fn usage(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
     let what = what.strip_prefix("error: ").unwrap_or(what).split_whitespace().collect::<Vec<_>>().join(" ");
-    Failure::new(Exit::Usage, what).fix("`annie --help` shows what there is")
+    Failure::new(Exit::Usage, what).fix("`annie --help` lists the commands")
 }
 
-fn tell(console: &Console, failure: &Failure) {
-    // Who pressed Ctrl-C, or reads no more, knows.
+fn report(console: &Console, failure: &Failure) {
+    // A user who pressed Ctrl-C, or closed stdout, needs no message.
     if matches!(failure.exit, Exit::Unread | Exit::Interrupted) {
         return;
     }
@@ -136,13 +136,13 @@ fn tell(console: &Console, failure: &Failure) {
 
 async fn run(cli: Cli, console: Console, environment: Environment) -> Result<(), Failure> {
     let Cli { global, command } = cli;
-    // What needs no configuration works with a broken one.
+    // These commands need no configuration, so they must work with a broken one.
     match command {
         Command::Version => version(&console),
         Command::Completions { shell } => completions(&console, shell),
         Command::Config { command: ConfigCommand::Init { file } } => config::init(&console, &environment, file),
         Command::Config { command: ConfigCommand::Check { file: Some(file) } } => config::check_file(&console, file),
-        Command::Setup(wish) => setup::run(&console, &environment, &global, &wish).await,
+        Command::Setup(options) => setup::run(&console, &environment, &global, &options).await,
         command => with_config(global, command, console, environment).await,
     }
 }
@@ -183,12 +183,12 @@ async fn with_config(
         Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Operations { command } => operations::run(&site, command).await,
-        Command::Notifications(wish) => notices::run(&site, wish).await,
+        Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
-        Command::Migrate(wish) => migrate::run(&site, wish).await,
+        Command::Migrate(options) => migrate::run(&site, options).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
-        Command::Doctor(wish) => doctor::run(&site, &wish).await,
+        Command::Doctor(options) => doctor::run(&site, &options).await,
         Command::Config { .. }
         | Command::Setup(_)
         | Command::Version
@@ -197,10 +197,11 @@ async fn with_config(
     }
 }
 
-/// A server logs as configured. Other commands speak for themselves, and log only what somebody asked for.
+/// Starts the log. A server logs as configured. Other commands log only if a log level is set, because they print their own
+/// messages.
 fn begin_log(loaded: &mut Loaded, command: &Command) {
     let is_server = matches!(command, Command::Serve(_));
-    if !is_server && loaded.origin(&["log", "level"]) == Place::Default {
+    if !is_server && loaded.origin(&["log", "level"]) == Location::Default {
         "off".clone_into(&mut loaded.config.log.level);
     }
     telemetry::log(&loaded.config.log, &loaded.environment);

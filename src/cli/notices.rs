@@ -1,4 +1,4 @@
-//! `annie notifications`, and the notifications that a chat tells between two lines.
+//! `annie notifications`, and the notifications that a chat shows between two answers.
 
 use annie_actors::{Kernel, NoticeStream};
 use annie_core::{
@@ -20,17 +20,17 @@ use super::{
 
 /// Notifications that are read at a time.
 const PAGE: u32 = 500;
-/// Pages that are read to find the end: more than are ever kept.
+/// Maximum number of pages that are read to find the end; the store keeps fewer.
 const PAGES_MAX: usize = 100;
 
-/// What a user is told.
+/// A notification for the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Its place.
+    /// Id, which increases with each notification of a user.
     pub id: u64,
-    /// The words.
+    /// The text.
     pub text: String,
-    /// As the server tells it.
+    /// The JSON form of the API.
     pub value: Value,
 }
 
@@ -39,40 +39,40 @@ impl Notice {
         Some(Self { id: value["id"].as_u64()?, text: value["text"].as_str()?.to_owned(), value })
     }
 
-    /// About which tasks.
+    /// The tasks that the notification is about.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         let tasks = self.value["task_ids"].as_array().into_iter().flatten();
         tasks.filter_map(|task| task.as_str()?.parse().ok())
     }
 
-    fn stored(told: Notification) -> Self {
-        let value = json!({"id": told.id, "text": told.text, "task_ids": told.tasks, "at": told.at.to_string()});
-        Self { id: told.id, text: told.text, value }
+    fn stored(row: Notification) -> Self {
+        let value = json!({"id": row.id, "text": row.text, "task_ids": row.tasks, "at": row.at.to_string()});
+        Self { id: row.id, text: row.text, value }
     }
 }
 
 /// `annie notifications`
 ///
 /// # Errors
-/// If no server runs, or its stream breaks for good.
-pub async fn run(site: &Site, wish: Notifications) -> Result<(), Failure> {
+/// If no server runs, or its stream cannot be resumed.
+pub async fn run(site: &Site, options: Notifications) -> Result<(), Failure> {
     let client = site.running().await?;
-    if !wish.follow {
-        let place = page::parameters(wish.limit, wish.next.as_deref());
-        let answer = client.get(&format!("/api/v1/notifications?after={}&{place}", wish.after)).await?;
+    if !options.follow {
+        let page = page::parameters(options.limit, options.next.as_deref());
+        let answer = client.get(&format!("/api/v1/notifications?after={}&{page}", options.after)).await?;
         if site.console.is_json() {
             return site.console.json(&answer);
         }
-        let told: Vec<Notice> =
+        let notices: Vec<Notice> =
             answer["notifications"].as_array().into_iter().flatten().cloned().filter_map(Notice::of).collect();
-        if told.is_empty() {
-            site.console.say("nothing was told beside the conversations");
+        if notices.is_empty() {
+            site.console.say("no notifications");
         }
-        told.iter().try_for_each(|notice| show(site, notice))?;
-        page::say_more(site, told.len(), &answer);
+        notices.iter().try_for_each(|notice| show(site, notice))?;
+        page::say_more(site, notices.len(), &answer);
         return Ok(());
     }
-    let mut notices = Notices::of_server(client, wish.after);
+    let mut notices = Notices::of_server(client, options.after);
     loop {
         tokio::select! {
             notice = notices.next() => show(site, &notice?)?,
@@ -91,7 +91,7 @@ fn show(site: &Site, notice: &Notice) -> Result<(), Failure> {
     site.console.line(&format!("{:>4}  {at}  {}", notice.id, tame(&notice.text)))
 }
 
-/// A user's notifications as they come.
+/// A stream of a user's notifications.
 pub struct Notices(From);
 
 enum From {
@@ -100,7 +100,7 @@ enum From {
 }
 
 impl Notices {
-    /// Those of a partner, from behind a place on.
+    /// Follows the notifications after an id.
     #[must_use]
     pub fn of(partner: &Partner, after: u64) -> Self {
         match partner {
@@ -113,24 +113,24 @@ impl Notices {
         Self(From::Server { stream: Resumed::of(client), seen: after })
     }
 
-    /// The next one; waits for it. May be given up at any time and asked again.
+    /// Waits for the next notification. Cancel-safe.
     ///
     /// # Errors
-    /// If they cannot be followed any more.
+    /// If the notifications cannot be followed any more.
     pub async fn next(&mut self) -> Result<Notice, Failure> {
         match &mut self.0 {
             From::Here(notices) => match notices.next().await? {
-                Some(told) => Ok(Notice::stored(told)),
+                Some(row) => Ok(Notice::stored(row)),
                 None => Err(Failure::new(Exit::Unavailable, "the kernel has ended")),
             },
             From::Server { stream, seen } => loop {
                 let Some(event) = stream.next(|| format!("/api/v1/notifications/stream?after={seen}")).await? else {
                     continue;
                 };
-                let said = serde_json::from_str(&event.data).ok().filter(|_| event.kind == "notification");
-                if let Some(notice) = said.and_then(Notice::of).filter(|n| n.id > *seen) {
+                let value = serde_json::from_str(&event.data).ok().filter(|_| event.kind == "notification");
+                if let Some(notice) = value.and_then(Notice::of).filter(|n| n.id > *seen) {
                     *seen = notice.id;
-                    stream.goes_on();
+                    stream.note_progress();
                     return Ok(notice);
                 }
             },
@@ -138,11 +138,11 @@ impl Notices {
     }
 }
 
-/// What was told behind a place until now, oldest first.
+/// All notifications after an id until now, oldest first.
 ///
 /// # Errors
-/// If it cannot be read.
-pub async fn told_since(partner: &Partner, after: u64) -> Result<Vec<Notice>, Failure> {
+/// If they cannot be read.
+pub async fn notices_since(partner: &Partner, after: u64) -> Result<Vec<Notice>, Failure> {
     let mut all: Vec<Notice> = Vec::new();
     for _ in 0..PAGES_MAX {
         let from = all.last().map_or(after, |last| last.id);

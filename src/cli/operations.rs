@@ -1,4 +1,4 @@
-//! `annie operations`: long-running work of skills at a server, and the results that are brought.
+//! `annie operations`: lists long-running work of skills, and delivers its results.
 
 use annie_core::ids::OperationId;
 use annie_llm::Secret;
@@ -24,10 +24,10 @@ pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
         Operations::Show { id } => {
             let keys =
                 ["id", "skill", "task_id", "conversation_id", "opened_at", "expires_at", "closed_at", "closed_by"];
-            told(site, &client.get(&format!("/api/v1/operations/{id}")).await?, &keys)
+            print(site, &client.get(&format!("/api/v1/operations/{id}")).await?, &keys)
         }
         Operations::Key { id } => {
-            told(site, &client.get(&format!("/api/v1/operations/{id}/key")).await?, &["id", "path", "key"])
+            print(site, &client.get(&format!("/api/v1/operations/{id}/key")).await?, &["id", "path", "key"])
         }
         Operations::Finish { id, text, failed, result_data, operation_key_file } => {
             let key = match operation_key_file {
@@ -44,7 +44,8 @@ pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
             if site.console.is_json() {
                 return site.console.json(&answer);
             }
-            let how = if answer["repeated"] == true { "it was brought before" } else { "it is brought" };
+            let how =
+                if answer["repeated"] == true { "the result was delivered before" } else { "the result is delivered" };
             site.console.line(&format!("{how}, as {}", answer["task_id"].as_str().unwrap_or_default()))
         }
     }
@@ -55,7 +56,7 @@ async fn own_key(client: &Client, id: OperationId) -> Result<Secret, Failure> {
     Ok(Secret::new(answer["key"].as_str().unwrap_or_default()))
 }
 
-fn told(site: &Site, answer: &Value, keys: &[&str]) -> Result<(), Failure> {
+fn print(site: &Site, answer: &Value, keys: &[&str]) -> Result<(), Failure> {
     if site.console.is_json() {
         return site.console.json(answer);
     }
@@ -70,7 +71,7 @@ async fn list(site: &Site, client: &Client, open: bool, page: &PageArgs) -> Resu
     }
     let all: Vec<&Value> = answer["operations"].as_array().into_iter().flatten().collect();
     if all.is_empty() {
-        site.console.say(if open { "no result is awaited" } else { "no skill has started anything" });
+        site.console.say(if open { "no open operations" } else { "no operations" });
         return Ok(());
     }
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! `annie queue`: who waits for a model's round at a server, where and why.
+//! `annie queue`: the tasks that wait for a model round at a server, where and why.
 
 use serde_json::Value;
 
@@ -19,10 +19,10 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
     if site.console.is_json() {
         return site.console.json(&queue);
     }
-    site.console.line(&told(&queue))
+    site.console.line(&rendered(&queue))
 }
 
-fn told(queue: &Value) -> String {
+fn rendered(queue: &Value) -> String {
     let list = |key: &str| queue[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mut parts: Vec<String> = list("backends").iter().map(backend).collect();
@@ -48,7 +48,7 @@ fn told(queue: &Value) -> String {
                 text(one, "task_id"),
             ]
         });
-        parts.push(table(&["place", "class", "backend", "waited", "starts in", "why", "task"], rows.collect()));
+        parts.push(table(&["position", "class", "backend", "waited", "starts in", "why", "task"], rows.collect()));
     }
     parts.join("\n")
 }
@@ -80,20 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_told_with_its_backends_and_the_reasons() {
+    fn queue_is_shown_with_its_backends_and_reasons() {
         let queue = serde_json::json!({
             "backends": [{"backend": "main", "up": true, "running": 1, "slots": 1, "gate": {"closed": true}}],
             "running": [{"backend": "main", "task_id": "task_1"}],
             "waiting": [{"position": 1, "priority": "normal", "backend": "main", "waited_ms": 1, "start_in_ms": 5_000,
-                "why": "somebody speaks", "task_id": "task_2"}],
+                "why": "voice gate closed", "task_id": "task_2"}],
         });
         let known = serde_json::json!({"backends": [{"backend": "gpu", "up": true, "running": 0, "slots": 1,
             "slots_from": "server", "context_tokens_max": 4096, "context_tokens_from": "configured"}]});
-        let known = self::told(&known);
+        let known = rendered(&known);
         assert!(known.contains("gpu: up, 0 of 1 slots (server) taken, window 4096 (configured)"), "{known}");
-        let told = told(&queue);
+        let text = rendered(&queue);
         for word in ["main: up, 1 of 1 slots taken, voice gate closed", "task_1", "normal", "5 s", "task_2"] {
-            assert!(told.contains(word), "{word}: {told}");
+            assert!(text.contains(word), "{word}: {text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server's stream that is taken up again where it broke off.
+//! A server's event stream that is resumed after an interruption.
 
 use std::time::Duration;
 
@@ -10,37 +10,38 @@ use super::{
     failure::{Exit, Failure},
 };
 
-/// How often a stream may break before anything new comes.
+/// How often a stream may break without a new event in between.
 const BREAKS_MAX: u32 = 30;
 
-/// A stream, or the wait for one.
+/// A stream, or the attempt to open it again.
 pub struct Resumed {
     client: Client,
     events: Option<ServerEvents>,
-    /// It is being asked for. Kept when a call is given up, so that what interrupts every call does not begin every wait anew.
+    /// The pending request for the stream. It survives a cancelled call of `next`, so that frequent cancellation does not restart
+    /// every wait.
     asked: Option<BoxFuture<'static, Result<ServerEvents, Failure>>>,
-    /// When this wait is given up.
+    /// When the attempts to open the stream are given up.
     until: Option<Instant>,
-    /// Before, it is not asked for again.
+    /// The earliest time of the next attempt.
     again_at: Option<Instant>,
     breaks: u32,
 }
 
 impl Resumed {
-    /// Nothing is asked yet.
+    /// Creates a stream that is not open yet.
     #[must_use]
     pub const fn of(client: Client) -> Self {
         Self { client, events: None, asked: None, until: None, again_at: None, breaks: 0 }
     }
 
-    /// The next thing that the server tells; nothing if the stream broke or is there again. May be given up at any time and
-    /// asked again.
+    /// The next event; `None` if the stream broke or was opened again. Cancel-safe.
     ///
     /// # Errors
-    /// If the server refuses, is away or silent for too long, or never says anything new.
+    /// If the server rejects the request, is unavailable or silent for too long, or the stream breaks repeatedly without a new
+    /// event.
     pub async fn next(&mut self, path: impl FnOnce() -> String) -> Result<Option<ServerEvent>, Failure> {
         let Some(events) = &mut self.events else {
-            self.take_up(path).await?;
+            self.open(path).await?;
             return Ok(None);
         };
         if let Some(Ok(event)) = events.next().await {
@@ -49,15 +50,15 @@ impl Resumed {
         self.events = None;
         self.breaks += 1;
         if self.breaks > BREAKS_MAX {
-            return Err(Failure::new(Exit::Unavailable, "it breaks again and again"));
+            return Err(Failure::new(Exit::Unavailable, "the stream breaks repeatedly"));
         }
-        // The first time at once.
+        // The first attempt is made at once.
         self.again_at = (self.breaks > 1).then(|| Instant::now() + self.wait());
         Ok(None)
     }
 
-    /// What came is new.
-    pub const fn goes_on(&mut self) {
+    /// Reports that a new event was received, which resets the count of breaks.
+    pub const fn note_progress(&mut self) {
         self.breaks = 0;
     }
 
@@ -65,7 +66,7 @@ impl Resumed {
         Duration::from_millis(self.client.resume_ms)
     }
 
-    async fn take_up(&mut self, path: impl FnOnce() -> String) -> Result<(), Failure> {
+    async fn open(&mut self, path: impl FnOnce() -> String) -> Result<(), Failure> {
         let wait = self.wait();
         let until = *self.until.get_or_insert_with(|| Instant::now() + Duration::from_millis(RESUME_MS_MAX));
         let Self { client, asked, again_at, .. } = self;
@@ -73,7 +74,7 @@ impl Resumed {
         self.asked = None;
         match answer {
             Ok(events) => (self.events, self.until, self.again_at) = (Some(events), None, None),
-            // Also the first time: it took a message in, and may have died since.
+            // This also holds for the first attempt: the server stored the message and may have died since.
             Err(failure) if failure.exit == Exit::Unavailable && Instant::now() + wait < until => {
                 self.again_at = Some(Instant::now() + wait);
             }
@@ -87,7 +88,7 @@ async fn ask(client: Client, path: String, at: Option<Instant>, until: Instant) 
     if let Some(at) = at {
         sleep_until(at).await;
     }
-    // Whoever comes to it only after that time has not yet seen that nobody answers.
+    // If this call starts only after that time, the server still gets one wait: it was not asked before.
     let until = until.max(Instant::now() + Duration::from_millis(client.resume_ms));
     timeout_at(until, client.events(&path)).await.unwrap_or_else(|_| Err(client.silent()))
 }
@@ -114,11 +115,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_away_and_one_that_is_silent_are_given_up_after_half_a_minute() {
-        let place = TcpSocket::new_v4().unwrap();
-        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    async fn stream_of_an_absent_or_silent_server_is_given_up_after_half_a_minute() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        for at in [place.local_addr().unwrap(), silent.local_addr().unwrap()] {
+        for at in [socket.local_addr().unwrap(), silent.local_addr().unwrap()] {
             let (failure, waited) = given_up(client(at)).await;
             assert_eq!(failure.exit, Exit::Unavailable);
             let wanted =
@@ -130,7 +131,7 @@ mod tests {
     const BREAKS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n: hello\n\n";
     const TELLS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\ndata: hello\n\n";
 
-    /// A server that answers every question once; the last answer is given again and again.
+    /// A server that gives each answer to one request; the last answer is repeated.
     async fn answers(listener: TcpListener, answers: &[&str]) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let (last, first) = answers.split_last().unwrap();
@@ -142,23 +143,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_breaks_again_and_again_is_given_up() {
+    async fn stream_that_breaks_repeatedly_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = client(listener.local_addr().unwrap());
         client.resume_ms = 1;
         tokio::select! {
-            (failure, _) = given_up(client) => assert_eq!(failure.what, "it breaks again and again"),
+            (failure, _) = given_up(client) => assert_eq!(failure.what, "the stream breaks repeatedly"),
             () = answers(listener, &[BREAKS]) => {}
         }
     }
 
     #[tokio::test]
-    async fn a_stream_is_taken_up_by_whoever_is_interrupted_all_the_time() {
+    async fn stream_is_resumed_although_its_caller_is_cancelled_all_the_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = client(listener.local_addr().unwrap());
         client.resume_ms = 20;
         let mut stream = Resumed::of(client);
-        let told = async {
+        let event = async {
             loop {
                 tokio::select! {
                     biased;
@@ -169,21 +170,21 @@ mod tests {
                 }
             }
         };
-        // It waits from the second break on.
-        let told = tokio::select! {
-            told = tokio::time::timeout(Duration::from_millis(RESUME_MS_MAX), told) => told,
-            () = answers(listener, &[BREAKS, BREAKS, TELLS]) => unreachable!("it answers for ever"),
+        // From the second break on the stream waits before an attempt.
+        let event = tokio::select! {
+            event = tokio::time::timeout(Duration::from_millis(RESUME_MS_MAX), event) => event,
+            () = answers(listener, &[BREAKS, BREAKS, TELLS]) => unreachable!("the server answers for ever"),
         };
-        assert_eq!(told.expect("it is taken up").data, "hello");
+        assert_eq!(event.expect("the stream is resumed").data, "hello");
     }
 
     #[tokio::test]
-    async fn a_server_that_was_not_asked_in_time_is_not_given_up() {
+    async fn server_that_was_not_asked_in_time_is_not_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut stream = Resumed::of(client(listener.local_addr().unwrap()));
-        // As for a process that was stopped meanwhile.
+        // As in a process that was frozen meanwhile.
         stream.until = Some(Instant::now());
-        let told = async {
+        let event = async {
             loop {
                 if let Some(event) = stream.next(|| "/".to_owned()).await.unwrap() {
                     return event;
@@ -191,8 +192,8 @@ mod tests {
             }
         };
         tokio::select! {
-            told = told => assert_eq!(told.data, "hello"),
-            () = answers(listener, &[TELLS]) => unreachable!("it answers for ever"),
+            event = event => assert_eq!(event.data, "hello"),
+            () = answers(listener, &[TELLS]) => unreachable!("the server answers for ever"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `annie serve`: kernel and doors until a signal, then an orderly stop. The exit code is not zero if the kernel ended by
-//! itself, so that a service manager starts it again.
+//! `annie serve`: runs kernel and front ends until a signal, then stops in good order. The exit code is not zero if the kernel
+//! ended without a signal, so that a service manager restarts it.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,22 +18,22 @@ use super::{
     service,
     site::{Address, Site},
 };
-use crate::{auth::Auth, boot, door::AppState, error::AppError, http, telemetry};
+use crate::{api::AppState, auth::Auth, boot, error::AppError, http, telemetry};
 
-/// How often counters are tidied up when nobody reads them, in milliseconds.
+/// How often the metrics are compacted, in milliseconds. Without it they grow while no client reads them.
 const METRICS_TIDY_MS: u64 = 10_000;
-/// What the door gets over its own patience, to notice that it has run out.
+/// Extra time for the listener to report that its drain time is over.
 const SPARE: Duration = Duration::from_secs(1);
 
 /// `annie serve`
 ///
 /// # Errors
-/// If something does not start, or the kernel or a door ended by itself.
+/// If a part does not start, or the kernel or the listener ended without a signal.
 pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let config = &site.loaded.config;
     let mut signals = Signals::new()?;
     let metrics = config.metrics.enabled.then(telemetry::metrics).flatten();
-    let (listener, at) = listen(config.server.bind).await?;
+    let (api, at) = listen(config.server.bind).await?;
     let assembled = boot::assemble(&site.loaded, &site.folder).await?;
     introduce(site);
     let auth = match admitted(site, &assembled, at.ip().is_loopback()).await {
@@ -47,25 +47,25 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.watch_skills();
     assembled.watch_notes();
     let state =
-        AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
+        AppState::new(kernel.clone(), auth, config.api.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
     let state = state.with_notes(assembled.notes.clone());
-    let door = Door::open(&kernel, listener, state);
+    let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
-    let why = match tell_ready(site, &serve, &Address::of(at)) {
+    let why = match report_ready(site, &serve, &Address::of(at)) {
         Ok(()) => tokio::select! {
             reason = kernel.ended() => ended_by_itself(&reason),
-            broken = door.broken() => Some(broken),
+            broken = api.broken() => Some(broken),
             () = signals.next() => None,
         },
         Err(failure) => Some(failure),
     };
     service::notify(&site.loaded.environment, "STOPPING=1");
     site.console.say("annie: stopping; a second signal leaves at once");
-    // If it cannot be removed, whoever reads it finds that nobody answers there.
+    // If the file cannot be removed, its readers find that no server answers at the address.
     let _ = std::fs::remove_file(Address::file(&site.folder));
     kernel.drain();
     let stopped = async {
-        door.close(Duration::from_millis(config.doors.drain_ms_max)).await;
+        api.close(Duration::from_millis(config.api.drain_ms_max)).await;
         assembled.stop().await;
     };
     tokio::select! {
@@ -75,7 +75,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     match why {
         Some(failure) => Err(failure),
         None => {
-            site.console.say("annie: stopped; what was open goes on at the next start");
+            site.console.say("annie: stopped; open work continues at the next start");
             Ok(())
         }
     }
@@ -83,77 +83,77 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
 
 async fn listen(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
     let failed = |source| AppError::Listen { at, source };
-    let listener = TcpListener::bind(at).await.and_then(TcpListener::into_std).map_err(failed)?;
-    let at = listener.local_addr().map_err(failed)?;
-    Ok((listener, at))
+    let api = TcpListener::bind(at).await.and_then(TcpListener::into_std).map_err(failed)?;
+    let at = api.local_addr().map_err(failed)?;
+    Ok((api, at))
 }
 
-/// HTTP and gRPC as a part of the tree: a life that was killed or panicked is followed by another on the same port. A
-/// listener that breaks ends the server.
-struct Door {
+/// HTTP and gRPC as a service of the actor tree: after a kill or a panic the next run uses the same port. A broken listening
+/// socket ends the server.
+struct Listener {
     close: watch::Sender<bool>,
-    how: watch::Receiver<How>,
+    state: watch::Receiver<ListenerState>,
 }
 
-/// How the door is.
 #[derive(Clone)]
-enum How {
+enum ListenerState {
     Open,
     Closed,
     Broken(Failure),
 }
 
-impl Door {
-    fn open(kernel: &Kernel, listener: std::net::TcpListener, state: AppState) -> Self {
+impl Listener {
+    fn open(kernel: &Kernel, api: std::net::TcpListener, state: AppState) -> Self {
         let (close, closed) = watch::channel(false);
-        let (tell, how) = watch::channel(How::Open);
-        let (listener, tell) = (Arc::new(listener), Arc::new(tell));
-        let life = move || {
-            let (listener, state, tell) = (listener.clone(), state.clone(), tell.clone());
+        let (report, listener_state) = watch::channel(ListenerState::Open);
+        let (api, report) = (Arc::new(api), Arc::new(report));
+        let run = move || {
+            let (api, state, report) = (api.clone(), state.clone(), report.clone());
             let mut closed = closed.clone();
             async move {
-                let listener = listener.try_clone().and_then(TcpListener::from_std).map_err(|e| e.to_string())?;
+                let api = api.try_clone().and_then(TcpListener::from_std).map_err(|e| e.to_string())?;
                 let shutdown = async move {
-                    // An error means that the server is gone, which is an end too.
+                    // An error means that the sender is gone, which is also a shutdown.
                     let _ = closed.wait_for(|closed| *closed).await;
                 };
-                let ended = http::serve(listener, state, shutdown).await;
-                let said = ended.as_ref().map_err(ToString::to_string).copied();
-                tell.send_replace(ended.map_or_else(|e| How::Broken(e.into()), |()| How::Closed));
-                said
+                let ended = http::serve(api, state, shutdown).await;
+                let result = ended.as_ref().map_err(ToString::to_string).copied();
+                report.send_replace(ended.map_or_else(|e| ListenerState::Broken(e.into()), |()| ListenerState::Closed));
+                result
             }
         };
-        kernel.run_door("http", Arc::new(move || Box::pin(life())));
-        Self { close, how }
+        kernel.run_listener("http", Arc::new(move || Box::pin(run())));
+        Self { close, state: listener_state }
     }
 
     /// Waits until the listener breaks.
     async fn broken(&self) -> Failure {
-        let mut how = self.how.clone();
-        match how.wait_for(|how| !matches!(how, How::Open)).await.as_deref() {
-            Ok(How::Broken(failure)) => failure.clone(),
-            Ok(_) | Err(_) => Failure::new(Exit::Failure, "the doors closed by themselves"),
+        let mut state = self.state.clone();
+        match state.wait_for(|state| !matches!(state, ListenerState::Open)).await.as_deref() {
+            Ok(ListenerState::Broken(failure)) => failure.clone(),
+            Ok(_) | Err(_) => Failure::new(Exit::Failure, "the listener closed unexpectedly"),
         }
     }
 
-    /// Closes it: open requests have some time to end.
+    /// Closes the listener. Open requests have `patience` to end.
     async fn close(&self, patience: Duration) {
         self.close.send_replace(true);
-        let mut how = self.how.clone();
-        // A life that was just killed answers no more; the next one closes at once.
-        let _ = tokio::time::timeout(patience + SPARE, how.wait_for(|how| !matches!(how, How::Open))).await;
+        let mut state = self.state.clone();
+        // A run that was just killed does not report; the next run closes at once.
+        let closed = state.wait_for(|state| !matches!(state, ListenerState::Open));
+        let _ = tokio::time::timeout(patience + SPARE, closed).await;
     }
 }
 
-/// What runs beside the doors: the service manager's watchdog, and tidying up what was counted.
+/// Starts the service manager's watchdog and the compaction of metrics.
 fn run_beside(site: &Site, kernel: &Kernel, metrics: Option<PrometheusHandle>) {
     if let Some(every) = service::watchdog_every(&site.loaded.environment) {
         let (environment, of) = (site.loaded.environment.clone(), kernel.clone());
-        let keep = move || service::keep_watchdog(environment.clone(), of.clone(), every);
-        kernel.run_resource("watchdog", Arc::new(move || Box::pin(keep())));
+        let feed = move || service::feed_watchdog(environment.clone(), of.clone(), every);
+        kernel.run_resource("watchdog", Arc::new(move || Box::pin(feed())));
     }
     if let Some(metrics) = metrics {
-        let tidy = move || {
+        let compact = move || {
             let metrics = metrics.clone();
             async move {
                 loop {
@@ -162,11 +162,11 @@ fn run_beside(site: &Site, kernel: &Kernel, metrics: Option<PrometheusHandle>) {
                 }
             }
         };
-        kernel.run_resource("metrics", Arc::new(move || Box::pin(tidy())));
+        kernel.run_resource("metrics", Arc::new(move || Box::pin(compact())));
     }
 }
 
-/// Looks whether this address may be served with the keys that there are.
+/// Checks whether the existing keys allow to serve this address.
 async fn admitted(site: &Site, assembled: &boot::Assembled, is_loopback: bool) -> Result<Arc<Auth>, Failure> {
     let kernel = &assembled.kernel;
     let auth = Auth::load_in(kernel.store().clone(), kernel.env().clone(), site.user(), Some(site.folder.clone()));
@@ -183,15 +183,18 @@ async fn admitted(site: &Site, assembled: &boot::Assembled, is_loopback: bool) -
         .fix("make a key with `annie key create NAME --scope admin`, or listen on 127.0.0.1"))
 }
 
-fn tell_ready(site: &Site, serve: &args::Serve, address: &Address) -> Result<(), Failure> {
-    // A full disk must not keep the server from answering: what is stored stays readable.
+fn report_ready(site: &Site, serve: &args::Serve, address: &Address) -> Result<(), Failure> {
+    // A full disk must not prevent the server from answering, because stored data stays readable.
     if let Err(failure) = address.write_into(&site.folder) {
-        tracing::warn!(error = failure.what, "commands on this folder need --url: the server's address is not kept");
+        tracing::warn!(
+            error = failure.what,
+            "commands on this folder need --url: the server's address could not be stored"
+        );
     }
     if let Some(file) = &serve.ready_file {
         address.write(file)?;
     }
-    site.console.say_always(&format!("annie {}: ready at {} (pid {})", crate::door::VERSION, address.url, address.pid));
+    site.console.say_always(&format!("annie {}: ready at {} (pid {})", crate::api::VERSION, address.url, address.pid));
     service::notify(&site.loaded.environment, "READY=1");
     Ok(())
 }
@@ -201,7 +204,7 @@ fn ended_by_itself(reason: &StopReason) -> Option<Failure> {
         StopReason::Asked => None,
         StopReason::Failed(_) => Some(
             Failure::new(Exit::Failure, format!("the kernel has ended: {reason}"))
-                .fix("start it again: nothing acknowledged is lost; the log says what broke"),
+                .fix("start it again: no acknowledged message is lost; the log has the cause"),
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! The service manager's protocol (`sd_notify`): a datagram to the socket that it names, if it names one.
+//! The service manager's protocol (`sd_notify`): a datagram to the socket in `NOTIFY_SOCKET`, if that is set.
 
 use std::{
     os::{
@@ -12,7 +12,7 @@ use annie_actors::Kernel;
 
 use crate::config::Environment;
 
-/// Tells the service manager something; nobody is there without `NOTIFY_SOCKET`.
+/// Sends a message to the service manager. Does nothing without `NOTIFY_SOCKET`.
 pub fn notify(environment: &Environment, message: &str) {
     let Some(name) = environment.get("NOTIFY_SOCKET") else { return };
     let address = match name.strip_prefix('@') {
@@ -21,23 +21,24 @@ pub fn notify(environment: &Environment, message: &str) {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address));
     if let Err(error) = sent {
-        tracing::warn!(%error, message, "the service manager cannot be told");
+        tracing::warn!(%error, message, "the service manager cannot be notified");
     }
 }
 
-/// How often the service manager's watchdog wants to hear, with some to spare; nothing if it wants nothing of us.
+/// The interval of watchdog messages: a third of the service manager's timeout. `None` if it expects none from this process.
 #[must_use]
 pub fn watchdog_every(environment: &Environment) -> Option<Duration> {
-    let is_meant = environment.get("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+    let is_for_us = environment.get("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
     let us: u64 = environment.get("WATCHDOG_USEC")?.parse().ok()?;
-    (is_meant && us > 0).then(|| Duration::from_micros((us / 3).max(1_000)))
+    (is_for_us && us > 0).then(|| Duration::from_micros((us / 3).max(1_000)))
 }
 
-/// Tells the watchdog that the kernel is well; a kernel that is not stays silent and is started again.
+/// Notifies the watchdog while the kernel is ready. The service manager restarts a kernel that is not ready, because the
+/// messages stop.
 ///
 /// # Errors
-/// Never: it only ends with its life.
-pub async fn keep_watchdog(environment: Environment, kernel: Kernel, every: Duration) -> Result<(), String> {
+/// Never; the loop only ends with its task.
+pub async fn feed_watchdog(environment: Environment, kernel: Kernel, every: Duration) -> Result<(), String> {
     loop {
         if kernel.health().await.ready {
             notify(&environment, "WATCHDOG=1");
@@ -51,20 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_manager_is_told_what_it_listens_for() {
+    fn service_manager_receives_messages_on_its_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         notify(&Environment::of(&[("NOTIFY_SOCKET", path.to_str().unwrap())]), "READY=1");
-        let mut told = [0_u8; 32];
-        let n = socket.recv(&mut told).unwrap();
-        assert_eq!(&told[..n], b"READY=1");
-        // Nobody there: nothing happens.
+        let mut received = [0_u8; 32];
+        let n = socket.recv(&mut received).unwrap();
+        assert_eq!(&received[..n], b"READY=1");
+        // Without a socket nothing happens.
         notify(&Environment::default(), "READY=1");
     }
 
     #[test]
-    fn a_watchdog_of_another_process_is_not_ours() {
+    fn watchdog_of_another_process_is_ignored() {
         let ours = std::process::id().to_string();
         let every =
             |pid: &str, us: &str| watchdog_every(&Environment::of(&[("WATCHDOG_PID", pid), ("WATCHDOG_USEC", us)]));

@@ -1,4 +1,4 @@
-//! `annie setup`: looks for model servers, tries what it finds, and writes the configuration that fits.
+//! `annie setup`: finds model servers, tests them, and writes a matching configuration.
 
 mod file;
 mod look;
@@ -26,37 +26,37 @@ use look::{Found, Key};
 /// `annie setup`
 ///
 /// # Errors
-/// If nothing was written, and why.
+/// If no configuration was written.
 pub async fn run(
     console: &Console,
     environment: &Environment,
     global: &Global,
-    wish: &args::Setup,
+    options: &args::Setup,
 ) -> Result<(), Failure> {
-    run_with(console, environment, global, wish, Input::of_process).await
+    run_with(console, environment, global, options, Input::of_process).await
 }
 
-/// The same with other answers.
+/// `annie setup` with another input, for tests.
 pub(super) async fn run_with(
     console: &Console,
     environment: &Environment,
     global: &Global,
-    wish: &args::Setup,
+    options: &args::Setup,
     input: impl FnOnce() -> Input,
 ) -> Result<(), Failure> {
     let path = path(environment, global)?;
-    if path.exists() && !wish.force {
+    if path.exists() && !options.force {
         let failure = Failure::new(Exit::Usage, format!("{} is there already; nothing was written", path.display()));
-        let fix = "annie doctor --probe tells what fits its backends; --force replaces it and keeps a backup; \
+        let fix = "annie doctor --probe prints matching settings; --force replaces the file and keeps a backup; \
                    --config FILE writes another";
         return Err(failure.fix(fix));
     }
-    let key = Key::of(wish, environment, global.url.is_some())?;
-    let found = look::look(console, global.url.as_deref(), wish, &key).await?;
+    let key = Key::of(options, environment, global.url.is_some())?;
+    let found = look::look(console, global.url.as_deref(), options, &key).await?;
     if found.is_empty() {
-        return Err(look::nothing_found(global.url.as_deref(), wish));
+        return Err(look::nothing_found(global.url.as_deref(), options));
     }
-    let usable = probed(console, environment, wish, &key, found).await?;
+    let usable = probed(console, environment, options, &key, found).await?;
     if usable.is_empty() {
         let failure = Failure::new(Exit::Unavailable, "no server that was found can be used; nothing was written");
         return Err(failure.fix("see above; without a language model the offline planner answers: annie ask \"help\""));
@@ -65,8 +65,8 @@ pub(super) async fn run_with(
     if !console.is_json() {
         console.line(&format!("{}:\n\n{text}", path.display()))?;
     }
-    let backup = if wish.yes || confirmed(console, input()).await? {
-        file::write(&path, &text, wish.force)?
+    let backup = if options.yes || confirmed(console, input()).await? {
+        file::write(&path, &text, options.force)?
     } else {
         return Err(unwritten(console, &path, &text)?);
     };
@@ -80,7 +80,7 @@ pub(super) async fn run_with(
     Ok(())
 }
 
-/// Where annie reads it by default.
+/// The path of the configuration file: `--config`, or the user's default.
 fn path(environment: &Environment, global: &Global) -> Result<PathBuf, Failure> {
     global.config.clone().or_else(|| environment.user_file()).ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no home folder to put the configuration into")
@@ -88,7 +88,7 @@ fn path(environment: &Environment, global: &Global) -> Result<PathBuf, Failure> 
     })
 }
 
-/// Nobody said yes.
+/// The failure of a setup that was not confirmed.
 fn unwritten(console: &Console, path: &std::path::Path, text: &str) -> Result<Failure, Failure> {
     if console.is_json() {
         console.json(&json!({"file": path, "written": false, "toml": text}))?;
@@ -97,21 +97,21 @@ fn unwritten(console: &Console, path: &std::path::Path, text: &str) -> Result<Fa
     Ok(failure.fix("annie setup --yes writes it without asking"))
 }
 
-/// Asks whether to write; where nobody types, that is no.
+/// Asks whether to write the file. Without a terminal the answer is no.
 async fn confirmed(console: &Console, mut input: Input) -> Result<bool, Failure> {
     if !input.is_terminal {
         return Ok(false);
     }
     console.say_always("Write this file? [y/N]");
-    let said = input.next().await?.unwrap_or_default();
-    Ok(matches!(said.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    let typed = input.next().await?.unwrap_or_default();
+    Ok(matches!(typed.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Tries every server that was found; the ones that can be used, in their order.
+/// Tests every server that was found. Returns the usable ones in their order.
 async fn probed(
     console: &Console,
     environment: &Environment,
-    wish: &args::Setup,
+    options: &args::Setup,
     key: &Key,
     found: Vec<Found>,
 ) -> Result<Vec<(Found, Report)>, Failure> {
@@ -121,14 +121,14 @@ async fn probed(
         env: &env,
         skills: annie_core::ports::Catalog::skills(&catalog),
         timezone: environment.timezone(),
-        step: Duration::from_secs(wish.step_s_max),
+        step: Duration::from_secs(options.step_s_max),
     };
     let requests = found.len() as u64 * u64::from(requests_of(u32::MAX));
     console.say(&format!("trying them, with up to {requests} requests; Ctrl-C stops"));
     let mut usable = Vec::new();
     for one in found {
         let config = ModelConfig { name: one.name.clone(), ..one.client(key) };
-        let config = probe::as_probed(config, wish.step_s_max);
+        let config = probe::as_probed(config, options.step_s_max);
         let model = OpenAiModel::new(config, env.entropy.clone())
             .map_err(|e| Failure::new(Exit::Usage, tame(&e.to_string())))?;
         console.say(&format!("{}: asking {} …", one.name, tame(&one.model)));

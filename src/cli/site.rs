@@ -1,4 +1,4 @@
-//! Where a command works: a server that runs, or the data folder in this process.
+//! The context of a command: a running server, or the data folder in this process.
 
 use std::{
     io::Write,
@@ -18,39 +18,39 @@ use super::{
 };
 use crate::{
     boot,
-    config::{Loaded, Place},
+    config::{Loaded, Location},
     system,
 };
 
-/// The file in a data folder that tells where its server listens.
+/// The file in a data folder with the address of its server.
 const ADDRESS_FILE: &str = "server.json";
 /// The longest such file, in bytes.
 const ADDRESS_BYTES_MAX: u64 = 4_096;
 
-/// What every command is given.
+/// The context of every command.
 pub struct Site {
     /// The configuration.
     pub loaded: Loaded,
-    /// Where to say things.
+    /// The output.
     pub console: Console,
     /// The data folder.
     pub folder: PathBuf,
 }
 
-/// Where a running server listens, as its data folder and `--ready-file` tell it.
+/// The address of a running server, as stored in its data folder and in `--ready-file`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The URL for this machine.
     pub url: String,
-    /// Its process.
+    /// Process id of the server.
     pub pid: u32,
 }
 
 impl Address {
-    /// Of this process, listening there.
+    /// The address of this process, which listens on `at`.
     #[must_use]
     pub fn of(at: SocketAddr) -> Self {
-        // Who listens everywhere is reached on loopback.
+        // A server that listens on all addresses is reached on loopback.
         let ip = match at.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -59,7 +59,7 @@ impl Address {
         Self { url: format!("http://{}", SocketAddr::new(ip, at.port())), pid: std::process::id() }
     }
 
-    /// Writes it, whole or not at all, into a file that others may read: the operator names it for whoever waits.
+    /// Writes the address atomically into a file that other users may read, for programs that wait for the server.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -71,7 +71,7 @@ impl Address {
         std::fs::rename(&draft, path).map_err(failed)
     }
 
-    /// Writes it into its data folder, where the command line looks for it, whole or not at all.
+    /// Writes the address atomically into its data folder, where the command line reads it.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -114,9 +114,9 @@ impl Site {
         }
     }
 
-    /// The server to talk to, if one runs: the one that was named (whether it answers or not), the one of the data
-    /// folder, or the one at the configured address. A data folder that was named by a flag or a variable is meant:
-    /// a server of another one is not asked.
+    /// The server to use, if one runs: the one of `--url` (whether it answers or not), the one of the data folder, or the one at
+    /// the configured address. If a flag or a variable names the data folder, the configured address is not tried, because it
+    /// may belong to another folder.
     ///
     /// # Errors
     /// If the key cannot be read.
@@ -126,7 +126,7 @@ impl Site {
             return Client::new(url, key).map(Some);
         }
         let mut candidates: Vec<String> = Address::read(&self.folder).map(|a| a.url).into_iter().collect();
-        let is_named = matches!(self.loaded.origin(&["data", "folder"]), Place::Flag(_) | Place::Environment(_));
+        let is_named = matches!(self.loaded.origin(&["data", "folder"]), Location::Flag(_) | Location::Environment(_));
         let bind = self.loaded.config.server.bind;
         if !is_named && bind.port() != 0 {
             candidates.push(Address::of(bind).url);
@@ -141,10 +141,10 @@ impl Site {
         Ok(None)
     }
 
-    /// The server, which must run.
+    /// The running server.
     ///
     /// # Errors
-    /// If none does.
+    /// If none runs.
     pub async fn running(&self) -> Result<Client, Failure> {
         self.server().await?.ok_or_else(|| {
             let what = format!("no server runs on {} or at {}", self.folder.display(), self.loaded.config.server.bind);
@@ -161,7 +161,7 @@ impl Site {
     /// The store, for commands that need no kernel.
     ///
     /// # Errors
-    /// If it cannot be opened: a server that does not answer may use the data folder, or the database is not there.
+    /// If the store cannot be opened: a server that does not answer may use the data folder, or the database does not exist.
     pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
         let Loaded { config, environment, .. } = &self.loaded;
         Ok(boot::open_store(config, environment, &self.folder).await?)
@@ -173,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_everywhere_is_reached_on_loopback() {
+    fn address_of_a_server_on_all_interfaces_is_loopback() {
         assert_eq!(Address::of(([0, 0, 0, 0], 80).into()).url, "http://127.0.0.1:80");
         assert_eq!(Address::of(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80)).url, "http://[::1]:80");
         assert_eq!(Address::of(([10, 0, 0, 1], 80).into()).url, "http://10.0.0.1:80");
     }
 
     #[test]
-    fn an_address_survives_its_file() {
+    fn address_is_read_back_from_its_file() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Address::read(folder.path()), None);
         let address = Address::of(([127, 0, 0, 1], 7).into());

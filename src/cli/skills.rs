@@ -1,4 +1,4 @@
-//! `annie skills`: what Annie can do, by the files on this machine or, with `--url`, by a server.
+//! `annie skills`: lists skills, from the files on this machine or, with `--url`, from a server.
 
 use std::path::PathBuf;
 
@@ -29,12 +29,12 @@ pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
     }
 }
 
-/// The catalogue of this machine. A data folder that is not there is not made for a look.
+/// The catalogue of this machine. A missing data folder is not created.
 pub fn catalog(site: &Site) -> FileCatalog {
     if site.folder.is_dir() { FileCatalog::open(site.folder.join("skills")) } else { FileCatalog::bundled() }
 }
 
-/// The server, if one was named.
+/// The server of `--url`, if given.
 async fn named_server(site: &Site) -> Result<Option<Client>, Failure> {
     if site.loaded.config.client.url.is_some() { site.server().await } else { Ok(None) }
 }
@@ -57,11 +57,11 @@ async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
     let text = |skill: &Value, key: &str| skill[key].as_str().unwrap_or_default().to_owned();
     let rows = skills.iter().map(|s| vec![text(s, "name"), text(s, "effect"), text(s, "description")]);
     site.console.line(&table(&["skill", "effect", "what it does"], rows.collect()))?;
-    site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` tells how to use one"));
+    site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` shows how to use one"));
     Ok(())
 }
 
-/// A skill as the server tells it.
+/// A skill in the JSON form of the API.
 fn brief(spec: &SkillSpec) -> Value {
     let format = match spec.format {
         annie_core::skill::SkillFormat::Command => "command",
@@ -112,7 +112,7 @@ fn check(site: &Site, path: Option<PathBuf>) -> Result<(), Failure> {
     }
     if failures > 0 {
         let what = format!("{} has {failures} problem(s)", path.display());
-        return Err(Failure::new(Exit::Failure, what).fix("each line above says how to put it right"));
+        return Err(Failure::new(Exit::Failure, what).fix("each line above has a fix"));
     }
     if !site.console.is_json() {
         site.console.line(&format!("{} is valid", path.display()))?;

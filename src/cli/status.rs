@@ -1,4 +1,4 @@
-//! `annie status`: how the server is.
+//! `annie status`: the state of the server.
 
 use serde_json::Value;
 
@@ -11,32 +11,33 @@ use super::{
 /// `annie status`
 ///
 /// # Errors
-/// If no server runs, or it does not tell.
+/// If no server runs, or it rejects the request.
 pub async fn run(site: &Site) -> Result<(), Failure> {
     let client = site.running().await?;
     let status = client.get("/api/v1/status").await?;
     if site.console.is_json() {
         return site.console.json(&status);
     }
-    site.console.line(&told(client.url(), &status))?;
+    site.console.line(&rendered(client.url(), &status))?;
     if status["ready"] != true {
-        site.console.say(&site.console.ink(Ink::Bad, "it takes no messages at present"));
+        site.console.say(&site.console.ink(Ink::Bad, "the server accepts no messages at present"));
     }
     Ok(())
 }
 
-/// What a server is that takes messages while none of its models answers.
-const TAKES_ONLY: &str = "takes messages, but no backend answers: who waits is told so, the rest is put off";
+/// The state of a server that accepts messages while none of its models answers.
+const NO_BACKEND_ANSWERS: &str =
+    "accepts messages, but no backend answers: waiting users get an error, other work is deferred";
 
-/// Of a warning, which names paths and says how to mend it.
+/// Maximum number of characters of a warning, which contains paths and a fix.
 const WARNING_CHARS_MAX: usize = 2_000;
 
-fn told(url: &str, status: &Value) -> String {
+fn rendered(url: &str, status: &Value) -> String {
     let backends = status["backends"].as_array();
     let is_mute = backends.is_some_and(|all| !all.is_empty() && all.iter().all(|one| one["up"] == false));
     let state = match (status["ready"] == true, is_mute) {
         (true, false) => "ready",
-        (true, true) => TAKES_ONLY,
+        (true, true) => NO_BACKEND_ANSWERS,
         (false, _) => "not ready",
     };
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
@@ -48,7 +49,7 @@ fn told(url: &str, status: &Value) -> String {
         format!("store     {}", text(&status["store"])),
         format!(
             "keys      {}",
-            if status["needs_keys"] == true { "needed" } else { "none: only this machine is let in" }
+            if status["needs_keys"] == true { "needed" } else { "none: only this machine has access" }
         ),
     ];
     if status["chaos"] == true {
@@ -68,7 +69,7 @@ fn told(url: &str, status: &Value) -> String {
     lines.join("\n")
 }
 
-/// What kind of server a backend is, its window and its slots, each with who says it; nothing for a backend that is no server.
+/// Kind of server, window and slots of a backend, each with its source; nothing for a backend that is not a server.
 fn settings(backend: &Value) -> Option<String> {
     backend["profile"].as_object()?;
     let from = |setting: &Value| setting["from"].as_str().map_or(String::new(), |from| format!(" ({from})"));
@@ -80,7 +81,7 @@ fn settings(backend: &Value) -> Option<String> {
     Some(format!("{server}profile {profile}, {window}, slots {slots}"))
 }
 
-/// What is wrong with a backend, in words; nothing while it is well.
+/// A description of a backend's problem; empty if it has none.
 pub(super) fn trouble(backend: &Value) -> String {
     let error = match (backend["last_error"]["kind"].as_str(), backend["last_error"]["detail"].as_str()) {
         (Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
@@ -101,7 +102,7 @@ fn text(value: &Value) -> String {
     clipped(value.as_str().unwrap_or("?"), 200)
 }
 
-/// A time span for people.
+/// Formats a duration for people.
 fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -116,53 +117,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_told_with_what_answers_and_what_is_wrong() {
+    fn status_shows_backends_problems_and_warnings() {
         let status = serde_json::json!({
             "version": "1", "uptime_s": 3_725, "store": "sqlite", "needs_keys": false, "ready": false,
             "problems": ["shutting down"], "actors": 7, "crashes_total": 1, "skills": 12,
             "backends": [{"name": "offline", "model": "planner", "about": "not a language model"}],
             "warnings": ["notes cannot be kept in /x: read-only; check its disk"],
         });
-        let told = told("http://x", &status);
-        assert!(told.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{told}");
+        let text = rendered("http://x", &status);
+        assert!(text.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{text}");
         assert!(
-            told.ends_with(
+            text.ends_with(
                 "backend   offline: planner, not a language model\nproblem   shutting down\n\
              warning   notes cannot be kept in /x: read-only; check its disk"
             ),
-            "{told}"
+            "{text}"
         );
     }
 
     #[test]
-    fn settings_of_a_backend_are_told_with_who_says_them() {
+    fn status_shows_settings_of_a_backend_with_their_source() {
         let status = serde_json::json!({"version": "1", "ready": true, "backends": [
             {"name": "gpu", "model": "m", "about": "a model", "up": true, "server": "llama.cpp b5200",
              "profile": {"value": "llamacpp", "from": "server"}, "slots": {"value": 1, "from": "server"},
              "context_tokens_max": {"value": 4096, "from": "configured"}},
             {"name": "cloud", "model": "n", "about": "a model", "up": true, "slots": {"value": 4, "from": "default"},
              "profile": {"value": "generic", "from": "default"}, "context_tokens_max": {"from": "default"}}]});
-        let told = told("http://x", &status);
+        let text = rendered("http://x", &status);
         let words =
             "          llama.cpp b5200; profile llamacpp (server), window 4096 (configured), slots 1 (server)\n";
-        assert!(told.contains(words), "{told}");
-        assert!(told.ends_with("\n          profile generic (default), window unknown, slots 4 (default)"), "{told}");
+        assert!(text.contains(words), "{text}");
+        assert!(text.ends_with("\n          profile generic (default), window unknown, slots 4 (default)"), "{text}");
     }
 
     #[test]
-    fn a_server_whose_models_are_all_away_does_not_call_itself_ready() {
+    fn status_of_a_server_without_an_available_model_is_not_ready() {
         let one = |name: &str, up: bool| serde_json::json!({"name": name, "model": "m", "about": "a model", "up": up});
         let status = |backends| serde_json::json!({"version": "1", "ready": true, "backends": backends});
-        let away = told("http://x", &status([one("gpu", false), one("cloud", false)]));
-        assert!(away.contains("state     takes messages, but no backend answers"), "{away}");
+        let away = rendered("http://x", &status([one("gpu", false), one("cloud", false)]));
+        assert!(away.contains("state     accepts messages, but no backend answers"), "{away}");
         assert!(away.contains("backend   gpu: m, a model; DOWN, not asked at present"), "{away}");
         let refused = serde_json::json!({"name": "gpu", "model": "m", "about": "a model", "up": false, "state": "failing",
             "failed_rounds": 4, "failing_since": "2026-01-01T00:00:00Z",
             "last_error": {"kind": "auth", "detail": "HTTP 401: no such key"}});
-        let refused = told("http://x", &status([refused, one("cloud", true)]));
+        let refused = rendered("http://x", &status([refused, one("cloud", true)]));
         let words = "FAILING since 2026-01-01T00:00:00Z, 4 rounds (auth: HTTP 401: no such key)";
         assert!(refused.contains(words), "{refused}");
-        let half = told("http://x", &status([one("gpu", false), one("cloud", true)]));
+        let half = rendered("http://x", &status([one("gpu", false), one("cloud", true)]));
         assert!(half.contains("state     ready\n") && half.ends_with("backend   cloud: m, a model"), "{half}");
     }
 }

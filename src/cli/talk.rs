@@ -1,4 +1,4 @@
-//! Saying something and following what becomes of it, the same whether the kernel is a server or runs in this process.
+//! Sends a message and follows its turn, in the same way for a server and for a kernel in this process.
 
 use annie_actors::{Follow, Kernel, StreamItem, Submission};
 use annie_core::{
@@ -15,74 +15,74 @@ use super::{
     failure::{Exit, Failure},
     resume::Resumed,
 };
-use crate::door::read_event;
+use crate::api::read_event;
 
-/// Whom the command line talks to.
+/// The peer of the command line.
 pub enum Partner {
     /// A kernel in this process.
     Here {
         /// The kernel.
         kernel: Kernel,
-        /// For whom.
+        /// The user of the command line.
         user: UserId,
     },
     /// A server.
     Server(Client),
 }
 
-/// Something to say.
+/// A message to send.
 #[derive(Debug, Clone)]
 pub struct Say {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// In which conversation.
+    /// The conversation of the message.
     pub conversation: Named,
     /// How the turn runs.
     pub mode: Option<Mode>,
-    /// The message's own id: it may be sent twice.
+    /// Idempotency id: the message may be sent twice.
     pub client_id: String,
-    /// What else it wishes.
+    /// Further options.
     pub more: More,
 }
 
-/// It is stored.
+/// The acknowledgement of a stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// What it became.
+pub struct Stored {
+    /// The task of the message.
     pub task: TaskId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// Its place in the log.
+    /// Sequence number of the message in the log.
     pub seq: Seq,
-    /// The class that it got.
+    /// The class of the task.
     pub priority: Priority,
-    /// It is an order about tasks.
-    pub is_order: bool,
-    /// Equal work waits already, and answers this too.
+    /// The message is a job command.
+    pub is_job_command: bool,
+    /// Equal work waits already, and its answer is also the answer of this message.
     pub is_same: bool,
-    /// Its place in the queue, if it has one.
+    /// Queue position from 1; absent if the task is not queued.
     pub position: Option<u64>,
 }
 
-/// What is seen of a turn.
+/// A visible item of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// A stored event.
     Event(Box<Event>),
-    /// A piece of an answer that is still being written.
+    /// A piece of an answer that is still being generated.
     Draft {
-        /// Of which task.
+        /// The task.
         task: TaskId,
-        /// Of which round.
+        /// The round of the main agent.
         round: u32,
-        /// The piece.
+        /// The new text.
         text: String,
     },
 }
 
-/// What comes of one message.
+/// The stream of one message's turn.
 pub struct Following {
-    said: Said,
+    stored: Stored,
     from: From,
 }
 
@@ -92,16 +92,16 @@ enum From {
 }
 
 impl Partner {
-    /// Says something. When this returns, it is stored.
+    /// Sends a message. When this returns, the message is stored.
     ///
     /// # Errors
-    /// If it was not taken in.
-    pub async fn say(&self, say: Say) -> Result<Said, Failure> {
+    /// If the message was rejected, or the server is unavailable.
+    pub async fn say(&self, say: Say) -> Result<Stored, Failure> {
         match self {
             Self::Here { kernel, user } => {
                 let conversation = match &say.conversation {
                     Named::Key(key) => ConversationId::for_key(user, key),
-                    // A conversation that is not there is not begun by its id.
+                    // An id never creates a conversation.
                     Named::Id(id) => kernel.conversation(Scope::User(user.clone()), *id).await?.id,
                 };
                 for task in &say.more.after {
@@ -110,40 +110,40 @@ impl Partner {
                 let message = submission(user.clone(), conversation, say, kernel.now());
                 let submitted = kernel.submit(message).await?;
                 let place = submitted.place.as_ref();
-                Ok(Said {
+                Ok(Stored {
                     task: submitted.task,
                     conversation: submitted.conversation,
                     seq: submitted.seq,
                     priority: submitted.priority,
-                    is_order: submitted.is_order,
+                    is_job_command: submitted.is_job_command,
                     is_same: place.is_some_and(|p| p.same_as.is_some()),
                     position: place.map(|p| p.position as u64),
                 })
             }
             Self::Server(client) => {
                 let answer = client.post_again("/api/v1/messages", &body(&say)).await?;
-                said(&answer)
+                stored(&answer)
                     .ok_or_else(|| Failure::new(Exit::Failure, "the server's acknowledgement is not understood"))
             }
         }
     }
 
-    /// Follows what becomes of it, from the message itself on.
+    /// Follows the turn of a message, from the message itself on.
     ///
     /// # Errors
     /// If there is no such conversation.
-    pub async fn follow(&self, said: &Said) -> Result<Following, Failure> {
-        let after = Seq(said.seq.0.saturating_sub(1));
+    pub async fn follow(&self, stored: &Stored) -> Result<Following, Failure> {
+        let after = Seq(stored.seq.0.saturating_sub(1));
         let from = match self {
             Self::Here { kernel, user } => {
-                From::Here(kernel.follow(Scope::User(user.clone()), said.conversation, after).await?)
+                From::Here(kernel.follow(Scope::User(user.clone()), stored.conversation, after).await?)
             }
             Self::Server(client) => From::Server { stream: Resumed::of(client.clone()), seen: after },
         };
-        Ok(Following { said: said.clone(), from })
+        Ok(Following { stored: stored.clone(), from })
     }
 
-    /// Stops a task. True if it will end as cancelled. A server that is between two lives is waited for.
+    /// Cancels a task. True if the task will end as cancelled. Waits for a server that is restarting.
     ///
     /// # Errors
     /// If there is no such task, or the server does not come back.
@@ -153,7 +153,7 @@ impl Partner {
                 Ok(kernel.cancel(Scope::User(user.clone()), task, "the command line").await?)
             }
             Self::Server(client) => {
-                let answer = client.post_until_heard(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await?;
+                let answer = client.post_idempotent(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await?;
                 Ok(answer["cancelled"].as_bool().unwrap_or(true))
             }
         }
@@ -175,7 +175,7 @@ fn submission(user: UserId, conversation: ConversationId, say: Say, now: Micros)
     message
 }
 
-/// A message for a server: only what is wished is said, so that an older one understands the rest.
+/// The body of a message for a server. Only options that are set are included, so that an older server accepts the others.
 fn body(say: &Say) -> Value {
     let more = &say.more;
     let mut body = json!({"text": say.text, "client_id": say.client_id});
@@ -183,45 +183,45 @@ fn body(say: &Say) -> Value {
         Named::Id(id) => body["conversation_id"] = json!(id),
         Named::Key(key) => body["conversation_key"] = json!(key),
     }
-    let mut wish = |key: &str, value: Option<Value>| {
+    let mut options = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             body[key] = value;
         }
     };
-    wish("mode", say.mode.map(|mode| json!(mode)));
-    wish("priority", more.priority.map(|class| json!(Priority::from(class))));
-    wish("name", more.name.as_ref().map(|name| json!(name)));
-    wish("delay_ms", more.delay.map(|s| json!(s * 1_000)));
-    wish("after", (!more.after.is_empty()).then(|| json!(more.after)));
-    for (key, is_wished) in [("private", more.private), ("steer", more.steer), ("verbatim", more.verbatim)] {
-        wish(key, is_wished.then_some(Value::Bool(true)));
+    options("mode", say.mode.map(|mode| json!(mode)));
+    options("priority", more.priority.map(|class| json!(Priority::from(class))));
+    options("name", more.name.as_ref().map(|name| json!(name)));
+    options("delay_ms", more.delay.map(|s| json!(s * 1_000)));
+    options("after", (!more.after.is_empty()).then(|| json!(more.after)));
+    for (key, is_set) in [("private", more.private), ("steer", more.steer), ("verbatim", more.verbatim)] {
+        options(key, is_set.then_some(Value::Bool(true)));
     }
     body
 }
 
-fn said(answer: &Value) -> Option<Said> {
-    Some(Said {
+fn stored(answer: &Value) -> Option<Stored> {
+    Some(Stored {
         task: answer["task_id"].as_str()?.parse().ok()?,
         conversation: answer["conversation_id"].as_str()?.parse().ok()?,
         seq: Seq(answer["seq"].as_u64()?),
         priority: serde_json::from_value(answer["priority"].clone()).unwrap_or_default(),
-        is_order: answer["is_order"] == true,
+        is_job_command: answer["is_job_command"] == true,
         is_same: answer["same_as"].is_string(),
         position: answer["position"].as_u64(),
     })
 }
 
 impl Following {
-    /// What is followed.
+    /// The message whose turn is followed.
     #[must_use]
-    pub const fn said(&self) -> &Said {
-        &self.said
+    pub const fn stored(&self) -> &Stored {
+        &self.stored
     }
 
-    /// The next thing of this task. Nothing is left out and nothing comes twice, except drafts when a stream broke.
+    /// The next item of this task. No event is skipped or repeated; drafts may be, when a stream was interrupted.
     ///
     /// # Errors
-    /// If the stream cannot be taken up again.
+    /// If the stream cannot be resumed.
     pub async fn next(&mut self) -> Result<Seen, Failure> {
         loop {
             let seen = match &mut self.from {
@@ -243,20 +243,20 @@ impl Following {
                     None => continue,
                 },
             };
-            let of = match &seen {
+            let task = match &seen {
                 Seen::Event(event) => event.task,
                 Seen::Draft { task, .. } => *task,
             };
-            if of == self.said.task {
+            if task == self.stored.task {
                 return Ok(seen);
             }
         }
     }
 
-    /// The next thing that the server tells, if it is one to be seen. A stream that broke is taken up where it was.
+    /// The next item from the server; nothing if it is not a visible one. An interrupted stream is resumed where it ended.
     async fn next_of_server(&mut self) -> Result<Option<Seen>, Failure> {
         let From::Server { stream, seen } = &mut self.from else { return Ok(None) };
-        let Said { conversation, task, .. } = self.said;
+        let Stored { conversation, task, .. } = self.stored;
         let path = || {
             let task = encoded(&task.to_string());
             format!("/api/v1/conversations/{conversation}/stream?task_id={task}&after={seen}")
@@ -268,22 +268,22 @@ impl Following {
                 return Ok(None);
             }
             *seen = event.seq;
-            stream.goes_on();
+            stream.note_progress();
         }
         Ok(item)
     }
 }
 
-/// It was taken in all the same.
+/// The failure of a stream that could not be resumed. The message was stored in any case.
 fn broken(task: TaskId, failure: Failure) -> Failure {
     if failure.exit != Exit::Unavailable {
         return failure;
     }
     let what = format!("the stream of {task} broke and could not be taken up again: {}", failure.what);
-    Failure { what, ..failure }.fix("the task goes on where it was; look later with `annie tasks show ID`")
+    Failure { what, ..failure }.fix("the task continues on the server; look later with `annie tasks show ID`")
 }
 
-/// What a server-sent event says, if it is one that is shown.
+/// Decodes a server-sent event; nothing for an event that is not shown.
 fn decoded(kind: &str, data: &str) -> Option<Seen> {
     if kind == "draft" {
         let draft: Value = serde_json::from_str(data).ok()?;
@@ -300,20 +300,20 @@ mod tests {
     use crate::cli::client::{RESUME_MS, RESUME_MS_MAX};
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_acknowledged_waits_for_a_server_that_is_between_two_lives_and_is_told_of_the_task() {
-        // Nobody listens, and nobody else can.
-        let place = tokio::net::TcpSocket::new_v4().unwrap();
-        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let said = said(&json!({
+    async fn following_waits_for_a_restarting_server_and_its_failure_names_the_task() {
+        // The port is reserved, and no socket listens on it.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let stored = stored(&json!({
             "task_id": TaskId::from_uuid(uuid::Uuid::nil()), "seq": 1,
             "conversation_id": ConversationId::from_uuid(uuid::Uuid::nil()),
         }));
-        let client = Client::new(&format!("http://{}", place.local_addr().unwrap()), None).unwrap();
-        let mut following = Partner::Server(client).follow(&said.expect("an acknowledgement")).await.unwrap();
+        let client = Client::new(&format!("http://{}", socket.local_addr().unwrap()), None).unwrap();
+        let mut following = Partner::Server(client).follow(&stored.expect("an acknowledgement")).await.unwrap();
         let from = tokio::time::Instant::now();
         let failure = following.next().await.unwrap_err();
         assert_eq!(failure.exit, Exit::Unavailable);
-        assert!(failure.what.contains(&following.said().task.to_string()), "{failure}");
+        assert!(failure.what.contains(&following.stored().task.to_string()), "{failure}");
         let wanted = RESUME_MS_MAX - 2 * RESUME_MS..=RESUME_MS_MAX;
         assert!(wanted.contains(&(from.elapsed().as_millis() as u64)), "{:?}", from.elapsed());
     }

@@ -1,4 +1,4 @@
-//! `annie tasks`: messages and what became of them, from a server or from the data folder.
+//! `annie tasks`: messages and their results, from a server or from the data folder.
 
 use annie_core::{
     event::{EventBody, Scope},
@@ -15,15 +15,15 @@ use super::{
     page,
     site::Site,
 };
-use crate::{boot, door::page::next_of};
+use crate::{api::page::next_of, boot};
 
-/// Events that are read at a time to find an answer.
+/// Number of events that are read at a time to find an answer.
 const EVENTS: u32 = 500;
 
 /// `annie tasks`
 ///
 /// # Errors
-/// If there is no such task, or neither server nor data folder answers.
+/// If there is no such task, or neither server nor data folder can be used.
 pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
     match command {
         Tasks::List { open, page } => list(site, open, &page).await,
@@ -32,7 +32,7 @@ pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
     }
 }
 
-/// A row as the server tells it.
+/// A row in the JSON form of the API.
 fn value(row: &TaskRow) -> Value {
     let text = |at: Option<Micros>| at.map(|at| at.to_string());
     let mut value = json!({
@@ -59,7 +59,7 @@ async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
             let store = site.store().await?;
             let rows = store.tasks(Scope::User(site.user()), open, page::before(page)?, page.limit).await;
             let rows = rows.map_err(crate::error::AppError::from)?;
-            let next = next_of(&rows, page.limit, TaskRow::place);
+            let next = next_of(&rows, page.limit, TaskRow::page_start);
             json!({"tasks": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };
@@ -68,7 +68,7 @@ async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
     }
     let tasks: Vec<&Value> = answer["tasks"].as_array().into_iter().flatten().collect();
     if tasks.is_empty() {
-        site.console.say(if open { "nothing is open" } else { "nothing was said yet: annie ask \"...\"" });
+        site.console.say(if open { "no open tasks" } else { "no tasks yet: annie ask \"...\"" });
         return Ok(());
     }
     let text = |task: &Value, key: &str| task[key].as_str().unwrap_or_default().to_owned();
@@ -79,32 +79,32 @@ async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
 }
 
 async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
-    let (mut task, last) = match site.server().await? {
+    let (mut task, final_text) = match site.server().await? {
         Some(client) => {
             let task = client.get(&format!("/api/v1/tasks/{id}")).await?;
             let conversation = task["conversation_id"].as_str().unwrap_or_default().to_owned();
             let mut next = Some(String::new());
-            let mut last = None;
+            let mut found = None;
             while let Some(from) = next {
                 let page = client
                     .get(&format!("/api/v1/conversations/{conversation}/events?next={from}&limit={EVENTS}"))
                     .await?;
                 let events = page["events"].as_array().cloned().unwrap_or_default();
-                last = last.or_else(|| events.into_iter().find_map(|event| ending(&event, id)));
-                next = page["next"].as_str().map(str::to_owned).filter(|_| last.is_none());
+                found = found.or_else(|| events.into_iter().find_map(|event| ending(&event, id)));
+                next = page["next"].as_str().map(str::to_owned).filter(|_| found.is_none());
             }
-            (task, last)
+            (task, found)
         }
         None => {
             let store = site.store().await?;
             let scope = Scope::User(site.user());
             let row = store.task(scope.clone(), id).await.map_err(crate::error::AppError::from)?;
             let row = row.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no task {id}")))?;
-            let last = last_word(&*store, scope, row.conversation, id).await?;
-            (value(&row), last)
+            let found = final_text_of(&*store, scope, row.conversation, id).await?;
+            (value(&row), found)
         }
     };
-    if let Some(text) = last {
+    if let Some(text) = final_text {
         task["answer"] = json!(text);
     }
     if site.console.is_json() {
@@ -127,7 +127,7 @@ async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
     site.console.line(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-async fn last_word(
+async fn final_text_of(
     store: &dyn Log,
     scope: Scope,
     conversation: ConversationId,
@@ -151,7 +151,7 @@ async fn last_word(
     }
 }
 
-/// A final event's text, in JSON.
+/// The text of a task's final event in its JSON form.
 fn ending(event: &Value, id: TaskId) -> Option<String> {
     let is_final = matches!(event["kind"].as_str(), Some("answered" | "failed" | "cancelled"));
     let is_its = event["task_id"].as_str().is_some_and(|task| task == id.to_string());
@@ -165,7 +165,7 @@ async fn cancel(site: &Site, id: TaskId) -> Result<(), Failure> {
             answer["cancelled"] == true
         }
         None => {
-            // What was open when the last process ended is taken up again, and can be stopped then.
+            // A kernel in this process resumes the open tasks, so that the task can be cancelled.
             let own = boot::assemble(&site.loaded, &site.folder).await?;
             let answer = own.kernel.cancel(Scope::User(site.user()), id, "the command line").await;
             own.stop().await;
@@ -175,5 +175,5 @@ async fn cancel(site: &Site, id: TaskId) -> Result<(), Failure> {
     if site.console.is_json() {
         return site.console.json(&json!({"cancelled": cancelled}));
     }
-    site.console.line(if cancelled { "it is being stopped" } else { "it had ended before" })
+    site.console.line(if cancelled { "it is being cancelled" } else { "it had ended before" })
 }

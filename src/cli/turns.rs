@@ -1,5 +1,5 @@
-//! The turns of a chat that are under way. One is in front and shown as it goes: whoever waits, waits for it. The others are
-//! shown when they end.
+//! The running turns of a chat. The front turn, for which the user waits, is shown as it proceeds. The other turns are shown
+//! when they end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,20 +17,20 @@ use super::{
     watch::Watch,
 };
 
-/// Turns that are followed at a time; what is said beyond waits to be sent.
+/// Maximum number of turns that are followed at a time; further messages wait before they are sent.
 const TURNS_MAX: usize = 16;
-/// Ends that are remembered to be shown: a notification comes soon after.
+/// How many finished tasks are remembered, so that the notification that follows soon is not shown again.
 const SHOWN_MAX: usize = 256;
 
 /// How a turn is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Somebody waits for it: as it goes.
+    /// The user waits for it: shown as it proceeds.
     Front,
-    /// An order about tasks: its answer, as soon as it is there.
-    Order,
-    /// Work in the background, or what joined another turn: its answer, with what it was about.
-    Aside,
+    /// A job command: only the answer is shown.
+    JobCommand,
+    /// Background work, or a message that joined another turn: only the answer is shown, with its title.
+    Background,
 }
 
 struct Turn<'a> {
@@ -42,13 +42,13 @@ struct Turn<'a> {
 
 type Step = (Following, Result<Seen, Failure>);
 
-/// The turns.
+/// The running turns, and the tasks that ended last.
 pub struct Turns<'a> {
     console: &'a Console,
     open: BTreeMap<TaskId, Turn<'a>>,
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
     has_news: bool,
-    /// The tasks whose ends were shown last.
+    /// The tasks whose end was shown last, oldest first.
     shown: VecDeque<TaskId>,
 }
 
@@ -61,63 +61,63 @@ fn step(mut following: Following) -> BoxFuture<'static, Step> {
 }
 
 impl<'a> Turns<'a> {
-    /// None yet.
+    /// Creates an empty list of turns.
     #[must_use]
     pub fn of(console: &'a Console) -> Self {
         Self { console, open: BTreeMap::new(), steps: FuturesUnordered::new(), has_news: false, shown: VecDeque::new() }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no turn is running.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether another may begin.
+    /// Whether another turn may be followed.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.open.len() < TURNS_MAX
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether the user waits for an answer.
     #[must_use]
     pub fn is_answering(&self) -> bool {
-        self.open.values().any(|turn| turn.kind != Kind::Aside)
+        self.open.values().any(|turn| turn.kind != Kind::Background)
     }
 
-    /// The turn in front: the first that was said of those that somebody waits for.
+    /// The front turn: the oldest of those for which the user waits.
     #[must_use]
     pub fn front(&self) -> Option<TaskId> {
         let waited_for = self.open.iter().filter(|(_, turn)| turn.kind == Kind::Front);
         waited_for.min_by_key(|(_, turn)| turn.seq).map(|(task, _)| *task)
     }
 
-    /// Whether something was written since this was last asked: a prompt that stood is gone.
+    /// Whether output was written since the last call, so that a prompt must be shown again.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
 
-    /// Whether the end of a task was shown here.
+    /// Whether the end of a task was shown.
     #[must_use]
     pub fn has_shown(&self, task: TaskId) -> bool {
         self.shown.contains(&task)
     }
 
-    /// One more.
+    /// Starts to follow a turn.
     pub fn begin(&mut self, following: Following, kind: Kind, title: String) {
-        let said = following.said();
-        let turn = Turn { watch: Watch::new(self.console), kind, title, seq: said.seq };
-        self.open.insert(said.task, turn);
+        let stored = following.stored();
+        let turn = Turn { watch: Watch::new(self.console), kind, title, seq: stored.seq };
+        self.open.insert(stored.task, turn);
         self.steps.push(step(following));
     }
 
-    /// Shows the next thing that is seen of any of them; whether a turn ended by it.
+    /// Shows the next event or draft of any turn. True if a turn ended.
     ///
     /// # Errors
-    /// If nobody reads any more, or a turn cannot be followed.
+    /// If stdout is closed, or a turn cannot be followed.
     pub async fn next(&mut self) -> Result<bool, Failure> {
         let Some((following, seen)) = self.steps.next().await else { return Ok(false) };
-        let task = following.said().task;
+        let task = following.stored().task;
         let ended = match seen {
             Ok(seen) => self.see(task, &seen)?,
             Err(failure) => {
@@ -142,36 +142,36 @@ impl<'a> Turns<'a> {
         let is_front = front == Some(task);
         let Some(kind) = self.open.get(&task).map(|turn| turn.kind) else { return Ok(true) };
         let is_final = matches!(seen, Seen::Event(event) if event.body.is_final());
-        // Programs are told everything; people see drafts of one answer only, and of the rest how it ends.
+        // JSON output has everything. People see drafts of one answer only, and only the end of the other turns.
         let is_shown = self.console.is_json()
             || match (kind, seen) {
                 (Kind::Front, Seen::Draft { .. }) => is_front,
                 (Kind::Front, Seen::Event(_)) => true,
-                (Kind::Order | Kind::Aside, _) => is_final,
+                (Kind::JobCommand | Kind::Background, _) => is_final,
             };
         if !is_shown {
             return Ok(false);
         }
         if is_final && !is_front && !self.console.is_json() {
-            self.make_way(front, task, kind)?;
+            self.begin_other_answer(front, task, kind)?;
         }
         let Some(turn) = self.open.get_mut(&task) else { return Ok(true) };
         self.has_news |= is_final;
         Ok(turn.watch.see(seen)?.is_some())
     }
 
-    /// Another answer comes in between: it begins on a line of its own, and says what it is about.
-    fn make_way(&mut self, front: Option<TaskId>, task: TaskId, kind: Kind) -> Result<(), Failure> {
+    /// Prepares the output for an answer that interrupts the front turn: a new line, and the title of a background turn.
+    fn begin_other_answer(&mut self, front: Option<TaskId>, task: TaskId, kind: Kind) -> Result<(), Failure> {
         match front.and_then(|front| self.open.get_mut(&front)) {
             Some(turn) => turn.watch.break_off()?,
-            None if kind == Kind::Aside && self.console.live => self.console.data("\n")?,
+            None if kind == Kind::Background && self.console.live => self.console.data("\n")?,
             None => {}
         }
-        if kind == Kind::Aside
+        if kind == Kind::Background
             && let Some(turn) = self.open.get(&task)
         {
-            let about = format!("{} {}", self.console.ink(Ink::Name, "●"), turn.title);
-            self.console.say(&about);
+            let title = format!("{} {}", self.console.ink(Ink::Name, "●"), turn.title);
+            self.console.say(&title);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! Shows a turn: agents and skills on stderr as they start and finish, the answer on stdout. With `--json` every event is
-//! a line of its own, and the last line is the result.
+//! one line, and the last line is the result.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use super::{
     failure::Failure,
     talk::Seen,
 };
-use crate::door::{is_cut_off, shown_event};
+use crate::api::{is_cut_off, shown_event};
 
-/// Characters of a command line or mission that are shown.
+/// Maximum number of shown characters of a command line or mission.
 const LINE_CHARS_MAX: usize = 100;
 
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With an answer.
+    /// Answered, and the request was carried out.
     Answered,
-    /// With an answer that does not carry the request out; the word of its outcome.
+    /// Answered, but the request was not carried out; with the name of the outcome.
     NotDone(&'static str),
-    /// With a visible failure.
+    /// Failed, with a text for the user.
     Failed,
-    /// At somebody's request.
+    /// Cancelled on request.
     Cancelled,
 }
 
 impl Ending {
-    /// The ending of an answered turn with this word of its outcome.
+    /// The ending of an answered turn whose outcome has this name.
     fn of(word: &'static str) -> Self {
         if word == AnswerOutcome::DONE { Self::Answered } else { Self::NotDone(word) }
     }
@@ -43,29 +43,29 @@ impl Ending {
 /// Shows one turn.
 pub struct Watch<'a> {
     console: &'a Console,
-    /// What stands on stdout of the round that is being written.
+    /// The part of the current round's draft that is already on stdout.
     drafted: String,
     round: u32,
-    /// The round that was written was cut off, and another goes on with it.
-    goes_on: bool,
-    /// What each agent is to accomplish.
+    /// The last round was cut off, and the next round continues its text.
+    is_continued: bool,
+    /// The mission of each sub-agent.
     missions: BTreeMap<AgentId, String>,
 }
 
 impl<'a> Watch<'a> {
-    /// Shows a turn on a console.
+    /// Creates a view of a turn on a console.
     #[must_use]
     pub const fn new(console: &'a Console) -> Self {
-        Self { console, drafted: String::new(), round: 0, goes_on: false, missions: BTreeMap::new() }
+        Self { console, drafted: String::new(), round: 0, is_continued: false, missions: BTreeMap::new() }
     }
 
-    /// Shows one thing. The answer is how the turn ended, if this ended it.
+    /// Shows one item. Returns how the turn ended, if the item is its end.
     ///
     /// # Errors
-    /// If nobody reads stdout any more.
+    /// If stdout is closed.
     pub fn see(&mut self, seen: &Seen) -> Result<Option<Ending>, Failure> {
         if self.console.is_json() {
-            return self.tell_programs(seen);
+            return self.write_json(seen);
         }
         match seen {
             Seen::Draft { round, text, .. } => {
@@ -76,7 +76,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn tell_programs(&self, seen: &Seen) -> Result<Option<Ending>, Failure> {
+    fn write_json(&self, seen: &Seen) -> Result<Option<Ending>, Failure> {
         match seen {
             Seen::Draft { task, round, text } => {
                 self.console.json(&json!({"kind": "draft", "task_id": task, "round": round, "text": text}))?;
@@ -94,7 +94,7 @@ impl<'a> Watch<'a> {
     }
 
     fn draft(&mut self, round: u32, text: &str) -> Result<(), Failure> {
-        if !self.console.live || self.goes_on {
+        if !self.console.live || self.is_continued {
             return Ok(());
         }
         if round != self.round {
@@ -105,10 +105,10 @@ impl<'a> Watch<'a> {
         self.console.data(&tame(text))
     }
 
-    /// Ends a line that was being written.
+    /// Ends the line of an unfinished draft.
     ///
     /// # Errors
-    /// If nobody reads stdout any more.
+    /// If stdout is closed.
     pub fn break_off(&mut self) -> Result<(), Failure> {
         if self.drafted.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl<'a> Watch<'a> {
     fn event(&mut self, event: &Event) -> Result<Option<Ending>, Failure> {
         match &event.body {
             EventBody::ModelReplied { calls, .. } => {
-                self.goes_on |= is_cut_off(event);
+                self.is_continued |= is_cut_off(event);
                 if !calls.is_empty() {
                     self.break_off()?;
                 }
@@ -136,13 +136,13 @@ impl<'a> Watch<'a> {
             }
             EventBody::AgentReported { report } => self.reported(&event.agent, report),
             EventBody::ModelFailed { error, .. } => {
-                let told = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
-                self.agent_line("✗", Ink::Bad, &event.agent, &told);
+                let text = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
+                self.agent_line("✗", Ink::Bad, &event.agent, &text);
             }
             EventBody::Resumed { .. } => {
-                // What was being written is written anew.
+                // The interrupted round runs again and writes its draft again.
                 self.break_off()?;
-                self.say("↻", Ink::Dim, "taken up again after an interruption");
+                self.say("↻", Ink::Dim, "resumed after an interruption");
             }
             EventBody::Answered { text, paused, outcome, finish, .. } => {
                 self.answer(text)?;
@@ -166,7 +166,7 @@ impl<'a> Watch<'a> {
     fn called(&mut self, agent: &AgentId, call: &ResolvedCall) {
         match &call.action {
             Action::Skill(planned) => {
-                // A command shows itself; a tool call shows its arguments.
+                // A command is shown as written; a tool call is shown with its arguments.
                 let asked = if call.raw.trim_start().starts_with(planned.skill.as_str()) {
                     clipped(&call.raw, LINE_CHARS_MAX)
                 } else {
@@ -211,7 +211,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The whole answer, or what is missing of it.
+    /// Prints the answer, or the part of it that was not printed as a draft.
     fn answer(&mut self, text: &str) -> Result<(), Failure> {
         let text = text.trim_end();
         let rest = match text.strip_prefix(self.drafted.trim_end()) {
@@ -226,23 +226,23 @@ impl<'a> Watch<'a> {
         if ends { Ok(()) } else { self.console.line(&tame(rest)) }
     }
 
-    fn agent_line(&mut self, sign: &str, ink: Ink, agent: &AgentId, told: &str) {
-        // On a terminal, a draft may stand in the middle of a line.
+    fn agent_line(&mut self, sign: &str, ink: Ink, agent: &AgentId, text: &str) {
+        // On a terminal, the cursor may be in the middle of a draft line.
         let _ = self.break_off();
         if agent.is_orchestrator() {
-            self.say(sign, ink, told);
+            self.say(sign, ink, text);
         } else {
             let name = self.console.ink(Ink::Name, agent.as_str());
-            self.say(sign, ink, &format!("agent {name}: {told}"));
+            self.say(sign, ink, &format!("agent {name}: {text}"));
         }
     }
 
-    fn say(&self, sign: &str, ink: Ink, told: &str) {
-        self.console.say(&format!("{} {told}", self.console.ink(ink, sign)));
+    fn say(&self, sign: &str, ink: Ink, text: &str) {
+        self.console.say(&format!("{} {text}", self.console.ink(ink, sign)));
     }
 }
 
-/// The result line for programs.
+/// The result line of the JSON output.
 fn result(event: &Event) -> Option<(Ending, Value)> {
     Some(match &event.body {
         EventBody::Answered { text, paused, usage, outcome, finish, .. } => {
@@ -276,7 +276,7 @@ mod tests {
     use crate::cli::console::Manner;
 
     #[test]
-    fn what_was_being_written_when_a_life_ended_is_written_anew_and_stands_once() {
+    fn watch_prints_the_draft_of_an_interrupted_round_again_and_the_answer_once() {
         let out = Arc::new(Mutex::new(Vec::new()));
         let mut console = Console::into_sinks(Manner::default(), out.clone(), Arc::new(Mutex::new(Vec::new())));
         console.live = true;

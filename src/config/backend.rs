@@ -1,6 +1,6 @@
-//! `[[backend]]`: one member of the pool, a model endpoint or a program. The pool's own keys (who it is for, its permits,
-//! where its secret comes from) stand beside those of [`annie_llm::ModelConfig`] or [`annie_llm::CommandConfig`], which say
-//! what they mean.
+//! `[[backend]]`: one member of the pool, a model endpoint or a program. The keys of the pool (capabilities, privacy, slots,
+//! the source of the secret) are in the same table as those of [`annie_llm::ModelConfig`] or [`annie_llm::CommandConfig`],
+//! which document their own keys.
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     environment::Environment,
-    error::{ConfigError, Place},
+    error::{ConfigError, Location},
     typed::KeyError,
 };
 
-/// The largest key file that is read, in bytes.
+/// The maximum size of a key file, in bytes.
 const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
-/// Ends of host names that are kept for networks of one's own (RFC 6761, 6762, 8375, and `internal`).
+/// Host name suffixes that are reserved for private networks (RFC 6761, 6762, 8375, and `internal`).
 const PRIVATE_NAMES: [&str; 4] = [".localhost", ".local", ".home.arpa", ".internal"];
 
-/// One backend as it is written.
+/// One configured backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendConfig {
-    /// Keys of the pool.
+    /// The keys of the pool.
     pub pool: Pool,
-    /// Keys of what is behind it.
+    /// The keys of the client.
     pub client: ClientConfig,
 }
 
-/// What is behind a backend.
+/// The client of a backend.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientConfig {
     /// A model server.
@@ -41,51 +41,52 @@ pub enum ClientConfig {
     Command(CommandConfig),
 }
 
-/// Which of the two it is.
+/// The kind of a backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A model server.
     #[default]
     Model,
-    /// A program that works by itself, such as a command-line agent.
+    /// A program, such as a command-line agent.
     Command,
 }
 
-/// What the pool and not the client knows of a backend.
+/// The pool's settings of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
-    /// A model server or a program.
+    /// Whether the backend is a model server or a program.
     pub kind: Kind,
-    /// Rounds that it runs at a time: 1 for a single-request GPU. Absent means what its server says, or [`SLOTS_USUAL`].
+    /// Concurrent rounds: 1 for a GPU that serves single requests. Absent means the number that the server reports, or
+    /// [`SLOTS_USUAL`].
     pub slots: Option<u32>,
-    /// What it can do beyond answering, in words that the rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
+    /// Abilities beyond answering, in the words that the rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
     pub capabilities: BTreeSet<String>,
-    /// Where its work is done; absent means local for a server of one's own, else cloud.
+    /// Where the requests are processed. Absent means local for a self-hosted server at a private address, else cloud.
     pub privacy: Option<Privacy>,
-    /// The longest prompt and answer together, in tokens; absent means what its server says. If that is nothing, anything is
-    /// tried.
+    /// The maximum length of prompt and answer together, in tokens. Absent means the window that the server reports; if it
+    /// reports none, prompts of any length are tried.
     pub context_tokens_max: Option<u32>,
-    /// How many requests it takes; absent means that only the provider's own words count.
+    /// The request quota. Absent means that only rate-limit replies of the provider count.
     pub window: Option<RateWindow>,
-    /// How turns run that are meant for it, where the caller does not say; absent means the general `mode`.
+    /// The mode of turns that are routed to this backend, if the caller does not choose one. Absent means the general `mode`.
     pub mode: Option<Mode>,
-    /// How the agent that answers the user calls skills there; absent means `turn.main_interface`.
+    /// How the agent that answers the user calls skills on this backend. Absent means `turn.main_interface`.
     pub interface: Option<MainInterface>,
-    /// What users call it when they ask for it by name; absent means its own name.
+    /// The words with which users request this backend. Absent means its name.
     pub called: Option<Vec<String>>,
-    /// A file that holds the key.
+    /// A file that contains the API key.
     pub api_key_file: Option<PathBuf>,
-    /// The environment variable that holds the key.
+    /// The environment variable that contains the API key.
     pub api_key_env: Option<String>,
 }
 
-/// Rounds at a time where neither the configuration nor the server says.
+/// The number of slots if neither the configuration nor the server specifies it.
 const SLOTS_USUAL: u32 = 4;
-/// The highest temperature that any provider takes.
+/// The highest temperature that any provider accepts.
 const TEMPERATURE_MAX: f32 = 2.0;
-/// Keys of clients that are not in a table of defaults.
+/// Client keys that a table of defaults does not contain.
 const OPTIONAL_KEYS: [&str; 7] =
     ["api_key", "api_version", "headers", "output_tokens_max", "price", "proxy", "temperature"];
 
@@ -108,7 +109,7 @@ impl Default for Pool {
 }
 
 impl BackendConfig {
-    /// The keys that are the pool's; every other is the client's.
+    /// The keys of the pool; every other key belongs to the client.
     pub(super) const POOL_KEYS: [&'static str; 11] = [
         "kind",
         "slots",
@@ -123,7 +124,7 @@ impl BackendConfig {
         "api_key_env",
     ];
 
-    /// Its name.
+    /// The name of the backend.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.client {
@@ -132,7 +133,7 @@ impl BackendConfig {
         }
     }
 
-    /// What the pool knows of it, with what follows from its other keys.
+    /// The facts that the pool uses, including defaults that follow from other keys.
     #[must_use]
     pub fn facts(&self) -> BackendFacts {
         let Pool { slots, capabilities, privacy, context_tokens_max, window, mode, interface, called, .. } =
@@ -143,7 +144,7 @@ impl BackendConfig {
                 let cost = model.price.map(|p| Cost { input_usd: p.input, output_usd: p.output });
                 (privacy_of(model), cost, false)
             }
-            // Whom a program asks in turn nobody can see.
+            // The services that a program contacts are unknown.
             ClientConfig::Command(_) => (Privacy::Cloud, None, true),
         };
         let model = match &self.client {
@@ -169,10 +170,10 @@ impl BackendConfig {
         }
     }
 
-    /// What is behind it, with its secret found.
+    /// The client with its secret resolved.
     ///
     /// # Errors
-    /// If the file or the variable is not there, or empty.
+    /// If the file or the variable is missing or empty.
     pub fn ready(&self, environment: &Environment) -> Result<ClientConfig, ConfigError> {
         let mut client = self.client.clone();
         let ClientConfig::Model(model) = &mut client else { return Ok(client) };
@@ -183,8 +184,8 @@ impl BackendConfig {
         if let Some(name) = &self.pool.api_key_env {
             let Some(key) = environment.get(name).map(str::trim).filter(|k| !k.is_empty()) else {
                 return Err(ConfigError::new(
-                    Place::Environment(name.clone()),
-                    format!("{of} wants its key from here, and it is not set or empty"),
+                    Location::Environment(name.clone()),
+                    format!("{of} reads its key from here, and it is not set or empty"),
                     format!("set {name}, or use api_key_file"),
                 ));
             };
@@ -193,7 +194,7 @@ impl BackendConfig {
         Ok(client)
     }
 
-    /// Every key that does not fit.
+    /// All errors in this backend's keys.
     pub(super) fn problems(&self, index: &str) -> Vec<KeyError> {
         let mut found = Vec::new();
         let name = self.name();
@@ -233,7 +234,7 @@ impl BackendConfig {
             let key = self.key_named_in(&what);
             let path = ["backend", index, key];
             let path = if key.is_empty() { &path[..2] } else { &path[..] };
-            // A key that was told of already is told of once.
+            // A key that has an error already is not reported again.
             if !found.iter().any(|e| e.path == path) {
                 found.push(KeyError::value(path, &what, "see `annie config init` for an example"));
             }
@@ -241,7 +242,7 @@ impl BackendConfig {
         found
     }
 
-    /// The key that a client's complaint is about: its first word, unless it is about the whole.
+    /// The key that an error of the client is about: its first word. Empty if the error is about the whole table.
     fn key_named_in<'a>(&self, complaint: &'a str) -> &'a str {
         let known = match &self.client {
             ClientConfig::Model(model) => toml::Table::try_from(model),
@@ -252,7 +253,7 @@ impl BackendConfig {
         if known.contains_key(first) || OPTIONAL_KEYS.contains(&first) { first } else { "" }
     }
 
-    /// The pool's keys, each by itself, so that the one that does not fit is known.
+    /// Errors in the pool's keys. Each key is checked separately, so that the error names the right one.
     fn pool_problems(&self, index: &str) -> Vec<KeyError> {
         let BackendFacts { capabilities, context_tokens_max, slots, cost, window, called, .. } = self.facts();
         let plain = || BackendFacts { name: "one".to_owned(), ..BackendFacts::default() };
@@ -276,10 +277,10 @@ impl BackendConfig {
     }
 }
 
-/// Where a model server's work is done if nobody says: here if its address is this machine's own, and in the house if it is one
-/// that people run themselves at an address of a network of their own. Anything else may pass on what it is told. A service
-/// that is named as one (`openrouter`, `openai`, `anthropic`, `azure`) does its work elsewhere, whatever stands before it. A
-/// proxy reads every request on its way, wherever the server is: behind one nothing is local.
+/// The default privacy of a model server. It is local if the address is on this machine, or if the profile is one of a
+/// self-hosted server and the address is in a private network. Any other server may forward requests. The profile of a public
+/// service (`openrouter`, `openai`, `anthropic`, `azure`) always means cloud, whatever the address. With a proxy nothing is
+/// local, because the proxy can read every request.
 fn privacy_of(model: &ModelConfig) -> Privacy {
     let is_own = matches!(model.profile, Profile::LlamaCpp | Profile::Ollama | Profile::Vllm);
     let host = host_of(&model.base_url).filter(|_| model.proxy.is_none());
@@ -290,18 +291,18 @@ fn privacy_of(model: &ModelConfig) -> Privacy {
     if is_local { Privacy::Local } else { Privacy::Cloud }
 }
 
-/// The host of an address, in small letters.
+/// The host of a URL, in lower case.
 pub(super) fn host_of(url: &str) -> Option<String> {
     url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase))
 }
 
-/// Whether an address is in a network of the operator's own, but not on this machine: there the configured profile decides
-/// whether a backend is local.
+/// Whether an address is in a private network but not on this machine. For such an address the configured profile decides
+/// whether the backend is local.
 pub(crate) fn is_in_own_network(url: &str) -> bool {
     host_of(url).is_some_and(|host| is_private(&host) && !is_loopback(&host))
 }
 
-/// Whether a host, in small letters, is this machine.
+/// Whether a host, in lower case, is this machine.
 fn is_loopback(host: &str) -> bool {
     match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         Ok(at) => at.to_canonical().is_loopback(),
@@ -309,7 +310,7 @@ fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// Whether a host, in small letters, is on this machine or in a network of one's own.
+/// Whether a host, in lower case, is on this machine or in a private network.
 fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
@@ -322,20 +323,20 @@ fn is_private(host: &str) -> bool {
     }
 }
 
-/// The key in a file, without the white space around it. `what` names the setting.
+/// The key in a file, without surrounding white space. `what` names the setting in errors.
 pub(crate) fn read_key(path: &std::path::Path, what: &str) -> Result<Secret, ConfigError> {
     use std::io::Read;
-    let place = || Place::file(path);
+    let location = || Location::file(path);
     let failed = |e: std::io::Error| {
-        ConfigError::new(place(), format!("{what}: cannot read the file: {e}"), "check the path and who may read it")
+        ConfigError::new(location(), format!("{what}: cannot read the file: {e}"), "check the path and its permissions")
     };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     let key = text.trim();
     if key.is_empty() || key.contains(char::is_whitespace) {
-        let said = format!("{what}: the file must hold the key and nothing else");
-        return Err(ConfigError::new(place(), said, "write the key into it, on one line"));
+        let problem = format!("{what}: the file must hold the key and nothing else");
+        return Err(ConfigError::new(location(), problem, "write the key into it, on one line"));
     }
     Ok(Secret::new(key))
 }

@@ -1,5 +1,5 @@
-//! The process's environment, read once and passed on as a value, so that tests bring their own; and what follows from
-//! it: folders, the time zone, whether colours are wanted.
+//! The environment of the process, read once and passed as a value, so that tests can use their own. Also what follows from it:
+//! folders, the time zone, and whether colours are used.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,13 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The process's own.
+    /// The environment of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self::new(std::env::vars_os())
     }
 
-    /// Of these variables.
+    /// An environment of these variables.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut environment = Self::default();
         for (name, value) in variables {
@@ -47,12 +47,12 @@ impl Environment {
         self.variables.contains_key(name)
     }
 
-    /// The variables whose name begins so, sorted.
+    /// The variables with this prefix, sorted by name.
     pub fn beginning<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.variables.iter().filter(move |(n, _)| n.starts_with(prefix)).map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
-    /// The variables with this prefix that are not text.
+    /// The variables with this prefix whose values are not UTF-8.
     pub fn garbled<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
         self.garbled.iter().map(String::as_str).filter(move |n| n.starts_with(prefix))
     }
@@ -63,19 +63,19 @@ impl Environment {
         Some(self.xdg("XDG_CONFIG_HOME", ".config")?.join("annie/annie.toml"))
     }
 
-    /// The data folder of users who name none.
+    /// The default data folder.
     #[must_use]
     pub fn data_folder(&self) -> Option<PathBuf> {
         Some(self.xdg("XDG_DATA_HOME", ".local/share")?.join("annie"))
     }
 
-    /// XDG: an absolute path in the variable, or the default below the home folder.
+    /// An XDG folder: an absolute path in the variable, or the default below the home folder.
     fn xdg(&self, name: &str, below_home: &str) -> Option<PathBuf> {
         let absolute = |name: &str| self.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
         absolute(name).or_else(|| Some(absolute("HOME")?.join(below_home)))
     }
 
-    /// IANA name of this machine's time zone: `TZ`, `/etc/timezone`, or where `/etc/localtime` leads; else UTC.
+    /// The IANA name of the system's time zone: from `TZ`, `/etc/timezone` or the target of `/etc/localtime`; else UTC.
     #[must_use]
     pub fn timezone(&self) -> String {
         let named = self.get("TZ").map(|tz| tz.trim_start_matches(':').to_owned());
@@ -86,7 +86,7 @@ impl Environment {
         found.unwrap_or_else(|| "UTC".to_owned())
     }
 
-    /// Whether colours are unwelcome: `NO_COLOR`, or a terminal that has none.
+    /// Whether colours are disabled: by `NO_COLOR`, or by a terminal without colours.
     #[must_use]
     pub fn no_color(&self) -> bool {
         self.get("NO_COLOR").is_some() || self.get("TERM") == Some("dumb")
@@ -100,7 +100,7 @@ fn zone_of_link(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 impl Environment {
-    /// Of these texts.
+    /// An environment of these variables.
     pub fn of(variables: &[(&str, &str)]) -> Self {
         Self::new(variables.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))))
     }

@@ -1,38 +1,37 @@
-//! What is wrong with a configuration: where, what, and how to put it right. No text of these repeats a value that may be
-//! secret.
+//! Configuration errors: location, problem and fix. No text repeats a value that may be secret.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// Where a setting comes from.
+/// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Nobody said anything.
+pub enum Location {
+    /// The built-in default.
     Default,
-    /// A file, with line and column from 1 where they are known.
+    /// A file; line and column count from 1 and are absent if unknown.
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// Line and column.
         at: Option<(usize, usize)>,
     },
     /// An environment variable.
     Environment(String),
-    /// A flag.
+    /// A command-line flag.
     Flag(String),
 }
 
-impl Place {
-    /// Somewhere in a file.
+impl Location {
+    /// A file without a line.
     #[must_use]
     pub fn file(path: &Path) -> Self {
         Self::File { path: path.to_owned(), at: None }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -44,31 +43,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// A configuration that cannot be used.
+/// An error in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}{}", others(.fix, .more))]
+#[error("{location}: {what}{}", others(.fix, .more))]
 pub struct ConfigError {
-    /// Where.
-    pub place: Place,
-    /// What is wrong.
+    /// The location of the error.
+    pub location: Location,
+    /// The problem.
     pub what: String,
-    /// How to put it right.
+    /// How to fix it.
     pub fix: String,
-    /// What else is wrong.
+    /// Further errors.
     pub more: Vec<Self>,
 }
 
-/// The other mistakes, each on a line of its own. Where there are several, each has its fix beside it.
+/// The other errors, each on its own line. If there are several errors, each line includes its fix.
 fn others(fix: &str, more: &[ConfigError]) -> String {
     let own = if more.is_empty() { String::new() } else { format!(" ({fix})") };
-    more.iter().fold(own, |text, e| format!("{text}\n{}: {} ({})", e.place, e.what, e.fix))
+    more.iter().fold(own, |text, e| format!("{text}\n{}: {} ({})", e.location, e.what, e.fix))
 }
 
 impl ConfigError {
-    /// Several mistakes as one error, in the order of their places.
+    /// Combines several errors into one, in the order of their locations.
     pub(crate) fn all(mut errors: Vec<Self>) -> Option<Self> {
-        errors.sort_by_key(|e| match &e.place {
-            Place::File { path, at } => (Some(path.clone()), *at),
+        errors.sort_by_key(|e| match &e.location {
+            Location::File { path, at } => (Some(path.clone()), *at),
             _ => (None, None),
         });
         errors.dedup();
@@ -77,7 +76,7 @@ impl ConfigError {
         Some(Self { more: errors.collect(), ..first })
     }
 
-    pub(crate) fn new(place: Place, what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { place, what: what.into(), fix: fix.into(), more: Vec::new() }
+    pub(crate) fn new(location: Location, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { location, what: what.into(), fix: fix.into(), more: Vec::new() }
     }
 }

@@ -1,4 +1,4 @@
-//! Lays the layers over one another, and remembers of each value where it comes from.
+//! Merges the configuration layers, and records the origin of each value.
 
 use std::{
     collections::BTreeMap,
@@ -13,85 +13,85 @@ use toml::{
 use super::{
     convenience,
     environment::Environment,
-    error::{ConfigError, Place},
+    error::{ConfigError, Location},
     settings::Config,
     typed::{KeyError, typed},
     values,
 };
 
-/// The system's configuration file.
+/// The system-wide configuration file.
 const SYSTEM_FILE: &str = "/etc/annie/annie.toml";
-/// What the names of environment variables for settings begin with.
+/// The prefix of environment variables for settings.
 const PREFIX: &str = "ANNIE__";
-/// The tables that are lists.
+/// The keys whose values are lists of tables.
 const LISTS: [&str; 2] = ["backend", "route"];
-/// The largest configuration file, in bytes.
+/// The maximum size of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// A setting that a flag makes.
+/// A setting from a command-line flag.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flag {
-    /// The flag as it is written: `--data`.
+    /// The flag, such as `--data`.
     pub name: &'static str,
-    /// Which setting.
+    /// The path of the setting.
     pub path: &'static [&'static str],
-    /// Its value.
+    /// The value.
     pub value: Value,
 }
 
-/// Where to look.
+/// The sources of a configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {
-    /// Files that may be missing, in the order in which they are laid over one another.
+    /// Optional files, in the order in which they are merged.
     pub files: Vec<PathBuf>,
-    /// The file that was asked for and must be there.
+    /// The file named with `--config`. It must exist.
     pub asked: Option<PathBuf>,
-    /// The environment.
+    /// The environment variables.
     pub environment: Environment,
-    /// The flags.
+    /// The command-line flags.
     pub flags: Vec<Flag>,
 }
 
-/// A configuration and where it comes from.
+/// A configuration with the origins of its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// Where each value comes from that is not a default, by path.
-    pub origins: BTreeMap<Vec<String>, Place>,
-    /// The files that were there.
+    /// The origins of all values that are not defaults, by path.
+    pub origins: BTreeMap<Vec<String>, Location>,
+    /// The files that were found.
     pub files: Vec<PathBuf>,
-    /// The environment that it was read in.
+    /// The environment that was used.
     pub environment: Environment,
 }
 
 impl Loaded {
-    /// Where a setting comes from.
+    /// The origin of a setting.
     #[must_use]
-    pub fn origin(&self, path: &[&str]) -> Place {
+    pub fn origin(&self, path: &[&str]) -> Location {
         let path: Vec<String> = path.iter().map(|s| (*s).to_owned()).collect();
-        self.origins.get(&path).cloned().unwrap_or(Place::Default)
+        self.origins.get(&path).cloned().unwrap_or(Location::Default)
     }
 }
 
 impl Sources {
-    /// The process's usual ones.
+    /// The usual sources of the process.
     #[must_use]
     pub fn usual(environment: Environment, asked: Option<PathBuf>, flags: Vec<Flag>) -> Self {
         let files = [Some(PathBuf::from(SYSTEM_FILE)), environment.user_file()].into_iter().flatten().collect();
         Self { files, asked, environment, flags }
     }
 
-    /// One file alone over the defaults, for `config check`: the environment's settings do not count.
+    /// One file merged over the defaults, for `config check`. Settings from the environment are ignored.
     #[must_use]
     pub fn only(path: PathBuf) -> Self {
         Self { asked: Some(path), ..Self::default() }
     }
 
-    /// Reads everything.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// If a file cannot be read, or the first key that does not fit.
+    /// If a file cannot be read, or with all errors found in the settings.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let mut layers = Layers::default();
         let mut found = Vec::new();
@@ -109,16 +109,16 @@ impl Sources {
         }
         if !layers.table.contains_key("backend") {
             for (path, value, variable) in convenience::backend(&self.environment)? {
-                layers.set(&path, value, &Place::Environment(variable));
+                layers.set(&path, value, &Location::Environment(variable));
             }
         } else if let Some(model) = self.environment.get(convenience::MODEL) {
             let path = ["backend", &layers.first_model().to_string(), "model"].map(str::to_owned);
-            layers.set(&path, model.into(), &Place::Environment(convenience::MODEL.to_owned()));
+            layers.set(&path, model.into(), &Location::Environment(convenience::MODEL.to_owned()));
         }
         layers.environment(&self.environment)?;
         for Flag { name, path, value } in &self.flags {
             let path: Vec<String> = path.iter().map(|s| (*s).to_owned()).collect();
-            layers.set(&path, value.clone(), &Place::Flag((*name).to_owned()));
+            layers.set(&path, value.clone(), &Location::Flag((*name).to_owned()));
         }
         let config = typed(layers.table.clone()).map_err(|e| layers.explain(e))?;
         let mut problems = values::problems(&layers.table);
@@ -130,23 +130,23 @@ impl Sources {
     }
 }
 
-/// A file's text; nothing if it may be missing and is.
+/// The text of a file; nothing if the file is optional and missing.
 fn read(path: &Path, must: bool) -> Result<Option<String>, ConfigError> {
     use std::io::{ErrorKind, Read};
     let failed =
-        |e: std::io::Error, fix: &str| ConfigError::new(Place::file(path), format!("cannot be read: {e}"), fix);
+        |e: std::io::Error, fix: &str| ConfigError::new(Location::file(path), format!("cannot be read: {e}"), fix);
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(e) if !must && matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         Err(e) => {
-            return Err(failed(e, "check the path and who may read it; `annie config init FILE` writes a new one"));
+            return Err(failed(e, "check the path and its permissions; `annie config init FILE` writes a new one"));
         }
     };
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| failed(e, "it must be text in UTF-8"))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let what = format!("is longer than {FILE_BYTES_MAX} bytes");
-        return Err(ConfigError::new(Place::file(path), what, "this is hardly a configuration: check the path"));
+        return Err(ConfigError::new(Location::file(path), what, "this is hardly a configuration: check the path"));
     }
     Ok(Some(text))
 }
@@ -154,54 +154,55 @@ fn read(path: &Path, must: bool) -> Result<Option<String>, ConfigError> {
 #[derive(Default)]
 struct Layers {
     table: Table,
-    origins: BTreeMap<Vec<String>, Place>,
+    origins: BTreeMap<Vec<String>, Location>,
 }
 
 impl Layers {
-    /// Lays a file over what is there. Its shape is checked alone, so that errors name the right file.
+    /// Merges a file. Its structure is checked separately, so that errors name the right file.
     fn file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
-        let at = |offset: usize| Place::File { path: path.to_owned(), at: Some(line_and_column(text, offset)) };
+        let at = |offset: usize| Location::File { path: path.to_owned(), at: Some(line_and_column(text, offset)) };
         let spanned = DeTable::parse(text).map_err(|e| {
-            let place = e.span().map_or_else(|| Place::file(path), |span| at(span.start));
+            let location = e.span().map_or_else(|| Location::file(path), |span| at(span.start));
             let what = format!("not TOML: {}", e.message().trim());
-            ConfigError::new(place, what, "see https://toml.io, or `annie config init` for an example")
+            ConfigError::new(location, what, "see https://toml.io, or `annie config init` for an example")
         })?;
         if let Some(offset) = too_large(spanned.get_ref()) {
             let what = format!("a whole number is not between {} and {}", i64::MIN, i64::MAX);
             return Err(ConfigError::new(at(offset), what, "give a smaller one, or leave the key out"));
         }
         let table: Table = text.parse().map_err(|e: toml::de::Error| {
-            ConfigError::new(Place::file(path), format!("not TOML: {}", e.message().trim()), "see https://toml.io")
+            ConfigError::new(Location::file(path), format!("not TOML: {}", e.message().trim()), "see https://toml.io")
         })?;
         let wrong = misshapen(table.clone()).into_iter().map(|e| {
-            let place = at(offset_of(&spanned, &e.path, e.is_key));
-            ConfigError::new(place, e.what, e.fix)
+            let location = at(offset_of(&spanned, &e.path, e.is_key));
+            ConfigError::new(location, e.what, e.fix)
         });
         if let Some(error) = ConfigError::all(wrong.collect()) {
             return Err(error);
         }
         for leaf in leaves(&table) {
-            let place = at(offset_of(&spanned, &leaf, true));
-            self.origins.insert(leaf, place);
+            let location = at(offset_of(&spanned, &leaf, true));
+            self.origins.insert(leaf, location);
         }
         for list in LISTS.into_iter().filter(|list| table.contains_key(*list)) {
-            // A later file's backends stand in place of an earlier one's, not beside them.
-            self.origins
-                .retain(|leaf, place| leaf[0] != list || matches!(place, Place::File { path: of, .. } if of == path));
+            // The backends and rules of a later file replace those of an earlier file.
+            self.origins.retain(|leaf, location| {
+                leaf[0] != list || matches!(location, Location::File { path: of, .. } if of == path)
+            });
         }
         merge(&mut self.table, table);
         Ok(())
     }
 
-    /// Lays `ANNIE__SECTION__KEY` over what is there.
+    /// Merges the `ANNIE__SECTION__KEY` variables.
     fn environment(&mut self, environment: &Environment) -> Result<(), ConfigError> {
         if let Some(name) = environment.garbled(PREFIX).next() {
-            let place = Place::Environment(name.to_owned());
-            return Err(ConfigError::new(place, "its value is not UTF-8", "write it as UTF-8"));
+            let location = Location::Environment(name.to_owned());
+            return Err(ConfigError::new(location, "its value is not UTF-8", "write it as UTF-8"));
         }
         for (name, text) in environment.beginning(PREFIX) {
             let path: Vec<String> = name[PREFIX.len()..].split("__").map(str::to_ascii_lowercase).collect();
-            // Compose files and unit files pass a variable on that may be empty: an empty one is not set.
+            // Compose files and unit files may pass on an empty variable; an empty one counts as not set.
             if path == ["store", "url"] && text.trim().is_empty() {
                 continue;
             }
@@ -215,26 +216,26 @@ impl Layers {
                     }
                     None => e.fix,
                 };
-                ConfigError::new(Place::Environment(name.to_owned()), e.what, fix)
+                ConfigError::new(Location::Environment(name.to_owned()), e.what, fix)
             })?;
-            self.set(&path, value, &Place::Environment(name.to_owned()));
+            self.set(&path, value, &Location::Environment(name.to_owned()));
         }
         Ok(())
     }
 
-    /// The first backend that is a model and no program.
+    /// The index of the first backend that is a model server.
     fn first_model(&self) -> usize {
         let is_model = |b: &Value| b.get("kind").and_then(Value::as_str).is_none_or(|kind| kind == "model");
         let backends = self.table.get("backend").and_then(Value::as_array);
         backends.and_then(|list| list.iter().position(is_model)).unwrap_or(0)
     }
 
-    fn set(&mut self, path: &[String], value: Value, place: &Place) {
+    fn set(&mut self, path: &[String], value: Value, location: &Location) {
         put(&mut self.table, path, value);
-        self.origins.insert(self.landed(path), place.clone());
+        self.origins.insert(self.landed(path), location.clone());
     }
 
-    /// Where a value that was put at a path stands: a backend beyond the end of the list is its last one.
+    /// The path at which a value was stored: an index beyond the end of the backend list appends to it.
     fn landed(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
         if let [list, at, ..] = path.as_mut_slice()
@@ -247,35 +248,36 @@ impl Layers {
         path
     }
 
-    /// The first place of the nearest table around a path.
-    fn beside(&self, path: &[String]) -> Option<&Place> {
-        let line = |place: &&Place| match place {
-            Place::File { at, .. } => *at,
+    /// The first location within the nearest enclosing table of a path.
+    fn beside(&self, path: &[String]) -> Option<&Location> {
+        let line = |location: &&Location| match location {
+            Location::File { at, .. } => *at,
             _ => None,
         };
         (1..path.len()).rev().find_map(|depth| {
             let within = self.origins.iter().filter(|(leaf, _)| leaf.starts_with(&path[..depth]));
-            within.map(|(_, place)| place).min_by_key(line)
+            within.map(|(_, location)| location).min_by_key(line)
         })
     }
 
-    /// An error of the whole, at the place where its value comes from.
+    /// Adds to an error the location that its value comes from.
     fn explain(&self, error: KeyError) -> ConfigError {
         let below = |leaf: &&Vec<String>| leaf.starts_with(&error.path);
         let around = || (1..error.path.len()).rev().find_map(|depth| self.origins.get(&error.path[..depth]));
         let inside = || self.origins.get(self.origins.keys().find(below)?);
-        // A key that is not there: its table is where it should be.
+        // The key is missing: the error is located at its table.
         let beside = || self.beside(&error.path);
         let origin = self.origins.get(&error.path).or_else(inside).or_else(around).or_else(beside);
-        ConfigError::new(origin.cloned().unwrap_or(Place::Default), error.what, error.fix)
+        ConfigError::new(origin.cloned().unwrap_or(Location::Default), error.what, error.fix)
     }
 }
 
-/// The value that a variable's text means at a path: a number, a list or the like if that fits there, otherwise the text.
+/// The value of an environment variable for a path: parsed as TOML (a number, a list and so on) if such a value is valid there,
+/// otherwise the text itself.
 fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
     let fits = |value: &Value| {
         let mut alone = Table::new();
-        // Alone, the only backend is the first.
+        // In the check the table has one backend, with the index 0.
         let path: Vec<String> = match path {
             [list, at, rest @ ..] if list == "backend" && at.parse::<usize>().is_ok() => {
                 [vec![list.clone(), "0".to_owned()], rest.to_vec()].concat()
@@ -288,7 +290,7 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
             put(&mut command, &["backend", "0", "kind"].map(str::to_owned), "command".into());
             command
         });
-        // Whether it is a model's key or a program's is known when all is there.
+        // Whether the key belongs to a model server or to a program is known only after all layers are merged.
         typed(alone).or_else(|e| as_command.map_or(Err(()), |c| typed(c).map_err(drop)).map_err(|()| e)).map(drop)
     };
     let plain = Value::String(text.to_owned());
@@ -303,11 +305,11 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
     }
 }
 
-/// Mistakes of one file that are told together, at most.
+/// The maximum number of errors of one file that are reported together.
 const MISTAKES_MAX: usize = 20;
 
-/// Every key and value of a table whose shape is wrong: what was found is taken out, and the rest looked at again. Of a backend
-/// or a rule the first is told: what else it says may follow from that.
+/// All structural errors of a table. After each error the wrong entry is removed and the rest is checked again. Of one backend
+/// or rule only the first error is reported, because others may follow from it.
 fn misshapen(mut table: Table) -> Vec<KeyError> {
     let mut found = Vec::new();
     while found.len() < MISTAKES_MAX
@@ -329,7 +331,7 @@ fn take_out(table: &mut Table, path: &[String]) -> bool {
         [list, at, ..] if LISTS.contains(&list.as_str()) => {
             let items = table.get_mut(list).and_then(Value::as_array_mut);
             let Some(item) = items.and_then(|items| items.get_mut(at.parse::<usize>().ok()?)) else { return false };
-            // In its place stays one whose shape is right, so that the places of the others stay theirs.
+            // A valid entry replaces the wrong one, so that the indices of the others do not change.
             let right = if list == "route" { "name = \"x\"\nwhen = {}\nto = {}\n" } else { "" };
             let right = Value::Table(right.parse().unwrap_or_default());
             let before = std::mem::replace(item, right);
@@ -342,7 +344,7 @@ fn take_out(table: &mut Table, path: &[String]) -> bool {
     }
 }
 
-/// Where a whole number stands that TOML allows and nothing here can hold.
+/// The offset of an integer that is valid TOML but does not fit into an `i64`.
 fn too_large(table: &DeTable<'_>) -> Option<usize> {
     fn within(value: &Spanned<DeValue<'_>>) -> Option<usize> {
         match value.get_ref() {
@@ -367,7 +369,7 @@ fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// Sets one value; tables on the way are made, and in a list of tables the next place may be taken.
+/// Sets one value. Missing tables are created, and in the backend list the next index appends a table.
 fn put(table: &mut Table, path: &[String], value: Value) {
     match path {
         [] => {}
@@ -396,7 +398,7 @@ fn put(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-/// The paths of all values. Lists are values, except those of backends and rules.
+/// The paths of all values. A list is a value, except the lists of backends and rules.
 pub(super) fn leaves(table: &Table) -> Vec<Vec<String>> {
     fn walk(path: &[String], value: &Value, found: &mut Vec<Vec<String>>) {
         let mut down = |key: String, value: &Value| walk(&[path, &[key]].concat(), value, found);
@@ -415,7 +417,7 @@ pub(super) fn leaves(table: &Table) -> Vec<Vec<String>> {
     found
 }
 
-/// Where a path stands in a file: its key, or its value; the nearest table around it if it is not there.
+/// The offset of a path in a file: of its key, or of its value. If the path is missing, the nearest enclosing table.
 fn offset_of(document: &Spanned<DeTable<'_>>, path: &[String], key: bool) -> usize {
     let mut offset = 0;
     let mut table = Some(document.get_ref());

@@ -1,8 +1,8 @@
-//! The configuration: what stands in `annie.toml`, in the environment and in flags, laid over one another. The only place
-//! that reads the environment.
+//! The configuration, merged from `annie.toml`, the environment and command-line flags. No other module reads the environment.
 //!
-//! Order, later wins: defaults, `/etc/annie/annie.toml`, the user's own file, `--config FILE`, `ANNIE__SECTION__KEY`,
-//! flags. Every key of every layer is known or the start is refused, with the place and the nearest known key.
+//! Order of the layers, later ones win: defaults, `/etc/annie/annie.toml`, the user's own file, `--config FILE`,
+//! `ANNIE__SECTION__KEY`, flags. An unknown key in any layer prevents the start; the error has the location and the most
+//! similar known key.
 
 mod backend;
 mod convenience;
@@ -22,7 +22,7 @@ pub(crate) use backend::{is_in_own_network, read_key};
 pub use convenience::idle_keys;
 pub(crate) use convenience::service_of;
 pub use environment::Environment;
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, Location};
 pub use layers::{Flag, Loaded, Sources};
 pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};

@@ -1,4 +1,4 @@
-//! `[routing]` and `[[route]]`: which backend a message goes to. What the rules mean stands at [`annie_core::route`].
+//! `[routing]` and `[[route]]`: the backend of a message. The rules are documented in [`annie_core::route`].
 
 use annie_core::route::{
     BackendFacts, Fallback, Privacy, RouteMode, RouteRule, RouteTable, RouteTableError, default_rules,
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
 
-/// The name of the backend that is there when none is configured.
+/// The name of the built-in backend that is used if none is configured.
 pub const OFFLINE: &str = "offline";
-/// Rounds that the planner runs at a time: it only uses the processor.
+/// Concurrent rounds of the planner, which uses only the processor.
 const OFFLINE_SLOTS: u32 = 8;
 
-/// What the pool is without a backend. The planner needs nobody, and has no capability that a rule could ask for, so
-/// everything goes to it.
+/// The pool without a configured backend: the offline planner. It needs no other service, and has no capability that a rule
+/// could require, so every message is routed to it.
 pub(super) fn planner() -> BackendFacts {
     BackendFacts { name: OFFLINE.to_owned(), privacy: Privacy::Local, slots: OFFLINE_SLOTS, ..BackendFacts::default() }
 }
@@ -22,9 +22,9 @@ pub(super) fn planner() -> BackendFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Routing {
-    /// How far the rules are trusted.
+    /// How the result of the rules is used.
     pub mode: RouteMode,
-    /// Whether the built-in rules hold, behind those of the configuration.
+    /// Whether the built-in rules are appended to those of the configuration.
     pub default_rules: bool,
 }
 
@@ -35,33 +35,34 @@ impl Default for Routing {
 }
 
 impl Config {
-    /// The rules of the configuration, then the built-in ones. A rule stands in place of the built-in one of its name.
+    /// The rules of the configuration, followed by the built-in ones. A configured rule replaces the built-in rule of the same
+    /// name.
     fn rules(&self) -> Vec<RouteRule> {
         let usual = if self.routing.default_rules { default_rules() } else { Vec::new() };
         let is_new = |rule: &RouteRule| self.route.iter().all(|own| own.name != rule.name);
         self.route.iter().cloned().chain(usual.into_iter().filter(is_new)).collect()
     }
 
-    /// The rules over these backends, made ready.
+    /// The route table of these backends.
     ///
     /// # Errors
-    /// Names the first that does not fit.
+    /// Names the first rule or backend that is not valid.
     pub fn route_table(&self, facts: &[BackendFacts]) -> Result<RouteTable, RouteTableError> {
         RouteTable::new(self.rules(), facts)
     }
 
-    /// The rules of the configuration that no backend can ever be meant by.
+    /// The configured rules that no backend can satisfy.
     #[must_use]
     pub fn idle_rules(&self, facts: &[BackendFacts]) -> Vec<String> {
         let table = RouteTable::new(self.route.clone(), facts);
         table.map(|table| table.idle().map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Whether the rules fit together with these backends.
+    /// Checks the rules against these backends.
     pub(super) fn check_routes(&self, facts: &[BackendFacts]) -> Result<(), KeyError> {
         let fits =
             |count: usize| RouteTable::new(self.route.get(..count).unwrap_or_default().to_vec(), facts).map(drop);
-        // What holds for so many rules holds for fewer, so the first that does not fit is found by halves.
+        // If the first `n` rules are valid, so is every shorter prefix. Therefore binary search finds the first invalid rule.
         let counts: Vec<usize> = (1..=self.route.len()).collect();
         let at = counts.partition_point(|count| fits(*count).is_ok());
         let all = || self.route_table(facts).map(drop);
@@ -81,8 +82,9 @@ impl Config {
         }
     }
 
-    /// A rule that lets nobody stand in is a promise. If no backend can keep it, what it is about would go to the first one
-    /// as if there were no rule: better not to start. The built-in rules are for every pool, and promise nothing.
+    /// A rule that forbids or limits fallback backends is a guarantee. If no backend can satisfy it, its messages would be
+    /// routed to the first backend as if there were no rule; therefore such a configuration is refused. The built-in rules
+    /// apply to every pool and guarantee nothing.
     fn check_strict(&self, facts: &[BackendFacts]) -> Result<(), KeyError> {
         if self.backend.is_empty() || self.routing.mode != RouteMode::Automatic {
             return Ok(());
@@ -92,7 +94,7 @@ impl Config {
         let Some((index, rule)) = self.route.iter().enumerate().find(|(_, rule)| is_broken(rule)) else {
             return Ok(());
         };
-        let what = format!("it wants {} and limits who may stand in, but there is no such backend", rule.to);
+        let what = format!("it wants {} and restricts `fallback`, but there is no such backend", rule.to);
         let fix = "give a backend what `to` asks for, or leave `fallback` out";
         Err(KeyError::value(&["route", &index.to_string()], &what, fix))
     }

@@ -1,4 +1,4 @@
-//! The commented configuration that `annie config init` writes. A test keeps it in step with the keys and their defaults.
+//! The commented configuration that `annie config init` writes. A test compares it with the keys and their defaults.
 
 use std::{
     fs::OpenOptions,
@@ -9,10 +9,11 @@ use std::{
 /// The text.
 pub const SAMPLE: &str = include_str!("sample.toml");
 
-/// Writes it to a new file that only its owner may read, since keys may be put into it. An existing file is left alone.
+/// Writes the sample to a new file that only its owner may read, since keys may be added to it. An existing file is not
+/// changed.
 ///
 /// # Errors
-/// If it exists, or cannot be written.
+/// If the file exists or cannot be written.
 pub fn write_sample(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
         let mut builder = std::fs::DirBuilder::new();

@@ -1,4 +1,4 @@
-//! The keys: one struct for each table of `annie.toml`, with its defaults, and what must fit together.
+//! The settings: one struct per table of `annie.toml` with its defaults, and the checks between settings.
 
 use std::{
     collections::BTreeMap,
@@ -25,55 +25,55 @@ use super::{
     store::StoreSettings,
     typed::KeyError,
 };
-use crate::door::DoorLimits;
+use crate::api::ApiLimits;
 
 /// The whole configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How turns run that do not say.
+    /// The mode of turns that do not choose one.
     pub mode: Mode,
-    /// IANA name of the time zone of users who have none of their own; absent means this machine's.
+    /// The IANA name of the time zone of users without one of their own; absent means the system's.
     pub timezone: Option<String>,
-    /// The doors.
+    /// The listening address and access.
     pub server: Server,
-    /// What the doors allow.
-    pub doors: DoorLimits,
-    /// Where everything is kept.
+    /// Limits of the front ends.
+    pub api: ApiLimits,
+    /// The data folder.
     pub data: Data,
     /// The database.
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// What one turn may use up. Its `interface` is set as `sub_agent.interface`.
+    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`.
     pub turn: TurnLimits,
-    /// When tasks should have come to an end, by class.
+    /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
-    /// How much may wait.
+    /// Limits of the queue.
     pub queue: QueueLimits,
-    /// How often users are notified of what ended while they did not wait.
+    /// How often users are notified of ended background work.
     pub notify: NotifyLimits,
-    /// How far the rules of routing are trusted.
+    /// How routing rules are used.
     pub routing: Routing,
-    /// When the breaker of a skill opens.
+    /// When a skill's breaker opens.
     pub breaker: BreakerLimits,
-    /// How sub-agents work.
+    /// Settings of sub-agents.
     pub sub_agent: SubAgent,
-    /// How users are addressed, by user id.
+    /// Names and time zones of users, by user id.
     pub user: BTreeMap<String, Person>,
-    /// How the command line reaches a server.
+    /// How the command line connects to a server.
     pub client: Client,
-    /// What is logged.
+    /// Settings of the log output.
     pub log: Log,
-    /// What is measured.
+    /// Settings of the metrics.
     pub metrics: Metrics,
-    /// Whether faults may be injected.
+    /// Settings of fault injection.
     pub chaos: ChaosSettings,
-    /// The model backends (`[[backend]]`); none means the offline planner. Read by [`super::typed`], which knows how to
-    /// part their own keys from the client's.
+    /// The model backends (`[[backend]]`); an empty list means the offline planner. Read by [`super::typed`], which separates
+    /// the pool's keys from the client's.
     #[serde(skip)]
     pub backend: Vec<BackendConfig>,
-    /// The rules by which a backend is chosen (`[[route]]`), before the built-in ones.
+    /// The routing rules (`[[route]]`), before the built-in ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<RouteRule>,
 }
@@ -82,11 +82,11 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Where the doors listen.
+    /// The address on which the server listens.
     pub bind: SocketAddr,
-    /// Whose data is used where nobody says: by the command line, and by loopback callers without a key.
+    /// The user of the command line and of loopback callers without a key.
     pub user: UserId,
-    /// Asks for a key on loopback too. Other addresses always need one.
+    /// Requires a key on loopback addresses too. Other addresses always require one.
     pub require_key: bool,
 }
 
@@ -100,11 +100,11 @@ impl Default for Server {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Data {
-    /// The data folder; absent means the user's own (`$XDG_DATA_HOME/annie`).
+    /// The data folder; absent means `$XDG_DATA_HOME/annie`.
     pub folder: Option<PathBuf>,
-    /// Starts although the database is empty and the folder says that it was not.
+    /// Allows a start although the database is empty and the mark of the folder says that it was not.
     pub accept_empty_database: bool,
-    /// Every process on a shared database keeps notes of its own.
+    /// Whether every process on a shared database keeps notes of its own.
     pub separate_notes: bool,
 }
 
@@ -112,15 +112,15 @@ pub struct Data {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The longest message, in bytes.
+    /// The maximum length of a message, in bytes.
     pub message_bytes_max: usize,
-    /// How long one model round may take after its permit, in milliseconds.
+    /// The maximum duration of one model round after its permit, in milliseconds.
     pub round_ms_max: u64,
-    /// After which an idle conversation leaves memory, in milliseconds.
-    pub hibernate_ms: u64,
-    /// Conversations in memory at most.
+    /// The idle time after which a conversation is passivated, in milliseconds.
+    pub passivate_after_ms: u64,
+    /// The maximum number of conversations in memory.
     pub engines_max: usize,
-    /// After which a stuck actor is killed, in milliseconds.
+    /// The duration of a handler after which its actor counts as stuck and is killed, in milliseconds.
     pub stuck_ms_max: u64,
 }
 
@@ -130,7 +130,7 @@ impl Default for Limits {
         Self {
             message_bytes_max: kernel.message_bytes_max,
             round_ms_max: kernel.round_ms_max,
-            hibernate_ms: kernel.hibernate_ms,
+            passivate_after_ms: kernel.passivate_after_ms,
             engines_max: kernel.engines_max,
             stuck_ms_max: kernel.stuck_ms_max,
         }
@@ -141,7 +141,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubAgent {
-    /// How they call skills: commands in fenced blocks (`cmd`) or the scoped tool (`json`).
+    /// How sub-agents call skills: by commands in fenced blocks (`cmd`) or by the scoped tool (`json`).
     pub interface: SubAgentInterface,
 }
 
@@ -149,9 +149,9 @@ pub struct SubAgent {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Person {
-    /// What the user is called.
+    /// The name with which the user is addressed.
     pub name: String,
-    /// IANA name of the time zone; absent means the general one.
+    /// The IANA name of the user's time zone; absent means the general one.
     pub timezone: Option<String>,
 }
 
@@ -159,22 +159,22 @@ pub struct Person {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Client {
-    /// The server to talk to; absent means the one that uses the data folder, or listens at `server.bind`.
+    /// The URL of the server; absent means the server that uses the data folder, or the one at `server.bind`.
     pub url: Option<String>,
-    /// The key to show it.
+    /// The API key that the command line sends.
     pub key: Option<Secret>,
-    /// A file that holds the key.
+    /// A file that contains the key.
     pub key_file: Option<PathBuf>,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -182,9 +182,9 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or for each module: `info,annie_actors=debug`.
+    /// `error`, `warn`, `info`, `debug`, `trace`, or levels per module: `info,annie_actors=debug`.
     pub level: String,
-    /// How the lines look.
+    /// The format of the lines.
     pub format: LogFormat,
 }
 
@@ -198,7 +198,7 @@ impl Default for Log {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Metrics {
-    /// Whether the server counts, and serves `/metrics`.
+    /// Whether the server records metrics and serves `/metrics`.
     pub enabled: bool,
 }
 
@@ -212,12 +212,12 @@ impl Default for Metrics {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChaosSettings {
-    /// Whether an admin may inject faults into this server. Only on a loopback address.
+    /// Whether admins may inject faults into this server. Allowed only on a loopback address.
     pub enabled: bool,
 }
 
 impl ChaosSettings {
-    /// Refuses chaos where others than this machine could ask for it.
+    /// Refuses fault injection on addresses that other machines can reach.
     fn check(&self, bind: SocketAddr) -> Result<(), KeyError> {
         if self.enabled && !bind.ip().is_loopback() {
             let what = format!("faults may only be injected on a loopback address, and server.bind is {bind}");
@@ -232,7 +232,7 @@ impl ChaosSettings {
 }
 
 impl Config {
-    /// Limits as the kernel takes them.
+    /// The kernel's limits.
     #[must_use]
     pub fn kernel_limits(&self) -> KernelLimits {
         KernelLimits {
@@ -240,7 +240,7 @@ impl Config {
             turn: TurnLimits { interface: self.sub_agent.interface, ..self.turn.clone() },
             breaker: self.breaker,
             round_ms_max: self.limits.round_ms_max,
-            hibernate_ms: self.limits.hibernate_ms,
+            passivate_after_ms: self.limits.passivate_after_ms,
             engines_max: self.limits.engines_max,
             stuck_ms_max: self.limits.stuck_ms_max,
             message_bytes_max: self.limits.message_bytes_max,
@@ -251,13 +251,13 @@ impl Config {
         }
     }
 
-    /// What the pool is: the backends in their order, or the planner.
+    /// The facts of the pool: the backends in their order, or the planner.
     #[must_use]
     pub fn facts(&self) -> Vec<BackendFacts> {
         if self.backend.is_empty() { vec![planner()] } else { self.backend.iter().map(BackendConfig::facts).collect() }
     }
 
-    /// What the types cannot say: every mistake that does not follow from another.
+    /// The errors that types cannot prevent. An error that only follows from another one is not listed.
     pub(super) fn problems(&self) -> Vec<KeyError> {
         let mut found = self.zeros();
         found.extend(self.store.check().err());
@@ -267,7 +267,7 @@ impl Config {
         found.extend(self.client_problems());
         found.extend(self.chaos.check(self.server.bind).err());
         let backends = self.backend_problems();
-        // Rules are looked at over backends that are well.
+        // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };
         found.extend(backends.into_iter().chain(routes));
         found
@@ -292,12 +292,12 @@ impl Config {
         found
     }
 
-    /// Limits that are zero, and so let nothing through.
+    /// Limits that are 0 and would therefore block everything.
     fn zeros(&self) -> Vec<KeyError> {
         let at_least_1 = [
             ("limits", "message_bytes_max", self.limits.message_bytes_max as u64),
             ("limits", "round_ms_max", self.limits.round_ms_max),
-            ("limits", "hibernate_ms", self.limits.hibernate_ms),
+            ("limits", "passivate_after_ms", self.limits.passivate_after_ms),
             ("limits", "engines_max", self.limits.engines_max as u64),
             ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
             ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
@@ -307,11 +307,11 @@ impl Config {
             ("turn", "single_loop_calls_max", u64::from(self.turn.single_loop_calls_max)),
             ("turn", "agent_calls_max", u64::from(self.turn.agent_calls_max)),
             ("turn", "window_calls_max", u64::from(self.turn.window_calls_max)),
-            ("doors", "body_ms_max", self.doors.body_ms_max),
-            ("doors", "head_ms_max", self.doors.head_ms_max),
-            ("doors", "requests_per_connection_max", u64::from(self.doors.requests_per_connection_max)),
-            ("doors", "grpc_request_bytes_max", self.doors.grpc_request_bytes_max as u64),
-            ("doors", "grpc_response_bytes_max", self.doors.grpc_response_bytes_max as u64),
+            ("api", "body_ms_max", self.api.body_ms_max),
+            ("api", "head_ms_max", self.api.head_ms_max),
+            ("api", "requests_per_connection_max", u64::from(self.api.requests_per_connection_max)),
+            ("api", "grpc_request_bytes_max", self.api.grpc_request_bytes_max as u64),
+            ("api", "grpc_response_bytes_max", self.api.grpc_response_bytes_max as u64),
             ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
             ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
@@ -320,17 +320,17 @@ impl Config {
             ("turn", "defer_ms", self.turn.defer_ms),
             ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),
-            ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
-            ("doors", "connections_max", self.doors.connections_max as u64),
-            ("doors", "connections_per_address_max", self.doors.connections_per_address_max as u64),
-            ("doors", "wrong_keys_per_minute_max", u64::from(self.doors.wrong_keys_per_minute_max)),
-            ("doors", "wrong_keys_burst_max", u64::from(self.doors.wrong_keys_burst_max)),
-            ("doors", "requests_max", self.doors.requests_max as u64),
-            ("doors", "streams_max", self.doors.streams_max as u64),
-            ("doors", "streams_per_user_max", self.doors.streams_per_user_max as u64),
-            ("doors", "stream_ms_max", self.doors.stream_ms_max),
-            ("doors", "requests_per_minute_max", u64::from(self.doors.requests_per_minute_max)),
-            ("doors", "requests_burst_max", u64::from(self.doors.requests_burst_max)),
+            ("api", "body_bytes_max", self.api.body_bytes_max as u64),
+            ("api", "connections_max", self.api.connections_max as u64),
+            ("api", "connections_per_address_max", self.api.connections_per_address_max as u64),
+            ("api", "wrong_keys_per_minute_max", u64::from(self.api.wrong_keys_per_minute_max)),
+            ("api", "wrong_keys_burst_max", u64::from(self.api.wrong_keys_burst_max)),
+            ("api", "requests_max", self.api.requests_max as u64),
+            ("api", "streams_max", self.api.streams_max as u64),
+            ("api", "streams_per_user_max", self.api.streams_per_user_max as u64),
+            ("api", "stream_ms_max", self.api.stream_ms_max),
+            ("api", "requests_per_minute_max", u64::from(self.api.requests_per_minute_max)),
+            ("api", "requests_burst_max", u64::from(self.api.requests_burst_max)),
             ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
             ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
         ];
@@ -349,11 +349,11 @@ impl Config {
             let what = "it is larger than agent_calls_max";
             found.push(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
         }
-        let letters = &turn.letters;
-        let archive = ["turn", "letters", "archive_after_ms"];
-        if letters.retry_after_ms == 0 {
-            found.push(KeyError::value(&["turn", "letters", "retry_after_ms"], "it is 0", "give at least 1"));
-        } else if letters.archive_after_ms <= letters.retry_after_ms {
+        let dead_letters = &turn.dead_letters;
+        let archive = ["turn", "dead_letters", "archive_after_ms"];
+        if dead_letters.retry_after_ms == 0 {
+            found.push(KeyError::value(&["turn", "dead_letters", "retry_after_ms"], "it is 0", "give at least 1"));
+        } else if dead_letters.archive_after_ms <= dead_letters.retry_after_ms {
             let what = "it is not longer than retry_after_ms: nothing would ever be tried again";
             found.push(KeyError::value(&archive, what, "raise it, or lower retry_after_ms"));
         }
@@ -387,14 +387,14 @@ impl Config {
         found
     }
 
-    /// Every mistake of each backend.
+    /// The errors of all backends.
     fn backend_problems(&self) -> Vec<KeyError> {
         let each = self.backend.iter().enumerate();
         let found: Vec<KeyError> = each.flat_map(|(at, backend)| backend.problems(&at.to_string())).collect();
         if found.is_empty() { self.check_names().err().into_iter().collect() } else { found }
     }
 
-    /// Whether users and rules can tell the backends apart, each of which is well by itself.
+    /// Checks that users and rules can distinguish the backends, each of which is valid by itself.
     fn check_names(&self) -> Result<(), KeyError> {
         let facts = self.facts();
         for (at, backend) in self.backend.iter().enumerate() {
@@ -403,7 +403,7 @@ impl Config {
                 let what = format!("another backend is named {:?} too", backend.name());
                 return Err(KeyError::value(&["backend", &index, "name"], &what, "give each its own name"));
             }
-            // Each is well by itself and has a name of its own: what is left is that users call two the same.
+            // Each backend is valid and has a unique name: the remaining error is that two share a word in `called`.
             if let Err(RouteTableError::Backend { what, .. }) = RouteTable::new(Vec::new(), &facts[..=at]) {
                 let fix = "let users call each by words of its own: called = [\"...\"]";
                 return Err(KeyError::value(&["backend", &index, "called"], &what, fix));

@@ -1,10 +1,10 @@
-//! The effective configuration, one line for each value, for `annie config show`. Secrets are masked.
+//! The effective configuration, one line per value, for `annie config show`. Secrets are masked.
 
 use toml::{Table, Value};
 
 use super::{
     backend::ClientConfig,
-    error::Place,
+    error::Location,
     layers::{Loaded, leaves},
     settings::Config,
     typed::dotted,
@@ -13,23 +13,23 @@ use super::{
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// `server.bind`, `backend.0.model`.
+    /// The path of the setting, such as `server.bind` or `backend.0.model`.
     pub key: String,
-    /// As it would be written in TOML.
+    /// The value as it would be written in TOML.
     pub value: Value,
-    /// Where it comes from.
-    pub origin: Place,
+    /// The origin of the value.
+    pub origin: Location,
 }
 
-/// Every value that is set, sorted by key as the file has them.
+/// Every value that is set, sorted by key.
 ///
 /// # Errors
-/// If a value cannot be said in TOML (a number beyond 2^63).
+/// If a value cannot be expressed in TOML (a number beyond 2^63).
 pub fn lines(loaded: &Loaded) -> Result<Vec<Line>, toml::ser::Error> {
     let table = table(&loaded.config)?;
     let lines = leaves(&table).into_iter().map(|path| {
         let value = path.iter().try_fold(Value::Table(table.clone()), down).unwrap_or(Value::Boolean(false));
-        let origin = loaded.origins.get(&path).cloned().unwrap_or(Place::Default);
+        let origin = loaded.origins.get(&path).cloned().unwrap_or(Location::Default);
         Line { key: dotted(&path), value, origin }
     });
     Ok(lines.collect())
@@ -43,13 +43,13 @@ fn down(value: Value, part: &String) -> Option<Value> {
     }
 }
 
-/// The configuration as one table, backends included.
+/// The configuration as one table, including the backends.
 pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
     let mut table = Table::try_from(config)?;
     if let Some(Value::Table(turn)) = table.get_mut("turn") {
         turn.remove("interface");
     }
-    // An empty table says nothing.
+    // Empty tables are left out.
     table.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
     let mut list = Vec::new();
     for backend in &config.backend {
@@ -58,7 +58,7 @@ pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
             ClientConfig::Command(command) => Table::try_from(command)?,
         };
         one.extend(Table::try_from(&backend.pool)?);
-        // What follows from other keys counts as well as what is written.
+        // Values that follow from other keys are shown like written ones.
         let facts = backend.facts();
         one.insert("privacy".to_owned(), facts.privacy.as_str().into());
         one.insert("called".to_owned(), facts.called.into());

@@ -1,4 +1,4 @@
-//! `[store]`: which database, and how it is used.
+//! `[store]`: the database and its options.
 
 use std::path::PathBuf;
 
@@ -10,53 +10,53 @@ use serde::{Deserialize, Serialize};
 use super::{
     backend::read_key,
     environment::Environment,
-    error::{ConfigError, Place},
+    error::{ConfigError, Location},
     typed::KeyError,
 };
 
-/// How to put an address right.
+/// The fix for an invalid address.
 const ADDRESS_FIX: &str = "write it as postgres://user:password@host:5432/database?sslmode=require; what is special in a \
                            password is written as %40 and the like";
 
-/// What an acknowledged message survives.
+/// The durability of an acknowledged message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Synchronous {
-    /// A power cut.
+    /// It survives a power failure.
     #[default]
     Full,
-    /// A crash of the process; a power cut may take the last messages back.
+    /// It survives a crash of the process; a power failure may lose the last messages.
     Normal,
 }
 
-/// `[store]`. With an address of a PostgreSQL database everything is kept there; without one, in the data folder (SQLite).
+/// `[store]`. With the address of a PostgreSQL database all data is stored there; without one, in SQLite in the data folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// The address of a PostgreSQL database. A secret, since a password may stand in it.
+    /// The address of a PostgreSQL database. Treated as a secret, since it may contain a password.
     pub url: Option<Secret>,
-    /// A file that holds the address.
+    /// A file that contains the address.
     pub url_file: Option<PathBuf>,
-    /// The environment variable that holds the address.
+    /// The environment variable that contains the address.
     pub url_env: Option<String>,
-    /// PostgreSQL: connections of this process at most.
+    /// PostgreSQL: the maximum number of connections of this process.
     pub connections_max: u32,
-    /// PostgreSQL: how long to wait for a connection, in milliseconds.
+    /// PostgreSQL: the maximum wait for a connection, in milliseconds.
     pub connect_ms_max: u64,
-    /// PostgreSQL: how long one statement may take, in milliseconds.
+    /// PostgreSQL: the maximum duration of a statement, in milliseconds.
     pub statement_ms_max: u64,
-    /// PostgreSQL: how long this process counts as living without a word to the database, in milliseconds. Then the others
-    /// take over what it had open.
+    /// PostgreSQL: the lease of this node, in milliseconds. If it is not renewed in this time, the other nodes take over the
+    /// node's conversations.
     pub node_lease_ms: u64,
-    /// PostgreSQL: from one word to the next, in milliseconds; less than half of `node_lease_ms`.
+    /// PostgreSQL: the interval of lease renewals, in milliseconds; at most a third of `node_lease_ms`.
     pub node_renew_ms: u64,
-    /// SQLite: what an acknowledged message survives.
+    /// SQLite: the durability of an acknowledged message.
     pub synchronous: Synchronous,
-    /// SQLite: how long to wait for somebody else's lock on the database, in milliseconds.
+    /// SQLite: the maximum wait for another connection's lock on the database, in milliseconds.
     pub busy_timeout_ms: u64,
-    /// SQLite: read-only connections.
+    /// SQLite: the number of read-only connections.
     pub readers_max: u32,
-    /// SQLite: how large the database may grow, in bytes; absent means that only the disk is a limit.
+    /// SQLite: the maximum size of the database, in bytes; absent means that only the disk limits it.
     pub database_bytes_max: Option<u64>,
 }
 
@@ -86,16 +86,16 @@ impl Default for StoreSettings {
     }
 }
 
-/// No smaller database holds its own tables, in bytes.
+/// A smaller database could not hold its own tables, in bytes.
 const DATABASE_BYTES_MIN: u64 = 256 * 1024;
 
-/// A shorter lease would run out in any pause, in milliseconds.
+/// A shorter lease would expire in any pause, in milliseconds.
 const LEASE_MS_MIN: u64 = 1_000;
-/// Each renewal is a statement, in milliseconds.
+/// Each renewal is a statement, so it must not be more frequent, in milliseconds.
 const RENEW_MS_MIN: u64 = 100;
 
 impl StoreSettings {
-    /// As SQLite's store takes them.
+    /// The options of the SQLite store.
     #[must_use]
     pub const fn sqlite(&self) -> SqliteOptions {
         let durability = match self.synchronous {
@@ -110,7 +110,7 @@ impl StoreSettings {
         }
     }
 
-    /// As PostgreSQL's store takes them.
+    /// The options of the PostgreSQL store.
     #[must_use]
     pub const fn postgres(&self) -> PostgresOptions {
         PostgresOptions {
@@ -120,43 +120,43 @@ impl StoreSettings {
         }
     }
 
-    /// How long this process counts as living, as the kernel takes it.
+    /// The lease of this node, for the kernel.
     #[must_use]
     pub const fn lease(&self) -> LeaseLimits {
         LeaseLimits { lease_ms: self.node_lease_ms, renew_ms: self.node_renew_ms }
     }
 
-    /// The PostgreSQL database that is meant; none means SQLite.
+    /// The address of the PostgreSQL database; absent means SQLite.
     ///
     /// # Errors
-    /// If its address cannot be read, or is none.
+    /// If the address cannot be read or is not valid.
     pub fn address(&self, environment: &Environment) -> Result<Option<PostgresAddress>, ConfigError> {
-        let (place, url) = if let Some(path) = &self.url_file {
-            (Place::file(path), read_key(path, "store.url_file")?)
+        let (location, url) = if let Some(path) = &self.url_file {
+            (Location::file(path), read_key(path, "store.url_file")?)
         } else if let Some(name) = &self.url_env {
-            let place = Place::Environment(name.clone());
+            let location = Location::Environment(name.clone());
             let Some(url) = environment.get(name).map(str::trim).filter(|url| !url.is_empty()) else {
-                let what = "store.url_env wants the database's address from here, and it is not set or empty";
-                return Err(ConfigError::new(place, what, format!("set {name}, or use url_file")));
+                let what = "store.url_env reads the database's address from here, and it is not set or empty";
+                return Err(ConfigError::new(location, what, format!("set {name}, or use url_file")));
             };
-            (place, Secret::new(url))
+            (location, Secret::new(url))
         } else if let Some(url) = &self.url {
-            (Place::Default, url.clone())
+            (Location::Default, url.clone())
         } else {
             return Ok(None);
         };
         let parsed = url.expose().parse::<PostgresAddress>();
-        parsed.map(Some).map_err(|e| ConfigError::new(place, format!("the database's address: {e}"), ADDRESS_FIX))
+        parsed.map(Some).map_err(|e| ConfigError::new(location, format!("the database's address: {e}"), ADDRESS_FIX))
     }
 
-    /// What the types cannot say.
+    /// Checks that types cannot express.
     pub(super) fn check(&self) -> Result<(), KeyError> {
         let given = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
             let fix = "keep one of url, url_file and url_env";
             return Err(KeyError::value(&["store", "url"], "the address is given more than once", fix));
         }
-        // An empty one is told by `values`, with what to do about it.
+        // `values` reports an empty address, with its fix.
         let written = self.url.as_ref().filter(|url| !url.expose().trim().is_empty());
         if let Some(Err(e)) = written.map(|url| url.expose().parse::<PostgresAddress>()) {
             return Err(KeyError::value(&["store", "url"], &e.to_string(), ADDRESS_FIX));
@@ -164,7 +164,7 @@ impl StoreSettings {
         let at_least = [
             ("readers_max", u64::from(self.readers_max), 1),
             ("database_bytes_max", self.database_bytes_max.unwrap_or(u64::MAX), DATABASE_BYTES_MIN),
-            // One writes, one reads, and one listens.
+            // One connection writes, one reads, and one listens.
             ("connections_max", u64::from(self.connections_max), 3),
             ("connect_ms_max", self.connect_ms_max, 1),
             ("statement_ms_max", self.statement_ms_max, 1),

@@ -1,4 +1,4 @@
-//! The overlay, the errors' words, and that no key is dead.
+//! Merging of layers, error texts, and that every key is used.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -20,15 +20,15 @@ fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// What a file's error says, without the folder.
-fn told(text: &str) -> String {
+/// The error of a file, without the folder.
+fn error_text(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let error = Sources::only(file(&folder, "annie.toml", text)).load().unwrap_err();
-    let said = format!("{error}; {}", error.fix);
-    said.replace(&format!("{}/", folder.path().display()), "")
+    let text = format!("{error}; {}", error.fix);
+    text.replace(&format!("{}/", folder.path().display()), "")
 }
 
-fn told_of_variable(name: &str, value: &str) -> String {
+fn variable_error(name: &str, value: &str) -> String {
     let sources = Sources { environment: Environment::of(&[(name, value)]), ..Sources::default() };
     let error = sources.load().unwrap_err();
     format!("{error}; {}", error.fix)
@@ -42,8 +42,8 @@ fn model_of(backend: &BackendConfig) -> &ModelConfig {
 }
 
 #[test]
-fn an_error_says_where_what_and_how_to_put_it_right() {
-    for (text, said) in [
+fn config_error_names_location_problem_and_fix() {
+    for (text, wanted) in [
         ("[server]\nbnd = \"x\"\n", "annie.toml:2:1: unknown key `server.bnd`; did you mean `bind`?"),
         ("[sever]\n", "annie.toml:1:2: unknown key `sever`; did you mean `server`?"),
         ("[[backnd]]\n", "annie.toml:1:3: unknown key `backnd`; did you mean `backend`?"),
@@ -88,46 +88,48 @@ fn an_error_says_where_what_and_how_to_put_it_right() {
             "annie.toml:4:1: `backend.0.base_url`: base_url must begin with http:// or https://, not ftp:; see `annie config init` for an example",
         ),
     ] {
-        assert_eq!(told(text), said);
+        assert_eq!(error_text(text), wanted);
     }
 }
 
 #[test]
-fn backend_mistakes_are_told_at_the_line_of_their_own_key() {
+fn config_reports_backend_errors_at_line_of_their_key() {
     let backend = "[[backend]]\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\nname = \"a\"\n";
-    for (line, said) in [
+    for (line, wanted) in [
         ("connect_ms_max = 0", "annie.toml:5:1: `backend.0.connect_ms_max`"),
         ("temperature = -1.0", "annie.toml:5:1: `backend.0.temperature`: it is no temperature; give 0 to 2"),
         ("slots = 0", "annie.toml:5:1: `backend.0.slots`"),
     ] {
-        let told = told(&format!("{backend}{line}\n"));
-        assert!(told.starts_with(said), "{told}");
+        let error_text = error_text(&format!("{backend}{line}\n"));
+        assert!(error_text.starts_with(wanted), "{error_text}");
     }
 }
 
 #[test]
-fn several_mistakes_are_told_together_in_their_order() {
-    let shapes = told("[server]\nbnd = 1\nuser = 2\n[log]\ncolour = 1\n[[backend]]\nslot = 1\n[[backend]]\nslto = 1\n");
+fn config_reports_several_errors_in_file_order() {
+    let shapes =
+        error_text("[server]\nbnd = 1\nuser = 2\n[log]\ncolour = 1\n[[backend]]\nslot = 1\n[[backend]]\nslto = 1\n");
     let places: Vec<&str> = shapes.lines().map(|line| line.split(": ").next().unwrap()).collect();
     let at = ["annie.toml:2:1", "annie.toml:3:8", "annie.toml:5:1", "annie.toml:7:1", "annie.toml:9:1"];
     assert_eq!(places, at, "{shapes}");
-    let values =
-        told("[limits]\nround_ms_max = 0\n[turn]\nagents_max = 0\n[log]\nlevel = \"=\"\n[doors]\nhead_ms_max = 0\n");
+    let values = error_text(
+        "[limits]\nround_ms_max = 0\n[turn]\nagents_max = 0\n[log]\nlevel = \"=\"\n[api]\nhead_ms_max = 0\n",
+    );
     let places: Vec<&str> = values.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(places, ["annie.toml:2:1", "annie.toml:4:1", "annie.toml:6:1", "annie.toml:8:1"], "{values}");
     assert!(values.lines().all(|line| line.contains("(")), "each with its fix: {values}");
 }
 
 #[test]
-fn values_that_can_never_work_are_refused() {
-    for (text, said) in [
+fn config_refuses_unusable_values() {
+    for (text, wanted) in [
         ("[limits]\nround_ms_max = 99999999999999999999\n", "annie.toml:2:16: a whole number is not between"),
         ("[limits]\nround_ms_max = 0xFFFFFFFFFFFFFFFFFF\n", "annie.toml:2:16: a whole number is not between"),
         ("[data]\nfolder = \"\"\n", "annie.toml:2:1: `data.folder`: it is empty"),
         ("[data]\nfolder = \"a\\u0000b\"\n", "annie.toml:2:1: `data.folder`: it has a NUL character"),
         ("[client]\nurl = \"\"\n", "annie.toml:2:1: `client.url`: it is empty"),
         ("[store]\ndatabase_bytes_max = 0\n", "annie.toml:2:1: `store.database_bytes_max`: it is 0"),
-        ("[doors]\ngrpc_request_bytes_max = 0\n", "annie.toml:2:1: `doors.grpc_request_bytes_max`: it is 0"),
+        ("[api]\ngrpc_request_bytes_max = 0\n", "annie.toml:2:1: `api.grpc_request_bytes_max`: it is 0"),
         (
             "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key_file = \"\"\n",
             "annie.toml:5:1: `backend.0.api_key_file`: it is empty",
@@ -137,13 +139,13 @@ fn values_that_can_never_work_are_refused() {
             "annie.toml:4:6: `route.0.to`: it is not a table; write it as { backend = \"NAME\" }",
         ),
     ] {
-        let told = told(text);
-        assert!(told.starts_with(said), "{told}");
+        let error_text = error_text(text);
+        assert!(error_text.starts_with(wanted), "{error_text}");
     }
 }
 
 #[test]
-fn no_error_repeats_a_secret() {
+fn config_errors_never_repeat_secrets() {
     for text in [
         "[[backend]]\nname = \"a\"\napi_key = 12345678\n",
         "[[backend]]\nname = \"a\"\nheaders = { x = 12345678 }\n",
@@ -155,42 +157,42 @@ fn no_error_repeats_a_secret() {
         "[store]\nurl = \"postgres://a:12345678@h:12345678/d\"\n",
         "[store]\nurl = \"postgres://a:12345678@h/d?x=12345678\"\n",
     ] {
-        let said = told(text);
-        assert!(!said.contains("12345678"), "{said}");
+        let error = error_text(text);
+        assert!(!error.contains("12345678"), "{error}");
     }
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_refused() {
+fn config_refuses_unknown_environment_variable() {
     assert_eq!(
-        told_of_variable("ANNIE__SERVER__BNID", "x"),
+        variable_error("ANNIE__SERVER__BNID", "x"),
         "ANNIE__SERVER__BNID: unknown key `server.bnid`; did you mean ANNIE__SERVER__BIND?"
     );
     assert_eq!(
-        told_of_variable("ANNIE__SEVER__BIND", "x"),
+        variable_error("ANNIE__SEVER__BIND", "x"),
         "ANNIE__SEVER__BIND: unknown key `sever`; did you mean ANNIE__SERVER__BIND?"
     );
-    assert!(told_of_variable("ANNIE__LIMITS__ROUND_MS_MAX", "soon").starts_with("ANNIE__LIMITS__ROUND_MS_MAX: "));
-    assert!(told_of_variable("ANNIE__BACKEND__0__MODLE", "m").contains("ANNIE__BACKEND__0__MODEL"));
-    assert!(told_of_variable("ANNIE_MODEL", "m").contains("OPENROUTER_API_KEY"));
+    assert!(variable_error("ANNIE__LIMITS__ROUND_MS_MAX", "soon").starts_with("ANNIE__LIMITS__ROUND_MS_MAX: "));
+    assert!(variable_error("ANNIE__BACKEND__0__MODLE", "m").contains("ANNIE__BACKEND__0__MODEL"));
+    assert!(variable_error("ANNIE_MODEL", "m").contains("OPENROUTER_API_KEY"));
 }
 
 #[test]
-fn a_later_layer_wins_and_every_value_knows_where_it_comes_from() {
+fn config_later_layer_wins_and_values_have_origins() {
     let folder = tempfile::tempdir().unwrap();
     let system = file(
         &folder,
         "system.toml",
         "mode = \"direct\"\n[limits]\nengines_max = 1\nround_ms_max = 1\nstuck_ms_max = 1\n",
     );
-    let user = file(&folder, "user.toml", "[limits]\nround_ms_max = 2\nstuck_ms_max = 2\nhibernate_ms = 2\n");
+    let user = file(&folder, "user.toml", "[limits]\nround_ms_max = 2\nstuck_ms_max = 2\npassivate_after_ms = 2\n");
     let asked =
-        file(&folder, "asked.toml", "[limits]\nstuck_ms_max = 3\nhibernate_ms = 3\n[server]\nuser = \"file\"\n");
+        file(&folder, "asked.toml", "[limits]\nstuck_ms_max = 3\npassivate_after_ms = 3\n[server]\nuser = \"file\"\n");
     let sources = Sources {
         files: vec![system.clone(), folder.path().join("missing.toml"), user.clone()],
         asked: Some(asked.clone()),
         environment: Environment::of(&[
-            ("ANNIE__LIMITS__HIBERNATE_MS", "4"),
+            ("ANNIE__LIMITS__PASSIVATE_AFTER_MS", "4"),
             ("ANNIE__SERVER__USER", "variable"),
             ("ANNIE__LOG__LEVEL", "debug"),
             ("ANNIE__USER__ANN__NAME", "5"),
@@ -201,26 +203,26 @@ fn a_later_layer_wins_and_every_value_knows_where_it_comes_from() {
     let loaded = sources.load().unwrap();
     let config = &loaded.config;
     let limits = &config.limits;
-    assert_eq!((limits.engines_max, limits.round_ms_max, limits.stuck_ms_max, limits.hibernate_ms), (1, 2, 3, 4));
+    assert_eq!((limits.engines_max, limits.round_ms_max, limits.stuck_ms_max, limits.passivate_after_ms), (1, 2, 3, 4));
     assert_eq!((config.mode, config.server.user.as_str(), config.log.level.as_str()), (Mode::Direct, "flag", "debug"));
-    assert_eq!(config.user["ann"].name, "5", "a text may look like a number");
+    assert_eq!(config.user["ann"].name, "5", "a string may look like a number");
     assert_eq!(loaded.files, [system.clone(), user, asked.clone()]);
-    assert_eq!(loaded.origin(&["mode"]), Place::File { path: system, at: Some((1, 1)) });
-    assert_eq!(loaded.origin(&["limits", "stuck_ms_max"]), Place::File { path: asked, at: Some((2, 1)) });
-    assert_eq!(loaded.origin(&["limits", "hibernate_ms"]).to_string(), "ANNIE__LIMITS__HIBERNATE_MS");
+    assert_eq!(loaded.origin(&["mode"]), Location::File { path: system, at: Some((1, 1)) });
+    assert_eq!(loaded.origin(&["limits", "stuck_ms_max"]), Location::File { path: asked, at: Some((2, 1)) });
+    assert_eq!(loaded.origin(&["limits", "passivate_after_ms"]).to_string(), "ANNIE__LIMITS__PASSIVATE_AFTER_MS");
     assert_eq!(loaded.origin(&["server", "user"]).to_string(), "--user");
-    assert_eq!(loaded.origin(&["server", "bind"]), Place::Default);
+    assert_eq!(loaded.origin(&["server", "bind"]), Location::Default);
 }
 
 #[test]
-fn a_file_that_was_asked_for_must_be_there() {
+fn config_requires_the_explicitly_named_file() {
     let folder = tempfile::tempdir().unwrap();
     let error = Sources::only(folder.path().join("none.toml")).load().unwrap_err();
     assert!(error.what.contains("cannot be read") && error.fix.contains("annie config init"), "{error:?}");
 }
 
 #[test]
-fn a_backend_comes_from_a_file_with_its_secret_elsewhere() {
+fn backend_secret_is_read_from_file_or_variable() {
     let folder = tempfile::tempdir().unwrap();
     let key = file(&folder, "key", "sk-from-file\n");
     let text = format!(
@@ -238,14 +240,14 @@ fn a_backend_comes_from_a_file_with_its_secret_elsewhere() {
     assert_eq!((a.pool.slots.unwrap(), model(a).api_key.unwrap().expose()), (1, "sk-from-file"));
     assert_eq!((model(b).model.as_str(), model(b).api_key.unwrap().expose()), ("n", "sk-from-env"));
     let none = b.ready(&Environment::default()).unwrap_err();
-    assert_eq!(none.to_string(), "B_KEY: backend `b` wants its key from here, and it is not set or empty");
+    assert_eq!(none.to_string(), "B_KEY: backend `b` reads its key from here, and it is not set or empty");
     let shown: Vec<String> = lines(&loaded).unwrap().iter().map(|l| format!("{} {}", l.key, l.value)).collect();
     assert!(!shown.join("\n").contains("sk-from"), "{shown:?}");
     assert!(shown.contains(&"backend.1.model \"n\"".to_owned()), "{shown:?}");
 }
 
 #[test]
-fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
+fn annie_model_variable_alone_enables_well_known_variables() {
     let load = |variables: &[(&str, &str)]| {
         let sources = Sources { environment: Environment::of(variables), ..Sources::default() };
         sources.load().unwrap().config.backend
@@ -266,14 +268,14 @@ fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
 }
 
 #[test]
-fn a_backend_beyond_the_list_is_blamed_on_its_variable() {
+fn config_error_of_appended_backend_names_its_variable() {
     let environment = Environment::of(&[("ANNIE__BACKEND__7__MODEL", "m")]);
     let error = Sources { environment, ..Sources::default() }.load().unwrap_err();
     assert!(error.to_string().starts_with("ANNIE__BACKEND__7__MODEL: `backend.0.base_url`"), "{error}");
 }
 
 #[test]
-fn backends_of_a_later_file_stand_in_place_of_the_earlier_ones() {
+fn config_backends_of_later_file_replace_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
     let backend = |name: &str| format!("[[backend]]\nname = \"{name}\"\nbase_url = \"http://x/v1\"\nmodel = \"m\"\n");
     let first = file(&folder, "first.toml", &(backend("a") + &backend("b")));
@@ -287,7 +289,7 @@ fn backends_of_a_later_file_stand_in_place_of_the_earlier_ones() {
     assert!(loaded.origins.keys().all(|path| path[0] != "backend" || path[1] == "0"), "{:?}", loaded.origins);
 }
 
-/// Every key with another value than its default.
+/// Every key with a value other than its default.
 const OTHERWISE: &str = r#"
 mode = "direct"
 timezone = "Asia/Tokyo"
@@ -298,7 +300,7 @@ require_key = true
 [client]
 url = "http://127.0.0.1:2"
 key_file = "k"
-[doors]
+[api]
 body_bytes_max = 1
 body_ms_max = 2
 head_ms_max = 14
@@ -341,7 +343,7 @@ timezone = "Europe/Prague"
 [limits]
 message_bytes_max = 1
 round_ms_max = 2
-hibernate_ms = 3
+passivate_after_ms = 3
 engines_max = 4
 stuck_ms_max = 5
 [turn]
@@ -363,7 +365,7 @@ main_interface = "cmd"
 system_tokens_reserve = 14
 response_tokens_reserve = 15
 defer_ms = 16
-[turn.letters]
+[turn.dead_letters]
 retry_after_ms = 17
 archive_after_ms = 18
 retry_from = "low"
@@ -384,7 +386,7 @@ interface = "json"
 [queue]
 waiting_max = 1
 aging_ms_per_class = 2
-parks_max = 4
+preemptions_max = 4
 round_guess_ms = 5
 realtime_max = 6
 depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9 }
@@ -405,7 +407,7 @@ enabled = true
 "#;
 
 #[test]
-fn every_limit_reaches_the_kernel_and_the_store() {
+fn config_limits_reach_kernel_and_store() {
     let config = typed(OTHERWISE.parse().unwrap()).unwrap();
     assert_eq!(config.problems(), []);
     let (all, usual) = (table(&config).unwrap(), table(&Config::default()).unwrap());
@@ -419,7 +421,7 @@ fn every_limit_reaches_the_kernel_and_the_store() {
         turn,
         breaker,
         round_ms_max,
-        hibernate_ms,
+        passivate_after_ms,
         engines_max,
         stuck_ms_max,
         message_bytes_max,
@@ -429,7 +431,7 @@ fn every_limit_reaches_the_kernel_and_the_store() {
         lease,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
-    assert_eq!((message_bytes_max, round_ms_max, hibernate_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
+    assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!(notify, config.notify);
@@ -441,7 +443,7 @@ fn every_limit_reaches_the_kernel_and_the_store() {
     assert_eq!(options.database_bytes_max, Some(100_000_000));
 }
 
-/// All keys that there are, as `table.key`.
+/// All keys, as `table.key`.
 fn all_keys() -> BTreeSet<String> {
     let mut keys: BTreeSet<String> = BTreeSet::new();
     let config = typed(OTHERWISE.parse().unwrap()).unwrap();
@@ -452,12 +454,12 @@ fn all_keys() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_sample_names_every_key_and_its_default_and_is_accepted() {
+fn config_sample_has_every_key_with_default_and_loads() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/annie.toml");
     write_sample(&path).unwrap();
     assert_eq!(Sources::only(path.clone()).load().unwrap().config, Config::default());
-    assert!(write_sample(&path).is_err(), "a file that is there stays");
+    assert!(write_sample(&path).is_err(), "an existing file is not overwritten");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -469,13 +471,13 @@ fn the_sample_names_every_key_and_its_default_and_is_accepted() {
         super::layers::leaves(&enabled.parse().unwrap()).iter().map(|leaf| leaf.join(".")).collect();
     let missing: Vec<_> = all_keys().difference(&written).cloned().collect();
     assert!(missing.is_empty(), "the sample lacks {missing:?}");
-    // What it shows are the defaults, but for keys that have none.
+    // The sample shows the defaults, except for keys that have none.
     let usual = Config::default();
     assert_eq!(
         (&config.limits, &config.turn, &config.queue, &config.breaker),
         (&usual.limits, &usual.turn, &usual.queue, &usual.breaker)
     );
-    assert_eq!((&config.server, &config.doors, &config.log), (&usual.server, &usual.doors, &usual.log));
+    assert_eq!((&config.server, &config.api, &config.log), (&usual.server, &usual.api, &usual.log));
     assert_eq!((&config.deadline, &config.routing, &config.notify), (&usual.deadline, &usual.routing, &usual.notify));
     let model = model_of(&config.backend[0]);
     let plain = annie_llm::ModelConfig::default();
@@ -485,7 +487,7 @@ fn the_sample_names_every_key_and_its_default_and_is_accepted() {
     );
 }
 
-/// The sample with every commented key switched on.
+/// The sample with every commented key enabled.
 fn enabled_sample() -> String {
     let is_key = |line: &str| {
         line.starts_with("[")
@@ -495,12 +497,12 @@ fn enabled_sample() -> String {
         Some(rest) if is_key(rest) => rest,
         _ => line,
     });
-    // Top-level keys stand before the first table in the file already.
+    // Top-level keys already precede the first table in the file.
     lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn a_machine_has_a_time_zone_and_folders() {
+fn environment_gives_time_zone_and_folders() {
     let environment =
         Environment::of(&[("TZ", ":Europe/Prague"), ("HOME", "/home/ann"), ("XDG_CONFIG_HOME", "relative")]);
     assert_eq!(environment.timezone(), "Europe/Prague");

@@ -1,4 +1,4 @@
-//! From a table of TOML values to a [`Config`], with the path of whatever does not fit.
+//! Converts a table of TOML values into a [`Config`], with the path of each invalid key or value.
 
 use annie_core::limits::Deadlines;
 use annie_core::skill::edit_distance;
@@ -12,31 +12,31 @@ use super::{
     settings::Config,
 };
 
-/// Keys whose values must not be repeated.
+/// Keys whose values must not be repeated in errors.
 const SECRET_KEYS: [&str; 6] = ["api_key", "proxy", "headers", "key", "env", "url"];
 
-/// A key that does not fit.
+/// An error in one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError {
-    /// The tables and the key; a place in a list is its number.
+    /// The tables and the key; a list entry is given by its index.
     pub path: Vec<String>,
-    /// Whether the key itself is wrong, rather than its value.
+    /// Whether the key itself is wrong rather than its value.
     pub is_key: bool,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// How to put it right.
+    /// How to fix it.
     pub fix: String,
 }
 
 impl KeyError {
-    /// A value that does not fit; `what` goes on after the key's name.
+    /// An error in a value; `what` continues the sentence after the key's name.
     pub fn value(path: &[&str], what: &str, fix: &str) -> Self {
         let path: Vec<String> = path.iter().map(|s| (*s).to_owned()).collect();
         Self { what: format!("`{}`: {what}", dotted(&path)), path, is_key: false, fix: fix.to_owned() }
     }
 }
 
-/// A path as people write it.
+/// A path in dotted notation.
 pub fn dotted(path: &[String]) -> String {
     let mut text = String::new();
     for part in path {
@@ -49,7 +49,7 @@ pub fn dotted(path: &[String]) -> String {
     text
 }
 
-/// The configuration that a table says, defaults filled in. Only its shape is checked.
+/// The configuration of a table, with defaults filled in. Only the structure is checked.
 pub fn typed(mut table: Table) -> Result<Config, KeyError> {
     if table.get("turn").and_then(|t| t.get("interface")).is_some() {
         return Err(KeyError {
@@ -93,7 +93,7 @@ fn backend(at: usize, value: Value) -> Result<BackendConfig, KeyError> {
     Ok(BackendConfig { pool, client: client? })
 }
 
-/// Tells whoever took a key of one kind of backend for one of the other.
+/// Explains a key of one kind of backend that is used for the other kind.
 fn of_kind(error: KeyError, other: &impl Serialize, whose: &str) -> KeyError {
     let known = Table::try_from(other).unwrap_or_default();
     match error.path.as_slice() {
@@ -102,7 +102,7 @@ fn of_kind(error: KeyError, other: &impl Serialize, whose: &str) -> KeyError {
     }
 }
 
-/// Who sets one deadline of a class keeps the other.
+/// If only one deadline of a class is set, the other keeps its default.
 fn fill_deadlines(table: &mut Table) {
     let Some(Value::Table(given)) = table.get_mut("deadline") else { return };
     for (class, usual) in Table::try_from(Deadlines::default()).unwrap_or_default() {
@@ -114,7 +114,7 @@ fn fill_deadlines(table: &mut Table) {
     }
 }
 
-/// Reads one value at a path; `more` are keys that were taken out of it before.
+/// Reads the value at a path; `more` are known keys that were removed from it before.
 fn read<T: DeserializeOwned>(value: Value, at: &[String], more: &[&str]) -> Result<T, KeyError> {
     serde_path_to_error::deserialize(value).map_err(|e| {
         let mut path = at.to_vec();
@@ -123,31 +123,31 @@ fn read<T: DeserializeOwned>(value: Value, at: &[String], more: &[&str]) -> Resu
             Segment::Seq { index } => Some(index.to_string()),
             Segment::Enum { .. } | Segment::Unknown => None,
         }));
-        told(path, e.inner().message(), at.len(), more)
+        convert_error(path, e.inner().message(), at.len(), more)
     })
 }
 
-/// Serde names the program's types; whoever writes the file knows tables.
-fn without_type_names(said: &str) -> String {
-    match said.split_once("expected struct ") {
+/// Serde names types of the program; the author of the file knows tables.
+fn without_type_names(message: &str) -> String {
+    match message.split_once("expected struct ") {
         Some((before, after)) => {
             let rest = after.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
             format!("{before}expected a table{rest}")
         }
-        None => said.to_owned(),
+        None => message.to_owned(),
     }
 }
 
-/// Turns serde's words into ours. `more` are keys that are known at this depth besides those that serde names.
-fn told(mut path: Vec<String>, said: &str, depth: usize, more: &[&str]) -> KeyError {
-    let Some((wrong, expected)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) else {
+/// Converts an error of serde. `more` are keys that are known at this depth in addition to those that serde lists.
+fn convert_error(mut path: Vec<String>, message: &str, depth: usize, more: &[&str]) -> KeyError {
+    let Some((wrong, expected)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) else {
         let name = dotted(&path);
-        if path.last().is_some_and(|key| key == "to") && said.contains("expected struct") {
+        if path.last().is_some_and(|key| key == "to") && message.contains("expected struct") {
             let fix = "write it as { backend = \"NAME\" }, or say what it must be: { capabilities = [\"git\"] }";
             return KeyError { what: format!("`{name}`: it is not a table"), path, is_key: false, fix: fix.into() };
         }
         let is_secret = path.iter().any(|part| SECRET_KEYS.contains(&part.as_str()));
-        let what = if is_secret { "it is not a text" } else { said.trim() };
+        let what = if is_secret { "it is not a text" } else { message.trim() };
         let what = format!("`{name}`: {}", without_type_names(what));
         return KeyError {
             path,
@@ -159,7 +159,7 @@ fn told(mut path: Vec<String>, said: &str, depth: usize, more: &[&str]) -> KeyEr
     if path.last().is_none_or(|last| last != wrong) {
         path.push(wrong.to_owned());
     }
-    // Every second piece between back ticks is a name.
+    // Every second part between backticks is a name.
     let more = more.iter().copied().filter(|_| path.len() == depth + 1);
     let mut known: Vec<&str> = expected.split('`').skip(1).step_by(2).chain(more).collect();
     known.retain(|key| *key != "interface" || path.first().is_none_or(|table| table != "turn"));

@@ -1,14 +1,14 @@
-//! What no setting may be, whatever its type: a text with a NUL, an empty path, address or key, a limit of zero.
+//! Values that are invalid for any setting of their kind: a text with a NUL character, or an empty path, address or key.
 
 use toml::{Table, Value};
 
 use super::{layers::leaves, typed::KeyError};
 
-/// Settings whose empty text means nothing that could work. To have the default, a setting is left out.
+/// Settings whose empty text can never work. To use the default, the setting is left out.
 const NOT_EMPTY: [&str; 9] =
     ["url_file", "url_env", "api_key", "api_key_file", "api_key_env", "key", "key_file", "proxy", "timezone"];
 
-/// Every value of a configuration that can never work.
+/// Every unusable value of a configuration.
 pub(super) fn problems(table: &Table) -> Vec<KeyError> {
     leaves(table).iter().filter_map(|path| problem(path, value_at(table, path)?)).collect()
 }
@@ -25,7 +25,7 @@ fn problem(path: &[String], value: &Value) -> Option<KeyError> {
     (is_empty && must_say).then(|| KeyError::value(&parts, "it is empty", fix_of(&parts)))
 }
 
-/// What to write in place of an empty text.
+/// The fix for an empty text.
 fn fix_of(parts: &[&str]) -> &'static str {
     match parts {
         ["store", "url"] => {

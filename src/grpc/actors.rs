@@ -1,4 +1,4 @@
-//! `annie.v1.Actors`: look at the living tree, question an actor, strike one, watch what changes.
+//! `annie.v1.Actors`: lists and watches the actor tree, shows the view of an actor, and runs operator commands.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,17 +11,17 @@ use tokio::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Door, Streamed, caller, convert, refused, v1};
+use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
+    api::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, page, reset_breaker},
     auth::{Access, Caller},
-    door::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, page, reset_breaker},
-    error::Fault,
+    error::ApiError,
 };
 
-/// How often a watcher may have the tree looked at, in milliseconds.
+/// The allowed interval between two reads of the tree by a watcher, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u32> = 200..=60_000;
 
-impl Door {
+impl Service {
     async fn act(
         &self,
         request: Request<v1::ActRequest>,
@@ -37,7 +37,7 @@ impl Door {
 }
 
 #[tonic::async_trait]
-impl v1::actors_server::Actors for Door {
+impl v1::actors_server::Actors for Service {
     async fn tree(&self, request: Request<v1::TreeRequest>) -> Result<Response<v1::TreeResponse>, Status> {
         let wanted = request.into_inner();
         let limit = page::ACTORS.of_number(wanted.limit).map_err(refused)?;
@@ -62,7 +62,7 @@ impl v1::actors_server::Actors for Door {
             let mut watcher = watcher?;
             match watcher.next().await {
                 Ok(change) => Some((Ok(change?), Some(watcher))),
-                Err(fault) => Some((Err(refused(fault)), None)),
+                Err(error) => Some((Err(refused(error)), None)),
             }
         });
         Ok(Response::new(Box::pin(changes)))
@@ -107,7 +107,7 @@ impl v1::actors_server::Actors for Door {
     }
 }
 
-/// Somebody who watches. Looks only while watched, and tells only what differs from the last look.
+/// A client that watches the tree. The tree is read only while it is watched, and only differences to the last read are sent.
 struct Watcher {
     state: AppState,
     wanted: v1::WatchRequest,
@@ -122,11 +122,11 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(state: &AppState, caller: &Caller, wanted: v1::WatchRequest) -> Result<Self, Fault> {
+    fn new(state: &AppState, caller: &Caller, wanted: v1::WatchRequest) -> Result<Self, ApiError> {
         let every_ms = if wanted.every_ms == 0 { 1_000 } else { wanted.every_ms };
         if !EVERY_MS.contains(&every_ms) {
             let why = format!("every {} to {} ms", EVERY_MS.start(), EVERY_MS.end());
-            return Err(Fault::invalid(why).at("every_ms"));
+            return Err(ApiError::invalid(why).at("every_ms"));
         }
         let mut ticks = interval(Duration::from_millis(u64::from(every_ms)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,17 +135,17 @@ impl Watcher {
             limit: page::ACTORS.of_number(wanted.limit)?,
             wanted,
             ticks,
-            closing: state.doors.closing(),
+            closing: state.shared.closing(),
             until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
             known: BTreeMap::new(),
             first: true,
             access: Access::of(&state.auth, caller),
-            _slot: state.doors.slots.take(&caller.user, &state.limits)?,
+            _slot: state.shared.slots.take(&caller.user, &state.limits)?,
         })
     }
 
     /// The next change; nothing at the end.
-    async fn next(&mut self) -> Result<Option<v1::TreeChange>, Fault> {
+    async fn next(&mut self) -> Result<Option<v1::TreeChange>, ApiError> {
         loop {
             self.access.check_if_due().await?;
             tokio::select! {
@@ -161,7 +161,7 @@ impl Watcher {
         }
     }
 
-    fn look(&mut self) -> Result<v1::TreeChange, Fault> {
+    fn look(&mut self) -> Result<v1::TreeChange, ApiError> {
         let page = TreePage::of(&self.state.kernel, &self.wanted.under, "", self.limit)?;
         let now: BTreeMap<String, v1::Actor> =
             page.actors.into_iter().map(convert::actor).map(|a| (a.path.clone(), a)).collect();

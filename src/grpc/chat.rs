@@ -4,37 +4,40 @@ use annie_core::ids::Seq;
 use futures_util::stream;
 use tonic::{Request, Response, Status};
 
-use super::{Door, Streamed, caller, convert, refused, v1};
+use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
-    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, Wish, history, page, submission},
-    error::Fault,
+    api::{
+        ConversationRef, Feed, FeedItem, FeedOptions, HistoryMessage, Message, MessageOptions, history, page,
+        submission,
+    },
+    error::ApiError,
 };
 
-/// The metadata with the caller's id for a message.
+/// The metadata key of the caller's message id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 #[tonic::async_trait]
-impl v1::chat_server::Chat for Door {
+impl v1::chat_server::Chat for Service {
     async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitResponse>, Status> {
         use v1::submit_request::Conversation;
         let caller = caller(&request)?;
         let from_metadata = request.metadata().get(IDEMPOTENCY_KEY).map(|v| v.to_str().map(str::to_owned)).transpose();
         let from_metadata =
-            from_metadata.map_err(|_| refused(Fault::invalid("not visible ASCII").at(IDEMPOTENCY_KEY)))?;
+            from_metadata.map_err(|_| refused(ApiError::invalid("not visible ASCII").at(IDEMPOTENCY_KEY)))?;
         let wanted = request.into_inner();
         let client_id = Some(wanted.client_id).filter(|id| !id.is_empty()).or(from_metadata);
         let message = Message {
             text: wanted.text,
-            place: match wanted.conversation {
-                None => Where::New,
-                Some(Conversation::ConversationId(id)) => Where::Id(id),
-                Some(Conversation::ConversationKey(key)) => Where::Key(key),
+            conversation_ref: match wanted.conversation {
+                None => ConversationRef::New,
+                Some(Conversation::ConversationId(id)) => ConversationRef::Id(id),
+                Some(Conversation::ConversationKey(key)) => ConversationRef::Key(key),
             },
             mode: convert::mode(wanted.mode)?,
             priority: convert::priority(wanted.priority)?,
             client_id,
             preamble: Vec::new(),
-            wish: Wish {
+            options: MessageOptions {
                 source: some(wanted.source),
                 steer: wanted.steer,
                 name: some(wanted.name),
@@ -56,12 +59,12 @@ impl v1::chat_server::Chat for Door {
     async fn stream(&self, request: Request<v1::StreamRequest>) -> Result<Response<Self::StreamStream>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
-        let wish = FeedWish {
+        let options = FeedOptions {
             conversation: convert::id("conversation_id", &wanted.conversation_id)?,
             after: Seq(wanted.after_seq),
             task: convert::maybe_id("task_id", &wanted.task_id)?,
         };
-        let feed = Feed::open(&self.state, &caller, wish).await.map_err(refused)?;
+        let feed = Feed::open(&self.state, &caller, options).await.map_err(refused)?;
         Ok(Response::new(items(feed, true)))
     }
 
@@ -69,7 +72,7 @@ impl v1::chat_server::Chat for Door {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
-        let before = page::place(Some(&wanted.next)).map_err(refused)?.map(Seq);
+        let before = page::cursor(Some(&wanted.next)).map_err(refused)?.map(Seq);
         let limit = page::MESSAGES.of_number(wanted.limit).map_err(refused)? as usize;
         let page = history(&self.state, &caller, conversation, before, limit).await.map_err(refused)?;
         Ok(Response::new(v1::HistoryResponse {
@@ -79,12 +82,12 @@ impl v1::chat_server::Chat for Door {
     }
 }
 
-/// A text that was given.
+/// The text, unless it is empty.
 fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A feed as a stream of messages.
+/// A feed as a gRPC stream.
 pub(super) fn items(feed: Feed, with_drafts: bool) -> Streamed<v1::StreamItem> {
     Box::pin(stream::unfold(Some(feed), move |feed| async move {
         let mut feed = feed?;
@@ -97,7 +100,7 @@ pub(super) fn items(feed: Feed, with_drafts: bool) -> Streamed<v1::StreamItem> {
                     let rest = item.is_ok().then_some(feed);
                     Some((item, rest))
                 }
-                Err(fault) => Some((Err(refused(fault)), None)),
+                Err(error) => Some((Err(refused(error)), None)),
             };
         }
     }))

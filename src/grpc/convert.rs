@@ -1,4 +1,4 @@
-//! Between the kernel's words and the contract's.
+//! Conversions between the kernel's types and the protobuf messages.
 
 use std::str::FromStr;
 
@@ -13,16 +13,16 @@ use tonic::Status;
 
 use super::{refused, v1};
 use crate::{
-    door::{FeedItem, page, shown_event},
-    error::Fault,
+    api::{FeedItem, page, shown_event},
+    error::ApiError,
 };
 
-/// An id out of a field.
+/// Parses the id in a field.
 pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, Status> {
-    text.parse().map_err(|e: IdError| refused(Fault::from(e).at(field)))
+    text.parse().map_err(|e: IdError| refused(ApiError::from(e).at(field)))
 }
 
-/// An id out of a field that may be empty.
+/// Parses the id in a field that may be empty.
 pub fn maybe_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Option<T>, Status> {
     if text.is_empty() { Ok(None) } else { id(field, text).map(Some) }
 }
@@ -35,7 +35,7 @@ pub fn priority(number: i32) -> Result<Option<Priority>, Status> {
         Ok(v1::Priority::Normal) => Some(Priority::Normal),
         Ok(v1::Priority::Low) => Some(Priority::Low),
         Ok(v1::Priority::Background) => Some(Priority::Background),
-        Err(_) => return Err(refused(Fault::invalid(format!("there is no priority {number}")).at("priority"))),
+        Err(_) => return Err(refused(ApiError::invalid(format!("there is no priority {number}")).at("priority"))),
     })
 }
 
@@ -45,7 +45,7 @@ pub fn mode(number: i32) -> Result<Option<Mode>, Status> {
         Ok(v1::Mode::MultiAgent) => Some(Mode::MultiAgent),
         Ok(v1::Mode::SingleLoop) => Some(Mode::SingleLoop),
         Ok(v1::Mode::Direct) => Some(Mode::Direct),
-        Err(_) => return Err(refused(Fault::invalid(format!("there is no mode {number}")).at("mode"))),
+        Err(_) => return Err(refused(ApiError::invalid(format!("there is no mode {number}")).at("mode"))),
     })
 }
 
@@ -81,12 +81,12 @@ pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
         position: place.map(|p| p.position as u64),
         start_in_ms: place.map(|p| p.start_in_ms),
         priority: priority_of(submitted.priority).into(),
-        is_order: submitted.is_order,
+        is_job_command: submitted.is_job_command,
         same_as: place.and_then(|p| p.same_as).map(|task| task.to_string()).unwrap_or_default(),
     }
 }
 
-/// Where a page of rows begins: behind what an earlier page said, or with the newest.
+/// The position after which a page of rows starts, from the cursor of the previous page; the newest row if it is empty.
 pub fn before(next: &str) -> Result<Before, Status> {
     page::before(Some(next)).map_err(refused)
 }
@@ -128,13 +128,13 @@ fn draft(task: TaskId, round: u32, draft: Draft) -> v1::Draft {
     v1::Draft { task_id: task.to_string(), round, piece: Some(piece) }
 }
 
-/// The end of a stream that goes on.
+/// The error that ends a stream which the client should resume.
 pub fn again() -> Status {
     let why = "the stream ends here; resume it from the last place that you have";
-    refused(Fault::new(crate::error::Code::Unavailable, why).retry_in_ms(2_000))
+    refused(ApiError::new(crate::error::Code::Unavailable, why).retry_in_ms(2_000))
 }
 
-/// An item of a stream, or the end of it.
+/// An item of a stream, or the error that ends it.
 pub fn stream_item(item: FeedItem) -> Result<v1::StreamItem, Status> {
     use v1::stream_item::Item;
     let item = match item {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_and_modes_survive_the_way_there_and_back() {
+    fn grpc_priority_and_mode_conversion_round_trips() {
         for class in Priority::ALL {
             assert_eq!(priority(priority_of(class).into()).unwrap(), Some(class));
         }

@@ -1,4 +1,4 @@
-//! `annie.v1.Jobs`: what became of messages.
+//! `annie.v1.Jobs`: the state of tasks, and commands on them.
 
 use annie_actors::Control;
 use annie_core::{
@@ -7,13 +7,13 @@ use annie_core::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Door, caller, convert, refused, v1};
+use super::{Service, caller, convert, refused, v1};
 use crate::{
-    door::{page, resume_conversation, set_priority, told},
-    error::Fault,
+    api::{describe_jobs, page, resume_conversation, set_priority},
+    error::ApiError,
 };
 
-impl Door {
+impl Service {
     async fn control(
         &self,
         request: Request<v1::ControlTaskRequest>,
@@ -28,7 +28,7 @@ impl Door {
 }
 
 #[tonic::async_trait]
-impl v1::jobs_server::Jobs for Door {
+impl v1::jobs_server::Jobs for Service {
     async fn get(&self, request: Request<v1::GetTaskRequest>) -> Result<Response<v1::Task>, Status> {
         let caller = caller(&request)?;
         let id = convert::id("task_id", &request.into_inner().task_id)?;
@@ -42,7 +42,7 @@ impl v1::jobs_server::Jobs for Door {
         let before = convert::before(&wanted.next)?;
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let rows = self.state.kernel.tasks(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        let next = page::next_of(&rows, limit, TaskRow::place).unwrap_or_default();
+        let next = page::next_of(&rows, limit, TaskRow::page_start).unwrap_or_default();
         Ok(Response::new(v1::ListTasksResponse { tasks: rows.into_iter().map(convert::task).collect(), next }))
     }
 
@@ -73,10 +73,10 @@ impl v1::jobs_server::Jobs for Door {
             Ok(v1::Words::Unspecified) => None,
             Ok(v1::Words::Short) => Some(Style::Short),
             Ok(v1::Words::Detailed) => Some(Style::Detailed),
-            Err(_) => return Err(refused(Fault::invalid(format!("there is no such text: {number}")).at("text"))),
+            Err(_) => return Err(refused(ApiError::invalid(format!("there is no such text: {number}")).at("text"))),
         };
         let lines = self.state.kernel.jobs(&caller.user).await.map_err(refused)?;
-        let text = style.map(|style| told(&lines, style)).unwrap_or_default();
+        let text = style.map(|style| describe_jobs(&lines, style)).unwrap_or_default();
         Ok(Response::new(v1::ListJobsResponse { jobs: lines.into_iter().map(job).collect(), text }))
     }
 
@@ -102,7 +102,7 @@ impl v1::jobs_server::Jobs for Door {
         let wanted = request.into_inner();
         let id = convert::id("task_id", &wanted.task_id)?;
         let priority = convert::priority(wanted.priority)?
-            .ok_or_else(|| refused(Fault::invalid("say which priority").at("priority")))?;
+            .ok_or_else(|| refused(ApiError::invalid("say which priority").at("priority")))?;
         let done = set_priority(&self.state, &caller, id, priority).await.map_err(refused)?;
         Ok(Response::new(v1::ControlTaskResponse { done }))
     }

@@ -1,13 +1,13 @@
-//! The gRPC door (`proto/annie/v1`), on the same port and behind the same guard as HTTP; health and reflection beside it.
-//! One file for each service; a handler's fault becomes a status in one place.
+//! The gRPC front end (`proto/annie/v1`), on the same port and behind the same guard as HTTP, with health and reflection. One
+//! file per service. Errors of handlers are converted to statuses in one module.
 
 mod actors;
 pub(crate) mod chaos;
 mod chat;
 mod convert;
+mod dead_letters;
 mod events;
 mod jobs;
-mod letters;
 mod notifications;
 mod operations;
 mod scheduler;
@@ -26,23 +26,23 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use crate::{auth::Caller, door::AppState, error::Fault};
+use crate::{api::AppState, auth::Caller, error::ApiError};
 
-/// The contract as code.
+/// The generated protobuf types and services.
 #[expect(
     missing_docs,
     clippy::too_many_lines,
     clippy::all,
-    reason = "generated; the contract is documented in its own files"
+    reason = "generated; the proto files contain the documentation"
 )]
 pub mod v1 {
     tonic::include_proto!("annie.v1");
 }
 
-/// The contract as a descriptor, for reflection.
+/// The descriptor of the protobuf files, for reflection.
 pub(crate) const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
 
-/// The services whose health is told; the empty name is the whole server.
+/// The services with a health status; the empty name is the whole server.
 pub(crate) const SERVICES: [&str; 11] = [
     "",
     "annie.v1.Chat",
@@ -57,12 +57,12 @@ pub(crate) const SERVICES: [&str; 11] = [
     "annie.v1.Chaos",
 ];
 
-/// What a streaming method answers with.
+/// The stream that a streaming method returns.
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// A service's door: all services are alike.
+/// The implementation of all services.
 #[derive(Clone)]
-struct Door {
+struct Service {
     state: AppState,
 }
 
@@ -76,28 +76,28 @@ macro_rules! bounded {
 
 /// The gRPC routes.
 pub(crate) fn routes(state: &AppState) -> Router {
-    let (door, limits) = (Door { state: state.clone() }, &state.limits);
+    let (api, limits) = (Service { state: state.clone() }, &state.limits);
     let mut routes = Routes::from(Router::new())
-        .add_service(bounded!(v1::chat_server::ChatServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::jobs_server::JobsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::dead_letters_server::DeadLettersServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::operations_server::OperationsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::notifications_server::NotificationsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::actors_server::ActorsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::skills_server::SkillsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::events_server::EventsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::chaos_server::ChaosServer::new(door), limits))
-        .add_service(health(&state.doors.health));
+        .add_service(bounded!(v1::chat_server::ChatServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::jobs_server::JobsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::dead_letters_server::DeadLettersServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::operations_server::OperationsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::notifications_server::NotificationsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::actors_server::ActorsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::skills_server::SkillsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::events_server::EventsServer::new(api.clone()), limits))
+        .add_service(bounded!(v1::chaos_server::ChaosServer::new(api), limits))
+        .add_service(health(&state.shared.health));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTOR)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // Some clients only speak the old revision.
+    // Some clients support only the old revision.
     match (reflection().build_v1(), reflection().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
-        (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "there is no reflection"),
+        (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "gRPC reflection is not available"),
     }
     routes.prepare().into_axum_router()
 }
@@ -106,20 +106,20 @@ fn health(reporter: &HealthReporter) -> HealthServer<HealthService> {
     HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
 }
 
-/// From here on the services count as serving.
+/// Reports the services as serving from now on.
 pub(crate) async fn open(reporter: &HealthReporter) {
     for service in SERVICES {
         reporter.set_service_status(service, ServingStatus::Serving).await;
     }
 }
 
-/// Who asks. The guard has put them there.
+/// The caller, which the guard has added to the request.
 fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let known = request.extensions().get::<Caller>().cloned();
-    known.ok_or_else(|| status(&Fault::new(crate::error::Code::Unauthenticated, "this method needs a caller"), None))
+    known.ok_or_else(|| status(&ApiError::new(crate::error::Code::Unauthenticated, "this method needs a caller"), None))
 }
 
-/// A fault as a method's error.
-fn refused(fault: impl Into<Fault>) -> Status {
-    status(&fault.into(), None)
+/// An error as the status of a method.
+fn refused(error: impl Into<ApiError>) -> Status {
+    status(&error.into(), None)
 }

@@ -1,18 +1,18 @@
-//! `annie.v1.Operations`: long-running work, and the way in for its results.
+//! `annie.v1.Operations`: long-running operations, and the delivery of their results.
 
 use annie_actors::OperationResult;
 use annie_core::ports::OperationRow;
 use serde_json::Value;
 use tonic::{Request, Response, Status};
 
-use super::{Door, caller, convert, refused, v1};
+use super::{Service, caller, convert, refused, v1};
 use crate::{
-    door::page,
-    error::{Code, Fault},
+    api::page,
+    error::{ApiError, Code},
 };
 
 #[tonic::async_trait]
-impl v1::operations_server::Operations for Door {
+impl v1::operations_server::Operations for Service {
     async fn list(
         &self,
         request: Request<v1::ListOperationsRequest>,
@@ -22,7 +22,7 @@ impl v1::operations_server::Operations for Door {
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let before = convert::before(&wanted.next)?;
         let rows = self.state.kernel.operations(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        let next = page::next_of(&rows, limit, OperationRow::place).unwrap_or_default();
+        let next = page::next_of(&rows, limit, OperationRow::page_start).unwrap_or_default();
         Ok(Response::new(v1::ListOperationsResponse { operations: rows.into_iter().map(operation).collect(), next }))
     }
 
@@ -46,13 +46,13 @@ impl v1::operations_server::Operations for Door {
     ) -> Result<Response<v1::SubmitResponse>, Status> {
         let wanted = request.into_inner();
         if wanted.key.is_empty() {
-            return Err(refused(Fault::new(Code::Unauthenticated, "send the operation's key as `key`").at("key")));
+            return Err(refused(ApiError::new(Code::Unauthenticated, "send the operation's key as `key`").at("key")));
         }
         let id = convert::id("id", &wanted.id)?;
         let data = match wanted.data_json.as_str() {
             "" => Value::Null,
             text => serde_json::from_str(text)
-                .map_err(|e| refused(Fault::invalid(format!("this is no JSON: {e}")).at("data_json")))?,
+                .map_err(|e| refused(ApiError::invalid(format!("this is no JSON: {e}")).at("data_json")))?,
         };
         let result = OperationResult { ok: wanted.ok, text: wanted.text, data };
         let submitted = self.state.kernel.finish_operation(id, &wanted.key, result).await.map_err(refused)?;

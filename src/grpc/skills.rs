@@ -1,12 +1,12 @@
-//! `annie.v1.Skills`: what Annie can do.
+//! `annie.v1.Skills`: the skills that agents can use.
 
 use tonic::{Request, Response, Status};
 
-use super::{Door, convert, refused, v1};
-use crate::door::unknown_skill;
+use super::{Service, convert, refused, v1};
+use crate::api::unknown_skill;
 
 #[tonic::async_trait]
-impl v1::skills_server::Skills for Door {
+impl v1::skills_server::Skills for Service {
     async fn list(&self, request: Request<v1::ListSkillsRequest>) -> Result<Response<v1::ListSkillsResponse>, Status> {
         let set = self.state.kernel.catalog().skills();
         let query = request.into_inner().query;

@@ -1,5 +1,5 @@
-//! The open connections by the network that they come from. No network may hold more than its share, and a connection that
-//! has not shown a key makes room for a new one: idle sockets of one host shut nobody out.
+//! The open connections by the network that they come from. The number of connections per network is limited. At the limit, an
+//! idle connection without a key is closed in favour of a new one, so that idle connections of one host do not block others.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,30 +12,30 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Bits of an IPv6 address that one subscriber is given by a provider: the rest is theirs to choose.
+/// The network prefix of an IPv6 address, in bits. A provider assigns it to one subscriber, who chooses the remaining bits.
 const V6_NETWORK_BITS: u32 = 64;
 
-/// What is known of a connection.
+/// The state of one connection.
 #[derive(Default)]
-pub struct Standing {
+pub struct ConnectionState {
     is_known: AtomicBool,
     requests: AtomicUsize,
     cut: Notify,
 }
 
-impl Standing {
-    /// A request of this connection was let in with a key, or by this machine's keyless access.
+impl ConnectionState {
+    /// Records that a request of this connection was authenticated by a key, or as a local caller without a key.
     pub fn set_known(&self) {
         self.is_known.store(true, Relaxed);
     }
 
-    /// Counts a request as under way until the answer is dropped.
+    /// Counts a request as in progress until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> UnderWay {
         self.requests.fetch_add(1, Relaxed);
         UnderWay(self.clone())
     }
 
-    /// Waits until the connection has to make room.
+    /// Waits until the connection must close in favour of another one.
     pub async fn cut(&self) {
         self.cut.notified().await;
     }
@@ -45,8 +45,8 @@ impl Standing {
     }
 }
 
-/// A request that is under way.
-pub struct UnderWay(Arc<Standing>);
+/// A request in progress.
+pub struct UnderWay(Arc<ConnectionState>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -56,13 +56,13 @@ impl Drop for UnderWay {
 
 struct Entry {
     network: IpAddr,
-    standing: Arc<Standing>,
+    connection: Arc<ConnectionState>,
 }
 
 #[derive(Default)]
 struct Table {
     next_id: u64,
-    /// By age: ids rise.
+    /// Ordered by age, because ids ascend.
     open: BTreeMap<u64, Entry>,
     by_network: HashMap<IpAddr, usize>,
 }
@@ -78,15 +78,15 @@ impl Table {
         }
     }
 
-    /// Cuts the oldest connection (of a network) that is idle and has shown no key. False if there is none.
+    /// Closes the oldest connection (of the given network) that is idle and has shown no key. False if there is none.
     fn cut_one(&mut self, of: Option<IpAddr>) -> bool {
         let found = self
             .open
             .iter()
-            .find(|(_, e)| of.is_none_or(|network| e.network == network) && e.standing.may_be_cut())
-            .map(|(id, e)| (*id, e.standing.clone()));
-        let Some((id, standing)) = found else { return false };
-        standing.cut.notify_one();
+            .find(|(_, e)| of.is_none_or(|network| e.network == network) && e.connection.may_be_cut())
+            .map(|(id, e)| (*id, e.connection.clone()));
+        let Some((id, connection)) = found else { return false };
+        connection.cut.notify_one();
         self.remove(id);
         metrics::counter!("annie_connections_cut_total", "reason" => "made_room").increment(1);
         true
@@ -100,22 +100,22 @@ pub struct Connections {
     per_address_max: usize,
 }
 
-/// A connection's place; given back when dropped.
-pub struct Guest {
+/// An admitted connection. Its entry is removed when this is dropped.
+pub struct AdmittedConnection {
     connections: Connections,
     id: u64,
-    /// What is known of it.
-    pub standing: Arc<Standing>,
+    /// The state of the connection.
+    pub connection: Arc<ConnectionState>,
 }
 
-impl Drop for Guest {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
         self.connections.table().remove(self.id);
     }
 }
 
 impl Connections {
-    /// None yet.
+    /// An empty table.
     pub fn new(per_address_max: usize) -> Self {
         Self { table: Arc::default(), per_address_max: per_address_max.max(1) }
     }
@@ -124,8 +124,8 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in. Nothing if its network has its share and none of them can make room.
-    pub fn enter(&self, from: IpAddr) -> Option<Guest> {
+    /// Admits a connection. Returns nothing if its network is at the limit and none of the network's connections can be closed.
+    pub fn enter(&self, from: IpAddr) -> Option<AdmittedConnection> {
         let network = network_of(from);
         let mut table = self.table();
         let count = table.by_network.get(&network).copied().unwrap_or(0);
@@ -135,20 +135,20 @@ impl Connections {
         }
         let id = table.next_id;
         table.next_id += 1;
-        let standing = Arc::new(Standing::default());
-        table.open.insert(id, Entry { network, standing: standing.clone() });
+        let connection = Arc::new(ConnectionState::default());
+        table.open.insert(id, Entry { network, connection: connection.clone() });
         *table.by_network.entry(network).or_default() += 1;
         drop(table);
-        Some(Guest { connections: self.clone(), id, standing })
+        Some(AdmittedConnection { connections: self.clone(), id, connection })
     }
 
-    /// Cuts one connection that may be cut, wherever it comes from.
-    pub fn make_room(&self) {
+    /// Closes one connection that may be closed, from any network.
+    pub fn cut_idle(&self) {
         self.table().cut_one(None);
     }
 }
 
-/// The network that is taken for one caller: an IPv4 address, or an IPv6 subscriber's prefix.
+/// The network that counts as one client: an IPv4 address, or the prefix of an IPv6 subscriber.
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
@@ -163,43 +163,43 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
-    fn is_cut(guest: &Guest) -> bool {
-        futures_util::FutureExt::now_or_never(guest.standing.cut()).is_some()
+    fn is_cut(admitted_connection: &AdmittedConnection) -> bool {
+        futures_util::FutureExt::now_or_never(admitted_connection.connection.cut()).is_some()
     }
 
     #[test]
-    fn network_at_its_share_cuts_its_own_oldest_idle_keyless_connection() {
+    fn full_network_cuts_its_oldest_idle_keyless_connection() {
         let connections = Connections::new(3);
-        let guests: Vec<Guest> = (0..3).map(|_| connections.enter(HERE).unwrap()).collect();
+        let admitted: Vec<AdmittedConnection> = (0..3).map(|_| connections.enter(HERE).unwrap()).collect();
         let other = connections.enter(THERE).unwrap();
-        guests[0].standing.set_known();
-        let _request = guests[1].standing.begin();
+        admitted[0].connection.set_known();
+        let _request = admitted[1].connection.begin();
         let fourth = connections.enter(HERE).unwrap();
-        assert_eq!(guests.iter().map(is_cut).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(admitted.iter().map(is_cut).collect::<Vec<_>>(), [false, false, true]);
         assert!(!is_cut(&other) && !is_cut(&fourth));
     }
 
     #[test]
-    fn network_whose_connections_are_all_in_use_is_refused_and_others_are_not() {
+    fn network_with_all_connections_in_use_is_refused_and_others_are_not() {
         let connections = Connections::new(2);
-        let guests: Vec<Guest> = (0..2).map(|_| connections.enter(HERE).unwrap()).collect();
-        guests.iter().for_each(|g| g.standing.set_known());
+        let admitted: Vec<AdmittedConnection> = (0..2).map(|_| connections.enter(HERE).unwrap()).collect();
+        admitted.iter().for_each(|g| g.connection.set_known());
         assert!(connections.enter(HERE).is_none());
         let there = connections.enter(THERE).unwrap();
-        drop(guests);
-        assert!(connections.enter(HERE).is_some(), "a place that was given back is free");
+        drop(admitted);
+        assert!(connections.enter(HERE).is_some(), "a closed connection frees its entry");
         drop(there);
         assert!(connections.table().by_network.is_empty() && connections.table().open.is_empty());
     }
 
     #[test]
-    fn room_is_made_by_the_oldest_idle_keyless_connection_of_all() {
+    fn cut_idle_closes_oldest_idle_keyless_connection_of_all() {
         let connections = Connections::new(10);
-        let guests: Vec<Guest> = [HERE, THERE].map(|at| connections.enter(at).unwrap()).into();
-        connections.make_room();
-        connections.make_room();
-        connections.make_room();
-        assert_eq!(guests.iter().map(is_cut).collect::<Vec<_>>(), [true, true]);
+        let admitted: Vec<AdmittedConnection> = [HERE, THERE].map(|at| connections.enter(at).unwrap()).into();
+        connections.cut_idle();
+        connections.cut_idle();
+        connections.cut_idle();
+        assert_eq!(admitted.iter().map(is_cut).collect::<Vec<_>>(), [true, true]);
     }
 
     #[test]

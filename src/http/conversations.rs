@@ -1,4 +1,4 @@
-//! Conversations: lists, what was said, the log as it is, and the way out of quarantine.
+//! Conversations: lists, messages, the event log, and leaving quarantine.
 
 use annie_core::{
     ids::{ConversationId, Seq, TaskId},
@@ -15,9 +15,9 @@ use super::{
     schema,
 };
 use crate::{
+    api::{AgentLine, AppState, HistoryMessage, SkillLine, history, page, shown_event},
     auth::Caller,
-    door::{AgentLine, AppState, HistoryMessage, SkillLine, history, page, shown_event},
-    error::Fault,
+    error::ApiError,
 };
 
 /// A conversation.
@@ -25,9 +25,9 @@ use crate::{
 pub struct Conversation {
     #[schema(value_type = schema::ConversationId)]
     id: ConversationId,
-    /// The first message's first 80 characters.
+    /// The first 80 characters of the first message.
     title: String,
-    /// The last event's place.
+    /// The sequence number of the last event.
     last_seq: u64,
     /// RFC 3339.
     created_at: String,
@@ -51,7 +51,7 @@ impl From<ConversationRow> for Conversation {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Conversations {
     conversations: Vec<Conversation>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -60,18 +60,18 @@ pub struct Conversations {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
-    /// How many at most; 50 by default.
+    /// The maximum number of rows; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     limit: Option<String>,
-    /// Those of stateless calls too, to which nobody comes back.
+    /// Include the conversations of stateless calls, which are not continued.
     #[serde(default)]
     stateless: bool,
 }
 
-/// Your conversations.
+/// List your conversations.
 #[utoipa::path(
     get, path = "/api/v1/conversations", tag = "chat", params(Page),
     responses((status = 200, body = Conversations), (status = "default", body = Problem, description = "A problem"))
@@ -80,14 +80,14 @@ pub async fn list_conversations(
     State(state): State<AppState>,
     caller: Caller,
     Args(page): Args<Page>,
-) -> Result<Json<Conversations>, Fault> {
+) -> Result<Json<Conversations>, ApiError> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.conversations(caller.scope(), before, limit, page.stateless).await?;
-    let next = page::next_of(&rows, limit, ConversationRow::place);
+    let next = page::next_of(&rows, limit, ConversationRow::page_start);
     Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect(), next }))
 }
 
-/// One conversation.
+/// Get a conversation.
 #[utoipa::path(
     get, path = "/api/v1/conversations/{id}", tag = "chat", params(("id" = schema::ConversationId, Path)),
     responses((status = 200, body = Conversation), (status = "default", body = Problem, description = "A problem"))
@@ -96,14 +96,14 @@ pub async fn get_conversation(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<ConversationId>,
-) -> Result<Json<Conversation>, Fault> {
+) -> Result<Json<Conversation>, ApiError> {
     Ok(Json(state.kernel.conversation(caller.scope(), id).await?.into()))
 }
 
 /// A message of the history.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChatMessage {
-    /// Its place in the log.
+    /// The sequence number of the message in the log.
     seq: u64,
     #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
@@ -116,7 +116,7 @@ pub struct ChatMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TaskState>)]
     status: Option<TaskState>,
-    /// Of an answer: the sub-agents that worked for it.
+    /// Of an answer: the sub-agents that worked on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     agents: Vec<AgentSummary>,
     /// Of an answer: the skills that ran for it.
@@ -124,12 +124,12 @@ pub struct ChatMessage {
     skills: Vec<SkillSummary>,
 }
 
-/// A sub-agent that worked for an answer.
+/// A sub-agent that worked on an answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AgentSummary {
     agent: String,
     mission: String,
-    /// `completed`, `failed`, `timeout`, `crashed`, `skipped`, `cancelled`.
+    /// `completed`, `failed`, `timeout`, `crashed`, `skipped`, `cancelled`; absent while the agent works.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
     duration_ms: u64,
@@ -172,11 +172,11 @@ impl From<HistoryMessage> for ChatMessage {
     }
 }
 
-/// What was said, oldest first within the page.
+/// Messages, oldest first within the page.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Messages {
     messages: Vec<ChatMessage>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -185,15 +185,15 @@ pub struct Messages {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct MessagesPage {
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
-    /// How many at most; 50 by default.
+    /// The maximum number of rows; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
-/// What was said in a conversation, the newest page first.
+/// List the messages of a conversation, the newest page first.
 #[utoipa::path(
     get, path = "/api/v1/conversations/{id}/messages", tag = "chat", params(("id" = schema::ConversationId, Path), MessagesPage),
     responses((status = 200, body = Messages), (status = "default", body = Problem, description = "A problem"))
@@ -203,21 +203,21 @@ pub async fn get_messages(
     caller: Caller,
     Id(id): Id<ConversationId>,
     Args(page): Args<MessagesPage>,
-) -> Result<Json<Messages>, Fault> {
+) -> Result<Json<Messages>, ApiError> {
     let limit = page::MESSAGES.of_text(page.limit.as_deref())?;
-    let before = page::place(page.next.as_deref())?.map(Seq);
+    let before = page::cursor(page.next.as_deref())?.map(Seq);
     let found = history(&state, &caller, id, before, limit as usize).await?;
     let messages = found.messages.into_iter().map(Into::into).collect();
     Ok(Json(Messages { messages, next: found.next_before.map(|seq| seq.to_string()) }))
 }
 
-/// A piece of a log.
+/// A section of an event log.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Events {
-    /// Oldest first; `kind` says what the other fields are.
+    /// Oldest first. `kind` determines the other fields.
     #[schema(value_type = Vec<schema::Event>)]
     events: Vec<Value>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -226,17 +226,17 @@ pub struct Events {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsPage {
-    /// The last place that you have; `next` goes on from where an earlier page ended.
+    /// Only events after this sequence number; `next` takes precedence.
     after: Option<u64>,
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
-    /// How many at most; 100 by default.
+    /// The maximum number of rows; 100 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     limit: Option<String>,
 }
 
-/// The log of a conversation as it is.
+/// List the events of a conversation.
 #[utoipa::path(
     get, path = "/api/v1/conversations/{id}/events", tag = "chat", params(("id" = schema::ConversationId, Path), EventsPage),
     responses((status = 200, body = Events), (status = "default", body = Problem, description = "A problem"))
@@ -246,24 +246,24 @@ pub async fn get_events(
     caller: Caller,
     Id(id): Id<ConversationId>,
     Args(page): Args<EventsPage>,
-) -> Result<Json<Events>, Fault> {
+) -> Result<Json<Events>, ApiError> {
     let limit = page::EVENTS.of_text(page.limit.as_deref())?;
-    let after = page::place(page.next.as_deref())?.or(page.after).unwrap_or(0);
+    let after = page::cursor(page.next.as_deref())?.or(page.after).unwrap_or(0);
     let events = state.kernel.events(caller.scope(), id, Seq(after), limit).await?;
     let next = page::next_of(&events, limit, |event| event.seq.0);
     Ok(Json(Events { events: events.iter().map(shown_event).collect(), next }))
 }
 
-/// Take a conversation out of quarantine; with the scope `ops:control` also another user's.
+/// Take a conversation out of quarantine. With the scope `ops:control` it may belong to another user.
 #[utoipa::path(
     post, path = "/api/v1/conversations/{id}/resume", tag = "chat", params(("id" = schema::ConversationId, Path)),
-    responses((status = 204, description = "It goes on"), (status = "default", body = Problem, description = "A problem"))
+    responses((status = 204, description = "The conversation is resumed"), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn resume_conversation(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<ConversationId>,
-) -> Result<StatusCode, Fault> {
-    crate::door::resume_conversation(&state, &caller, id).await?;
+) -> Result<StatusCode, ApiError> {
+    crate::api::resume_conversation(&state, &caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

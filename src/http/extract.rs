@@ -1,5 +1,5 @@
-//! What a handler is given of a request, checked: a JSON body, a query, ids in the path. What does not fit is explained with
-//! the name of the part that is wrong.
+//! Extractors of validated request data: a JSON body, a query, ids in the path. An error names the part of the request that is
+//! wrong.
 
 use std::{str::FromStr, time::Duration};
 
@@ -17,40 +17,40 @@ use serde_json::Number;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    api::{AppState, page},
     auth::Caller,
-    door::{AppState, page},
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
-/// A JSON body. Unknown fields are refused where the type says so.
+/// A JSON body. Unknown fields are refused if the type says so.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &AppState) -> Result<Self, Fault> {
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         parse(&json_of(request, state).await?).map(Self)
     }
 }
 
-/// The same, with the SHA-256 of what was sent, and its length in bytes.
+/// A JSON body with the SHA-256 and the length in bytes of the original text.
 pub struct Hashed<T>(pub T, pub [u8; 32], pub usize);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for Hashed<T> {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &AppState) -> Result<Self, Fault> {
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let bytes = json_of(request, state).await?;
         Ok(Self(parse(&bytes)?, Sha256::digest(&bytes).into(), bytes.len()))
     }
 }
 
-/// The bytes of a JSON body.
-async fn json_of(request: Request, state: &AppState) -> Result<Bytes, Fault> {
+/// Reads the bytes of a JSON body.
+async fn json_of(request: Request, state: &AppState) -> Result<Bytes, ApiError> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if !is_json(kind) {
         let why = format!("send the body as `content-type: application/json`, not {kind:?}");
-        return Err(Fault::new(Code::UnsupportedMediaType, why));
+        return Err(ApiError::new(Code::UnsupportedMediaType, why));
     }
     let max = state.limits.body_bytes_max;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
@@ -60,16 +60,16 @@ async fn json_of(request: Request, state: &AppState) -> Result<Bytes, Fault> {
     let reading = to_bytes(request.into_body(), max);
     match tokio::time::timeout(Duration::from_millis(state.limits.body_ms_max), reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        // The only other way to fail is a connection that breaks, and then nobody reads the answer.
+        // The only other cause is a broken connection, on which the response cannot be delivered anyway.
         Ok(Err(_)) => Err(too_large(max)),
         Err(_) => {
             let why = format!("the body did not arrive within {} ms", state.limits.body_ms_max);
-            Err(Fault::new(Code::RequestTimeout, why))
+            Err(ApiError::new(Code::RequestTimeout, why))
         }
     }
 }
 
-/// A whole number of a body: JSON makes no difference between `2` and `2.0`.
+/// Deserialises a whole number, which JSON may write as `2` or as `2.0`.
 pub fn whole<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -86,7 +86,7 @@ where
     T::deserialize(number).map_err(Error::custom)
 }
 
-/// The same, if it is given.
+/// Like [`whole`], for an optional number.
 pub fn whole_option<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -101,34 +101,34 @@ where
     Ok(Option::<Whole<T>>::deserialize(from)?.map(|Whole(number)| number))
 }
 
-/// The largest number up to which a double tells every whole number from the next.
+/// The largest value up to which a double represents every whole number exactly.
 const WHOLE_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
 
-fn too_large(max: usize) -> Fault {
-    Fault::new(Code::TooLarge, format!("the body has more than {max} bytes, which is the most"))
+fn too_large(max: usize) -> ApiError {
+    ApiError::new(Code::TooLarge, format!("the body has more than {max} bytes, which is the most"))
 }
 
-/// Reads JSON and says which field is wrong.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+/// Parses JSON; an error names the field that is wrong.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if let Err(error) = std::str::from_utf8(bytes) {
-        return Err(Fault::invalid(format!("the body is not UTF-8: byte {} is wrong", error.valid_up_to())));
+        return Err(ApiError::invalid(format!("the body is not UTF-8: byte {} is wrong", error.valid_up_to())));
     }
-    // An array would be taken for the fields in their order, which nobody means.
+    // Serde would read an array as the fields in their order, which is never intended.
     if bytes.trim_ascii_start().first().is_some_and(|b| *b != b'{') {
-        return Err(Fault::invalid("expected an object at the top level of the JSON"));
+        return Err(ApiError::invalid("expected an object at the top level of the JSON"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let fault = Fault::invalid(in_plain_words(&error.into_inner().to_string()));
-        // Where the JSON itself breaks off, there is no path to tell.
-        if path == "." || path.contains('?') { fault } else { fault.at(path) }
+        let error = ApiError::invalid(in_plain_words(&error.into_inner().to_string()));
+        // A syntax error of the JSON has no path.
+        if path == "." || path.contains('?') { error } else { error.at(path) }
     })?;
-    json.end().map_err(|e| Fault::invalid(format!("there is something behind the JSON: {e}")))?;
+    json.end().map_err(|e| ApiError::invalid(format!("there is something behind the JSON: {e}")))?;
     Ok(value)
 }
 
-/// Rust's words for what was expected, and those of JSON.
+/// Phrases of Rust libraries, and their replacements in terms of JSON.
 const PLAIN_WORDS: [(&str, &str); 20] = [
     ("invalid digit found in string", "it must be a whole number"),
     ("cannot parse integer from empty string", "it must be a whole number"),
@@ -153,7 +153,7 @@ const PLAIN_WORDS: [(&str, &str); 20] = [
 ];
 const WHOLE: &str = "expected a whole number that is not negative and not too large";
 
-/// Libraries speak of Rust's types; whoever sent the request knows JSON.
+/// Replaces names of Rust types in an error text: the sender of the request knows JSON.
 fn in_plain_words(text: &str) -> String {
     let mut text = match text.split_once("expected struct ") {
         Some((before, after)) => {
@@ -163,7 +163,7 @@ fn in_plain_words(text: &str) -> String {
         None => text.to_owned(),
     };
     for (rust, plain) in PLAIN_WORDS {
-        // What the caller sent is quoted in the same sentence, and stays as it is.
+        // Quoted parts of the request in the same sentence stay unchanged.
         let outside = text.rfind(rust).filter(|at| text[..*at].matches('"').count() % 2 == 0);
         if let Some(at) = outside {
             text.replace_range(at..at + rust.len(), plain);
@@ -178,13 +178,13 @@ fn is_json(kind: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// The query.
+/// The query parameters.
 pub struct Args<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<AppState> for Args<T> {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(args)) => Ok(Self(args)),
             Err(error) => Err(wrong_query(&error.body_text())),
@@ -192,68 +192,68 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for Args<T> {
     }
 }
 
-/// What does not fit in a query: the framework's sentence ends with the parameter and what is wrong with it.
-fn wrong_query(said: &str) -> Fault {
-    let said = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
-    match said.split_once(": ") {
-        Some((name, what)) if !name.contains(' ') => Fault::invalid(in_plain_words(what)).at(name),
-        _ => Fault::invalid(in_plain_words(said)),
+/// The error of an invalid query. The framework's text ends with the parameter and its error.
+fn wrong_query(message: &str) -> ApiError {
+    let message = message.strip_prefix("Failed to deserialize query string: ").unwrap_or(message);
+    match message.split_once(": ") {
+        Some((name, what)) if !name.contains(' ') => ApiError::invalid(in_plain_words(what)).at(name),
+        _ => ApiError::invalid(in_plain_words(message)),
     }
 }
 
-/// A page of things that are listed by time, newest first: where it begins, and how many.
+/// The start position and the size of a page of rows in descending order of time.
 ///
 /// # Errors
-/// If `next` is none, or `limit` is out of its range.
-pub fn page_of(next: Option<&str>, limit: Option<&str>) -> Result<(Before, u32), Fault> {
+/// If `next` is not a cursor, or `limit` is out of range.
+pub fn page_of(next: Option<&str>, limit: Option<&str>) -> Result<(Before, u32), ApiError> {
     Ok((page::before(next)?, page::ROWS.of_text(limit)?))
 }
 
-/// The one parameter of the path, as an id.
+/// The path parameter, parsed as an id.
 pub struct Id<T>(pub T);
 
 impl<T> FromRequestParts<AppState> for Id<T>
 where
     T: FromStr + Send,
-    T::Err: Into<Fault>,
+    T::Err: Into<ApiError>,
 {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let Name(text) = Name::from_request_parts(parts, state).await?;
         text.parse().map(Self).map_err(|e: T::Err| e.into().at("id"))
     }
 }
 
-/// The one parameter of the path, as it is.
+/// The path parameter as text.
 pub struct Name(pub String);
 
 impl FromRequestParts<AppState> for Name {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         match Path::<String>::from_request_parts(parts, state).await {
             Ok(Path(text)) => Ok(Self(text)),
-            Err(error) => Err(Fault::invalid(error.body_text())),
+            Err(error) => Err(ApiError::invalid(error.body_text())),
         }
     }
 }
 
 impl FromRequestParts<AppState> for Caller {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| Fault::new(Code::Unauthenticated, "this route needs a caller"))
+        caller.ok_or_else(|| ApiError::new(Code::Unauthenticated, "this route needs a caller"))
     }
 }
 
-/// A header's text.
-pub fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Fault> {
+/// The text of a header.
+pub fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match value.to_str() {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(Fault::invalid("the header is not visible ASCII").at(name)),
+        Err(_) => Err(ApiError::invalid("the header is not visible ASCII").at(name)),
     }
 }
 
@@ -273,36 +273,36 @@ mod tests {
         inner: Vec<Inner>,
     }
 
-    fn fault(text: &[u8]) -> Fault {
+    fn error(text: &[u8]) -> ApiError {
         parse::<Outer>(text).unwrap_err()
     }
 
     #[test]
-    fn what_is_wrong_with_a_body_is_said_with_its_place() {
+    fn body_error_names_the_field() {
         assert_eq!(parse::<Outer>(br#"{"inner":[{"n":1}]}"#).unwrap(), Outer { inner: vec![Inner { n: 1 }] });
-        let wrong = fault(br#"{"inner":[{"n":1},{"n":"x"}]}"#);
+        let wrong = error(br#"{"inner":[{"n":1},{"n":"x"}]}"#);
         assert_eq!(wrong.field.as_deref(), Some("inner[1].n"));
-        let unknown = fault(br#"{"inner":[{"n":1,"m":2}]}"#);
+        let unknown = error(br#"{"inner":[{"n":1,"m":2}]}"#);
         assert!(unknown.detail.contains("unknown field `m`"), "{unknown:?}");
-        assert!(fault(b"{\"inner\":[]} x").detail.contains("behind"));
-        assert!(fault(b"{\"inner\":\"\xff\"}").detail.contains("UTF-8"));
-        assert!(fault(b"").detail.contains("EOF"));
-        assert_eq!(fault(b"{").field, None, "a broken JSON has no field to name");
-        assert!(fault(b"[[]]").detail.contains("expected an object at"));
-        assert!(fault(b"7").detail.contains("expected an object at"), "{:?}", fault(b"7"));
+        assert!(error(b"{\"inner\":[]} x").detail.contains("behind"));
+        assert!(error(b"{\"inner\":\"\xff\"}").detail.contains("UTF-8"));
+        assert!(error(b"").detail.contains("EOF"));
+        assert_eq!(error(b"{").field, None, "a broken JSON has no field to name");
+        assert!(error(b"[[]]").detail.contains("expected an object at"));
+        assert!(error(b"7").detail.contains("expected an object at"), "{:?}", error(b"7"));
     }
 
     #[test]
-    fn what_is_wrong_with_a_query_is_said_with_its_parameter() {
-        let fault = wrong_query("Failed to deserialize query string: limit: invalid digit found in string");
-        assert_eq!((fault.field.as_deref(), fault.detail.as_str()), (Some("limit"), "it must be a whole number"));
+    fn query_error_names_the_parameter() {
+        let error = wrong_query("Failed to deserialize query string: limit: invalid digit found in string");
+        assert_eq!((error.field.as_deref(), error.detail.as_str()), (Some("limit"), "it must be a whole number"));
         let unknown = wrong_query("Failed to deserialize query string: opne: unknown field `opne`, expected `open`");
         assert_eq!((unknown.field.as_deref(), unknown.detail.contains("`opne`")), (Some("opne"), true));
         assert_eq!(wrong_query("missing field `path`").field, None);
     }
 
     #[test]
-    fn whole_number_may_be_written_with_a_point_and_a_fraction_may_not() {
+    fn whole_number_accepts_trailing_zero_fraction_only() {
         #[derive(Debug, Deserialize)]
         struct Both {
             #[serde(deserialize_with = "whole")]
@@ -320,22 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn parse_errors_name_no_types_of_rust() {
-        for (sent, said) in [
+    fn parse_errors_contain_no_rust_type_names() {
+        for (sent, message) in [
             (&br#"{"inner":[{"n":-1}]}"#[..], "expected a whole number"),
             (br#"{"inner":[{"n":"expected u32"}]}"#, "string \"expected u32\", expected a whole number"),
             (br#"{"inner":1}"#, "expected a list"),
             (br#"{"inner":[1]}"#, "expected an object"),
         ] {
-            let detail = fault(sent).detail;
-            assert!(detail.contains(said), "{detail}");
+            let detail = error(sent).detail;
+            assert!(detail.contains(message), "{detail}");
         }
         let detail = wrong_query("Failed to deserialize query string: state: unknown variant `x`, expected `a`").detail;
         assert_eq!(detail, "unknown word `x`, expected `a`");
     }
 
     #[test]
-    fn json_goes_by_several_names() {
+    fn json_content_types_are_recognised() {
         for (kind, fine) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),

@@ -1,5 +1,5 @@
-//! What every request passes on its way in and out, HTTP and gRPC alike: an id, a place, the check of its origin, its key
-//! and its scope, the rate limit; and on the way out the shape of its errors, its headers, its line in the log.
+//! Middleware of every HTTP and gRPC request. On the way in: request id, limit of concurrent requests, origin, key and scope,
+//! rate limit. On the way out: the shape of errors, headers, and the log line.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,27 +13,27 @@ use axum::{
 use tracing::Instrument;
 
 use super::{
-    connections::{Standing, network_of},
-    problem::{Dialect, dress},
+    connections::{ConnectionState, network_of},
+    problem::{Dialect, render_error},
 };
 use crate::{
+    api::AppState,
     auth::{self, Caller, Left, Need, OriginRules, Placeholder, Rate, check_origin},
-    door::AppState,
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
-/// The header with the request's id.
+/// The header with the request id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id that is taken over from a caller, in bytes.
+/// The maximum length of a request id that is accepted from a caller, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
-/// Headers that a proxy adds: whoever sends them is not on this machine, whatever the connection says.
+/// Headers that a proxy adds. A request with one of them does not count as local, whatever its connection is.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
-/// Who is at the other end of the connection.
+/// The remote address of the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
-/// The outermost layer.
+/// The outermost middleware.
 pub async fn outside(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let clock = state.kernel.env().clock.clone();
     let from_us = clock.monotonic_us();
@@ -46,16 +46,16 @@ pub async fn outside(State(state): State<AppState>, request: Request, next: Next
         _ => m.as_str().to_owned(),
     });
     let span = tracing::info_span!("request", %id, %method, route);
-    let response = match state.doors.requests.clone().try_acquire_owned() {
-        Ok(_place) => next.run(request).instrument(span.clone()).await,
-        Err(_) => Fault::new(Code::Overloaded, "too many requests at once").retry_in_ms(1_000).into_response(),
+    let response = match state.shared.requests.clone().try_acquire_owned() {
+        Ok(_permit) => next.run(request).instrument(span.clone()).await,
+        Err(_) => ApiError::new(Code::Overloaded, "too many requests at once").retry_in_ms(1_000).into_response(),
     };
     let status = response.status();
-    if let Some(fault) = response.extensions().get::<Fault>() {
-        tracing::info!(parent: &span, code = fault.code.as_str(), detail = fault.detail, "refused");
+    if let Some(error) = response.extensions().get::<ApiError>() {
+        tracing::info!(parent: &span, code = error.code.as_str(), detail = error.detail, "refused");
     }
-    let mut response = dress(response, dialect, &path, &id);
-    adorn(response.headers_mut(), dialect, &id);
+    let mut response = render_error(response, dialect, &path, &id);
+    add_headers(response.headers_mut(), dialect, &id);
     measure(clock.as_ref(), from_us, route, status.as_u16());
     response
 }
@@ -71,7 +71,7 @@ fn measure(clock: &dyn Clock, from_us: u64, route: String, status: u16) {
     metrics::histogram!("annie_request_seconds", "route" => route, "outcome" => class).record(seconds);
 }
 
-/// The caller's id for the request if it can be kept, else one of ours.
+/// The caller's request id if it is valid, else a new one.
 fn request_id(state: &AppState, headers: &HeaderMap) -> String {
     let given = headers.get(&REQUEST_ID).and_then(|v| v.to_str().ok());
     let fits =
@@ -93,7 +93,7 @@ fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
     }
 }
 
-fn adorn(headers: &mut HeaderMap, dialect: Dialect, id: &str) {
+fn add_headers(headers: &mut HeaderMap, dialect: Dialect, id: &str) {
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(REQUEST_ID, id);
     }
@@ -113,11 +113,11 @@ fn adorn(headers: &mut HeaderMap, dialect: Dialect, id: &str) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// The inner layer: who may pass.
+/// The inner middleware: authorisation.
 pub async fn inside(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let left = match admit(&state, &mut request).await {
         Ok(left) => left,
-        Err(fault) => return fault.into_response(),
+        Err(error) => return error.into_response(),
     };
     let dialect = dialect(request.uri().path(), request.headers());
     let wait = grpc_timeout(request.headers()).filter(|_| dialect == Dialect::Grpc);
@@ -126,13 +126,13 @@ pub async fn inside(State(state): State<AppState>, mut request: Request, next: N
         None => answer.await,
         Some(wait) => match tokio::time::timeout(wait, answer).await {
             Ok(response) => response,
-            Err(_) => Fault::new(Code::DeadlineExceeded, "not done within the caller's deadline").into_response(),
+            Err(_) => ApiError::new(Code::DeadlineExceeded, "not done within the caller's deadline").into_response(),
         },
     };
     if dialect == Dialect::Grpc
-        && let Some(fault) = not_understood(response.headers())
+        && let Some(error) = undecodable(response.headers())
     {
-        return fault.into_response();
+        return error.into_response();
     }
     if let Some(left) = left.filter(|_| dialect == Dialect::OpenAi) {
         for (name, value) in [
@@ -148,7 +148,7 @@ pub async fn inside(State(state): State<AppState>, mut request: Request, next: N
     response
 }
 
-async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, Fault> {
+async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, ApiError> {
     let rules = OriginRules {
         hosts: &state.limits.allowed_hosts,
         origins: &state.limits.allowed_origins,
@@ -161,7 +161,7 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
     match need(request)? {
         Need::Nothing => return Ok(None),
         Need::LocalOr(_) if local => return Ok(None),
-        Need::OperationKey => return by_peer(state, request),
+        Need::OperationKey => return count_by_network(state, request),
         Need::LocalOr(scope) | Need::Scope(scope) => {
             let identified = state.auth.identify(request.headers(), local, placeholder(request)).await;
             let caller = account(state, request, identified)?;
@@ -178,7 +178,7 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
     counted(state, key, "with this key").map(Some)
 }
 
-/// OpenAI's clients always send a key, also where none is needed.
+/// OpenAI's clients always send a key, even if none is required.
 fn placeholder(request: &Request) -> Placeholder {
     match dialect(request.uri().path(), request.headers()) {
         Dialect::OpenAi => Placeholder::Allowed,
@@ -186,74 +186,74 @@ fn placeholder(request: &Request) -> Placeholder {
     }
 }
 
-/// Counts a wrong key by the address that it comes from, and notes on the connection that a caller was let in.
-fn account(state: &AppState, request: &Request, identified: Result<Caller, Fault>) -> Result<Caller, Fault> {
+/// Counts a wrong key by its network, and records on the connection that a caller was authenticated.
+fn account(state: &AppState, request: &Request, identified: Result<Caller, ApiError>) -> Result<Caller, ApiError> {
     match identified {
         Ok(caller) => {
-            if let Some(standing) = request.extensions().get::<Arc<Standing>>() {
-                standing.set_known();
+            if let Some(connection) = request.extensions().get::<Arc<ConnectionState>>() {
+                connection.set_known();
             }
             Ok(caller)
         }
-        Err(fault) if fault.code == Code::Unauthenticated && auth::shown(request.headers()).is_some() => {
+        Err(error) if error.code == Code::Unauthenticated && auth::shown(request.headers()).is_some() => {
             metrics::counter!("annie_wrong_keys_total").increment(1);
             let limits = &state.limits;
             let rate = Rate { per_minute: limits.wrong_keys_per_minute_max, burst: limits.wrong_keys_burst_max };
             let now_us = state.kernel.env().clock.monotonic_us();
-            // A valid key passes whatever its neighbours behind one address send.
-            let counted = state.doors.wrong_keys.take(&network(request), rate, now_us);
-            Err(counted.map_or_else(|ms| too_many_wrong_keys(rate).retry_in_ms(ms), |_| fault))
+            // A valid key is accepted even if other clients behind the same address send wrong ones.
+            let counted = state.shared.wrong_keys.take(&network(request), rate, now_us);
+            Err(counted.map_or_else(|ms| too_many_wrong_keys(rate).retry_in_ms(ms), |_| error))
         }
-        Err(fault) => Err(fault),
+        Err(error) => Err(error),
     }
 }
 
-fn too_many_wrong_keys(rate: Rate) -> Fault {
-    Fault::new(Code::RateLimited, format!("more than {} wrong keys a minute from this address", rate.per_minute))
+fn too_many_wrong_keys(rate: Rate) -> ApiError {
+    ApiError::new(Code::RateLimited, format!("more than {} wrong keys a minute from this address", rate.per_minute))
 }
 
-/// Where a request comes from, as it is counted.
+/// The network of a request, as text for the rate limits.
 fn network(request: &Request) -> String {
     request.extensions().get::<Peer>().map_or("unknown".to_owned(), |Peer(at)| network_of(at.ip()).to_string())
 }
 
-/// Refuses a request that does not say for which host it is, or says it twice: a proxy in front may take it for another
-/// host's (RFC 9112, 3.2).
-fn check_host(request: &Request) -> Result<(), Fault> {
+/// Refuses a request without a `Host` header, or with several: a proxy in front may take it for a request to another host (RFC
+/// 9112, 3.2).
+fn check_host(request: &Request) -> Result<(), ApiError> {
     let count = request.headers().get_all(header::HOST).iter().count();
     let is_wrong = count > 1 || (count == 0 && request.version() == Version::HTTP_11);
     if is_wrong {
-        return Err(Fault::invalid(format!("send the `Host` header once, not {count} times")).at("Host"));
+        return Err(ApiError::invalid(format!("send the `Host` header once, not {count} times")).at("Host"));
     }
     Ok(())
 }
 
-/// Refuses a body that is compressed, which would be read as broken JSON. gRPC has its own header for that.
-fn check_encoding(request: &Request) -> Result<(), Fault> {
+/// Refuses a compressed body, which would be read as invalid JSON. gRPC has its own header for compression.
+fn check_encoding(request: &Request) -> Result<(), ApiError> {
     let Some(encoding) = request.headers().get(header::CONTENT_ENCODING) else { return Ok(()) };
     if encoding.as_bytes().eq_ignore_ascii_case(b"identity") {
         return Ok(());
     }
     let why = format!("send the body as it is, not with `content-encoding: {}`", encoding.to_str().unwrap_or("?"));
-    Err(Fault::new(Code::UnsupportedMediaType, why).at("Content-Encoding"))
+    Err(ApiError::new(Code::UnsupportedMediaType, why).at("Content-Encoding"))
 }
 
-/// Whoever shows no API key is counted by the address that they come from: keys of operations cannot be tried out fast.
-fn by_peer(state: &AppState, request: &Request) -> Result<Option<Left>, Fault> {
+/// Callers without an API key are rate-limited by network, so that keys of operations cannot be guessed quickly.
+fn count_by_network(state: &AppState, request: &Request) -> Result<Option<Left>, ApiError> {
     counted(state, &format!("peer {}", network(request)), "from this address").map(Some)
 }
 
-fn counted(state: &AppState, who: &str, told: &str) -> Result<Left, Fault> {
+fn counted(state: &AppState, client: &str, described: &str) -> Result<Left, ApiError> {
     let rate = Rate { per_minute: state.limits.requests_per_minute_max, burst: state.limits.requests_burst_max };
     let now_us = state.kernel.env().clock.monotonic_us();
-    state.doors.rates.take(who, rate, now_us).map_err(|ms| {
-        let why = format!("more than {} requests a minute {told}", rate.per_minute);
-        Fault::new(Code::RateLimited, why).retry_in_ms(ms)
+    state.shared.rates.take(client, rate, now_us).map_err(|ms| {
+        let why = format!("more than {} requests a minute {described}", rate.per_minute);
+        ApiError::new(Code::RateLimited, why).retry_in_ms(ms)
     })
 }
 
-/// What the route asks for. A path that is not routed asks for a key first, so that strangers learn nothing.
-fn need(request: &Request) -> Result<Need, Fault> {
+/// The requirement of the route. An unknown path requires a key, so that unauthenticated callers learn nothing.
+fn need(request: &Request) -> Result<Need, ApiError> {
     let path = request.uri().path();
     let Some(matched) = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) else {
         return Ok(Need::AnyKey);
@@ -264,35 +264,35 @@ fn need(request: &Request) -> Result<Need, Fault> {
     };
     match auth::need(method, route) {
         Some(need) => Ok(need),
-        // The router answers a wrong method by itself.
+        // The router itself answers a wrong method.
         None if auth::is_path(route) => Ok(Need::AnyKey),
-        None if method == "RPC" => Err(Fault::new(Code::MethodNotAllowed, "there is no such method")),
+        None if method == "RPC" => Err(ApiError::new(Code::MethodNotAllowed, "there is no such method")),
         None => {
-            tracing::error!(method, route, "a route without a rule");
-            Err(Fault::new(Code::Forbidden, "this route is closed"))
+            tracing::error!(method, route, "a route has no rule");
+            Err(ApiError::new(Code::Forbidden, "this route is closed"))
         }
     }
 }
 
-/// What the gRPC library says of a message that it could not read, in our own words: a request that is wrong and not
-/// something that broke here. Our own statuses have details, the library's have none.
-fn not_understood(headers: &HeaderMap) -> Option<Fault> {
+/// Converts the gRPC library's status for an undecodable message into an [`ApiError`]: the request is wrong, not the server.
+/// Statuses of Annie have details, those of the library have none.
+fn undecodable(headers: &HeaderMap) -> Option<ApiError> {
     let status = tonic::Status::from_header_map(headers).filter(|s| s.details().is_empty())?;
     match status.code() {
-        tonic::Code::OutOfRange => Some(Fault::new(Code::TooLarge, status.message())),
-        tonic::Code::Internal => Some(Fault::invalid(status.message())),
+        tonic::Code::OutOfRange => Some(ApiError::new(Code::TooLarge, status.message())),
+        tonic::Code::Internal => Some(ApiError::invalid(status.message())),
         _ => None,
     }
 }
 
-/// Whether a request comes from this machine, and not through a proxy on it.
+/// Whether a request comes from this machine, and not through a proxy.
 pub(super) fn is_local(request: &Request) -> bool {
     let direct = !FORWARDED.iter().any(|name| request.headers().contains_key(*name));
     let peer = request.extensions().get::<Peer>();
     direct && peer.is_some_and(|Peer(at)| at.ip().to_canonical().is_loopback())
 }
 
-/// A gRPC caller's deadline: up to eight digits and a unit.
+/// The deadline of a gRPC caller: up to eight digits and a unit.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let at = text.len().checked_sub(1).filter(|n| (1..=8).contains(n) && text.is_char_boundary(*n))?;
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_has_a_unit() {
+    fn grpc_timeout_header_requires_a_unit() {
         let parse = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-timeout", text.parse().unwrap());

@@ -1,5 +1,4 @@
-//! Jobs: the open tasks as their user sees them, with their places and what is expected of them. What is done with one is
-//! done with its task.
+//! Jobs: the open tasks of a user with their positions and estimates. Commands on a job are commands on its task.
 
 use annie_core::{
     event::Priority,
@@ -12,43 +11,43 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{extract::Args, problem::Problem, schema};
 use crate::{
+    api::{AppState, describe_jobs, status_of},
     auth::Caller,
-    door::{AppState, status_of, told},
-    error::Fault,
+    error::ApiError,
 };
 
 /// An open task.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Job {
-    /// Its number in the list, from 1.
+    /// The number in the list, from 1.
     number: usize,
     #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
     #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
-    /// The message's first 80 characters.
+    /// The first 80 characters of the message.
     title: String,
-    /// `queued`, `running`, `deferred` (it failed or its time was up, and it goes on later) or `suspended`.
+    /// `queued`, `running`, `deferred` (it failed or reached its deadline and continues later) or `suspended`.
     status: &'static str,
-    /// Its class.
+    /// The class of the task.
     #[schema(value_type = schema::Priority)]
     priority: Priority,
-    /// Its place in the queue, from 1; absent while it runs, is put off or suspended.
+    /// The position in the queue, from 1; absent while the task runs, is deferred or is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
-    /// The round that it is in; absent before the first.
+    /// The current round; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<u32>,
-    /// How many rounds it may have.
+    /// The maximum number of rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     rounds_max: Option<u32>,
-    /// When its next round may be expected to start.
+    /// The estimated time until the next round starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_in_ms: Option<u64>,
-    /// How long it has run.
+    /// How long the task has run.
     #[serde(skip_serializing_if = "Option::is_none")]
     running_ms: Option<u64>,
-    /// Since when it is suspended, RFC 3339.
+    /// When the task was suspended, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspended_at: Option<String>,
 }
@@ -72,22 +71,22 @@ impl From<JobLine> for Job {
     }
 }
 
-/// The open tasks: what runs, what waits in the order of the queue, what is suspended.
+/// The open tasks: running ones, waiting ones in queue order, and suspended ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Jobs {
     jobs: Vec<Job>,
-    /// The list in words, if they were asked for.
+    /// The list in words, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
 }
 
-/// How much is told in words.
+/// The length of a description in words.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Words {
-    /// One or two sentences, to be spoken.
+    /// One or two sentences that can be spoken.
     Short,
-    /// Everything, on lines of their own.
+    /// Everything, one item per line.
     Detailed,
 }
 
@@ -95,12 +94,12 @@ pub enum Words {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct JobsArgs {
-    /// Also in words: `short`, to be spoken, or `detailed`.
+    /// Include the list in words: `short`, which can be spoken, or `detailed`.
     #[param(inline)]
     text: Option<Words>,
 }
 
-/// Your open tasks.
+/// List your open tasks.
 #[utoipa::path(
     get, path = "/api/v1/jobs", tag = "jobs", params(JobsArgs),
     responses((status = 200, body = Jobs), (status = "default", body = Problem, description = "A problem"))
@@ -109,11 +108,11 @@ pub async fn list_jobs(
     State(state): State<AppState>,
     caller: Caller,
     Args(args): Args<JobsArgs>,
-) -> Result<Json<Jobs>, Fault> {
+) -> Result<Json<Jobs>, ApiError> {
     let lines = state.kernel.jobs(&caller.user).await?;
     let text = args.text.map(|words| match words {
-        Words::Short => told(&lines, Style::Short),
-        Words::Detailed => told(&lines, Style::Detailed),
+        Words::Short => describe_jobs(&lines, Style::Short),
+        Words::Detailed => describe_jobs(&lines, Style::Detailed),
     });
     Ok(Json(Jobs { jobs: lines.into_iter().map(Into::into).collect(), text }))
 }

@@ -1,4 +1,4 @@
-//! API keys: made, listed, revoked.
+//! API keys: create, list, revoke.
 
 use annie_core::{ids::UserId, ports::ApiKey, time::Micros};
 use axum::{Json, extract::State, http::StatusCode};
@@ -11,25 +11,25 @@ use super::{
     schema,
 };
 use crate::{
+    api::AppState,
     auth::{self, Caller, KeyScope, NewKey},
-    door::AppState,
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
 /// A key, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Key {
-    /// Its public part.
+    /// The public id.
     id: String,
     name: String,
-    /// Whose data it opens.
+    /// The user for whom the key acts.
     user: String,
     scopes: Vec<String>,
     /// RFC 3339.
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
-    /// To the minute.
+    /// Accurate to one minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_used_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,92 +58,93 @@ pub struct Keys {
     keys: Vec<Key>,
 }
 
-/// All keys.
+/// List all keys.
 #[utoipa::path(
     get, path = "/api/v1/keys", tag = "keys",
     responses((status = 200, body = Keys), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn list_keys(State(state): State<AppState>) -> Result<Json<Keys>, Fault> {
+pub async fn list_keys(State(state): State<AppState>) -> Result<Json<Keys>, ApiError> {
     Ok(Json(Keys { keys: state.auth.list().await?.into_iter().map(Into::into).collect() }))
 }
 
-/// A key to make.
+/// The options of a new key.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KeyWish {
+pub struct KeyOptions {
     /// A name for people.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// Whose data it opens; yours if absent.
+    /// The user for whom the key acts; yours if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::UserId>)]
     user: Option<UserId>,
-    /// What it may do.
+    /// The scopes of the key.
     #[schema(value_type = Vec<schema::KeyScope>, min_items = 1)]
     scopes: Vec<String>,
-    /// Ends in so many days; never if absent.
+    /// The key expires after this number of days; never if absent.
     #[serde(default, deserialize_with = "whole_option")]
     #[schema(minimum = 1)]
     expires_in_days: Option<u32>,
 }
 
-/// A key with its secret, shown this once.
+/// A new key with its secret, which is returned only once.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct MadeKey {
     #[serde(flatten)]
     key: Key,
-    /// What to send; it cannot be had again.
+    /// The key to send in requests. It cannot be retrieved later.
     secret: String,
-    /// Whom this key locks out, if it is the first.
+    /// A warning about callers that are locked out, if this is the first key.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
 }
 
-/// Make a key; one for another user takes the scope `impersonate`. The first one ends the time in which callers on this machine need none.
+/// Create a key. A key for another user requires the scope `impersonate`. The first key ends the access without a key from this
+/// machine.
 #[utoipa::path(
-    post, path = "/api/v1/keys", tag = "keys", request_body = KeyWish,
+    post, path = "/api/v1/keys", tag = "keys", request_body = KeyOptions,
     responses((status = 201, body = MadeKey), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn create_key(
     State(state): State<AppState>,
     caller: Caller,
-    Body(wish): Body<KeyWish>,
-) -> Result<(StatusCode, Json<MadeKey>), Fault> {
-    let scopes = wish.scopes.iter().map(|s| s.parse::<KeyScope>().map_err(|e| Fault::invalid(e).at("scopes")));
+    Body(options): Body<KeyOptions>,
+) -> Result<(StatusCode, Json<MadeKey>), ApiError> {
+    let scopes = options.scopes.iter().map(|s| s.parse::<KeyScope>().map_err(|e| ApiError::invalid(e).at("scopes")));
     let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
-    // Nobody hands out what they do not have.
+    // A caller can grant only scopes that it has itself.
     for scope in &scopes {
         caller.must(*scope)?;
     }
-    let user = wish.user.unwrap_or_else(|| caller.user.clone());
-    // A key for another user's data is a way to speak for that user.
+    let user = options.user.unwrap_or_else(|| caller.user.clone());
+    // A key for another user's data is a way to act for that user.
     if user != caller.user && !caller.grants.has(KeyScope::Impersonate) {
         let why = format!(
             "a key for another user ({user}) takes the scope `impersonate`, which this key of {} does not have",
             caller.user
         );
-        return Err(Fault::new(Code::Forbidden, why).at("user"));
+        return Err(ApiError::new(Code::Forbidden, why).at("user"));
     }
     let new = NewKey {
-        name: wish.name,
+        name: options.name,
         user,
         scopes,
-        expires_at: wish.expires_in_days.map(|days| state.kernel.now().plus_ms(i64::from(days) * 86_400_000)),
+        expires_at: options.expires_in_days.map(|days| state.kernel.now().plus_ms(i64::from(days) * 86_400_000)),
     };
-    if wish.expires_in_days == Some(0) {
-        return Err(Fault::invalid("give at least 1 day, or leave it out").at("expires_in_days"));
+    if options.expires_in_days == Some(0) {
+        return Err(ApiError::invalid("give at least 1 day, or leave it out").at("expires_in_days"));
     }
     let auth::MadeKey { key, secret, warning } = state.auth.create(new).await?;
-    tracing::warn!(key = key.id, user = %key.user, by = caller.name(), "a key was made");
+    tracing::warn!(key = key.id, user = %key.user, by = caller.name(), "a key was created");
     Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret, warning })))
 }
 
-/// Revoke a key for good.
+/// Revoke a key permanently.
 #[utoipa::path(
     post, path = "/api/v1/keys/{id}/revoke", tag = "keys", params(("id" = String, Path)),
     responses((status = 200, body = Key), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn revoke_key(State(state): State<AppState>, caller: Caller, Name(id): Name) -> Result<Json<Key>, Fault> {
+pub async fn revoke_key(State(state): State<AppState>, caller: Caller, Name(id): Name) -> Result<Json<Key>, ApiError> {
     let key = state.auth.revoke(&id).await?;
     tracing::warn!(key = key.id, by = caller.name(), "a key was revoked");
     Ok(Json(key.into()))

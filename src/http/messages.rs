@@ -1,4 +1,4 @@
-//! `POST /api/v1/messages`: takes in a message, and waits for its answer if asked to.
+//! `POST /api/v1/messages`: accepts a message and, on request, waits for its answer.
 
 use std::time::Duration;
 
@@ -24,83 +24,86 @@ use super::{
     schema,
 };
 use crate::{
+    api::{AppState, ConversationRef, Feed, Message, MessageOptions, submission},
     auth::Caller,
-    door::{AppState, Feed, Message, Where, Wish, submission},
-    error::Fault,
+    error::ApiError,
 };
 
-/// The header with the caller's id for a message.
+/// The header with the caller's message id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A message to Annie.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
-    /// What is said.
+    /// The text of the message.
     #[schema(min_length = 1)]
     text: String,
-    /// An existing conversation to say it in.
+    /// The existing conversation to which the message belongs.
     #[serde(default)]
     #[schema(value_type = Option<schema::ConversationId>)]
     conversation_id: Option<String>,
-    /// Or a name of your own for the conversation: the same name is always the same conversation of the same user.
+    /// Alternatively a name of your own for the conversation: the same name always selects the same conversation of the same
+    /// user.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 512)]
     conversation_key: Option<String>,
-    /// How the turn is run: `multi_agent`, `single_loop` or `direct`.
+    /// The mode of the turn: `multi_agent`, `single_loop` or `direct`.
     #[serde(default)]
     #[schema(value_type = Option<schema::Mode>)]
     mode: Option<Mode>,
-    /// `high`, `normal`, `low` or `background`; with the source `voice` also `realtime`. If absent, where it was said and
-    /// its words decide.
+    /// `high`, `normal`, `low` or `background`; with the source `voice` also `realtime`. If absent, the server decides by the
+    /// source and the text.
     #[serde(default)]
     #[schema(value_type = Option<schema::Priority>)]
     priority: Option<Priority>,
-    /// `voice` for what was spoken, with the scope `voice`: it runs at once, outside the queue. Absent for everything else.
+    /// `voice` for a spoken message, which requires the scope `voice` and runs at once, outside the queue. Absent for all
+    /// others.
     #[serde(default)]
     #[schema(pattern = "^voice$")]
     source: Option<String>,
-    /// It joins the turn under way in its conversation, if there is one, instead of waiting behind it.
+    /// Join the running turn of the conversation, if there is one, instead of waiting for it to end.
     #[serde(default)]
     steer: bool,
-    /// Names the work: equal work of yours under this name that waits already is done once, and answers both.
+    /// A name for the work: if an equal message with the same name is still waiting, the work is done once for both.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
-    /// It must not leave the house: only local backends may run it.
+    /// Only local backends may process the message.
     #[serde(default)]
     private: bool,
-    /// How the user feels, where the front end knows it.
+    /// The user's emotion, if the client knows it.
     #[serde(default)]
     emotion: Option<Feeling>,
-    /// It does not begin before this time: RFC 3339.
+    /// The message does not start before this time, RFC 3339.
     #[serde(default)]
     #[schema(format = DateTime)]
     not_before: Option<String>,
-    /// Or not before so many milliseconds have gone by.
+    /// Alternatively, the message does not start before this delay, in milliseconds.
     #[serde(default, deserialize_with = "whole_option")]
     #[schema(maximum = 31_622_400_000_u64)]
     delay_ms: Option<u64>,
-    /// It begins when these tasks of yours have ended, however they did: at most 64 ids.
+    /// The message starts after these tasks of yours have ended, whatever their outcome; at most 64.
     #[serde(default)]
     #[schema(value_type = Vec<schema::TaskId>, max_items = 64)]
     after: Vec<String>,
-    /// Its words are never an order about tasks ("cancel that"): for front ends that only pass on.
+    /// Never interpret the text as a job command (such as "cancel that"): for clients that only forward messages.
     #[serde(default)]
     verbatim: bool,
-    /// Your id for the message: sent again, it is acknowledged again and not run again. Also as `Idempotency-Key`.
+    /// Your id for the message. If the same id is sent again, the message is acknowledged again but not run again. Also
+    /// accepted as the header `Idempotency-Key`.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     client_id: Option<String>,
 }
 
-/// How a user feels.
+/// The user's emotion.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Feeling {
-    /// `neutral`, `frustrated`, `stressed`, `happy`, `tired` or `curious`, or a common recogniser's word for one of these.
+    /// `neutral`, `frustrated`, `stressed`, `happy`, `tired` or `curious`, or a common synonym of an emotion recogniser.
     name: String,
-    /// How sure that is, from 0 to 1.
+    /// The confidence, from 0 to 1.
     #[schema(minimum = 0, maximum = 1)]
     intensity: f32,
 }
@@ -109,41 +112,42 @@ pub struct Feeling {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Wait {
-    /// Wait so many seconds for the answer: at most `doors.wait_s_max` of the configuration, 600 by default.
+    /// Wait up to this many seconds for the answer: at most `api.wait_s_max` of the configuration, 600 by default.
     #[param(maximum = 600)]
     wait: Option<u64>,
 }
 
-/// The message is stored and will get exactly one answer or one visible failure.
+/// The message is stored. It will get exactly one answer or one visible failure.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Accepted {
     #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
     #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
-    /// Where it is in the log: stream after here for its answer.
+    /// The sequence number of the message in the log. Stream the events after it for the answer.
     seq: u64,
-    /// It had come before.
+    /// Whether the same message was received before.
     repeated: bool,
-    /// The class that it got.
+    /// The class that was assigned.
     #[schema(value_type = schema::Priority)]
     priority: Priority,
-    /// It is an order about tasks: carried out at once, without a model.
-    is_order: bool,
-    /// Equal work waits as this task: its answer is this one's answer too.
+    /// Whether the message is a job command, which is carried out at once without a model.
+    is_job_command: bool,
+    /// The waiting task with the same work, whose answer is also the answer of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TaskId>)]
     same_as: Option<TaskId>,
-    /// Its place in the queue, from 1; absent for a repeat, an order and what steers a turn.
+    /// The position in the queue, from 1; absent for a repeat, a job command and a steering message.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
-    /// When its first round may be expected to start.
+    /// The estimated time until the first round starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_in_ms: Option<u64>,
-    /// Why its end was not waited for, though `wait` asked for it. The message is stored: follow the conversation's stream.
+    /// Why the server did not wait for the end although `wait` was given. The message is stored: follow the conversation's
+    /// stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_waited: Option<String>,
-    /// How it ended, if it was waited for.
+    /// How the turn ended, if it ended within `wait`.
     #[serde(flatten)]
     ending: Option<Ending>,
 }
@@ -157,7 +161,7 @@ impl From<Submitted> for Accepted {
             seq: submitted.seq.0,
             repeated: submitted.repeated,
             priority: submitted.priority,
-            is_order: submitted.is_order,
+            is_job_command: submitted.is_job_command,
             same_as: place.and_then(|p| p.same_as),
             position: place.map(|p| p.position),
             start_in_ms: place.map(|p| p.start_in_ms),
@@ -173,24 +177,24 @@ pub struct Ending {
     /// `completed`, `failed` or `cancelled`.
     #[schema(value_type = schema::TaskState)]
     status: TaskState,
-    /// What Annie says.
+    /// The text of the answer.
     answer: String,
-    /// A limit was reached, and "continue" goes on from there.
+    /// Whether the turn reached a limit. A message "continue" continues it.
     paused: bool,
     /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
-    /// The failure's code.
+    /// The error code of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// What the turn cost.
+    /// The token usage of the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     usage: Option<Usage>,
 }
 
 impl Ending {
-    /// The ending that a final event tells.
+    /// The ending in a final event; nothing for other events.
     fn of(event: &Event) -> Option<Self> {
         let plain = |status, answer: &String| Self {
             status,
@@ -221,9 +225,9 @@ impl Ending {
     post, path = "/api/v1/messages", tag = "chat", request_body = NewMessage,
     params(Wait),
     responses(
-        (status = 202, body = Accepted, description = "Stored; the answer comes on the conversation's stream"),
-        (status = 200, body = Accepted, description = "Stored and, with `wait`, ended"),
-        (status = "default", body = Problem, description = "Not taken; nothing was stored unless the code is `unavailable`"),
+        (status = 202, body = Accepted, description = "Stored; the answer arrives on the conversation's stream"),
+        (status = 200, body = Accepted, description = "Stored, and ended within `wait`"),
+        (status = "default", body = Problem, description = "Refused; nothing was stored, unless the code is `unavailable`"),
     )
 )]
 pub async fn post_message(
@@ -232,19 +236,19 @@ pub async fn post_message(
     Args(Wait { wait }): Args<Wait>,
     headers: HeaderMap,
     Body(new): Body<NewMessage>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let max = state.limits.wait_s_max;
     if wait.is_some_and(|s| s > max) {
-        return Err(Fault::invalid(format!("at most {max} s can be waited; follow the stream instead")).at("wait"));
+        return Err(ApiError::invalid(format!("at most {max} s can be waited; follow the stream instead")).at("wait"));
     }
     let message = Message {
-        place: place(new.conversation_id, new.conversation_key)?,
+        conversation_ref: conversation_ref(new.conversation_id, new.conversation_key)?,
         client_id: client_id(new.client_id, &headers)?,
         text: new.text,
         mode: new.mode,
         priority: new.priority,
         preamble: Vec::new(),
-        wish: Wish {
+        options: MessageOptions {
             source: new.source,
             steer: new.steer,
             name: new.name,
@@ -259,12 +263,12 @@ pub async fn post_message(
     let submission = submission(&state, &caller, "http", message).await?;
     let mut accepted = Accepted::from(state.kernel.submit(submission).await?);
     if let Some(seconds) = wait.filter(|s| *s > 0) {
-        // The message is stored: whatever hinders the waiting, the acknowledgement stands.
+        // The message is stored: if the wait fails, the acknowledgement is still returned.
         accepted.ending = match wait_for(&state, &caller, &accepted, Duration::from_secs(seconds)).await {
             Ok(ending) => ending,
-            Err(fault) => {
-                tracing::warn!(%fault, task = %accepted.task_id, "an answer could not be waited for");
-                accepted.not_waited = Some(fault.to_string());
+            Err(error) => {
+                tracing::warn!(%error, task = %accepted.task_id, "an answer could not be waited for");
+                accepted.not_waited = Some(error.to_string());
                 None
             }
         };
@@ -278,7 +282,7 @@ async fn wait_for(
     caller: &Caller,
     accepted: &Accepted,
     wait: Duration,
-) -> Result<Option<Ending>, Fault> {
+) -> Result<Option<Ending>, ApiError> {
     let after = annie_core::ids::Seq(accepted.seq);
     let slot = state.slot(caller)?;
     let follow = state.kernel.follow(caller.scope(), accepted.conversation_id, after).await?;
@@ -286,22 +290,22 @@ async fn wait_for(
     Ok(feed.last().await?.and_then(|event| Ending::of(&event)))
 }
 
-fn place(id: Option<String>, key: Option<String>) -> Result<Where, Fault> {
+fn conversation_ref(id: Option<String>, key: Option<String>) -> Result<ConversationRef, ApiError> {
     match (id, key) {
         (Some(_), Some(_)) => {
-            Err(Fault::invalid("give `conversation_id` or `conversation_key`, not both").at("conversation_key"))
+            Err(ApiError::invalid("give `conversation_id` or `conversation_key`, not both").at("conversation_key"))
         }
-        (Some(id), None) => Ok(Where::Id(id)),
-        (None, Some(key)) => Ok(Where::Key(key)),
-        (None, None) => Ok(Where::New),
+        (Some(id), None) => Ok(ConversationRef::Id(id)),
+        (None, Some(key)) => Ok(ConversationRef::Key(key)),
+        (None, None) => Ok(ConversationRef::New),
     }
 }
 
-/// The caller's id for the message, from the body or the header.
-pub(super) fn client_id(body: Option<String>, headers: &HeaderMap) -> Result<Option<String>, Fault> {
+/// The caller's message id, from the body or the header.
+pub(super) fn client_id(body: Option<String>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     match (body, header_text(headers, IDEMPOTENCY_KEY)?) {
         (Some(body), Some(header)) if body != header => {
-            Err(Fault::invalid("the header `Idempotency-Key` says something else").at("client_id"))
+            Err(ApiError::invalid("the header `Idempotency-Key` says something else").at("client_id"))
         }
         (Some(id), _) => Ok(Some(id)),
         (None, header) => Ok(header.map(str::to_owned)),

@@ -1,14 +1,14 @@
-//! The HTTP door: native JSON under `/api/v1`, the OpenAI-compatible surface under `/v1`, and gRPC on the same port. One
-//! file for each noun; who may do what stands in `auth/policy.rs`.
+//! The HTTP front end: native JSON under `/api/v1`, the OpenAI-compatible API under `/v1`, and gRPC on the same port. One file
+//! per resource; the required scopes are in `auth/policy.rs`.
 
 mod actors;
 mod connections;
 mod conversations;
+mod dead_letters;
 mod extract;
 mod guard;
 mod jobs;
 mod keys;
-mod letters;
 mod messages;
 mod notifications;
 mod openai;
@@ -37,12 +37,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    door::AppState,
-    error::{Code, Fault},
+    api::AppState,
+    error::{ApiError, Code},
     grpc,
 };
 
-/// Everything that the port answers.
+/// The router of all HTTP and gRPC routes.
 pub fn app(state: AppState) -> Router {
     let (api, _) = api().split_for_parts();
     Router::new()
@@ -50,13 +50,13 @@ pub fn app(state: AppState) -> Router {
         .merge(openai::routes())
         .route("/", get(page::page))
         .route("/api/openapi.json", get(openapi::json))
-        .fallback(nothing_here)
+        .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(state.clone())
         .merge(grpc::routes(&state))
         .layer(DefaultBodyLimit::max(state.limits.body_bytes_max))
         .layer(from_fn_with_state(state.clone(), guard::inside))
-        .layer(CatchPanicLayer::custom(broken))
+        .layer(CatchPanicLayer::custom(handler_panicked))
         .layer(from_fn_with_state(state, guard::outside))
 }
 
@@ -77,12 +77,12 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tasks::continue_task))
         .routes(routes!(tasks::set_priority))
         .routes(routes!(jobs::list_jobs))
-        .routes(routes!(letters::list_letters))
-        .routes(routes!(letters::get_letter))
-        .routes(routes!(letters::retry_letters))
-        .routes(routes!(letters::discard_letters))
-        .routes(routes!(letters::retry_letter))
-        .routes(routes!(letters::discard_letter))
+        .routes(routes!(dead_letters::list_dead_letters))
+        .routes(routes!(dead_letters::get_dead_letter))
+        .routes(routes!(dead_letters::retry_dead_letters))
+        .routes(routes!(dead_letters::discard_dead_letters))
+        .routes(routes!(dead_letters::retry_dead_letter))
+        .routes(routes!(dead_letters::discard_dead_letter))
         .routes(routes!(operations::list_operations))
         .routes(routes!(operations::get_operation))
         .routes(routes!(operations::get_operation_key))
@@ -110,24 +110,24 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(status::metrics))
 }
 
-async fn nothing_here() -> Fault {
-    Fault::new(Code::NotFound, "there is nothing at this address; `/api/openapi.json` lists what there is")
+async fn unknown_path() -> ApiError {
+    ApiError::new(Code::NotFound, "there is nothing at this address; `/api/openapi.json` lists what there is")
 }
 
-async fn wrong_method() -> Fault {
-    Fault::new(Code::MethodNotAllowed, "this address does not know this method; see `/api/openapi.json`")
+async fn wrong_method() -> ApiError {
+    ApiError::new(Code::MethodNotAllowed, "this address does not know this method; see `/api/openapi.json`")
 }
 
-/// A handler that panicked is a bug of ours and one caller's trouble only.
-fn broken(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+/// Answers a panicked handler with an internal error. A panic is a bug, and affects only this request.
+fn handler_panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let what = panic
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_default();
-    metrics::counter!("annie_door_panics_total").increment(1);
-    // It may have stored a message before.
-    Fault::internal(&format!("a handler panicked: {what}")).of_stored().into_response()
+    metrics::counter!("annie_api_panics_total").increment(1);
+    // The handler may have stored a message before it panicked.
+    ApiError::internal(&format!("a handler panicked: {what}")).of_stored().into_response()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Notifications: what a user is told beside the conversations, as pages and as server-sent events with durable ids.
+//! Notifications of a user outside of conversations, as pages and as server-sent events with durable ids.
 
 use std::convert::Infallible;
 
@@ -24,18 +24,18 @@ use super::{
     stream::{KEEP_ALIVE, RETRY, last_event_id, unbuffered},
 };
 use crate::{
+    api::{AppState, NoticeFeed, NoticeItem, page},
     auth::Caller,
-    door::{AppState, NoticeFeed, NoticeItem, page},
-    error::Fault,
+    error::ApiError,
 };
 
-/// What a user is told beside the conversations.
+/// A notification outside of conversations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Notice {
-    /// Its place: what a reader resumes from. Rises, with gaps.
+    /// The id, after which a stream is resumed. Ids ascend, with gaps.
     id: u64,
     text: String,
-    /// About which tasks.
+    /// The tasks that the notification is about.
     #[schema(value_type = Vec<schema::TaskId>)]
     task_ids: Vec<TaskId>,
     /// RFC 3339.
@@ -43,8 +43,13 @@ pub struct Notice {
 }
 
 impl From<Notification> for Notice {
-    fn from(told: Notification) -> Self {
-        Self { id: told.id, text: told.text, task_ids: told.tasks, at: told.at.to_string() }
+    fn from(notification: Notification) -> Self {
+        Self {
+            id: notification.id,
+            text: notification.text,
+            task_ids: notification.tasks,
+            at: notification.at.to_string(),
+        }
     }
 }
 
@@ -52,7 +57,7 @@ impl From<Notification> for Notice {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Notices {
     notifications: Vec<Notice>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -61,17 +66,17 @@ pub struct Notices {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NoticesPage {
-    /// The last place that you have; 0 is the beginning. `next` goes on from where an earlier page ended.
+    /// Only notifications after this id; 0 means the beginning. `next` takes precedence.
     after: Option<u64>,
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
-    /// How many at most; 50 by default.
+    /// The maximum number of rows; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     limit: Option<String>,
 }
 
-/// Your notifications.
+/// List your notifications.
 #[utoipa::path(
     get, path = "/api/v1/notifications", tag = "chat", params(NoticesPage),
     responses((status = 200, body = Notices), (status = "default", body = Problem, description = "A problem"))
@@ -80,29 +85,29 @@ pub async fn list_notifications(
     State(state): State<AppState>,
     caller: Caller,
     Args(page): Args<NoticesPage>,
-) -> Result<Json<Notices>, Fault> {
+) -> Result<Json<Notices>, ApiError> {
     let limit = page::ROWS.of_text(page.limit.as_deref())?;
-    let after = page::place(page.next.as_deref())?.or(page.after).unwrap_or(0);
-    let told = state.kernel.notifications(&caller.user, after, limit).await?;
-    let next = page::next_of(&told, limit, |told| told.id);
-    Ok(Json(Notices { notifications: told.into_iter().map(Into::into).collect(), next }))
+    let after = page::cursor(page.next.as_deref())?.or(page.after).unwrap_or(0);
+    let rows = state.kernel.notifications(&caller.user, after, limit).await?;
+    let next = page::next_of(&rows, limit, |row| row.id);
+    Ok(Json(Notices { notifications: rows.into_iter().map(Into::into).collect(), next }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NoticesFrom {
-    /// The last place that you have; also as `Last-Event-ID`. 0 is the beginning.
+    /// The last id that you have; also accepted as `Last-Event-ID`. 0 means the beginning.
     after: Option<u64>,
 }
 
-/// Your notifications from a place on, then as they come.
+/// Stream your notifications: those after an id, then new ones as they are created.
 #[utoipa::path(
     get, path = "/api/v1/notifications/stream", tag = "chat",
     params(NoticesFrom, ("Last-Event-ID" = u64, Header, description = "As `after`")),
     responses(
         (status = 200, content_type = "text/event-stream", body = schema::SentNotice,
-            description = "`id` is the place, `event` is `notification`, `data` a `Notice` as JSON on one line"),
+            description = "`id` is the id of the notification, `event` is `notification`, `data` is a `Notice` as JSON on one line"),
         (status = "default", body = Problem, description = "A problem"),
     )
 )]
@@ -111,7 +116,7 @@ pub async fn stream_notifications(
     caller: Caller,
     Args(args): Args<NoticesFrom>,
     headers: HeaderMap,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let feed = NoticeFeed::open(&state, &caller, last_event_id(&headers, args.after)?)?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");
     let mut response = Sse::new(events(feed)).keep_alive(keep_alive).into_response();
@@ -126,8 +131,8 @@ fn events(feed: NoticeFeed) -> impl Stream<Item = Result<Sent, Infallible>> {
         match feed.next().await {
             Ok(Some(item)) => Some((Ok(sent(item)), Some(feed))),
             Ok(None) => None,
-            Err(fault) => {
-                let data = json!({ "code": fault.code.as_str(), "detail": fault.detail });
+            Err(error) => {
+                let data = json!({ "code": error.code.as_str(), "detail": error.detail });
                 Some((Ok(Sent::default().event("error").data(data.to_string()).retry(RETRY)), None))
             }
         }
@@ -137,10 +142,10 @@ fn events(feed: NoticeFeed) -> impl Stream<Item = Result<Sent, Infallible>> {
 
 fn sent(item: NoticeItem) -> Sent {
     match item {
-        NoticeItem::Told(told) => {
-            let told = Notice::from(told);
-            let data = serde_json::to_string(&told).unwrap_or_default();
-            Sent::default().id(told.id.to_string()).event("notification").data(data)
+        NoticeItem::Notification(notification) => {
+            let notice = Notice::from(notification);
+            let data = serde_json::to_string(&notice).unwrap_or_default();
+            Sent::default().id(notice.id.to_string()).event("notification").data(data)
         }
         NoticeItem::Again => Sent::default().comment("closing, come back with the last id").retry(RETRY),
     }

@@ -1,5 +1,5 @@
-//! The description of the interface, made from the handlers and from the table of what each route asks of its caller.
-//! `docs/openapi.json` is its golden copy: a change of the interface is seen in review.
+//! The OpenAPI description, generated from the handlers and from the authorisation table. `docs/openapi.json` is its golden
+//! copy, so that a change of the interface is visible in review.
 
 mod chat;
 mod responses;
@@ -35,13 +35,13 @@ use crate::auth::{self, Need};
     ),
     servers((url = "/", description = "This server")),
     tags(
-        (name = "chat", description = "Messages, conversations, their streams, and what users are told beside them"),
+        (name = "chat", description = "Messages, conversations, their streams, and notifications"),
         (name = "jobs", description = "Tasks, long-running operations and dead letters"),
-        (name = "skills", description = "What agents can do"),
-        (name = "operations", description = "The living actors, the queue, the voice gate, the breakers: for operators"),
-        (name = "keys", description = "Who may do what"),
+        (name = "skills", description = "The skills that agents can use"),
+        (name = "operations", description = "Operator commands: actors, the queue, the voice gate and the breakers"),
+        (name = "keys", description = "API keys and their scopes"),
         (name = "health", description = "For load balancers, service managers and Prometheus"),
-        (name = "openai", description = "For clients of OpenAI's")
+        (name = "openai", description = "The OpenAI-compatible API")
     ),
     components(schemas(Event, Draft, Reset, StreamError, StreamData)),
     modifiers(&Keys)
@@ -58,12 +58,12 @@ impl Modify for Keys {
     }
 }
 
-/// What stands above the routes.
+/// The part of the description that is not generated from the routes.
 pub(super) fn head() -> Document {
     Head::openapi()
 }
 
-/// The whole description.
+/// The complete description.
 #[must_use]
 pub fn document() -> Value {
     let mut document = super::api().into_openapi();
@@ -71,7 +71,7 @@ pub fn document() -> Value {
     let mut document = serde_json::to_value(document).unwrap_or_default();
     bound_integers(&mut document);
     if let Some(Value::Array(parts)) = document.pointer_mut("/components/schemas/Accepted/allOf") {
-        // How it ended is among the other fields, or is not: a flattened `Option` is described as null.
+        // The fields of the ending are in the same object, or are missing. A flattened `Option` would be described as null.
         parts.retain(|part| part.get("oneOf").is_none());
         parts.push(json!({ "anyOf": [{ "$ref": "#/components/schemas/Ending" }, { "type": "object" }] }));
     }
@@ -85,7 +85,7 @@ pub fn document() -> Value {
         schemas[schema]["properties"][property]["pattern"] = json!(pattern);
     }
     schemas["NewMessage"]["not"] = contradictions();
-    // The root ends the whole server, and is not struck without `force`.
+    // A command on the root ends the whole server, and is refused without `force`.
     schemas["Act"]["anyOf"] = json!([
         { "properties": { "path": { "pattern": "[^/]" } } },
         { "required": ["force"], "properties": { "force": { "const": true } } },
@@ -99,7 +99,7 @@ pub fn document() -> Value {
     schemas["ResponseInput"]["oneOf"][0]["pattern"] = json!(NOT_BLANK);
     schemas["ResponseInput"]["oneOf"][1]["minItems"] = json!(1);
     schemas["EmbeddingInput"]["oneOf"][0]["minLength"] = json!(1);
-    // An event may have the fields of a draft too.
+    // An event may have the fields of a draft too, so more than one schema can match.
     if let Some(kinds) = schemas["StreamData"].as_object_mut()
         && let Some(any) = kinds.remove("oneOf")
     {
@@ -118,22 +118,22 @@ fn objects(value: &mut Value) -> impl Iterator<Item = (String, &mut Value)> {
     value.as_object_mut().into_iter().flatten().map(|(name, value)| (name.clone(), value))
 }
 
-/// Texts that have no control characters.
+/// The pattern of texts without control characters.
 const PLAIN: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
-/// Texts that are not blank.
+/// The pattern of texts that are not blank.
 const NOT_BLANK: &str = "[^\\s\\u0085\\u00a0]";
-/// What texts of requests hold besides their length.
+/// Patterns of request fields, in addition to their lengths.
 const TEXTS: [(&str, &str, &str); 7] = [
     ("NewMessage", "text", NOT_BLANK),
     ("NewMessage", "conversation_key", PLAIN),
     ("NewMessage", "client_id", PLAIN),
     ("NewMessage", "name", PLAIN),
-    ("KeyWish", "name", VISIBLE),
+    ("KeyOptions", "name", VISIBLE),
     ("Hold", "holder", PLAIN),
     ("Release", "holder", PLAIN),
 ];
 
-/// Words for how a user feels.
+/// The accepted names of emotions.
 const FEELINGS: [&str; 32] = [
     "neutral",
     "calm",
@@ -169,7 +169,7 @@ const FEELINGS: [&str; 32] = [
     "surprised",
 ];
 
-/// What a message cannot ask for at once.
+/// Combinations of options that a message cannot have.
 fn contradictions() -> Value {
     let given = |names: &[&str]| {
         let properties: Map<String, Value> =
@@ -187,8 +187,8 @@ fn contradictions() -> Value {
     ] })
 }
 
-/// What is the same for every operation: its key, as the table of the routes says; the type of its problems; and header
-/// parameters, which are texts and never null.
+/// The parts that are the same for every operation: the required key, according to the authorisation table; the content type of
+/// its errors; and header parameters, which are texts and never null.
 fn finish(path: &str, method: &str, operation: &mut Value) {
     match rule(method, path) {
         Some(Need::Nothing | Need::OperationKey) => operation["security"] = json!([]),
@@ -211,19 +211,19 @@ fn finish(path: &str, method: &str, operation: &mut Value) {
         }
     }
     for (_, response) in operation.get_mut("responses").into_iter().flat_map(objects) {
-        // OpenAPI wants a description of each.
+        // OpenAPI requires a description of every response.
         if let Some(response) = response.as_object_mut() {
             response.entry("description").or_insert(json!(""));
         }
     }
 }
 
-/// The need of a documented route. The table has the router's wild cards.
+/// The requirement of a documented route. The table contains the router's wildcard syntax.
 pub(super) fn rule(method: &str, path: &str) -> Option<Need> {
     auth::need(&method.to_uppercase(), path).or_else(|| auth::need(&method.to_uppercase(), &path.replace('{', "{*")))
 }
 
-/// Says how large unsigned integers may be, which the formats of OpenAPI cannot.
+/// Adds the maximum of unsigned integers, which OpenAPI's formats cannot express.
 fn bound_integers(value: &mut Value) {
     match value {
         Value::Object(object) => {

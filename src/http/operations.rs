@@ -1,5 +1,5 @@
-//! Long-running operations: what is awaited, the key of one, and the way in for its result. Whoever brings the result shows
-//! the operation's own key, and needs no other.
+//! Long-running operations: lists, the key of an operation, and the delivery of its result. The external system that delivers
+//! the result authenticates with the operation's own key and needs no API key.
 
 use annie_actors::OperationResult;
 use annie_core::{
@@ -22,32 +22,32 @@ use super::{
     schema,
 };
 use crate::{
+    api::{AppState, page},
     auth::{Caller, bearer},
-    door::{AppState, page},
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
-/// The header with an operation's key, for callers whose `Authorization` is taken.
+/// The header with an operation's key, for clients that cannot send it in `Authorization`.
 const KEY_HEADER: &str = "x-operation-key";
 
-/// An operation.
+/// A long-running operation that a skill started.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LongOperation {
     #[schema(value_type = schema::OperationId)]
     id: OperationId,
     #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
-    /// The task whose skill started it.
+    /// The task whose skill started the operation.
     #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
     skill: String,
-    /// Whether its result is awaited.
+    /// Whether the result is still awaited.
     open: bool,
     /// RFC 3339.
     opened_at: String,
-    /// Until when its result is awaited, RFC 3339.
+    /// The time until which the result is awaited, RFC 3339.
     expires_at: String,
-    /// The task that told of its result or of its end.
+    /// The task that received the result, or the failure to get one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TaskId>)]
     closed_by: Option<TaskId>,
@@ -76,7 +76,7 @@ impl From<OperationRow> for LongOperation {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LongOperations {
     operations: Vec<LongOperation>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -85,18 +85,18 @@ pub struct LongOperations {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct OperationsPage {
-    /// Only those whose result is awaited.
+    /// Only operations whose result is still awaited.
     #[serde(default)]
     open: bool,
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
-    /// How many at most; 50 by default.
+    /// The maximum number of rows; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     limit: Option<String>,
 }
 
-/// Your long-running operations.
+/// List your long-running operations.
 #[utoipa::path(
     get, path = "/api/v1/operations", tag = "jobs", params(OperationsPage),
     responses((status = 200, body = LongOperations), (status = "default", body = Problem, description = "A problem"))
@@ -105,14 +105,14 @@ pub async fn list_operations(
     State(state): State<AppState>,
     caller: Caller,
     Args(page): Args<OperationsPage>,
-) -> Result<Json<LongOperations>, Fault> {
+) -> Result<Json<LongOperations>, ApiError> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.operations(caller.scope(), page.open, before, limit).await?;
-    let next = page::next_of(&rows, limit, OperationRow::place);
+    let next = page::next_of(&rows, limit, OperationRow::page_start);
     Ok(Json(LongOperations { operations: rows.into_iter().map(Into::into).collect(), next }))
 }
 
-/// One operation.
+/// Get an operation.
 #[utoipa::path(
     get, path = "/api/v1/operations/{id}", tag = "jobs", params(("id" = schema::OperationId, Path)),
     responses((status = 200, body = LongOperation), (status = "default", body = Problem, description = "A problem"))
@@ -121,22 +121,22 @@ pub async fn get_operation(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<OperationId>,
-) -> Result<Json<LongOperation>, Fault> {
+) -> Result<Json<LongOperation>, ApiError> {
     Ok(Json(state.kernel.operation(caller.scope(), id).await?.into()))
 }
 
-/// What whoever brings the result needs.
+/// The key and the path with which the external system delivers the result.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResultKey {
     #[schema(value_type = schema::OperationId)]
     id: OperationId,
-    /// Opens this operation and nothing else. A secret.
+    /// Authorises the result of this operation and nothing else. A secret.
     key: String,
-    /// Where the result is posted.
+    /// The path to which the result is posted.
     path: String,
 }
 
-/// An operation's key.
+/// Get the key of an operation.
 #[utoipa::path(
     get, path = "/api/v1/operations/{id}/key", tag = "jobs", params(("id" = schema::OperationId, Path)),
     responses((status = 200, body = ResultKey), (status = "default", body = Problem, description = "A problem"))
@@ -145,28 +145,28 @@ pub async fn get_operation_key(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<OperationId>,
-) -> Result<Json<ResultKey>, Fault> {
+) -> Result<Json<ResultKey>, ApiError> {
     let grant = state.kernel.operation_key(&caller.user, id).await?;
     Ok(Json(ResultKey { id: grant.id, key: grant.key, path: grant.path }))
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewResult {
-    /// Whether it worked.
+    /// Whether the operation succeeded.
     ok: bool,
-    /// What is told.
+    /// The text of the result.
     #[serde(default)]
     text: String,
-    /// What belongs to it, for the model.
+    /// Data of the result for the model.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     data: Value,
 }
 
-/// Bring an operation's result: it becomes a message in the conversation that the operation was started in. The same result
-/// again is acknowledged again. Needs the operation's key and no other.
+/// Deliver the result of an operation. It becomes a message in the conversation that the operation was started in. If the same
+/// result is delivered again, it is acknowledged again. Requires the operation's own key and no API key.
 #[utoipa::path(
     post, path = "/api/v1/resume/{id}", tag = "jobs", request_body = NewResult, security(("key" = [])),
     params(
@@ -180,20 +180,20 @@ pub async fn finish_operation(
     OwnKey(key): OwnKey,
     Id(id): Id<OperationId>,
     Body(new): Body<NewResult>,
-) -> Result<Json<Accepted>, Fault> {
+) -> Result<Json<Accepted>, ApiError> {
     let result = OperationResult { ok: new.ok, text: new.text, data: new.data };
     Ok(Json(state.kernel.finish_operation(id, &key, result).await?.into()))
 }
 
-/// The key that is shown. Looked for before anything else, so that strangers learn nothing.
+/// The key in the request. It is checked before everything else, so that unauthenticated callers learn nothing.
 pub struct OwnKey(String);
 
 impl FromRequestParts<AppState> for OwnKey {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
         let shown = header_text(&parts.headers, KEY_HEADER)?.or_else(|| bearer(&parts.headers));
         let why = "send the operation's key as `Authorization: Bearer …` or `X-Operation-Key: …`";
-        shown.map(|key| Self(key.to_owned())).ok_or_else(|| Fault::new(Code::Unauthenticated, why))
+        shown.map(|key| Self(key.to_owned())).ok_or_else(|| ApiError::new(Code::Unauthenticated, why))
     }
 }

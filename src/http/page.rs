@@ -1,4 +1,4 @@
-//! `/`: says what this is and where to go. Strangers learn neither version nor backends.
+//! The page at `/`: what this server is, and links. Unauthenticated callers see neither the version nor the backends.
 
 use axum::{
     extract::{Request, State},
@@ -6,11 +6,11 @@ use axum::{
 };
 
 use super::guard::is_local;
-use crate::door::{AppState, VERSION};
+use crate::api::{AppState, VERSION};
 
-/// The page.
+/// The handler.
 pub async fn page(State(state): State<AppState>, request: Request) -> Html<String> {
-    // Whoever would be let in without a key may see what there is. A browser does not show keys.
+    // Only callers that are admitted without a key see the details, because a browser sends no key.
     if state.auth.needs_keys() || !is_local(&request) {
         return Html(html("Annie", "<p>Callers need a key.</p>"));
     }

@@ -10,62 +10,62 @@ use super::{
     problem::Problem,
 };
 use crate::{
+    api::{self, AppState, BreakerLine},
     auth::Caller,
-    door::{self, AppState, BreakerLine},
-    error::Fault,
+    error::ApiError,
 };
 
-/// Who waits, where and why, and which rounds run.
+/// Get the queue: the waiting tasks with the reason of their wait, and the running rounds.
 #[utoipa::path(
     get, path = "/api/v1/queue", tag = "operations",
     responses((status = 200, body = Object), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn get_queue(State(state): State<AppState>) -> Result<Json<Value>, Fault> {
+pub async fn get_queue(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     Ok(Json(state.kernel.queue().await?))
 }
 
-/// Who speaks, where and for how long.
+/// The options of holding the voice gate.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// The backend; the first if absent.
     #[serde(default)]
     backend: String,
-    /// Who holds it; the same again renews.
+    /// The holder; a call by the same holder renews the gate.
     #[schema(min_length = 1, max_length = 128)]
     holder: String,
-    /// For how long unless renewed: 500 to 60000; less or more is taken as the nearest of these.
+    /// The time until the gate opens unless it is renewed: 500 to 60000 ms; values outside are clamped.
     #[serde(deserialize_with = "whole")]
     ttl_ms: u64,
 }
 
-/// The gate is held.
+/// The granted hold of the voice gate.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Held {
-    /// Rises with every new holder.
+    /// Increases with every new holder.
     epoch: u64,
     /// RFC 3339.
     until: String,
 }
 
-/// Close the voice gate for everything but voice, or renew it.
+/// Close the voice gate for everything except voice, or renew it.
 #[utoipa::path(
     post, path = "/api/v1/gate/hold", tag = "operations", request_body = Hold,
     responses((status = 200, body = Held), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn hold_gate(State(state): State<AppState>, Body(hold): Body<Hold>) -> Result<Json<Held>, Fault> {
-    let grant = door::hold_gate(&state, &hold.backend, &hold.holder, hold.ttl_ms).await?;
+pub async fn hold_gate(State(state): State<AppState>, Body(hold): Body<Hold>) -> Result<Json<Held>, ApiError> {
+    let grant = api::hold_gate(&state, &hold.backend, &hold.holder, hold.ttl_ms).await?;
     Ok(Json(Held { epoch: grant.epoch, until: grant.until.to_string() }))
 }
 
-/// Who stops speaking.
+/// The options of releasing the voice gate.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Release {
     /// The backend; the first if absent.
     #[serde(default)]
     backend: String,
-    /// Who held it.
+    /// The holder of the gate.
     #[schema(min_length = 1, max_length = 128)]
     holder: String,
 }
@@ -73,46 +73,49 @@ pub struct Release {
 /// Whether the gate was opened.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Released {
-    /// False if this holder did not hold it.
+    /// False if this holder did not hold the gate.
     released: bool,
 }
 
-/// Open the voice gate again.
+/// Open the voice gate.
 #[utoipa::path(
     post, path = "/api/v1/gate/release", tag = "operations", request_body = Release,
     responses((status = 200, body = Released), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn release_gate(State(state): State<AppState>, Body(gate): Body<Release>) -> Result<Json<Released>, Fault> {
-    let released = door::release_gate(&state, &gate.backend, &gate.holder).await?;
+pub async fn release_gate(
+    State(state): State<AppState>,
+    Body(gate): Body<Release>,
+) -> Result<Json<Released>, ApiError> {
+    let released = api::release_gate(&state, &gate.backend, &gate.holder).await?;
     Ok(Json(Released { released }))
 }
 
-/// The breakers.
+/// The circuit breakers of the skills.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Breakers {
-    /// By skill. A skill that was not called since the start has none.
+    /// Ordered by skill. A skill that was not called since the start has no breaker, unless its breaker was open before.
     breakers: Vec<BreakerLine>,
 }
 
-/// The guarded doors to the skills, with their state.
+/// List the circuit breakers of the skills.
 #[utoipa::path(
     get, path = "/api/v1/breakers", tag = "operations",
     responses((status = 200, body = Breakers), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn list_breakers(State(state): State<AppState>) -> Json<Breakers> {
-    Json(Breakers { breakers: door::list_breakers(&state).await })
+    Json(Breakers { breakers: api::list_breakers(&state).await })
 }
 
-/// Close a skill's breaker: its next call passes.
+/// Close a skill's breaker, so that its next call is admitted.
 #[utoipa::path(
     post, path = "/api/v1/breakers/{skill}/reset", tag = "operations", params(("skill" = String, Path)),
-    responses((status = 204, description = "It is closed"), (status = "default", body = Problem, description = "A problem"))
+    responses((status = 204, description = "The breaker is closed"), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn reset_breaker(
     State(state): State<AppState>,
     caller: Caller,
     Name(skill): Name,
-) -> Result<StatusCode, Fault> {
-    door::reset_breaker(&state, &caller, &skill).await?;
+) -> Result<StatusCode, ApiError> {
+    api::reset_breaker(&state, &caller, &skill).await?;
     Ok(StatusCode::NO_CONTENT)
 }

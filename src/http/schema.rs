@@ -1,5 +1,5 @@
-//! Types that only describe: ids with their form, words with all their values, events. Handlers name them as the
-//! `value_type` of a field whose own type belongs to the core, which knows no OpenAPI.
+//! Types that exist only for the OpenAPI description: ids with their patterns, enumerations with all their values, events.
+//! Handlers use them as `value_type` of fields whose own types belong to the core, which does not depend on OpenAPI.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ macro_rules! text_schema {
     };
 }
 
-/// The form of an id: its prefix and a UUID without hyphens.
+/// The pattern of an id: its prefix and a UUID without hyphens.
 fn id_pattern(prefix: &str) -> String {
     format!("^{prefix}_[0-9a-f]{{32}}$")
 }
@@ -52,33 +52,33 @@ text_schema!(
     OperationId, |object| object.pattern(Some(id_pattern(ids::OperationId::PREFIX)))
 );
 text_schema!(
-    /// A class of tasks, most urgent first.
+    /// A priority class, most urgent first.
     Priority, |object| object.enum_values(Some(event::Priority::ALL.map(event::Priority::as_str)))
 );
 text_schema!(
-    /// A class of tasks that wait in the queue: `realtime` is kept for voice.
+    /// A priority class of tasks in the queue. `realtime` is reserved for voice.
     QueuedPriority,
     |object| object.enum_values(Some(["high", "normal", "low", "background"]))
 );
 text_schema!(
-    /// How a turn is run.
+    /// The mode of a turn.
     Mode, |object| object.enum_values(Some(["multi_agent", "single_loop", "direct"]))
 );
 text_schema!(
-    /// Where a task stands.
+    /// The state of a task.
     TaskState,
     |object| object.enum_values(Some(["queued", "running", "suspended", "completed", "failed", "cancelled"]))
 );
 text_schema!(
-    /// Where a dead letter stands.
-    LetterState, |object| object.enum_values(Some(["waiting", "retried", "discarded", "archived"]))
+    /// The state of a dead letter.
+    DeadLetterState, |object| object.enum_values(Some(["waiting", "retried", "discarded", "archived"]))
 );
 text_schema!(
-    /// What running a skill again does.
+    /// The effect of running a skill again.
     Effect, |object| object.enum_values(Some(["read", "idempotent", "once"]))
 );
 text_schema!(
-    /// What a key may do.
+    /// A scope of an API key.
     KeyScope, |object| object.enum_values(Some(auth::KeyScope::ALL.map(auth::KeyScope::as_str)))
 );
 text_schema!(
@@ -86,55 +86,54 @@ text_schema!(
     UserId, |object| object.min_length(Some(1)).max_length(Some(128)).pattern(Some(VISIBLE))
 );
 
-/// Texts without control characters, and not of blanks alone.
+/// The pattern of texts without control characters and not only of white space.
 pub const VISIBLE: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000][^\\u0000-\\u001f\\u007f-\\u009f]*$";
 
-/// An event of a conversation's log: the `data` of a server-sent event that has an `id`. Besides these it has the fields of
-/// its kind.
+/// An event of a conversation's log: the `data` of a server-sent event that has an `id`. The remaining fields depend on `kind`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the core writes")]
 pub struct Event {
-    /// Whose log.
+    /// The conversation of the log.
     conversation_id: ConversationId,
-    /// Its place in the log, from 1 without gaps; also the `id` of the server-sent event.
+    /// The sequence number in the log, from 1 without gaps; also the `id` of the server-sent event.
     seq: u64,
     /// RFC 3339 in UTC, with microseconds.
     at: String,
-    /// Which task it belongs to.
+    /// The task of the event.
     task_id: TaskId,
-    /// Which agent it is about.
+    /// The agent of the event.
     agent: String,
-    /// What happened; also the `event` of the server-sent event. `answered`, `failed` and `cancelled` end a task.
+    /// The kind of event; also the `event` of the server-sent event. `answered`, `failed` and `cancelled` end a task.
     kind: String,
 }
 
-/// A piece of a round that is still being written: the `data` of a server-sent event `draft`, which has no `id`.
+/// A piece of a round that is still being generated: the `data` of a server-sent event `draft`, which has no `id`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct Draft {
-    /// Which task.
+    /// The task of the round.
     task_id: TaskId,
-    /// Which round of it.
+    /// The number of the round within the task.
     round: u32,
-    /// More of the answer.
+    /// A further piece of the answer.
     text: Option<String>,
-    /// More of the reasoning before it.
+    /// A further piece of the reasoning before the answer.
     reasoning: Option<String>,
 }
 
-/// The place that was asked for does not exist: the `data` of a server-sent event `reset`.
+/// The requested sequence number does not exist: the `data` of a server-sent event `reset`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct Reset {
-    /// The last place that there is.
+    /// The last sequence number of the log.
     last_seq: u64,
 }
 
-/// The stream ends by a fault: the `data` of a server-sent event `error`.
+/// The stream ends with an error: the `data` of a server-sent event `error`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct StreamError {
-    /// The kind as a stable word, as in a problem.
+    /// The stable name of the error, as in a problem.
     code: String,
     /// What is wrong.
     detail: String,
@@ -144,9 +143,9 @@ pub struct StreamError {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct SentEvent {
-    /// Its place in the log, to resume behind; absent for what is not stored.
+    /// The sequence number of the event, after which the stream is resumed; absent for items that are not stored.
     id: Option<String>,
-    /// The event's kind, or `draft`, `reset`, `error`.
+    /// The kind of the event, or `draft`, `reset`, `error`.
     event: String,
     /// A `StreamData` as JSON on one line.
     data: String,
@@ -156,7 +155,7 @@ pub struct SentEvent {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct SentNotice {
-    /// Its place, to resume behind.
+    /// The id of the notification, after which the stream is resumed.
     id: Option<String>,
     /// `notification`, or `error`.
     event: String,
@@ -164,12 +163,12 @@ pub struct SentNotice {
     data: String,
 }
 
-/// A server-sent event's `data`.
+/// The `data` of a server-sent event.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub enum StreamData {
-    /// With an `id`.
+    /// Sent with an `id`.
     Event(Event),
     /// `event: draft`
     Draft(Draft),
@@ -181,7 +180,7 @@ pub enum StreamData {
 
 #[cfg(test)]
 mod tests {
-    use annie_core::{ids::Seq, letter, ports, skill};
+    use annie_core::{dead_letter, ids::Seq, ports, skill};
     use serde_json::Value;
 
     use super::*;
@@ -192,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn every_described_word_is_one_that_the_core_reads() {
+    fn schema_enum_values_parse_in_core() {
         for word in words::<TaskState>() {
             assert_eq!(word.parse::<ports::TaskState>().unwrap().as_str(), word);
         }
-        for word in words::<LetterState>() {
-            assert_eq!(word.parse::<letter::LetterState>().unwrap().as_str(), word);
+        for word in words::<DeadLetterState>() {
+            assert_eq!(word.parse::<dead_letter::DeadLetterState>().unwrap().as_str(), word);
         }
         let queued = event::Priority::ALL.into_iter().filter(|p| *p != event::Priority::Realtime);
         assert_eq!(words::<QueuedPriority>(), queued.map(event::Priority::as_str).collect::<Vec<_>>());
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn described_event_has_the_fields_of_a_real_one() {
+    fn schema_event_has_fields_of_stored_event() {
         let new = event::NewEvent {
             at: annie_core::time::Micros(1),
             task: ids::TaskId::from_uuid(uuid::Uuid::nil()),
@@ -218,7 +217,7 @@ mod tests {
             body: event::EventBody::Continued { by: "ann".to_owned() },
         };
         let real = event::Event::placed(ids::ConversationId::from_uuid(uuid::Uuid::nil()), Seq(1), new);
-        let real = crate::door::shown_event(&real);
+        let real = crate::api::shown_event(&real);
         let described = serde_json::to_value(Event::schema()).unwrap();
         for field in described["required"].as_array().unwrap() {
             assert!(real.get(field.as_str().unwrap()).is_some(), "{field} in {real}");

@@ -1,4 +1,4 @@
-//! The listening end: so many connections, altogether and of one address, none of which may dawdle, and an orderly stop.
+//! The listener: connection limits in total and per address, time-outs for silent connections, and a graceful stop.
 
 use std::{
     future::Future,
@@ -27,34 +27,34 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::{
-    connections::{Connections, Guest},
+    connections::{AdmittedConnection, Connections},
     guard::Peer,
 };
 use crate::{
-    door::{AppState, DoorLimits},
+    api::{ApiLimits, AppState},
     error::AppError,
     grpc,
 };
 
-/// How often the other end of a silent HTTP/2 connection is asked whether it is there.
+/// The interval of pings on a silent HTTP/2 connection.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long it may take to say so.
+/// The maximum wait for the reply to a ping.
 const PING_WAIT: Duration = Duration::from_secs(20);
-/// The longest head of an HTTP/2 request, in bytes.
+/// The maximum size of the headers of an HTTP/2 request, in bytes.
 const HEAD_BYTES_MAX: u32 = 32 * 1024;
-/// The buffer of an HTTP/1 connection, which bounds a request's head, in bytes.
+/// The buffer of an HTTP/1 connection, in bytes, which limits the size of a request head.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// So many bytes tell the protocols apart.
+/// The number of bytes after which the protocol is known.
 const PREFACE_BYTES: usize = 24;
-/// How long to wait when no connection can be accepted, in milliseconds.
+/// The wait before the next attempt after a failed accept, in milliseconds.
 const ACCEPT_AGAIN_MS: u64 = 200;
 
-/// Serves HTTP and gRPC until `shutdown`, then stops: health says so, no connection and no message is taken any more,
-/// streams are ended with a hint to resume, and what is under way has `drain_ms_max` to end. Dropping it cuts every
-/// connection.
+/// Serves HTTP and gRPC until `shutdown`, then stops: the health status changes, no new connection or message is accepted,
+/// streams are ended with a hint to resume, and requests in progress get `drain_ms_max` to end. Dropping the future closes
+/// every connection.
 ///
 /// # Errors
-/// If the address may not be served without keys, or the listener breaks.
+/// If the address may not be served without keys, or the listener fails.
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
@@ -67,36 +67,36 @@ pub async fn serve(
             "{at} is reachable from other machines and there is no key: make one with `annie key create`, or listen on 127.0.0.1"
         )));
     }
-    grpc::open(&state.doors.health).await;
-    let mut house = House::new(&state);
+    grpc::open(&state.shared.health).await;
+    let mut connection_server = ConnectionServer::new(&state);
     let broken = tokio::select! {
-        broken = house.receive(&listener) => Some(broken),
+        broken = connection_server.accept_connections(&listener) => Some(broken),
         () = shutdown => None,
     };
     drop(listener);
-    tracing::info!(%at, "the doors are closing");
-    state.doors.close(&state.kernel).await;
-    if !house.see_off(Duration::from_millis(state.limits.drain_ms_max)).await {
-        tracing::warn!(%at, "some requests did not end in time and are cut off");
+    tracing::info!(%at, "the server stops accepting connections");
+    state.shared.close(&state.kernel).await;
+    if !connection_server.drain(Duration::from_millis(state.limits.drain_ms_max)).await {
+        tracing::warn!(%at, "some requests did not end in time and are aborted");
     }
     match broken {
-        Some(source) => Err(AppError::Door { at, source }),
+        Some(source) => Err(AppError::ListenerFailed { at, source }),
         None => Ok(()),
     }
 }
 
 /// The connections of one server.
-struct House {
+struct ConnectionServer {
     app: Router,
-    limits: Arc<DoorLimits>,
+    limits: Arc<ApiLimits>,
     builder: Arc<Builder<TokioExecutor>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     connections: Connections,
-    farewell: GracefulShutdown,
-    guests: JoinSet<()>,
+    graceful_shutdown: GracefulShutdown,
+    connection_tasks: JoinSet<()>,
 }
 
-impl House {
+impl ConnectionServer {
     fn new(state: &AppState) -> Self {
         let limits = state.limits.clone();
         let head = Duration::from_millis(limits.head_ms_max);
@@ -111,40 +111,42 @@ impl House {
             .max_header_list_size(HEAD_BYTES_MAX);
         Self {
             app: super::app(state.clone()),
-            places: Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS))),
             connections: Connections::new(limits.connections_per_address_max),
             limits,
             builder: Arc::new(builder),
-            farewell: GracefulShutdown::new(),
-            guests: JoinSet::new(),
+            graceful_shutdown: GracefulShutdown::new(),
+            connection_tasks: JoinSet::new(),
         }
     }
 
-    /// Takes connections in while there are places; ends only with an error.
-    async fn receive(&mut self, listener: &TcpListener) -> io::Error {
+    /// Accepts connections while there is capacity. Returns only with an error.
+    async fn accept_connections(&mut self, listener: &TcpListener) -> io::Error {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                Some(left) = self.guests.join_next() => {
+                Some(left) = self.connection_tasks.join_next() => {
                     if let Err(error) = left {
-                        tracing::error!(%error, "a connection broke down");
+                        tracing::error!(%error, "a connection task panicked");
                     }
                     continue;
                 }
             };
             match accepted {
                 Ok((stream, at)) => match self.connections.enter(at.ip()) {
-                    Some(guest) => {
-                        // Not cut itself while it waits.
-                        let entering = guest.standing.begin();
-                        let place = self.place().await;
+                    Some(admitted) => {
+                        // The connection must not be evicted itself while it waits.
+                        let entering = admitted.connection.begin();
+                        let permit = self.permit().await;
                         drop(entering);
-                        self.admit(stream, at, place, guest);
+                        self.admit(stream, at, permit, admitted);
                     }
-                    None => tracing::debug!(%at, "this address has its share of the connections: one was closed"),
+                    None => {
+                        tracing::debug!(%at, "the connection limit of this address is reached: the new connection was closed")
+                    }
                 },
-                Err(error) if is_listeners(&error) => return error,
-                // The caller is gone already, or this process has too many files open: others may be luckier.
+                Err(error) if is_listener_error(&error) => return error,
+                // The client has disconnected already, or this process has too many open files; a later attempt may succeed.
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(Duration::from_millis(ACCEPT_AGAIN_MS)).await;
@@ -153,29 +155,35 @@ impl House {
         }
     }
 
-    /// Waits for a place. Connections that are idle and have shown no key make room for it.
-    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a connection permit. Idle connections without a key are closed to free one.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         loop {
-            if self.places.available_permits() == 0 {
-                self.connections.make_room();
+            if self.permits.available_permits() == 0 {
+                self.connections.cut_idle();
             }
-            let place = self.places.clone().acquire_owned();
-            // Nobody closes the semaphore, so there always comes a place.
-            if let Ok(place) = timeout(Duration::from_millis(ACCEPT_AGAIN_MS), place).await {
-                return place.ok();
+            let permit = self.permits.clone().acquire_owned();
+            // The semaphore is never closed, so a permit is granted eventually.
+            if let Ok(permit) = timeout(Duration::from_millis(ACCEPT_AGAIN_MS), permit).await {
+                return permit.ok();
             }
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, at: SocketAddr, place: Option<OwnedSemaphorePermit>, guest: Guest) {
+    fn admit(
+        &mut self,
+        stream: TcpStream,
+        at: SocketAddr,
+        permit: Option<OwnedSemaphorePermit>,
+        admitted: AdmittedConnection,
+    ) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
-        let (app, standing) = (self.app.clone(), guest.standing.clone());
+        let (app, connection) = (self.app.clone(), admitted.connection.clone());
         let app = tower::service_fn(move |mut request: Request<Incoming>| {
-            let under_way = standing.begin();
+            let under_way = connection.begin();
             request.extensions_mut().insert(Peer(at));
-            request.extensions_mut().insert(standing.clone());
+            request.extensions_mut().insert(connection.clone());
             let answer = app.clone().oneshot(request);
             async move {
                 let answer = answer.await;
@@ -184,45 +192,45 @@ impl House {
             }
         });
         let io = TokioIo::new(Connection::new(stream, Duration::from_millis(self.limits.head_ms_max)));
-        let (builder, watcher) = (self.builder.clone(), self.farewell.watcher());
-        self.guests.spawn(async move {
-            let _place = place;
+        let (builder, watcher) = (self.builder.clone(), self.graceful_shutdown.watcher());
+        self.connection_tasks.spawn(async move {
+            let _permit = permit;
             let connection = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(app));
             tokio::select! {
                 ended = watcher.watch(connection.into_owned()) => if let Err(error) = ended {
                     tracing::debug!(%at, error, "a connection ended badly");
                 },
-                () = guest.standing.cut() => tracing::debug!(%at, "an idle connection without a key made room"),
+                () = admitted.connection.cut() => tracing::debug!(%at, "an idle connection without a key was closed to free capacity"),
             }
         });
     }
 
-    /// Lets what is under way end. False if it did not.
-    async fn see_off(self, patience: Duration) -> bool {
-        let Self { farewell, mut guests, .. } = self;
+    /// Waits for the requests in progress to end. False if they did not end in time.
+    async fn drain(self, patience: Duration) -> bool {
+        let Self { graceful_shutdown, mut connection_tasks, .. } = self;
         let all = async {
-            farewell.shutdown().await;
-            while guests.join_next().await.is_some() {}
+            graceful_shutdown.shutdown().await;
+            while connection_tasks.join_next().await.is_some() {}
         };
         timeout(patience, all).await.is_ok()
     }
 }
 
-/// Whether an error of `accept` says that the listener itself is of no use any more.
-fn is_listeners(error: &io::Error) -> bool {
+/// Whether an error of `accept` means that the listener itself is unusable.
+fn is_listener_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected | io::ErrorKind::Unsupported)
 }
 
-/// A connection that has to say something soon: before the protocol is known, nothing else watches the time.
+/// A connection with a time-out for its first bytes: no other time-out applies before the protocol is known.
 struct Connection {
     stream: TcpStream,
-    heard_bytes: usize,
+    received_bytes: usize,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
     fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, heard_bytes: 0, patience: Some(Box::pin(sleep(patience))) }
+        Self { stream, received_bytes: 0, patience: Some(Box::pin(sleep(patience))) }
     }
 }
 
@@ -236,8 +244,8 @@ impl AsyncRead for Connection {
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        self.heard_bytes = self.heard_bytes.saturating_add(buf.filled().len() - before);
-        if self.heard_bytes >= PREFACE_BYTES {
+        self.received_bytes = self.received_bytes.saturating_add(buf.filled().len() - before);
+        if self.received_bytes >= PREFACE_BYTES {
             self.patience = None;
         }
         read

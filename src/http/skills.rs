@@ -1,4 +1,4 @@
-//! What Annie can do.
+//! The skills that agents can use.
 
 use annie_core::skill::{Effect, SkillFormat, SkillSpec};
 use axum::{Json, extract::State};
@@ -12,28 +12,28 @@ use super::{
     schema,
 };
 use crate::{
-    door::{AppState, unknown_skill},
-    error::Fault,
+    api::{AppState, unknown_skill},
+    error::ApiError,
 };
 
 /// A skill.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Skill {
-    /// `domain.verb`, or a prompt skill's plain name.
+    /// `domain.verb`, or the plain name of a prompt skill.
     name: String,
     domain: String,
     description: String,
     /// One line of usage.
     synopsis: String,
-    /// What a repetition would mean: `read`, `idempotent` or `once`.
+    /// The effect of running the skill again: `read`, `idempotent` or `once`.
     #[schema(value_type = schema::Effect)]
     effect: Effect,
-    /// Whether it reaches outside the machine.
+    /// Whether the skill accesses systems outside of this machine.
     external: bool,
     timeout_ms: u64,
     /// `command` or `prompt`.
     format: &'static str,
-    /// Where it was loaded from.
+    /// The source from which the skill was loaded.
     source: String,
 }
 
@@ -56,11 +56,11 @@ impl Skill {
     }
 }
 
-/// Skills, by name or, with a query, best first.
+/// Skills, ordered by name, or by relevance if there is a query.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Skills {
     skills: Vec<Skill>,
-    /// Grows with every reload.
+    /// Increases with every reload.
     version: u64,
 }
 
@@ -68,11 +68,11 @@ pub struct Skills {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SkillArgs {
-    /// Words to look for.
+    /// Words to search for.
     query: Option<String>,
 }
 
-/// The skills.
+/// List or search skills.
 #[utoipa::path(
     get, path = "/api/v1/skills", tag = "skills", params(SkillArgs),
     responses((status = 200, body = Skills), (status = "default", body = Problem, description = "A problem"))
@@ -86,23 +86,23 @@ pub async fn list_skills(State(state): State<AppState>, Args(args): Args<SkillAr
     Json(Skills { skills, version: set.version() })
 }
 
-/// A skill with everything about it.
+/// A skill with its help text and its schema.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SkillDetail {
     #[serde(flatten)]
     skill: Skill,
     /// The whole help text.
     help: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     schema: Value,
 }
 
-/// One skill.
+/// Get a skill.
 #[utoipa::path(
     get, path = "/api/v1/skills/{name}", tag = "skills", params(("name" = String, Path)),
     responses((status = 200, body = SkillDetail), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn get_skill(State(state): State<AppState>, Name(name): Name) -> Result<Json<SkillDetail>, Fault> {
+pub async fn get_skill(State(state): State<AppState>, Name(name): Name) -> Result<Json<SkillDetail>, ApiError> {
     let set = state.kernel.catalog().skills();
     let spec = set.get(&name).ok_or_else(|| unknown_skill(&set.near(&name)))?;
     Ok(Json(SkillDetail { skill: Skill::of(spec), help: spec.help(), schema: spec.schema() }))

@@ -1,4 +1,4 @@
-//! How the server is: for people, for service managers, for Prometheus.
+//! The status of the server: for people, for service managers and for Prometheus.
 
 use annie_actors::{Health, Kernel};
 use axum::{
@@ -14,11 +14,11 @@ use utoipa::ToSchema;
 
 use super::problem::Problem;
 use crate::{
-    door::{AppState, VERSION},
+    api::{AppState, VERSION},
     telemetry,
 };
 
-/// How the server is.
+/// The status of the server.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Status {
     version: &'static str,
@@ -27,19 +27,19 @@ pub struct Status {
     store: &'static str,
     /// Whether callers need a key.
     needs_keys: bool,
-    /// Whether it takes messages.
+    /// Whether the server accepts messages.
     ready: bool,
-    /// What is not as it should be.
+    /// Problems that prevent the server from being ready.
     problems: Vec<String>,
-    /// What does not work, though messages are taken.
+    /// Features that do not work although messages are accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-    /// Faults may be injected here.
+    /// Whether faults may be injected into this server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     chaos: bool,
-    /// Actors alive.
+    /// The number of live actors.
     actors: usize,
-    /// Deaths that nobody asked for, since the start.
+    /// The number of crashes of actors since the start.
     crashes_total: u64,
     skills: usize,
     backends: Vec<BackendStatus>,
@@ -50,62 +50,62 @@ pub struct Status {
 pub struct BackendStatus {
     name: String,
     model: String,
-    /// What it is, plainly: a language model, or that it is only a planner.
+    /// A description: a language model, or the offline planner.
     about: String,
-    /// Whether rounds are expected to be answered there; absent if nobody can tell now. Messages are taken without any, too:
-    /// who waits is told of the failure, and the rest is put off.
+    /// Whether rounds are expected to succeed; absent if this is unknown. Messages are accepted even if no backend is up:
+    /// messages for which a client waits then fail visibly, and all others are deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<bool>,
-    /// `up`; `failing`: its last rounds failed, though it may be there; `down`: it is not asked at present. Absent if it is
-    /// too busy to tell.
+    /// `up`; `failing`: the last rounds failed although the backend may be reachable; `down`: the backend receives no requests
+    /// at present. Absent if the backend's actor is too busy to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
-    /// What kind of server it said to be, and its version; absent if it has not said.
+    /// The kind and version that the server reported; absent if it reported none.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
-    /// The settings used for its kind of server; absent until it was asked.
+    /// The profile with which requests are adapted to the server; absent until the server was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<SettingText>,
-    /// Prompt and answer together, in tokens. Its value is absent while nobody has said: prompts are fitted to
-    /// `turn.context_tokens_max` then.
+    /// The maximum length of prompt and answer together, in tokens. Its value is absent while it is unknown; prompts are then
+    /// fitted to `turn.context_tokens_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     context_tokens_max: Option<SettingNumber>,
-    /// Rounds at a time.
+    /// The number of concurrent rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     slots: Option<SettingNumber>,
-    /// Rounds that failed since the last one that was answered.
+    /// The number of failed rounds since the last successful one.
     failed_rounds: u64,
-    /// Since when rounds fail, RFC 3339.
+    /// When rounds started to fail, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     failing_since: Option<String>,
-    /// The last failure of a round, or of the look whether the endpoint is there; absent while all is well.
+    /// The last failure of a round, or of the check whether the endpoint is reachable; absent while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<BackendError>,
 }
 
-/// A number, and who says it.
+/// A number and its source.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SettingNumber {
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<u64>,
-    /// `configured`: the operator; `server`: the server itself; `default`: neither.
+    /// The source: `configured` (by the operator), `server` (reported by the server), or `default`.
     from: String,
 }
 
-/// A word, and who says it.
+/// A text and its source.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SettingText {
     value: String,
-    /// `configured`: the operator; `server`: the server itself; `default`: neither.
+    /// The source: `configured` (by the operator), `server` (reported by the server), or `default`.
     from: String,
 }
 
-/// Why a backend is not well.
+/// The last error of a backend.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BackendError {
     /// `auth`, `payment`, `unavailable`, `timeout` …
     kind: String,
-    /// The provider's words, without secrets.
+    /// The provider's message, without secrets.
     detail: String,
 }
 
@@ -116,8 +116,8 @@ impl BackendStatus {
         let failed_rounds = outcomes["failed_rounds"].as_u64().unwrap_or(0);
         let number =
             |key: &str, from: &str| text(&view[from]).map(|from| SettingNumber { value: view[key].as_u64(), from });
-        let said = &view["server"];
-        let server = text(&said["server"]).map(|server| match said["version"].as_str() {
+        let reported = &view["server"];
+        let server = text(&reported["server"]).map(|server| match reported["version"].as_str() {
             Some(version) => format!("{server} {version}"),
             None => server,
         });
@@ -141,7 +141,7 @@ impl BackendStatus {
     }
 }
 
-/// How the server is.
+/// Get the status of the server.
 #[utoipa::path(
     get, path = "/api/v1/status", tag = "operations",
     responses((status = 200, body = Status), (status = "default", body = Problem, description = "A problem"))
@@ -155,7 +155,7 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
     let (health, backends) = tokio::join!(kernel.health(), join_all(backends));
     Json(Status {
         version: VERSION,
-        uptime_s: kernel.now().since_ms(state.doors.started_at) / 1_000,
+        uptime_s: kernel.now().since_ms(state.shared.started_at) / 1_000,
         store: kernel.store().name(),
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
@@ -169,49 +169,49 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
     })
 }
 
-/// What a backend's actor says. The scheduler is not asked: it would render its whole queue.
+/// The view of a backend's actor. The scheduler is not asked, because it would render its whole queue.
 async fn backend_view(kernel: &Kernel, backend: &str) -> Option<Value> {
     let (_, view) = kernel.view(&format!("/resources/backends/backend:{backend}")).await.ok()?;
     view
 }
 
-/// The process lives.
+/// Check that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = String)))]
 pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether messages are taken.
+/// Whether the server accepts messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ready {
     ready: bool,
-    /// Faults may be injected here.
+    /// Whether faults may be injected into this server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     chaos: bool,
-    /// What is not as it should be.
+    /// Problems that prevent the server from being ready.
     problems: Vec<String>,
-    /// What does not work, though messages are taken: `notes` at most. The status says why.
+    /// Features that do not work although messages are accepted, at most the notes skills. The status has the details.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
-/// The warning that callers without a key get.
+/// The warning for callers without a key.
 const NOTES_WARNING: &str = "the notes skills do not work: `annie status` says why";
 
-/// Messages are taken: the store answers and the permanent actors live.
+/// Check that the server accepts messages: the store answers and the permanent actors are alive.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
-    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "Not now"))
+    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "Not ready"))
 )]
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
-    // Anybody may ask, so the text of a warning, which names paths, stays in the status.
+    // This route is public, so the text of a warning, which contains paths, is only in the status.
     let warnings = state.warnings().iter().map(|_| NOTES_WARNING.to_owned()).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings }))
 }
 
-/// Numbers for Prometheus.
+/// Get the metrics for Prometheus.
 #[utoipa::path(
     get, path = "/metrics", tag = "health",
     responses((status = 200, content_type = "text/plain", body = String), (status = "default", body = Problem, description = "A problem"))

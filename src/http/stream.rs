@@ -1,5 +1,5 @@
-//! `GET /api/v1/conversations/{id}/stream`: server-sent events with durable ids. A client that was cut off comes back with
-//! `Last-Event-ID` and misses nothing; drafts have no id, since they are not stored.
+//! `GET /api/v1/conversations/{id}/stream`: server-sent events with durable ids. A disconnected client resumes with
+//! `Last-Event-ID` and misses no event. Drafts have no id, since they are not stored.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -26,34 +26,34 @@ use super::{
     schema,
 };
 use crate::{
+    api::{AppState, Feed, FeedItem, FeedOptions, shown_event},
     auth::Caller,
-    door::{AppState, Feed, FeedItem, FeedWish, shown_event},
-    error::Fault,
+    error::ApiError,
 };
 
-/// When a client that was cut off should come back.
+/// The reconnection delay that the stream sends to clients.
 pub(super) const RETRY: Duration = Duration::from_millis(2_000);
-/// After so long a silence a comment is sent.
+/// The interval of keep-alive comments on a silent stream.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct StreamArgs {
-    /// The last place that you have; also as `Last-Event-ID`. 0 is the beginning.
+    /// The last sequence number that you have; also accepted as `Last-Event-ID`. 0 means the beginning.
     after: Option<u64>,
-    /// Ends the stream after this task's final event.
+    /// End the stream after the final event of this task.
     #[param(value_type = Option<schema::TaskId>)]
     task_id: Option<String>,
 }
 
-/// A conversation's events from a place on, then live, with drafts (`event: draft`) in between.
+/// Stream a conversation: its events after a sequence number, then live events, interleaved with drafts (`event: draft`).
 #[utoipa::path(
     get, path = "/api/v1/conversations/{id}/stream", tag = "chat",
     params(("id" = schema::ConversationId, Path), StreamArgs, ("Last-Event-ID" = u64, Header, description = "As `after`")),
     responses(
         (status = 200, content_type = "text/event-stream", body = schema::SentEvent,
-            description = "`id` is the place, `event` the kind, `data` a `StreamData` as JSON on one line"),
+            description = "`id` is the sequence number, `event` is the kind, `data` is a `StreamData` as JSON on one line"),
         (status = "default", body = Problem, description = "A problem"),
     )
 )]
@@ -63,25 +63,26 @@ pub async fn stream_conversation(
     Id(conversation): Id<ConversationId>,
     Args(args): Args<StreamArgs>,
     headers: HeaderMap,
-) -> Result<Response, Fault> {
-    let task = args.task_id.map(|t| t.parse::<TaskId>().map_err(|e| Fault::from(e).at("task_id"))).transpose()?;
+) -> Result<Response, ApiError> {
+    let task = args.task_id.map(|t| t.parse::<TaskId>().map_err(|e| ApiError::from(e).at("task_id"))).transpose()?;
     let after = last_event_id(&headers, args.after)?;
-    let feed = Feed::open(&state, &caller, FeedWish { conversation, after: Seq(after), task }).await?;
+    let feed = Feed::open(&state, &caller, FeedOptions { conversation, after: Seq(after), task }).await?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");
     let mut response = Sse::new(events(feed)).keep_alive(keep_alive).into_response();
     unbuffered(&mut response);
     Ok(response)
 }
 
-/// Where a stream is taken up: what a browser says by itself when it comes back is newer than the address that it was given.
-pub(super) fn last_event_id(headers: &HeaderMap, after: Option<u64>) -> Result<u64, Fault> {
+/// The position from which a stream is resumed. The header that a browser sends when it reconnects is newer than the URL's
+/// parameter.
+pub(super) fn last_event_id(headers: &HeaderMap, after: Option<u64>) -> Result<u64, ApiError> {
     match header_text(headers, "last-event-id")? {
-        Some(text) => text.parse().map_err(|_| Fault::invalid("it must be a number").at("Last-Event-ID")),
+        Some(text) => text.parse().map_err(|_| ApiError::invalid("it must be a number").at("Last-Event-ID")),
         None => Ok(after.unwrap_or(0)),
     }
 }
 
-/// Proxies must not hold a stream back.
+/// Tells proxies not to buffer the stream.
 pub(super) fn unbuffered(response: &mut Response) {
     let name = HeaderName::from_static("x-accel-buffering");
     response.headers_mut().insert(name, axum::http::HeaderValue::from_static("no"));
@@ -94,8 +95,8 @@ fn events(feed: Feed) -> impl Stream<Item = Result<Sent, Infallible>> {
         match feed.next().await {
             Ok(Some(item)) => Some((Ok(sent(&item)), Some(feed))),
             Ok(None) => None,
-            Err(fault) => {
-                let data = json!({ "code": fault.code.as_str(), "detail": fault.detail });
+            Err(error) => {
+                let data = json!({ "code": error.code.as_str(), "detail": error.detail });
                 Some((Ok(Sent::default().event("error").data(data.to_string()).retry(RETRY)), None))
             }
         }

@@ -1,4 +1,4 @@
-//! Tasks: what became of messages.
+//! Tasks: the state of messages, and commands on them.
 
 use annie_actors::Control;
 use annie_core::{
@@ -16,12 +16,12 @@ use super::{
     schema,
 };
 use crate::{
+    api::{self, AppState, page},
     auth::Caller,
-    door::{self, AppState, page},
-    error::Fault,
+    error::ApiError,
 };
 
-/// A task.
+/// A task: a message and all work until its final event.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Task {
     #[schema(value_type = schema::TaskId)]
@@ -33,9 +33,9 @@ pub struct Task {
     status: TaskState,
     #[schema(value_type = schema::Priority)]
     priority: Priority,
-    /// The door it came through.
+    /// The source: the front end or channel that the message came from.
     source: String,
-    /// The message's first 80 characters.
+    /// The first 80 characters of the message.
     title: String,
     /// RFC 3339.
     received_at: String,
@@ -43,7 +43,7 @@ pub struct Task {
     started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<String>,
-    /// The failure's code, when it failed.
+    /// The error code of a failed task.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
@@ -74,7 +74,7 @@ impl From<TaskRow> for Task {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Tasks {
     tasks: Vec<Task>,
-    /// Ask again with this as `next` for the rest; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -83,18 +83,18 @@ pub struct Tasks {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TasksPage {
-    /// Only those that have not ended.
+    /// Only tasks that have not ended.
     #[serde(default)]
     open: bool,
-    /// The `next` of an earlier page: this one goes on behind it.
+    /// The `next` of an earlier page; this page continues after it.
     #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
-    /// How many at most; 50 by default.
+    /// The maximum number of rows; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     limit: Option<String>,
 }
 
-/// Your tasks.
+/// List your tasks.
 #[utoipa::path(
     get, path = "/api/v1/tasks", tag = "jobs", params(TasksPage),
     responses((status = 200, body = Tasks), (status = "default", body = Problem, description = "A problem"))
@@ -103,26 +103,30 @@ pub async fn list_tasks(
     State(state): State<AppState>,
     caller: Caller,
     Args(page): Args<TasksPage>,
-) -> Result<Json<Tasks>, Fault> {
+) -> Result<Json<Tasks>, ApiError> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.tasks(caller.scope(), page.open, before, limit).await?;
-    let next = page::next_of(&rows, limit, TaskRow::place);
+    let next = page::next_of(&rows, limit, TaskRow::page_start);
     Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect(), next }))
 }
 
-/// One task.
+/// Get a task.
 #[utoipa::path(
     get, path = "/api/v1/tasks/{id}", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = Task), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn get_task(State(state): State<AppState>, caller: Caller, Id(id): Id<TaskId>) -> Result<Json<Task>, Fault> {
+pub async fn get_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+) -> Result<Json<Task>, ApiError> {
     Ok(Json(state.kernel.task(caller.scope(), id).await?.into()))
 }
 
 /// Whether a task was cancelled.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CancelledTask {
-    /// False if it had ended before.
+    /// False if the task had ended before.
     cancelled: bool,
 }
 
@@ -135,24 +139,29 @@ pub async fn cancel_task(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<TaskId>,
-) -> Result<Json<CancelledTask>, Fault> {
+) -> Result<Json<CancelledTask>, ApiError> {
     let cancelled = state.kernel.cancel(caller.scope(), id, &caller.name()).await?;
     Ok(Json(CancelledTask { cancelled }))
 }
 
-/// Whether something was done with a task.
+/// Whether a command on a task was carried out.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ControlledTask {
-    /// False if it had ended before.
+    /// False if the task had ended before.
     done: bool,
 }
 
-async fn control(state: &AppState, caller: &Caller, id: TaskId, what: Control) -> Result<Json<ControlledTask>, Fault> {
+async fn control(
+    state: &AppState,
+    caller: &Caller,
+    id: TaskId,
+    what: Control,
+) -> Result<Json<ControlledTask>, ApiError> {
     let done = state.kernel.control(caller.scope(), id, what, &caller.name()).await?;
     Ok(Json(ControlledTask { done }))
 }
 
-/// Hold a task back: no further round of it starts until it may go on. The round under way ends as it would.
+/// Suspend a task: no further round of it starts until it is continued. The current round ends normally.
 #[utoipa::path(
     post, path = "/api/v1/tasks/{id}/suspend", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
@@ -161,11 +170,11 @@ pub async fn suspend_task(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<TaskId>,
-) -> Result<Json<ControlledTask>, Fault> {
+) -> Result<Json<ControlledTask>, ApiError> {
     control(&state, &caller, id, Control::Suspend).await
 }
 
-/// Let a task go on that was held back.
+/// Continue a suspended task.
 #[utoipa::path(
     post, path = "/api/v1/tasks/{id}/continue", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
@@ -174,11 +183,11 @@ pub async fn continue_task(
     State(state): State<AppState>,
     caller: Caller,
     Id(id): Id<TaskId>,
-) -> Result<Json<ControlledTask>, Fault> {
+) -> Result<Json<ControlledTask>, ApiError> {
     control(&state, &caller, id, Control::Continue).await
 }
 
-/// Which class a task is to have.
+/// The new class of a task.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPriority {
@@ -187,7 +196,7 @@ pub struct NewPriority {
     priority: Priority,
 }
 
-/// Give a task another class.
+/// Change the class of a task.
 #[utoipa::path(
     post, path = "/api/v1/tasks/{id}/priority", tag = "jobs", params(("id" = schema::TaskId, Path)), request_body = NewPriority,
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
@@ -197,7 +206,7 @@ pub async fn set_priority(
     caller: Caller,
     Id(id): Id<TaskId>,
     Body(new): Body<NewPriority>,
-) -> Result<Json<ControlledTask>, Fault> {
-    let done = door::set_priority(&state, &caller, id, new.priority).await?;
+) -> Result<Json<ControlledTask>, ApiError> {
+    let done = api::set_priority(&state, &caller, id, new.priority).await?;
     Ok(Json(ControlledTask { done }))
 }

@@ -1,4 +1,4 @@
-//! The settings that fit what a probe found, as TOML to copy.
+//! The settings that fit the result of a probe, as TOML to copy.
 
 use annie_core::{limits::Deadlines, ports::Origin};
 use serde::Serialize;
@@ -6,61 +6,61 @@ use toml::Value;
 
 use super::{Outcome, Report};
 
-/// Models of fewer parameters do better with commands in a single loop (docs/measurements.md).
+/// Models with fewer parameters do better with commands in a single loop (docs/measurements.md).
 const SMALL_PARAMETERS: u64 = 9_000_000_000;
-/// An orchestrator, its agents' reports and an answer need about so much, in tokens.
+/// The approximate minimum for an orchestrator, its agents' reports and an answer, in tokens.
 const ORCHESTRATOR_TOKENS_MIN: u32 = 6_000;
-/// A prompt of a turn without a long history, in tokens: its reading decides how long to wait for the first token.
+/// The prompt of a turn without a long history, in tokens. The time to process it determines the wait for the first token.
 const PROMPT_TOKENS_USUAL: u32 = 8_000;
-/// What a model that thinks needs for its thoughts and its answer, in tokens.
+/// The tokens that a reasoning model needs for its reasoning and its answer.
 const REASONING_TOKENS: u32 = 8_192;
-/// How long is waited for the first token unless something else is set, in milliseconds.
+/// The default wait for the first token, in milliseconds.
 const FIRST_TOKEN_MS_USUAL: u64 = 60_000;
-/// No more is ever proposed, in milliseconds.
+/// The maximum wait for the first token that is proposed, in milliseconds.
 const FIRST_TOKEN_MS_MOST: u64 = 600_000;
-/// What a round has for writing its answer after the first token, in milliseconds: the usual limit of a whole round.
+/// The time for writing the answer after the first token, in milliseconds: the default limit of a whole round.
 const WRITING_MS: u64 = 120_000;
-/// How long a whole call may take unless something else is set, in milliseconds.
+/// The default limit of a whole call, in milliseconds.
 const CALL_MS_USUAL: u64 = 600_000;
-/// The longest reason that a note repeats, in characters.
+/// The maximum length of a reason that is repeated in a note, in characters.
 const REASON_CHARS_MAX: usize = 160;
 
-/// Settings for one backend. What is absent is left to the defaults, or to what the server says at each start.
+/// Settings for one backend. For absent settings the default applies, or the value that the server reports at each start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Fit {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Absent if it was not found out.
+    /// Absent if the probe did not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<&'static str>,
-    /// One answer, reasoning included, in tokens, for a model that thinks. What others have follows from their window at each
-    /// start.
+    /// The maximum length of an answer with its reasoning, in tokens, for a reasoning model. For other models it follows from
+    /// their context window at each start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
-    /// Rounds at a time, if the server does fewer than it says.
+    /// Concurrent rounds, if the server handles fewer than it reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_ms_max: Option<u64>,
-    /// Limits outside of the backend that end its rounds before `first_token_ms_max` does.
+    /// Limits outside of the backend that would otherwise end its rounds before `first_token_ms_max` does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<SlowReader>,
-    /// What the server says of itself, a key and its value each: it is learned at each start where nothing is configured, so
-    /// that a server with other settings tomorrow is known as it is then.
+    /// What the server reports about itself, as `key = value`. Where nothing is configured, these values are read at each
+    /// start, so that a server whose settings change later is used with its new settings.
     pub server_says: Vec<String>,
-    /// Why, and what is to be expected.
+    /// Reasons for the settings, and what to expect.
     pub notes: Vec<String>,
 }
 
-/// What a step showed of a model.
+/// What a step showed about a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ability {
     Can,
-    /// It writes calls into its text, where the client finds them.
+    /// The model writes calls into its text, where the client finds them.
     AsText,
     Cannot,
     Unknown,
@@ -77,11 +77,11 @@ impl Ability {
     }
 }
 
-/// Limits of the whole installation under which a slow reader comes to its answers.
+/// Limits of the whole installation that give a slow backend enough time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct SlowReader {
     pub round_ms_max: u64,
-    /// Two rounds with prompts that are read anew.
+    /// Enough for two rounds whose prompts are not cached.
     pub hard_ms: u64,
 }
 
@@ -91,13 +91,13 @@ impl SlowReader {
         Self { round_ms_max, hard_ms: round_ms_max + first_token_ms_max }
     }
 
-    /// The tables of the configuration.
+    /// The limits as tables of the configuration.
     pub fn toml(self) -> String {
         let Self { round_ms_max, hard_ms } = self;
         let mut text = format!(
             "[limits]\nround_ms_max = {round_ms_max}\n\n[turn]\nagent_round_ms_max = {round_ms_max}\n\n[deadline]\n"
         );
-        // Work that nobody waits for has no less time than a person who waits.
+        // Background work gets at least as much time as interactive work.
         let usual = Deadlines::default();
         for (class, usual) in [("high", usual.high), ("normal", usual.normal), ("low", usual.low)] {
             let (soft_ms, hard_ms) = (usual.soft_ms.max(round_ms_max), usual.hard_ms.max(hard_ms));
@@ -110,7 +110,7 @@ impl SlowReader {
 }
 
 impl Fit {
-    /// The settings that fit.
+    /// The settings for the result of a probe.
     pub fn of(report: &Report) -> Self {
         let server = &report.server;
         let window = server.context_tokens_max;
@@ -145,12 +145,12 @@ impl Fit {
         }
     }
 
-    /// The keys of the `[[backend]]`, a line each, with the notes and what the server says as comments.
+    /// The keys of the `[[backend]]` table, one per line, with the notes and the server's own values as comments.
     pub fn toml(&self) -> String {
         let text = |key: &str, value: Option<&str>| value.map(|value| format!("{key} = {}\n", quoted(value)));
         let number = |key: &str, value: Option<u64>| value.map(|value| format!("{key} = {value}\n"));
         let notes = self.notes.iter().map(|note| format!("# {note}\n"));
-        let said = self.server_says.iter().map(|line| format!("# the server says: {line}\n"));
+        let reported = self.server_says.iter().map(|line| format!("# the server says: {line}\n"));
         let keys = [
             text("profile", self.profile.as_deref()),
             text("interface", self.interface),
@@ -160,11 +160,11 @@ impl Fit {
             number("first_token_ms_max", self.first_token_ms_max),
             number("call_ms_max", self.call_ms_max),
         ];
-        notes.chain(said).chain(keys.into_iter().flatten()).collect()
+        notes.chain(reported).chain(keys.into_iter().flatten()).collect()
     }
 }
 
-/// How its model calls skills best; nothing if that was not found out.
+/// The best way for the model to call skills; nothing if the probe did not determine it.
 fn interface(report: &Report, is_small: bool, notes: &mut Vec<String>) -> Option<&'static str> {
     let steps = [("the tool call", report.tool_call.as_ref()), ("the command", report.command.as_ref())];
     for (what, step) in steps {
@@ -203,7 +203,8 @@ fn interface(report: &Report, is_small: bool, notes: &mut Vec<String>) -> Option
     }
 }
 
-/// The profile, where it has to be written: it was chosen, or it decides that a server elsewhere in the house is local.
+/// The profile, if it must be written: it was configured, or it decides that a server elsewhere in the private network is
+/// local.
 fn profile(report: &Report, notes: &mut Vec<String>) -> Option<String> {
     let server = &report.server;
     let is_pinned = server.profile_from == Origin::Server && report.is_in_own_network;
@@ -215,7 +216,7 @@ fn profile(report: &Report, notes: &mut Vec<String>) -> Option<String> {
     Some(server.profile.clone()).filter(|profile| is_written && !profile.is_empty())
 }
 
-/// Rounds at a time, if the server does not do as many as it says.
+/// Concurrent rounds, if the server handles fewer than it reports.
 fn slots(report: &Report, notes: &mut Vec<String>) -> Option<u32> {
     let parallel = report.parallel.as_ref()?;
     if parallel.rate_limited > 0 {
@@ -229,42 +230,42 @@ fn slots(report: &Report, notes: &mut Vec<String>) -> Option<u32> {
     Some(1)
 }
 
-/// What the server says of itself, as lines of a configuration.
+/// What the server reports about itself, as lines of a configuration.
 fn server_says(report: &Report, has_profile: bool) -> Vec<String> {
     let server = &report.server;
-    let is_told = server.profile_from == Origin::Server && !has_profile;
-    let profile = is_told.then(|| format!("profile = {}", quoted(&server.profile)));
+    let is_reported = server.profile_from == Origin::Server && !has_profile;
+    let profile = is_reported.then(|| format!("profile = {}", quoted(&server.profile)));
     let window = server.context_tokens_max.map(|tokens| format!("context_tokens_max = {tokens}"));
     let slots = server.slots.map(|slots| format!("slots = {slots}"));
     [profile, window, slots].into_iter().flatten().collect()
 }
 
-/// The beginning of a server's words, fit for a comment: one line without control characters.
+/// The start of an error text of a server, fit for a comment: one line without control characters.
 fn reason(words: &str) -> String {
     let plain: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     plain.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_CHARS_MAX).collect()
 }
 
-/// A text as TOML writes it.
+/// A text in TOML syntax.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The longest answer of a model that thinks: room for its thoughts, and at most half of its window.
+/// The maximum answer of a reasoning model: enough for its reasoning, and at most half of its context window.
 pub(super) fn output(reasons: bool, window: Option<u32>) -> Option<u32> {
     reasons.then(|| window.map_or(REASONING_TOKENS, |tokens| REASONING_TOKENS.min(tokens / 2)))
 }
 
-/// How long to wait for the first token of a usual prompt, if that is longer than usual, in milliseconds.
+/// The wait for the first token of a usual prompt, in milliseconds, if it exceeds the default.
 fn slow_reader(tokens_per_s: f64, window: Option<u32>) -> Option<u64> {
     let tokens = window.unwrap_or(PROMPT_TOKENS_USUAL).min(PROMPT_TOKENS_USUAL);
-    // Half as much again: other work on the machine slows it down.
+    // Half as much again, because other work on the machine slows the server down.
     let ms = (f64::from(tokens) / tokens_per_s.max(0.1) * 1_500.0) as u64;
     let rounded = ms.div_ceil(10_000).saturating_mul(10_000).min(FIRST_TOKEN_MS_MOST);
     (rounded > FIRST_TOKEN_MS_USUAL).then_some(rounded)
 }
 
-/// The size that a model's name tells: `qwen2.5-coder:1.5b`, `Llama-3.1-8B-Instruct`.
+/// The number of parameters in a model's name: `qwen2.5-coder:1.5b`, `Llama-3.1-8B-Instruct`.
 fn named_size(name: &str) -> Option<u64> {
     let lower = name.to_ascii_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');

@@ -1,5 +1,5 @@
-//! Finds out by really asking what the model of a backend can do, how fast it is, and which settings fit it. Used by
-//! `annie doctor --probe` and `annie setup`. Nothing here runs a skill: what the model asks for is read and thrown away.
+//! Probes the model of a backend with real requests: what the model can do, how fast it is, and which settings fit it. Used by
+//! `annie doctor --probe` and `annie setup`. No skill is run: the calls in the replies are checked and discarded.
 
 mod fit;
 mod requests;
@@ -29,23 +29,23 @@ use requests::Requests;
 
 use crate::config::is_in_own_network;
 
-/// Requests at a time when slots are tried, at most.
+/// The maximum number of parallel requests when slots are tested.
 const PARALLEL_MOST: u32 = 4;
-/// Requests of a probe besides the parallel ones: a plain answer for which a server may load its model, one on which speed is
-/// measured, a tool call, a command.
+/// The number of requests of a probe, without the parallel ones: a plain answer during which a server may load its model, a
+/// plain answer on which the speed is measured, a tool call, and a command.
 const REQUESTS: u32 = 4;
 
-/// How a model did in one step.
+/// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome", content = "detail")]
 pub(crate) enum Outcome {
-    /// As it should.
+    /// The model did what was asked.
     Well,
-    /// It wrote the call into its text, where the client had to look for it.
+    /// The model wrote the call into its text, and the client extracted it.
     AsText,
-    /// It did something else; its own words.
+    /// The model did something else; the start of its reply.
     Not(String),
-    /// Its answer was cut at so many tokens, so that nothing is known of what it can.
+    /// The answer was cut off at this number of tokens, so nothing is known about the model's ability.
     Cut(u32),
     /// The server refuses such requests.
     Refused(String),
@@ -54,12 +54,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// For a table.
-    pub fn told(&self) -> String {
+    /// The result as text for a table.
+    pub fn describe(&self) -> String {
         match self {
             Self::Well => "works".to_owned(),
             Self::AsText => "written as text".to_owned(),
-            Self::Not(said) => format!("no: it said {said:?}"),
+            Self::Not(reply_start) => format!("no: it said {reply_start:?}"),
             Self::Cut(tokens) => format!("not decided: its answer was cut at {tokens} tokens"),
             Self::Refused(why) => format!("refused: {why}"),
             Self::Failed(why) => format!("failed: {why}"),
@@ -67,45 +67,45 @@ impl Outcome {
     }
 }
 
-/// Several requests at a time.
+/// The result of several parallel requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Parallel {
     pub requests: u32,
-    /// How many of them were answered.
+    /// How many requests were answered.
     pub answered: u32,
-    /// How many were refused because too many had been sent before, which says nothing of how many it takes at a time.
+    /// How many requests were refused by a rate limit. These say nothing about the number of slots.
     pub rate_limited: u32,
-    /// How long all of them took.
+    /// The time until all requests ended, in milliseconds.
     pub ms: u64,
 }
 
-/// What was found out about a backend.
+/// The result of a probe of one backend.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     pub backend: String,
     pub model: String,
-    /// Why it cannot be used; absent if it can.
+    /// Why the backend cannot be used; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What its server says of itself.
+    /// What the server reports about itself.
     pub server: ServerFacts,
-    /// From the request to the first piece of the answer.
+    /// The time from the request to the first piece of the answer, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<u64>,
-    /// How fast it reads a prompt that it has not seen.
+    /// The speed of processing a prompt that is not cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_tokens_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_per_s: Option<f64>,
-    /// Why its speed is not known, although it was asked.
+    /// Why the speed is unknown although it was to be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
-    /// It thinks before it answers, which takes from the length of its answer.
+    /// Whether the model reasons before it answers, which takes tokens from its answer.
     pub reasons: bool,
-    /// Whether its address is in a network of the operator's own, but not on this machine.
+    /// Whether the address is in a private network, but not on this machine.
     #[serde(skip)]
     pub is_in_own_network: bool,
-    /// Whether a plain answer came to words.
+    /// Whether a plain answer had text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain: Option<Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,38 +114,39 @@ pub(crate) struct Report {
     pub command: Option<Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<Parallel>,
-    /// How many requests it was sent.
+    /// The number of requests that were sent.
     pub requests: u32,
 }
 
-/// How to probe.
+/// The settings of a probe.
 pub(crate) struct Probe<'a> {
     pub env: &'a Env,
     pub skills: Arc<SkillSet>,
     pub timezone: String,
-    /// How long one step may take.
+    /// The maximum duration of one step.
     pub step: Duration,
 }
 
-/// One answer and how long it took.
+/// One reply with its times.
 struct Timed {
     reply: ModelReply,
-    /// Until the first piece of a streamed answer; absent if none came before the whole.
+    /// The time until the first piece of a streamed answer; absent if none came before the end.
     first_ms: Option<u64>,
     whole_ms: u64,
-    /// Thinking was shown.
+    /// Whether reasoning was streamed.
     has_thought: bool,
-    /// The longest answer that was asked for, in tokens.
+    /// The requested maximum length of the answer, in tokens.
     tokens_max: u32,
 }
 
 impl Timed {
-    /// Whether the model thinks before it answers: it was seen, counted, taken out of the text, or left no word of an answer.
+    /// Whether the model reasons before it answers: reasoning was streamed, counted, or removed from the text, or the whole
+    /// answer was used up without text.
     fn reasons(&self) -> bool {
         let reply = &self.reply;
         let is_all_hidden = self.is_cut() && reply.text.trim().is_empty() && reply.tool_calls.is_empty();
-        let is_told = reply.usage.reasoning_tokens > 0 || reply.repairs.contains(&Repair::Thinking);
-        self.has_thought || is_told || is_all_hidden
+        let is_counted = reply.usage.reasoning_tokens > 0 || reply.repairs.contains(&Repair::Thinking);
+        self.has_thought || is_counted || is_all_hidden
     }
 
     fn is_cut(&self) -> bool {
@@ -153,14 +154,14 @@ impl Timed {
     }
 }
 
-/// What a stream has shown so far.
+/// What the stream has delivered so far.
 struct Shown {
-    /// When the first piece came; 0 before that.
+    /// The time of the first piece, in microseconds; 0 before it.
     first_us: AtomicU64,
     has_thought: AtomicBool,
 }
 
-/// How many requests a probe sends, at most.
+/// The maximum number of requests of a probe.
 pub(crate) const fn requests_of(slots: u32) -> u32 {
     REQUESTS + parallel_of(slots)
 }
@@ -174,7 +175,7 @@ const fn parallel_of(slots: u32) -> u32 {
 }
 
 impl Probe<'_> {
-    /// Asks a model everything. `slots` is what is configured.
+    /// Runs all steps of a probe. `slots` is the configured number.
     pub async fn run(&self, backend: &str, model: &OpenAiModel, slots: Option<u32>) -> Report {
         let mut report = Report::new(backend, model);
         report.server = model.describe().await.unwrap_or_default();
@@ -191,7 +192,7 @@ impl Probe<'_> {
                 return report;
             }
         }
-        // A server that loads a model when it is first asked knows its window only now.
+        // A server that loads its model on the first request knows the context window only now.
         report.server = model.describe().await.unwrap_or(report.server);
         let ask = Requests::new(self, report.server.window_tokens());
         report.requests = REQUESTS;
@@ -239,7 +240,7 @@ impl Probe<'_> {
         })
     }
 
-    /// Whether the reply calls a tool that leads to the skill that was meant.
+    /// Whether the reply calls a tool that leads to a known skill.
     fn judge_call(&self, reply: &ModelReply) -> Outcome {
         let is_meant = |call: &annie_core::message::ToolCall| {
             let arguments = serde_json::from_str::<serde_json::Value>(&call.arguments).unwrap_or_default();
@@ -252,18 +253,18 @@ impl Probe<'_> {
             }
         };
         if !reply.tool_calls.iter().any(is_meant) {
-            return Outcome::Not(said(reply));
+            return Outcome::Not(reply_start(reply));
         }
         if reply.repairs.contains(&Repair::TextCall) { Outcome::AsText } else { Outcome::Well }
     }
 
-    /// Whether the reply holds commands, and every one of them can be run.
+    /// Whether the reply contains commands, and every one of them can be run.
     fn judge_command(&self, reply: &ModelReply) -> Outcome {
         let commands = extract_for(&reply.text, &|name| self.skills.get(name).is_some());
         let runs = |line: &str| !matches!(resolve(line, &self.skills, None), Resolution::Error(_));
         let is_well =
             !commands.is_empty() && commands.iter().all(|command| command.as_ref().is_ok_and(|line| runs(line)));
-        if is_well { Outcome::Well } else { Outcome::Not(said(reply)) }
+        if is_well { Outcome::Well } else { Outcome::Not(reply_start(reply)) }
     }
 
     async fn parallel(&self, model: &OpenAiModel, ask: &Requests, count: u32) -> Parallel {
@@ -284,7 +285,7 @@ impl Probe<'_> {
     }
 }
 
-/// Notes when the first piece comes, and whether it thinks.
+/// Records the time of the first piece, and whether it is reasoning.
 fn noting(clock: Arc<dyn Clock>, shown: Arc<Shown>) -> DraftSink {
     Arc::new(move |draft: Draft| {
         let (Draft::Text(text) | Draft::Reasoning(text)) = &draft;
@@ -295,8 +296,8 @@ fn noting(clock: Arc<dyn Clock>, shown: Arc<Shown>) -> DraftSink {
     })
 }
 
-/// The beginning of what a model said, and of what it called.
-fn said(reply: &ModelReply) -> String {
+/// The start of a reply's text and calls.
+fn reply_start(reply: &ModelReply) -> String {
     const CHARS_MAX: usize = 60;
     let calls = reply.tool_calls.iter().map(|call| format!("{} {}", call.name, call.arguments));
     let words = std::iter::once(reply.text.clone()).chain(calls).collect::<Vec<_>>().join(" ");
@@ -324,13 +325,13 @@ impl Report {
         }
     }
 
-    /// The longest answer of a step, in tokens: a model that thinks needs room for its thoughts before it acts.
+    /// The maximum answer of a step, in tokens: a model that reasons needs additional tokens before it acts.
     fn output_tokens_max(&self) -> u32 {
         let thinking = fit::output(true, self.server.context_tokens_max).filter(|_| self.reasons);
         thinking.unwrap_or(requests::OUTPUT_TOKENS_MAX)
     }
 
-    /// What is known after a step. An answer that was cut shows nothing of what its model cannot do.
+    /// The result of a step. A truncated answer does not show that the model lacks an ability.
     fn outcome(&mut self, asked: Result<Timed, ModelError>, judge: impl FnOnce(&ModelReply) -> Outcome) -> Outcome {
         match asked {
             Ok(timed) => {
@@ -346,18 +347,18 @@ impl Report {
     }
 
     fn measure(&mut self, timed: &Timed) {
-        /// A shorter time says nothing of speed, in milliseconds.
+        /// A shorter time is not used for a speed, in milliseconds.
         const MS_MIN: u64 = 1;
         let rate = |tokens: u64, ms: u64| {
             (tokens > 0 && ms >= MS_MIN).then(|| (tokens as f64 * 10_000.0 / ms as f64).round() / 10.0)
         };
         self.reasons |= timed.reasons();
-        // Without a first piece it is not known when reading ended and writing began.
+        // Without a first piece it is unknown when prompt processing ended and generation began.
         let Some(first_ms) = timed.first_ms else { return };
         let usage = &timed.reply.usage;
         self.first_token_ms = Some(first_ms);
         self.output_tokens_per_s = rate(usage.output_tokens, timed.whole_ms.saturating_sub(first_ms));
-        // Hidden thinking lies between the prompt and the first piece.
+        // Hidden reasoning lies between the prompt and the first piece.
         if usage.reasoning_tokens == 0 || timed.has_thought {
             self.input_tokens_per_s = rate(usage.input_tokens.saturating_sub(usage.cached_tokens), first_ms);
         }

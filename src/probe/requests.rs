@@ -1,4 +1,4 @@
-//! The requests of a probe: the prompts that turns really use, with one everyday request.
+//! The requests of a probe: the prompts of real turns with one everyday task.
 
 use annie_core::{
     caller::CallOptions,
@@ -12,16 +12,16 @@ use chrono_tz::Tz;
 
 use super::Probe;
 
-/// What the model is asked to do. It needs one skill, whose name and flags stand in the prompt.
+/// The task for the model. It needs one skill, whose name and flags are in the prompt.
 const EVERYDAY: &str = "remind me to call the bank on Friday";
-/// The longest answer of a model that does not think, in tokens: enough for a call and a sentence.
+/// The maximum answer of a model that does not reason, in tokens: enough for a call and a sentence.
 pub(super) const OUTPUT_TOKENS_MAX: u32 = 200;
 
 pub(super) struct Requests {
     facts: PromptFacts,
     context: Option<String>,
     skill_names: Vec<String>,
-    /// No server has cached a prompt of another probe.
+    /// Unique per probe, so that no server has the prompts of this probe in its cache.
     session: String,
 }
 
@@ -61,7 +61,7 @@ impl Requests {
         }
     }
 
-    /// A plain answer of some length: speed is measured on it. The first words differ, so that no prompt is in a cache.
+    /// A plain answer of some length, on which the speed is measured. The first words differ, so that no prompt is in a cache.
     pub fn plain(&self, number: u32) -> ModelRequest {
         let mut system = main_system_cmd(&self.facts);
         if let Some(first) = system.first_mut() {
@@ -70,14 +70,14 @@ impl Requests {
         ModelRequest { system, ..self.request("Say in three sentences what the moon is.".to_owned()) }
     }
 
-    /// A call of a tool.
+    /// A request for a tool call.
     pub fn by_tools(&self, output_tokens_max: u32) -> ModelRequest {
         let mode = Mode::SingleLoop;
         let (system, tools) = (main_system(mode, &self.facts), main_tools(mode, &self.facts));
         ModelRequest { system, tools, output_tokens_max, ..self.request(EVERYDAY.to_owned()) }
     }
 
-    /// A command in a block.
+    /// A request for a command in a fenced block.
     pub fn by_commands(&self, output_tokens_max: u32) -> ModelRequest {
         ModelRequest { system: main_system_cmd(&self.facts), output_tokens_max, ..self.request(EVERYDAY.to_owned()) }
     }

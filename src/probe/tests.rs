@@ -1,4 +1,4 @@
-//! Probing a server that behaves, one that does not, and one that is not there.
+//! Probes of a capable server, of servers with faults, and of one that does not answer.
 
 use annie_core::ports::Catalog;
 use annie_llm::{ModelConfig, OpenAiModel};
@@ -25,7 +25,7 @@ fn is_everyday(seen: &Seen) -> bool {
     seen.last_user_text().contains("call the bank")
 }
 
-/// A model that does what it is asked, by the tools or the commands that its prompt tells it of.
+/// A model that does what is asked, with the tools or the commands of its prompt.
 fn able(seen: &Seen) -> Reply {
     let call = json!({"skill": "tasks.create", "arguments": {"title": "Call the bank", "due": "friday"}});
     match (is_everyday(seen), seen.tool_names().is_empty()) {
@@ -38,7 +38,7 @@ fn able(seen: &Seen) -> Reply {
 const STEP: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn able_model_is_measured_and_its_calls_are_recognised() {
+async fn probe_measures_capable_model_and_recognises_its_calls() {
     let server = FakeModelServer::start(able).await;
     server.describe_as(Description::llama_cpp("fake-model", 8_192, 2));
     let report = probed(server.base_url(), None, STEP).await;
@@ -47,7 +47,7 @@ async fn able_model_is_measured_and_its_calls_are_recognised() {
     assert!(report.first_token_ms.is_some());
     let parallel = report.parallel.as_ref().expect("the server says that it has two slots");
     assert_eq!((parallel.requests, parallel.answered), (2, 2));
-    assert_eq!((server.request_count(), report.requests), (6, 6), "no request that was not announced");
+    assert_eq!((server.request_count(), report.requests), (6, 6), "no more requests than reported");
     assert!(!report.reasons && report.plain == Some(Outcome::Well), "{report:?}");
     let seen = server.requests();
     assert_eq!(seen[2].tool_names(), ["get_skill", "use_skill"], "the tools of a single loop");
@@ -55,7 +55,7 @@ async fn able_model_is_measured_and_its_calls_are_recognised() {
 }
 
 #[tokio::test]
-async fn model_that_writes_calls_as_text_or_refuses_tools_is_found_out() {
+async fn probe_detects_calls_written_as_text_and_refused_tools() {
     let text = FakeModelServer::start(|seen| match (is_everyday(seen), seen.tool_names().is_empty()) {
         (true, false) => {
             Reply::says("{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.create\", \"arguments\": {}}}")
@@ -68,7 +68,7 @@ async fn model_that_writes_calls_as_text_or_refuses_tools_is_found_out() {
     assert_eq!(report.tool_call, Some(Outcome::AsText), "{report:?}");
     assert_eq!(report.command, Some(Outcome::Not("I will remind you on Friday!".into())));
     assert_eq!((&report.parallel, text.request_count()), (&None, 4));
-    assert_eq!(Fit::of(&report).interface, Some("auto"), "its calls are found in its text, its commands are not there");
+    assert_eq!(Fit::of(&report).interface, Some("auto"), "its calls are found in its text, and it wrote no commands");
     let refuses = FakeModelServer::start(|seen| {
         if seen.tool_names().is_empty() { able(seen) } else { Reply::error(400, "gemma does not support tools") }
     })
@@ -79,7 +79,7 @@ async fn model_that_writes_calls_as_text_or_refuses_tools_is_found_out() {
 }
 
 #[tokio::test]
-async fn server_that_does_not_answer_in_time_cannot_be_used_and_is_asked_once() {
+async fn probe_stops_after_first_request_when_server_does_not_answer_in_time() {
     let mute = FakeModelServer::start(|_| Reply::says("never").stall_after_events(0)).await;
     let report = probed(mute.base_url(), Some(4), Duration::from_millis(100)).await;
     assert!(report.error.as_deref().unwrap_or_default().contains("no whole answer within"), "{report:?}");
@@ -89,7 +89,7 @@ async fn server_that_does_not_answer_in_time_cannot_be_used_and_is_asked_once() 
     assert!(report.error.unwrap_or_default().contains("no such key"));
 }
 
-/// A model that thinks first: with the limit of a model that does not, its answer ends before it begins.
+/// A model that reasons first: with the limit for models without reasoning, its answer is cut off before it begins.
 fn thoughtful(seen: &Seen) -> Reply {
     let has_room = seen.json()["max_tokens"].as_u64().is_none_or(|tokens| tokens > 200);
     if has_room { able(seen).reasoning("The bank, on Friday.") } else { silent().reasoning("Hm, the moon") }
@@ -100,17 +100,21 @@ fn silent() -> Reply {
 }
 
 #[tokio::test]
-async fn model_that_thinks_is_given_room_and_found_able() {
+async fn probe_gives_reasoning_model_longer_answers_and_finds_it_capable() {
     let server = FakeModelServer::start(thoughtful).await;
     server.describe_as(Description::vllm("fake-model", 4_096));
     let report = probed(server.base_url(), None, STEP).await;
     assert_eq!((report.reasons, &report.plain), (true, &Some(Outcome::Cut(200))), "{report:?}");
     assert_eq!((&report.tool_call, &report.command), (&Some(Outcome::Well), &Some(Outcome::Well)), "{report:?}");
     let fit = Fit::of(&report);
-    assert_eq!((fit.interface, fit.output_tokens_max), (Some("auto"), Some(2_048)), "half of the window to think in");
+    assert_eq!(
+        (fit.interface, fit.output_tokens_max),
+        (Some("auto"), Some(2_048)),
+        "half of the context window for the answer"
+    );
     assert!(!fit.notes.join("").contains("did neither"), "{:?}", fit.notes);
 
-    // One whose thinking is never shown, and is not counted either.
+    // A model whose reasoning is neither streamed nor counted.
     let hidden = FakeModelServer::start(|seen| match seen.json()["max_tokens"].as_u64() {
         Some(tokens) if tokens <= 200 => silent(),
         _ => able(seen),
@@ -122,7 +126,7 @@ async fn model_that_thinks_is_given_room_and_found_able() {
 }
 
 #[tokio::test]
-async fn model_known_to_think_by_its_name_is_given_room_from_the_first_step() {
+async fn probe_gives_configured_reasoning_model_longer_answers_from_first_step() {
     let server = FakeModelServer::start(able).await;
     let config = ModelConfig {
         base_url: server.base_url(),
@@ -135,7 +139,7 @@ async fn model_known_to_think_by_its_name_is_given_room_from_the_first_step() {
 }
 
 #[tokio::test]
-async fn step_that_failed_or_was_cut_is_not_held_against_the_model() {
+async fn probe_failed_or_truncated_step_decides_nothing_about_model() {
     let limited = FakeModelServer::start(|seen| match (seen.number, is_everyday(seen)) {
         (_, true) if !seen.tool_names().is_empty() => Reply::rate_limited(None),
         _ => able(seen),
@@ -153,11 +157,11 @@ async fn step_that_failed_or_was_cut_is_not_held_against_the_model() {
     .await;
     let report = probed(wordy.base_url(), Some(1), STEP).await;
     assert_eq!((&report.tool_call, &report.command), (&Some(Outcome::Cut(200)), &Some(Outcome::Cut(200))));
-    assert_eq!((report.reasons, Fit::of(&report).interface), (false, None), "it wrote, and did not think");
+    assert_eq!((report.reasons, Fit::of(&report).interface), (false, None), "the model wrote text without reasoning");
 }
 
 #[tokio::test]
-async fn speed_is_measured_once_the_model_is_loaded_and_only_on_a_stream() {
+async fn probe_measures_speed_after_model_load_and_only_on_streams() {
     const LOADING: Duration = Duration::from_millis(400);
     let usage = json!({"prompt_tokens": 20_000, "completion_tokens": 3});
     let cold = FakeModelServer::start(move |seen| {
@@ -167,12 +171,12 @@ async fn speed_is_measured_once_the_model_is_loaded_and_only_on_a_stream() {
     .await;
     let report = probed(cold.base_url(), Some(1), STEP).await;
     assert!(report.input_tokens_per_s.is_none_or(|speed| speed > 1_000.0), "{report:?}");
-    assert_eq!(Fit::of(&report).first_token_ms_max, None, "it was loading, and reads fast");
+    assert_eq!(Fit::of(&report).first_token_ms_max, None, "the model was loading; its prompt processing is fast");
 
     let whole =
         FakeModelServer::start(move |seen| able(seen).usage(json!({"prompt_tokens": 1})).first_after(LOADING)).await;
     let config = ModelConfig { base_url: whole.base_url(), stream: false, ..ModelConfig::default() };
     let report = probed_with(config, Some(1), STEP).await;
-    assert_eq!((report.input_tokens_per_s, report.first_token_ms), (None, None), "it came as a whole");
+    assert_eq!((report.input_tokens_per_s, report.first_token_ms), (None, None), "the answer was not streamed");
     assert_eq!(Fit::of(&report).first_token_ms_max, None);
 }

@@ -1,9 +1,9 @@
-"""Holds a conversation with a running Annie over gRPC, knowing the contract by reflection alone, as grpcurl would.
+"""Sends messages to a running Annie over gRPC, and learns the contract by reflection alone, as grpcurl would.
 
     pip install grpcio grpcio-reflection protobuf
     python tests/clients/grpc_check.py 127.0.0.1:8780 [KEY]
 
-Prints one line for each thing that was seen; a wrong answer is an exception and exit code 1.
+Prints one line for each check that passed; a wrong answer is an exception and exit code 1.
 """
 
 import sys
@@ -57,24 +57,24 @@ def main() -> None:
     assert health.status == 1
     print("health: serving")
 
-    said = caller.call("annie.v1.Chat", "Submit", text="Create a task to call Bob, and then tell me what is due")
-    print(f"submit: {said.task_id} in {said.conversation_id}, place {said.position}")
-    stream = dict(conversation_id=said.conversation_id, task_id=said.task_id)
+    submitted = caller.call("annie.v1.Chat", "Submit", text="Create a task to call Bob, and then tell me what is due")
+    print(f"submit: {submitted.task_id} in {submitted.conversation_id}, position {submitted.position}")
+    stream = dict(conversation_id=submitted.conversation_id, task_id=submitted.task_id)
     kinds = [item.event.kind for item in caller.call("annie.v1.Chat", "Stream", **stream) if item.HasField("event")]
     assert kinds[0] == "received" and kinds[-1] == "answered", kinds
     rest = caller.call("annie.v1.Chat", "Stream", after_seq=2, **stream)
     assert [item.event.kind for item in rest if item.HasField("event")] == kinds[2:]
     print(f"stream: {kinds}, and resumed after 2 without a gap")
 
-    history = caller.call("annie.v1.Chat", "History", conversation_id=said.conversation_id).messages
+    history = caller.call("annie.v1.Chat", "History", conversation_id=submitted.conversation_id).messages
     print(f"history: {[(m.role, m.text) for m in history]}")
-    print(f"who worked: {[(a.agent, a.status) for a in history[1].agents]}, {[s.skill for s in history[1].skills]}")
+    print(f"agents: {[(a.agent, a.status) for a in history[1].agents]}, {[s.skill for s in history[1].skills]}")
     print(f"skills: {[skill.name for skill in caller.call('annie.v1.Skills', 'List').skills]}")
     print(f"tree: {caller.call('annie.v1.Actors', 'Tree').total} actors")
 
     for what, code, call in [
         ("empty message", grpc.StatusCode.INVALID_ARGUMENT, lambda: caller.call("annie.v1.Chat", "Submit", text=" ")),
-        ("nobody's task", grpc.StatusCode.NOT_FOUND,
+        ("unknown task", grpc.StatusCode.NOT_FOUND,
          lambda: caller.call("annie.v1.Jobs", "Get", task_id="task_" + "0" * 32)),
     ]:
         try:

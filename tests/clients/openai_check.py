@@ -1,9 +1,9 @@
-"""Holds a conversation with a running Annie through the official `openai` package, unchanged.
+"""Sends messages to a running Annie through the official `openai` package, unchanged.
 
     pip install openai
     python tests/clients/openai_check.py http://127.0.0.1:8780 [KEY]
 
-Prints one line for each thing that was seen; a wrong answer is an exception and exit code 1.
+Prints one line for each check that passed; a wrong answer is an exception and exit code 1.
 """
 
 import sys
@@ -75,7 +75,7 @@ def main() -> None:
         except openai.AuthenticationError as error:
             print(f"error, wrong key: AuthenticationError {error.code}")
         else:
-            raise AssertionError("a wrong key was let in")
+            raise AssertionError("a wrong key was accepted")
 
 
 main()

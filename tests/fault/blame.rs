@@ -1,4 +1,4 @@
-//! Who is to blame when an Engine dies: the turn that it was working on, and nobody else's.
+//! When an Engine dies, the blame falls on the turn that it was working on and on no other turn.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use crate::world::{WorldParts, ann, check_log, eventually, kill};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
+async fn engine_crash_in_one_turn_does_not_fail_the_other_turn() {
     let reply_is_next = AtomicBool::new(false);
     let plan = FaultPlan::by(move |kind, point, _| {
         if (kind, point) == ("engine", "before:ModelReplied") {
@@ -42,19 +42,19 @@ async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
     let world = parts.start().await;
     let mut message = Submission::new(ann(), "test", "the long one");
     message.priority = Some(Priority::Normal);
-    let long = world.kernel.submit(message).await.expect("taken");
-    eventually("it is under way", async || {
+    let long = world.kernel.submit(message).await.expect("accepted");
+    eventually("the long turn has started", async || {
         world.kinds(long.conversation).await.iter().any(|k| k.ends_with("turn_started")).then_some(())
     })
     .await;
     plan.arm();
     let mut message = Submission::new(ann(), "test", "the deadly one").within(long.conversation);
     message.priority = Some(Priority::High);
-    let deadly = world.kernel.submit(message).await.expect("taken");
+    let deadly = world.kernel.submit(message).await.expect("accepted");
     let last = world.final_of(deadly.conversation, deadly.task).await;
     assert!(matches!(&last, EventBody::Failed { code, .. } if code == "engine_crashed"), "{last:?}");
     plan.disarm();
-    // Its round was begun again in each life; the next one ends.
+    // The round of the long turn was restarted in each incarnation. The next attempt ends.
     gate.add_permits(1);
     kill(&world, &format!("/conversations/engine:{}", long.conversation)).await;
     let last = world.final_of(long.conversation, long.task).await;
@@ -64,7 +64,7 @@ async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn report_of_a_killed_agent_has_the_time_it_ran_and_the_calls_it_made() {
+async fn agent_report_after_a_kill_has_its_run_time_and_call_count() {
     const RAN_MS: i64 = 1_500;
     let is_result = |text: &str| text.contains("<result");
     let last = |request: &annie_core::message::ModelRequest| match request.messages.last() {
@@ -88,15 +88,15 @@ async fn report_of_a_killed_agent_has_the_time_it_ran_and_the_calls_it_made() {
     let clock = Arc::new(TestClock::new());
     parts.env.clock = clock.clone();
     let world = parts.start().await;
-    let said = world.say("have it done").await;
+    let sent = world.say("have it done").await;
     eventually("the agent has run its skill", async || {
-        world.kinds(said.conversation).await.contains(&"doer skill_finished".to_owned()).then_some(())
+        world.kinds(sent.conversation).await.contains(&"doer skill_finished".to_owned()).then_some(())
     })
     .await;
     clock.set_by_ms(RAN_MS);
-    kill(&world, &format!("/conversations/engine:{}/agent:doer", said.conversation)).await;
-    world.answer(&said).await;
-    let log = world.log(said.conversation).await;
+    kill(&world, &format!("/conversations/engine:{}/agent:doer", sent.conversation)).await;
+    world.answer(&sent).await;
+    let log = world.log(sent.conversation).await;
     let report = log.iter().find_map(|event| match &event.body {
         EventBody::AgentReported { report } => Some(report),
         _ => None,

@@ -1,5 +1,5 @@
-//! The scenarios of `annie chaos run`, short: the real program breaks a server of its own, starts it again, and counts what
-//! became of every message and every effect.
+//! Short runs of the scenarios of `annie chaos run`. The real program breaks a server of its own, restarts it, and counts
+//! the outcome of every message and of every effect.
 
 use std::{path::Path, process::Stdio};
 
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::world::eventually;
 
-/// The program with a folder for everything that it makes.
+/// The program, with one folder for all files that it creates.
 fn annie(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annie"));
     command
@@ -23,7 +23,8 @@ fn annie(home: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs scenarios; gives one report for each. A run that finds something lost, doubled or repeated fails by its exit code.
+/// Runs scenarios and returns one report for each. A run that finds something lost, doubled or repeated has a failure
+/// exit code.
 async fn run(scenario: &str, more: &[&str]) -> Vec<Value> {
     let home = tempfile::tempdir().expect("a folder");
     let short = ["--json", "chaos", "run", scenario, "--users", "3", "--messages", "4", "--window-ms", "700"];
@@ -31,7 +32,7 @@ async fn run(scenario: &str, more: &[&str]) -> Vec<Value> {
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{scenario}: {}\n{out}\n{err}", done.status);
     let left = std::fs::read_dir(home.path()).expect("readable").count();
-    assert_eq!(left, 0, "{scenario} left something in its folder for throwaway things");
+    assert_eq!(left, 0, "{scenario} left files in its temporary folder");
     out.lines().map(|line| serde_json::from_str(line).expect("a report")).collect()
 }
 
@@ -40,12 +41,12 @@ fn check(report: &Value) {
     for key in ["lost", "doubled", "gaps", "repeated", "untrue", "not_taken"] {
         assert_eq!(number(key), 0, "{report}");
     }
-    assert!(number("acknowledged") >= 12 && number("strikes") > 0 && number("effects") > 0, "{report}");
+    assert!(number("acknowledged") >= 12 && number("injections") > 0 && number("effects") > 0, "{report}");
     assert_eq!(number("answered") + number("failed"), number("acknowledged"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn actors_that_are_killed_and_ports_that_fail_lose_double_and_repeat_nothing() {
+async fn chaos_run_with_killed_actors_and_failing_ports_loses_duplicates_and_repeats_nothing() {
     for scenario in ["kill-everything", "kill-supervisors", "mail-lost", "store-flaky", "model-flaky", "skills-crash"] {
         let reports = run(scenario, &["--seed", "3"]).await;
         assert_eq!(reports.len(), 1);
@@ -54,14 +55,18 @@ async fn actors_that_are_killed_and_ports_that_fail_lose_double_and_repeat_nothi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_ends_at_every_boundary_loses_doubles_and_repeats_nothing() {
+async fn chaos_run_with_abort_at_every_boundary_loses_duplicates_and_repeats_nothing() {
     let report = run("process-abort", &["--seed", "1"]).await.remove(0);
     check(&report);
-    assert_eq!((report["deaths"].as_u64(), report["strikes"].as_u64()), (Some(14), Some(14)), "each struck: {report}");
+    assert_eq!(
+        (report["deaths"].as_u64(), report["injections"].as_u64()),
+        (Some(14), Some(14)),
+        "each boundary was injected: {report}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_freezes_and_a_clock_that_jumps_lose_double_and_repeat_nothing() {
+async fn chaos_run_with_kills_freezes_and_clock_jumps_loses_duplicates_and_repeats_nothing() {
     for scenario in [
         "process-kill",
         "process-freeze",
@@ -76,26 +81,26 @@ async fn kills_freezes_and_a_clock_that_jumps_lose_double_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_ended_by_a_signal_leaves_no_server_and_no_folder() {
+async fn chaos_run_ended_by_a_signal_leaves_no_server_and_no_folder() {
     let home = tempfile::tempdir().expect("a folder");
     let run = ["chaos", "run", "kill-engines", "--window-ms", "600000"];
-    let run = annie(home.path(), &run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let run = annie(home.path(), &run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the run starts");
     let server = eventually("its server is ready", async || {
         let folder = std::fs::read_dir(home.path()).ok()?.next()?.ok()?.path();
-        let said: Value = serde_json::from_slice(&std::fs::read(folder.join("ready.json")).ok()?).ok()?;
-        Pid::from_raw(i32::try_from(said["pid"].as_i64()?).ok()?)
+        let sent: Value = serde_json::from_slice(&std::fs::read(folder.join("ready.json")).ok()?).ok()?;
+        Pid::from_raw(i32::try_from(sent["pid"].as_i64()?).ok()?)
     });
     let server = server.await;
-    let pid = run.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("it runs");
-    kill_process(pid, Signal::TERM).expect("it runs");
-    let ended = run.wait_with_output().await.expect("it ends");
-    assert!(!ended.status.success(), "it was not carried out");
-    assert!(test_kill_process(server).is_err(), "its server lives on");
-    assert_eq!(std::fs::read_dir(home.path()).expect("readable").count(), 0, "it left something");
+    let pid = run.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("the run has a process id");
+    kill_process(pid, Signal::TERM).expect("the run can be signalled");
+    let ended = run.wait_with_output().await.expect("the run ends");
+    assert!(!ended.status.success(), "the run reported success");
+    assert!(test_kill_process(server).is_err(), "its server is still running");
+    assert_eq!(std::fs::read_dir(home.path()).expect("readable").count(), 0, "the run left files");
 }
 
 #[tokio::test]
-async fn a_run_does_not_break_what_somebody_keeps() {
+async fn chaos_run_refuses_a_folder_with_existing_data() {
     let home = tempfile::tempdir().expect("a folder");
     let kept = home.path().join("kept");
     std::fs::create_dir(&kept).expect("made");
@@ -105,9 +110,9 @@ async fn a_run_does_not_break_what_somebody_keeps() {
         (&["chaos", "run", "all", "--keep", at][..], "not empty"),
         (&["--data", at, "chaos", "run", "all", "--keep", at][..], "leave out --keep"),
     ] {
-        let refused = annie(home.path(), args).output().await.expect("it ends");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains(wanted), "{said}");
+        let refused = annie(home.path(), args).output().await.expect("the run ends");
+        let sent = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && sent.contains(wanted), "{sent}");
     }
     assert_eq!(std::fs::read_dir(&kept).expect("readable").count(), 1);
 }

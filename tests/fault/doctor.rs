@@ -1,5 +1,5 @@
-//! `annie doctor` on data that somebody damaged: what is folded from the log comes back, what is wrong in the log itself is
-//! named, and a running server is left alone. The database is changed as a disk changes it: in its file.
+//! `annie doctor` on damaged data: it restores what is folded from the log, names what is wrong in the log itself, and
+//! does not touch the data of a running server. The tests change the bytes of the database file, as a failing disk does.
 
 use std::{path::Path, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     world::{eventually, eventually_within},
 };
 
-/// The findings, and the exit code.
+/// Runs `annie doctor` and returns its findings and its exit code.
 async fn doctor(folder: &Path, how: &[&str]) -> (Vec<Value>, i32) {
     let done = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"))
         .arg("--data")
@@ -22,50 +22,50 @@ async fn doctor(folder: &Path, how: &[&str]) -> (Vec<Value>, i32) {
         .env("HOME", folder)
         .output();
     let done = done.await.expect("the program runs");
-    let said = String::from_utf8_lossy(&done.stdout).lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-    (said, done.status.code().expect("it ends by itself"))
+    let sent = String::from_utf8_lossy(&done.stdout).lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    (sent, done.status.code().expect("the program exits"))
 }
 
 fn of<'a>(found: &'a [Value], what: &str) -> Vec<&'a Value> {
     found.iter().filter(|f| f["what"] == what).collect()
 }
 
-/// A folder in which a server answered two messages and was stopped in good order, so that all is in one file.
+/// A folder in which a server answered two messages and was stopped by SIGTERM, so that all data is in one file.
 async fn used() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start(folder.path(), &[], &[]).await;
     let mut conversation = String::new();
     for (text, key) in [("what time is it?", "a"), ("what tasks are open?", "b")] {
         let body = json!({"text": text, "conversation_key": key});
-        let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
-        assert_eq!(status, 200, "{said}");
-        conversation = said["conversation_id"].as_str().expect("an id").to_owned();
+        let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
+        assert_eq!(status, 200, "{sent}");
+        conversation = sent["conversation_id"].as_str().expect("an id").to_owned();
     }
     server.stop().await;
     assert!(!folder.path().join("annie.db-wal").exists(), "all is in one file");
     (folder, conversation)
 }
 
-/// Changes these bytes of the database to others of the same number, in the first or in every place.
+/// Replaces these bytes of the database by others of the same length, at the first or at every occurrence.
 fn damage(folder: &Path, from: &str, to: &str, everywhere: bool) {
     assert_eq!(from.len(), to.len());
     let file = folder.join("annie.db");
     let mut bytes = std::fs::read(&file).expect("the database");
-    let places: Vec<usize> =
+    let offsets: Vec<usize> =
         (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from.as_bytes())).collect();
-    assert!(!places.is_empty(), "{from:?} is nowhere in it");
-    for at in places.into_iter().take(if everywhere { usize::MAX } else { 1 }) {
+    assert!(!offsets.is_empty(), "{from:?} is nowhere in it");
+    for at in offsets.into_iter().take(if everywhere { usize::MAX } else { 1 }) {
         bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
     }
     std::fs::write(&file, bytes).expect("written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_somebody_changed_is_named_by_a_check_and_comes_back_by_a_repair() {
+async fn doctor_check_names_a_changed_table_and_repair_restores_it() {
     let (folder, _) = used().await;
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     assert_eq!((exit, of(&found, "tasks")[0]["state"].as_str()), (0, Some("ok")), "{found:#?}");
-    // State and class stand side by side in a row of `tasks`, and nowhere else.
+    // A row of `tasks` stores the state directly before the class. No other table does.
     for (from, to) in [("completednormal", "cancellednormal"), ("completedhigh", "cancelledhigh")] {
         if std::fs::read(folder.path().join("annie.db"))
             .expect("readable")
@@ -76,7 +76,7 @@ async fn a_table_that_somebody_changed_is_named_by_a_check_and_comes_back_by_a_r
         }
     }
     for _ in 0..2 {
-        // To check changes nothing.
+        // A check changes nothing.
         let (found, exit) = doctor(folder.path(), &["--check"]).await;
         let tasks = of(&found, "tasks")[0];
         assert_eq!((exit, tasks["state"].as_str()), (1, Some("fault")), "{found:#?}");
@@ -92,16 +92,16 @@ async fn a_table_that_somebody_changed_is_named_by_a_check_and_comes_back_by_a_r
     let states: Vec<&str> =
         tasks["tasks"].as_array().expect("tasks").iter().filter_map(|t| t["status"].as_str()).collect();
     assert_eq!(states, ["completed", "completed"]);
-    // It is not repaired under the feet of a server.
+    // A repair is refused while a server is running.
     let (found, exit) = doctor(folder.path(), &["--repair"]).await;
     assert_eq!((exit, found.len()), (5, 0), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_cannot_be_read_is_named_never_deleted_and_its_neighbours_go_on() {
+async fn doctor_names_an_unreadable_event_without_deleting_it_and_other_conversations_continue() {
     let (folder, conversation) = used().await;
     let whole = doctor(folder.path(), &["--check"]).await.0;
-    // The last conversation's final event; `b` was answered last.
+    // The final event of the last conversation: `b` was answered last.
     damage(folder.path(), "\"kind\":\"answered\"", "\"kind\":\"answerex\"", true);
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     let log = of(&found, "log");
@@ -109,19 +109,19 @@ async fn an_event_that_cannot_be_read_is_named_never_deleted_and_its_neighbours_
     let details: Vec<&str> = log.iter().filter_map(|f| f["detail"].as_str()).collect();
     assert!(details.iter().any(|d| d.contains(&conversation) && d.contains(" event ")), "{details:?}");
     let (again, exit) = doctor(folder.path(), &["--repair"]).await;
-    assert_eq!((exit, of(&again, "log")), (1, log), "it is reported, and nothing is invented");
+    assert_eq!((exit, of(&again, "log")), (1, log), "the event is reported and not replaced");
     let server = Server::start(folder.path(), &[], &[]).await;
-    // The conversation is parked with a visible failure, and others are not touched.
+    // The conversation is quarantined with a visible failure. Other conversations are not affected.
     let sick = json!({"text": "hello?", "conversation_key": "b"});
-    let (_, said) = server.post("/api/v1/messages?wait=20", &sick).await.expect("an end");
-    assert_eq!(said["status"], "failed", "{said}");
+    let (_, sent) = server.post("/api/v1/messages?wait=20", &sick).await.expect("an end");
+    assert_eq!(sent["status"], "failed", "{sent}");
     let well = json!({"text": "what time is it?", "conversation_key": "c"});
-    let (status, said) = server.post("/api/v1/messages?wait=20", &well).await.expect("answered");
-    assert_eq!((status, said["status"].as_str()), (200, Some("completed")), "{said}");
+    let (status, sent) = server.post("/api/v1/messages?wait=20", &well).await.expect("answered");
+    assert_eq!((status, sent["status"].as_str()), (200, Some("completed")), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_finds_a_lost_end_of_the_log_and_the_next_start_says_so() {
+async fn doctor_check_reports_a_lost_end_of_the_log() {
     let (folder, _) = used().await;
     let (database, earlier) = (folder.path().join("annie.db"), folder.path().join("earlier.db"));
     std::fs::copy(&database, &earlier).expect("copied");
@@ -153,7 +153,7 @@ async fn doctor_check_reads_every_page_of_the_database_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn write_ahead_log_lost_after_a_kill_is_noticed_though_its_messages_were_just_acknowledged() {
+async fn doctor_notices_a_lost_write_ahead_log_with_just_acknowledged_messages() {
     let (folder, _) = used().await;
     let mark = || -> Value {
         let text = std::fs::read(folder.path().join("database.mark")).expect("the mark");
@@ -163,13 +163,13 @@ async fn write_ahead_log_lost_after_a_kill_is_noticed_though_its_messages_were_j
     let mut server = Server::start(folder.path(), &[], &[]).await;
     let body = json!({"text": "what time is it?", "conversation_key": "later"});
     assert_eq!(server.post("/api/v1/messages?wait=20", &body).await.expect("answered").0, 200);
-    // Within about a second, unless the machine is busy.
+    // The mark moves within about a second, unless the machine is busy.
     eventually_within(Duration::from_secs(15), "the mark has moved behind the commits", async || {
         (mark() != before).then_some(())
     })
     .await;
     server.kill();
-    assert!(folder.path().join("annie.db-wal").exists(), "what was acknowledged is in the write-ahead log");
+    assert!(folder.path().join("annie.db-wal").exists(), "the acknowledged events are in the write-ahead log");
     for file in ["annie.db-wal", "annie.db-shm"] {
         std::fs::remove_file(folder.path().join(file)).expect("removed");
     }
@@ -180,9 +180,9 @@ async fn write_ahead_log_lost_after_a_kill_is_noticed_though_its_messages_were_j
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_names_a_damaged_schema_its_place_and_how_to_mend_it() {
+async fn doctor_names_a_damaged_schema_with_its_column_and_remedy() {
     let (folder, _) = used().await;
-    // As bits that flipped in the definition of the table `operations`: every page still has its form.
+    // Simulates flipped bits in the definition of the table `operations`. Every page is still well-formed.
     damage(folder.path(), "closed_at", "closed_ax", true);
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     let operations = of(&found, "operations")[0];
@@ -191,9 +191,9 @@ async fn doctor_names_a_damaged_schema_its_place_and_how_to_mend_it() {
     assert!(text("detail").contains("no such column: closed_at"), "{operations}");
     assert!(text("fix").contains("annie doctor --repair") && text("fix").contains("restore a backup"), "{operations}");
     let (found, exit) = doctor(folder.path(), &["--repair"]).await;
-    assert_eq!(exit, 1, "nothing but a backup mends a schema: {found:#?}");
+    assert_eq!(exit, 1, "only a backup repairs a schema: {found:#?}");
 
-    // The table of which every look begins.
+    // The table with which every check begins.
     damage(folder.path(), "updated_at", "updated_ax", true);
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     assert_eq!(exit, 1, "{found:#?}");
@@ -208,17 +208,17 @@ async fn doctor_names_a_damaged_schema_its_place_and_how_to_mend_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_with_a_damaged_schema_is_not_ready_and_says_why() {
+async fn server_with_a_damaged_schema_is_not_ready_and_gives_the_reason() {
     let (folder, _) = used().await;
     damage(folder.path(), "closed_at", "closed_ax", true);
-    // The work on operations reads that table at every start, in the background.
+    // Work on operations reads this table at every start, in the background.
     let server = Server::start(folder.path(), &[], &[]).await;
-    let ready = eventually("it is not ready", async || {
+    let ready = eventually("the server is not ready", async || {
         let (status, ready) = server.get("/readyz").await;
         (status == 503).then_some(ready)
     });
     let ready = ready.await;
     assert_eq!(ready["ready"], false, "{ready}");
     assert!(ready["problems"].to_string().contains("no such column: closed_at"), "{ready}");
-    assert_eq!(server.get("/healthz").await.0, 200, "the process lives");
+    assert_eq!(server.get("/healthz").await.0, 200, "the process is alive");
 }

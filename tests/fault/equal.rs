@@ -1,4 +1,5 @@
-//! Equal effects: two agents of one turn ask for the same call at the same moment. Whatever dies meanwhile, it is made once.
+//! Equal effects: two agents of one turn request the same call at the same moment. The call is made once, whatever dies
+//! meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +13,7 @@ use annie_core::{
 use annie_testkit::{
     faults::FaultPlan,
     scripted_model::{ScriptedModel, calls, commands, says},
-    skills::{Deed, FakeSkills},
+    skills::{FakeBehaviour, FakeSkills},
 };
 use serde_json::json;
 
@@ -21,7 +22,7 @@ use crate::{
     world::{World, WorldParts, check_log, eventually, kill},
 };
 
-/// Two agents side by side, each of which sends the same mail.
+/// Two parallel agents, each of which sends the same mail.
 fn twins(request: &ModelRequest) -> annie_core::message::ModelReply {
     let last = last_text(request);
     if is_sub_agent(request) {
@@ -43,15 +44,15 @@ fn twins(request: &ModelRequest) -> annie_core::message::ModelReply {
 
 fn parts() -> WorldParts {
     let mut parts = WorldParts::new(|request, _| Ok(twins(request)));
-    // Long enough for the other agent to ask meanwhile.
-    let slow = |_: &_| Deed::Slow(Duration::from_secs(2), Outcome::success("Sent mail #1."));
+    // Long enough for the other agent to request the same call meanwhile.
+    let slow = |_: &_| FakeBehaviour::Slow(Duration::from_secs(2), Outcome::success("Sent mail #1."));
     parts.skills = Arc::new(FakeSkills::new(slow));
-    // The time of these tests stands still while nothing happens, and then jumps.
+    // The virtual clock of these tests stands still while work runs and then jumps, so no handler may count as stuck.
     parts.limits.stuck_ms_max = 1_000_000;
     parts
 }
 
-/// One agent, which runs these commands.
+/// One agent that runs these commands.
 fn lone(request: &ModelRequest, lines: &[&str], calls_max: u32) -> annie_core::message::ModelReply {
     let last = last_text(request);
     if is_sub_agent(request) {
@@ -65,11 +66,11 @@ fn lone(request: &ModelRequest, lines: &[&str], calls_max: u32) -> annie_core::m
     calls([("dispatch_agent", one), ("get_agent_results", json!({}))])
 }
 
-/// The effects that were made, and the whole log as text.
-async fn ended(world: &World, parts: &WorldParts, said: &Submitted) -> (u32, String) {
-    let last = world.final_of(said.conversation, said.task).await;
+/// Waits for the answer. Returns the number of effects that were made, and the whole log as text.
+async fn ended(world: &World, parts: &WorldParts, sent: &Submitted) -> (u32, String) {
+    let last = world.final_of(sent.conversation, sent.task).await;
     assert!(matches!(last, EventBody::Answered { .. }), "{last:?}");
-    let log = world.log(said.conversation).await;
+    let log = world.log(sent.conversation).await;
     check_log(&log);
     (parts.skills.count("test.send"), serde_json::to_string(&log).expect("JSON"))
 }
@@ -78,8 +79,8 @@ async fn ended(world: &World, parts: &WorldParts, said: &Submitted) -> (u32, Str
 async fn equal_effect_of_two_agents_at_once_is_made_once_and_both_report_it() {
     let parts = parts();
     let world = parts.start().await;
-    let said = world.say("send it").await;
-    let (made, log) = ended(&world, &parts, &said).await;
+    let sent = world.say("send it").await;
+    let (made, log) = ended(&world, &parts, &sent).await;
     assert_eq!(made, 1, "{log}");
     assert!(log.contains("[done already] Sent mail #1."), "{log}");
     world.kernel.stop().await;
@@ -90,24 +91,24 @@ async fn equal_effect_is_made_once_though_an_agent_or_the_engine_is_killed_in_it
     for dies in ["/agent:one", "/agent:two", ""] {
         let parts = parts();
         let world = parts.start().await;
-        let said = world.say("send it").await;
+        let sent = world.say("send it").await;
         eventually("the effect is made", async || (parts.skills.count("test.send") > 0).then_some(())).await;
-        kill(&world, &format!("/conversations/engine:{}{dies}", said.conversation)).await;
-        let (made, log) = ended(&world, &parts, &said).await;
+        kill(&world, &format!("/conversations/engine:{}{dies}", sent.conversation)).await;
+        let (made, log) = ended(&world, &parts, &sent).await;
         assert_eq!(made, 1, "killed {dies:?}: {log}");
         world.kernel.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_effect_is_made_at_most_once_though_an_agent_dies_behind_any_of_its_appends() {
+async fn equal_effect_is_made_at_most_once_though_an_agent_dies_after_any_of_its_appends() {
     for nth in 0..3 {
         let plan = Arc::new(FaultPlan::once_at("sub_agent", "stored", nth, FaultAction::Panic));
         let parts = parts().faults(plan.clone());
         let world = parts.start().await;
-        let said = world.say("send it").await;
-        let (made, log) = ended(&world, &parts, &said).await;
-        assert_eq!(plan.struck().len(), 1, "death {nth} happens");
+        let sent = world.say("send it").await;
+        let (made, log) = ended(&world, &parts, &sent).await;
+        assert_eq!(plan.injected().len(), 1, "death {nth} happens");
         let is_made = log.contains("Sent mail #1.");
         assert!(made <= 1 && (made == 1 || !is_made), "death {nth}: {log}");
         world.kernel.stop().await;
@@ -115,18 +116,18 @@ async fn equal_effect_is_made_at_most_once_though_an_agent_dies_behind_any_of_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_was_not_begun_when_the_time_of_its_agent_was_up_is_not_in_doubt() {
+async fn call_not_begun_before_the_timeout_of_its_agent_is_not_in_doubt() {
     let lines = ["test.put --what a", "test.send --what b"];
     let model = ScriptedModel::new(move |request, _| Ok(lone(request, &lines, 2))).taking(Duration::from_secs(8));
-    let slow = |_: &_| Deed::Slow(Duration::from_millis(1_500), Outcome::success("Put a."));
+    let slow = |_: &_| FakeBehaviour::Slow(Duration::from_millis(1_500), Outcome::success("Put a."));
     let mut parts = WorldParts { model: Arc::new(model), skills: Arc::new(FakeSkills::new(slow)), ..parts() };
-    // The agent has 9 s: one round of the model, and not the whole of its first call.
+    // The agent has 9 s: enough for one model round, but not for the whole of its first call.
     parts.limits.turn.agent_round_ms_max = 3_000;
     let world = parts.start().await;
-    // Nobody waits for it: the turn itself has time.
-    let said = world.say("No rush: do both").await;
-    let last = world.final_of(said.conversation, said.task).await;
-    let log = world.log(said.conversation).await;
+    // "No rush" puts the message into a class without a deadline, so the turn itself has time.
+    let sent = world.say("No rush: do both").await;
+    let last = world.final_of(sent.conversation, sent.task).await;
+    let log = world.log(sent.conversation).await;
     let report = log.iter().find_map(|e| match &e.body {
         EventBody::AgentReported { report } => Some(report.clone()),
         _ => None,
@@ -134,14 +135,14 @@ async fn call_that_was_not_begun_when_the_time_of_its_agent_was_up_is_not_in_dou
     let report = report.unwrap_or_else(|| panic!("{log:#?}"));
     assert_eq!((report.status, report.receipts.len()), (ReportStatus::Timeout, 1), "{report:?}");
     assert_eq!(parts.skills.count("test.send"), 0);
-    assert!(report.in_doubt.is_empty(), "it never began: {report:?}");
+    assert!(report.in_doubt.is_empty(), "the call never began: {report:?}");
     assert!(!report.result.contains("May or may not"), "{report:?}");
     assert!(!format!("{last:?}").contains("not known"), "{last:?}");
     world.kernel.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_does_not_wait_without_end_for_the_equal_call_of_another() {
+async fn agent_waits_only_for_a_limited_time_for_the_equal_call_of_another() {
     let model = |request: &ModelRequest, _| {
         let last = last_text(request);
         if is_sub_agent(request) {
@@ -151,7 +152,7 @@ async fn agent_does_not_wait_without_end_for_the_equal_call_of_another() {
                 (false, false) => commands(["test.look --what pause"]),
                 (true, false) if !all.contains("test.send --what x") => commands(["test.send --what x"]),
                 (true, _) => says(format!("Report: {last}")),
-                // Eight calls of a second stand before the one that the other agent wants.
+                // Eight calls of one second each come before the call that the other agent also wants.
                 (false, true) => {
                     let looks: Vec<String> = (1..=8).map(|n| format!("test.look --what {n}")).collect();
                     commands(looks.iter().map(String::as_str).chain(["test.send --what x"]))
@@ -165,16 +166,16 @@ async fn agent_does_not_wait_without_end_for_the_equal_call_of_another() {
         let two = json!({"agent_id": "two", "mission": "send it", "skills": ["test.look", "test.send"]});
         Ok(calls([("dispatch_agent", one), ("dispatch_agent", two), ("get_agent_results", json!({}))]))
     };
-    let slow = |_: &_| Deed::Slow(Duration::from_secs(1), Outcome::success("Fine."));
+    let slow = |_: &_| FakeBehaviour::Slow(Duration::from_secs(1), Outcome::success("Fine."));
     let model = Arc::new(ScriptedModel::new(model));
     let mut parts = WorldParts { skills: Arc::new(FakeSkills::new(slow)), model, ..parts() };
-    // It waits for six rounds.
+    // An agent waits for the equal call of another for the time of six rounds.
     parts.limits.turn.agent_round_ms_max = 1_000;
     let world = parts.start().await;
-    let said = world.say("No rush: send it").await;
-    let last = world.final_of(said.conversation, said.task).await;
-    let log = serde_json::to_string(&world.log(said.conversation).await).expect("JSON");
+    let sent = world.say("No rush: send it").await;
+    let last = world.final_of(sent.conversation, sent.task).await;
+    let log = serde_json::to_string(&world.log(sent.conversation).await).expect("JSON");
     assert_eq!(parts.skills.count("test.send"), 1, "{last:?} {log}");
-    assert!(log.contains("This may have happened already"), "the second agent was told: {log}");
+    assert!(log.contains("This may have happened already"), "the second agent was notified: {log}");
     world.kernel.stop().await;
 }

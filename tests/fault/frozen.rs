@@ -1,5 +1,6 @@
-//! A process that is frozen in the middle of its writing, and wakes after another has taken its conversation over, writes
-//! nothing more. The database alone says so: on SQLite the other one removed the lock file first, as if it had been lost.
+//! A process is frozen in the middle of a write and continues after another process has claimed its conversation. It then
+//! writes nothing more. The database alone enforces this: on SQLite the test removes the lock file first, as if it had
+//! been lost.
 
 use std::{path::Path, process::Stdio, sync::Arc};
 
@@ -21,13 +22,13 @@ use crate::world::{PATIENCE, ann, eventually};
 
 /// How often a process is frozen.
 const ROUNDS: u128 = 100;
-/// Names the database in the process that is frozen.
+/// Environment variable with the database of the child process that is frozen.
 const DATABASE: &str = "ANNIE_TEST_FROZEN_DATABASE";
-/// How often a process that was shut out tries to write all the same.
+/// How many times a fenced process tries to write all the same.
 const TRIES: usize = 3;
 
-/// Waits for nobody else's lock for long: a process that is frozen in the middle of a transaction is let go on, and frozen
-/// again.
+/// Short lock timeouts: if the other process is frozen in the middle of a transaction, the test lets it continue and
+/// freezes it again.
 async fn open(database: &str) -> Arc<dyn Store> {
     match database.strip_prefix("sqlite:") {
         Some(folder) => {
@@ -61,10 +62,10 @@ async fn write(store: &dyn Store, n: u128, epoch: Epoch, by: &str) -> Result<App
     store.commit(vec![event]).await.remove(0)
 }
 
-/// What the process does that is frozen: it owns a conversation and writes as fast as it can, until it may not. Does
-/// nothing where it is not started by one of the tests below.
+/// The child process that is frozen: it owns a conversation and writes as fast as it can until it is fenced. Does nothing
+/// if one of the tests below has not started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_process_that_is_frozen() {
+async fn frozen_child_process_entry_point() {
     let Some(database) = std::env::var_os(DATABASE) else { return };
     let store = open(database.to_str().expect("text")).await;
     let me = NodeIncarnation::from_uuid(env::env(1).uuid());
@@ -76,56 +77,58 @@ async fn the_process_that_is_frozen() {
         while refused < TRIES {
             match write(&*store, n, claim.epoch, "frozen").await {
                 Ok(Appended { first }) if refused == 0 => println!("frozen: stored {first}"),
-                Ok(Appended { first }) => println!("frozen: it wrote {first} after it was shut out"),
+                Ok(Appended { first }) => println!("frozen: it wrote {first} after it was fenced"),
                 Err(AppendError::Fenced) => refused += 1,
-                // The other one holds a lock for a moment.
+                // The other process holds a lock for a moment.
                 Err(AppendError::Store(error)) if error.is_retryable() => {}
                 Err(error) => println!("frozen: {error}"),
             }
         }
-        println!("frozen: shut out");
+        println!("frozen: fenced");
     }
 }
 
-/// The process that is frozen, in the hands of a test.
+/// The frozen child process as a test controls it.
 struct Frozen {
     child: Child,
-    orders: ChildStdin,
+    input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Report {
     Ready,
     Stored(u64),
-    ShutOut,
+    Fenced,
 }
 
 impl Frozen {
     fn start(database: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["fault::frozen::the_process_that_is_frozen", "--exact", "--nocapture"])
+            .args(["fault::frozen::frozen_child_process_entry_point", "--exact", "--nocapture"])
             .env(DATABASE, database)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .expect("it starts");
-        let (orders, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, orders, lines: BufReader::new(out).lines() }
+        let (input, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { child, input, lines: BufReader::new(out).lines() }
     }
 
-    async fn told(&mut self) -> Told {
+    async fn next_report(&mut self) -> Report {
         loop {
-            let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("it says something");
-            let line = line.expect("its output can be read").expect("it lives");
-            // The test's own runner writes before it, on the same line too.
-            match line.split_once("frozen: ").map(|(_, said)| said) {
-                Some("ready") => return Told::Ready,
-                Some("shut out") => return Told::ShutOut,
-                Some(said) => match said.strip_prefix("stored ").and_then(|seq| seq.parse().ok()) {
-                    Some(seq) => return Told::Stored(seq),
-                    None => panic!("{said}"),
+            let line = tokio::time::timeout(PATIENCE, self.lines.next_line())
+                .await
+                .expect("the process reports within the limit");
+            let line = line.expect("its output can be read").expect("the process is alive");
+            // The test runner of the child writes before the report, also on the same line.
+            match line.split_once("frozen: ").map(|(_, sent)| sent) {
+                Some("ready") => return Report::Ready,
+                Some("fenced") => return Report::Fenced,
+                Some(sent) => match sent.strip_prefix("stored ").and_then(|seq| seq.parse().ok()) {
+                    Some(seq) => return Report::Stored(seq),
+                    None => panic!("{sent}"),
                 },
                 None => {}
             }
@@ -133,18 +136,21 @@ impl Frozen {
     }
 
     async fn until_it_stores(&mut self) {
-        assert!(matches!(self.told().await, Told::Stored(_)), "it was shut out by nobody");
+        assert!(
+            matches!(self.next_report().await, Report::Stored(_)),
+            "the process was fenced although no other process had claimed"
+        );
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("it lives");
-        kill_process(pid, signal).expect("it can be signalled");
+        let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("the process is alive");
+        kill_process(pid, signal).expect("the process can be signalled");
     }
 
     async fn freeze(&self) {
         self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.child.id().expect("it lives"));
-        eventually("it stands still", async || {
+        let stat = format!("/proc/{}/stat", self.child.id().expect("the process is alive"));
+        eventually("the process is stopped", async || {
             let line = std::fs::read_to_string(&stat).ok()?;
             line.rsplit_once(") ")?.1.starts_with('T').then_some(())
         })
@@ -152,9 +158,9 @@ impl Frozen {
     }
 }
 
-async fn a_frozen_process_writes_nothing_after_it_was_shut_out(database: &str, once_open: impl FnOnce()) {
+async fn frozen_process_writes_nothing_after_it_was_fenced(database: &str, once_open: impl FnOnce()) {
     let mut frozen = Frozen::start(database);
-    assert_eq!(frozen.told().await, Told::Ready);
+    assert_eq!(frozen.next_report().await, Report::Ready);
     once_open();
     let store = open(database).await;
     let me = NodeIncarnation::from_uuid(env::env(2).uuid());
@@ -163,7 +169,7 @@ async fn a_frozen_process_writes_nothing_after_it_was_shut_out(database: &str, o
         let inbound = Inbound { client_id: n.to_string(), text: "hello".to_owned(), ..Inbound::default() };
         let message = append(n, Fence::Inbox, EventBody::Received(inbound));
         store.commit(vec![message]).await.remove(0).expect("a new conversation");
-        frozen.orders.write_all(format!("{n}\n").as_bytes()).await.expect("it listens");
+        frozen.input.write_all(format!("{n}\n").as_bytes()).await.expect("the process reads its input");
         let claim = loop {
             frozen.until_it_stores().await;
             frozen.freeze().await;
@@ -180,32 +186,32 @@ async fn a_frozen_process_writes_nothing_after_it_was_shut_out(database: &str, o
         assert_eq!(ours, Seq(claim.last.0 + 1));
         frozen.signal(Signal::CONT);
         loop {
-            match frozen.told().await {
-                // Stored before, told of only now.
-                Told::Stored(seq) => assert!(seq <= claim.last.0, "round {n}: it wrote {seq} behind {}", claim.last),
-                told => break assert_eq!(told, Told::ShutOut),
+            match frozen.next_report().await {
+                // Stored before the claim and reported only now.
+                Report::Stored(seq) => assert!(seq <= claim.last.0, "round {n}: it wrote {seq} behind {}", claim.last),
+                next_report => break assert_eq!(next_report, Report::Fenced),
             }
         }
         let behind = store.events(Scope::Operator, conversation(n), claim.last, 10).await.expect("the log");
         assert_eq!(behind.iter().map(|e| e.seq).collect::<Vec<_>>(), [ours], "round {n}");
     }
-    println!("{ROUNDS} of {ROUNDS} shut out; frozen in the middle of a transaction and let go on: {again}");
-    drop(frozen.orders);
-    frozen.child.wait().await.expect("it ends");
+    println!("{ROUNDS} of {ROUNDS} fenced; frozen in the middle of a transaction and continued: {again}");
+    drop(frozen.input);
+    frozen.child.wait().await.expect("the process exits");
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_process_on_sqlite_writes_nothing_after_another_took_over() {
+async fn frozen_process_on_sqlite_writes_nothing_after_another_process_claimed() {
     let folder = tempfile::tempdir().expect("a folder");
     let lock = folder.path().join("annie.lock");
     let lose_lock = || std::fs::remove_file(&lock).expect("it is there");
     let database = format!("sqlite:{}", folder.path().display());
-    a_frozen_process_writes_nothing_after_it_was_shut_out(&database, lose_lock).await;
+    frozen_process_writes_nothing_after_it_was_fenced(&database, lose_lock).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_process_on_postgres_writes_nothing_after_another_took_over() {
+async fn frozen_process_on_postgres_writes_nothing_after_another_process_claimed() {
     let Some(database) = postgres::database().await else { return };
-    a_frozen_process_writes_nothing_after_it_was_shut_out(&database.url, || {}).await;
+    frozen_process_writes_nothing_after_it_was_fenced(&database.url, || {}).await;
 }

@@ -1,5 +1,5 @@
-//! A whole start on a disk that is full: the server comes up to be read, says that it takes nothing, and goes on by itself
-//! when there is space.
+//! A complete start on a full disk: the server starts, serves reads, reports that it accepts no messages, and recovers by
+//! itself when there is space.
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ async fn answers(server: &Server) -> Vec<String> {
         let id = talk["id"].as_str().expect("an id");
         let (status, page) = server.get(&format!("/api/v1/conversations/{id}/messages")).await;
         assert_eq!(status, 200, "{page}");
-        let said = page["messages"].as_array().expect("a list").iter();
-        texts.extend(said.filter(|m| m["role"] == "assistant").filter_map(|m| Some(m["text"].as_str()?.to_owned())));
+        let sent = page["messages"].as_array().expect("a list").iter();
+        texts.extend(sent.filter(|m| m["role"] == "assistant").filter_map(|m| Some(m["text"].as_str()?.to_owned())));
     }
     texts
 }
@@ -27,7 +27,7 @@ fn problems(ready: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_itself() {
+async fn server_started_on_a_full_disk_serves_reads_refuses_writes_and_recovers() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), DISK_MB) else {
         annie_testkit::skip::skipped(
@@ -41,12 +41,12 @@ async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_its
     }
     let mut server = Server::start(&data, &[], &[]).await;
     let body = |text: &str| json!({ "text": text, "conversation_key": "k" });
-    let (status, said) = server.post("/api/v1/messages?wait=20", &body("what is due?")).await.expect("answered");
-    assert_eq!((status, &said["status"]), (200, &json!("completed")), "{said}");
+    let (status, sent) = server.post("/api/v1/messages?wait=20", &body("what is due?")).await.expect("answered");
+    assert_eq!((status, &sent["status"]), (200, &json!("completed")), "{sent}");
     let mut before = answers(&server).await;
     assert_eq!(before.len(), 1, "{before:?}");
 
-    // After a stop in good order SQLite has to make its files anew; after a kill they are there.
+    // After an orderly stop SQLite must create its files anew. After a kill they still exist.
     for is_kill in [false, true] {
         if is_kill {
             server.kill()
@@ -54,8 +54,8 @@ async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_its
             server.stop().await
         }
         disk.fill();
-        server = server.again_beside(&data, &beside).await;
-        assert_eq!(answers(&server).await, before, "what is stored is read; killed: {is_kill}");
+        server = server.restart_with_ready_file_in(&data, &beside).await;
+        assert_eq!(answers(&server).await, before, "stored messages are readable; killed: {is_kill}");
         let (status, refused) =
             server.post("/api/v1/messages", &body("create a task to rest")).await.expect("answered");
         assert_eq!((status, &refused["code"]), (503, &json!("unavailable")), "{refused}");
@@ -66,17 +66,17 @@ async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_its
         let (status, ready) = server.get("/readyz").await;
         assert_eq!((status, &ready["ready"]), (503, &json!(false)), "{ready}");
         assert!(problems(&ready).contains("full"), "{ready}");
-        assert_eq!(server.get("/healthz").await.0, 200, "the process lives");
+        assert_eq!(server.get("/healthz").await.0, 200, "the process is alive");
 
-        disk.make_room();
-        let said = eventually("a message is taken again", async || {
-            let (status, said) = server.post("/api/v1/messages?wait=20", &body("what is due?")).await.ok()?;
-            (status == 200).then_some(said)
+        disk.free_space();
+        let sent = eventually("a message is accepted again", async || {
+            let (status, sent) = server.post("/api/v1/messages?wait=20", &body("what is due?")).await.ok()?;
+            (status == 200).then_some(sent)
         });
-        assert_eq!(said.await["status"], "completed");
-        eventually("it is ready again", async || (server.get("/readyz").await.0 == 200).then_some(())).await;
+        assert_eq!(sent.await["status"], "completed");
+        eventually("the server is ready again", async || (server.get("/readyz").await.0 == 200).then_some(())).await;
         let now = answers(&server).await;
-        assert_eq!(now.len(), before.len() + 1, "what was refused is not carried out later: {now:?}");
+        assert_eq!(now.len(), before.len() + 1, "a refused message is not run later: {now:?}");
         before = now;
     }
 }

@@ -1,5 +1,5 @@
-//! Invariants that no single step of a turn shows: what is announced is stored, neighbours notice nothing, children end with
-//! their parents, one slot serves many agents.
+//! Invariants that no single step of a turn shows: announced events are stored, other conversations are unaffected,
+//! children end with their parents, one slot serves many agents.
 
 use std::{
     sync::{
@@ -27,19 +27,19 @@ use crate::{
 };
 
 #[tokio::test]
-async fn one_slot_is_enough_for_an_orchestrator_and_its_agents_since_no_permit_is_held_across_a_wait() {
+async fn scheduler_serves_an_orchestrator_and_its_agents_with_one_slot() {
     let mut parts = WorldParts::new(|request, _| Ok(two_agents(request)));
     parts.slots = 1;
     let world = parts.start().await;
-    let said = world.say("do both").await;
-    world.answer(&said).await;
+    let sent = world.say("do both").await;
+    world.answer(&sent).await;
     let queue = world.kernel.queue().await.expect("answered");
     assert_eq!(queue["running"].as_array().map(Vec::len), Some(0), "every permit came back: {queue}");
 }
 
-/// A listener hears events from a store that refuses every third commit; whatever it hears is in the log.
+/// A listener receives events while the store refuses every third commit. Each received event is in the log.
 #[tokio::test]
-async fn nothing_but_drafts_is_announced_before_it_is_stored() {
+async fn listener_receives_no_event_before_it_is_stored() {
     let commits = AtomicU64::new(0);
     let data = MemoryStore::new();
     let mut parts = WorldParts::new(|request, _| Ok(two_agents(request)));
@@ -49,31 +49,33 @@ async fn nothing_but_drafts_is_announced_before_it_is_stored() {
     })));
     parts.limits.turn.crashes_max = 100;
     let world = parts.start().await;
-    let said = world.say("do both").await;
-    let mut follow = world.kernel.follow(Scope::User(ann()), said.conversation, Seq(0)).await.expect("followed");
-    let mut heard = Vec::new();
+    let sent = world.say("do both").await;
+    let mut follow = world.kernel.follow(Scope::User(ann()), sent.conversation, Seq(0)).await.expect("followed");
+    let mut received = Vec::new();
     let ended = tokio::time::timeout(crate::world::PATIENCE, async {
         while let Ok(Some(item)) = follow.next().await {
             if let StreamItem::Event(event) = item {
                 let stored =
-                    annie_core::ports::Log::events(&data, Scope::Operator, said.conversation, Seq(0), 500).await;
+                    annie_core::ports::Log::events(&data, Scope::Operator, sent.conversation, Seq(0), 500).await;
                 assert!(stored.expect("readable").contains(&event), "announced and not stored: {event:?}");
-                heard.push(event.seq);
+                received.push(event.seq);
                 if event.body.is_final() {
                     return;
                 }
             }
         }
     });
-    ended.await.expect("the turn ends, one way or the other");
-    assert_eq!(heard, (1..=heard.len() as u64).map(Seq).collect::<Vec<_>>());
+    ended.await.expect("the turn ends with some final event");
+    assert_eq!(received, (1..=received.len() as u64).map(Seq).collect::<Vec<_>>());
 }
 
-/// An Engine that dies at every attempt is parked; its neighbour never loses its actor or its time.
+/// The Engine of one conversation dies at every attempt, and that conversation is quarantined. Another conversation keeps
+/// its Engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conversation_that_keeps_dying_is_parked_and_its_neighbour_notices_nothing() {
+async fn conversation_whose_engine_keeps_dying_is_quarantined_and_others_are_unaffected() {
     let plan = Arc::new(FaultPlan::by(|kind, point, _| {
-        // Every Engine that wakes up to an open turn dies: those of the sick conversation, once it is sick.
+        // An Engine that activates with an open turn panics. Once the plan is armed, these are the Engines of the sick
+        // conversation.
         if kind == "engine" && point == "folded" { FaultAction::Panic } else { FaultAction::Pass }
     }));
     plan.disarm();
@@ -82,38 +84,43 @@ async fn a_conversation_that_keeps_dying_is_parked_and_its_neighbour_notices_not
     let well = world.say("well").await;
     world.answer(&well).await;
     let path = format!("/conversations/engine:{}", well.conversation);
-    let before = world.kernel.view(&path).await.expect("it lives").0.incarnation;
+    let before = world.kernel.view(&path).await.expect("the actor is alive").0.incarnation;
     plan.arm();
     let sick = world.say("sick").await;
     let end = world.final_of(sick.conversation, sick.task).await;
-    assert!(matches!(&end, EventBody::Failed { code, .. } if code == "conversation_parked"), "{end:?}");
+    assert!(matches!(&end, EventBody::Failed { code, .. } if code == "conversation_quarantined"), "{end:?}");
     plan.disarm();
     let again = world.say_in(well.conversation, "still well").await;
     world.answer(&again).await;
-    assert_eq!(world.kernel.view(&path).await.expect("it lives").0.incarnation, before, "the same life");
+    assert_eq!(
+        world.kernel.view(&path).await.expect("the actor is alive").0.incarnation,
+        before,
+        "the same incarnation"
+    );
     check_log(&world.log(sick.conversation).await);
-    // A parked conversation fails visibly until an operator resumes it.
+    // A quarantined conversation fails visibly until an operator resumes it.
     let refused = world.say_in(sick.conversation, "hello?").await;
     assert!(matches!(world.final_of(sick.conversation, refused.task).await, EventBody::Failed { .. }));
-    world.kernel.resume_conversation(sick.conversation).await.expect("it is parked");
+    world.kernel.resume_conversation(sick.conversation).await.expect("the conversation is quarantined");
     let resumed = world.say_in(sick.conversation, "and now").await;
     assert!(world.answer(&resumed).await.starts_with("re: "));
 }
 
-/// Its sub-agents hang in their rounds; the Engine is killed; within five seconds nothing of the former life is left.
+/// The sub-agents hang in their rounds when their Engine is killed. Within five seconds nothing of the former incarnation
+/// is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parents_end_ends_its_children_and_their_tasks() {
+async fn engine_kill_ends_its_sub_agents_and_their_rounds() {
     let model = Arc::new(
         ScriptedModel::new(|request, _| Ok(two_agents(request))).hanging_when(|request, _| request.tools.is_empty()),
     );
     let world = WorldParts::with_model(model.clone()).start().await;
-    let said = world.say("do both").await;
+    let sent = world.say("do both").await;
     model.called(3).await;
     let agents = || world.kernel.tree().into_iter().filter(|n| n.kind == "sub_agent").collect::<Vec<_>>();
     eventually("both agents run", async || (agents().len() == 2).then_some(())).await;
     let former: Vec<_> = agents().into_iter().map(|n| n.incarnation).collect();
-    let path = format!("/conversations/engine:{}", said.conversation);
-    world.kernel.operate(&path, None, Operation::Kill, "test").await.expect("it lives");
+    let path = format!("/conversations/engine:{}", sent.conversation);
+    world.kernel.operate(&path, None, Operation::Kill, "test").await.expect("the actor is alive");
     let gone = async {
         model.abandoned(2).await;
         eventually("the former agents are gone", async || {
@@ -122,7 +129,7 @@ async fn a_parents_end_ends_its_children_and_their_tasks() {
         .await;
     };
     tokio::time::timeout(Duration::from_secs(5), gone).await.expect("within five seconds");
-    // The next life runs both agents again.
+    // The next incarnation runs both agents again.
     model.called(5).await;
     world.kernel.crash().await;
     let all_gone = async {
@@ -131,9 +138,9 @@ async fn a_parents_end_ends_its_children_and_their_tasks() {
     tokio::time::timeout(Duration::from_secs(5), all_gone).await.expect("within five seconds");
 }
 
-/// A message that kills its Engine is set aside, and the conversation goes on with the next one.
+/// A message that keeps killing its Engine fails, and the conversation continues with the next message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_keeps_killing_its_engine_is_set_aside_and_the_next_one_is_answered() {
+async fn message_that_keeps_killing_its_engine_fails_and_the_next_one_is_answered() {
     let plan = Arc::new(FaultPlan::by(|kind, point, _| {
         if kind == "engine" && point == "before:ModelReplied" { FaultAction::Panic } else { FaultAction::Pass }
     }));
@@ -149,28 +156,28 @@ async fn a_message_that_keeps_killing_its_engine_is_set_aside_and_the_next_one_i
 }
 
 #[tokio::test]
-async fn a_kernel_that_is_shutting_down_takes_nothing_and_says_so() {
+async fn kernel_that_is_shutting_down_refuses_messages_as_not_ready() {
     let world = WorldParts::new(|_, _| Ok(says("fine"))).start().await;
     world.kernel.drain();
     let refused = world.kernel.submit(annie_actors::Submission::new(ann(), "test", "hello")).await;
     assert!(matches!(refused, Err(KernelError::NotReady(_))), "{refused:?}");
 }
 
-/// What another user may not see is not found, on every read and every act.
+/// A conversation or task of another user is not found by any read or operation.
 #[tokio::test]
-async fn another_users_conversation_and_task_are_not_found() {
+async fn conversation_and_task_of_another_user_are_not_found() {
     let world = WorldParts::new(|_, _| Ok(says("fine"))).start().await;
-    let said = world.say("mine").await;
-    world.answer(&said).await;
+    let sent = world.say("mine").await;
+    world.answer(&sent).await;
     let eve = annie_core::ids::UserId::new("eve").expect("a user id");
     let scope = || Scope::User(eve.clone());
     let kernel = &world.kernel;
-    assert!(matches!(kernel.conversation(scope(), said.conversation).await, Err(KernelError::NotFound(_))));
-    assert!(matches!(kernel.events(scope(), said.conversation, Seq(0), 9).await, Err(KernelError::NotFound(_))));
-    assert!(matches!(kernel.follow(scope(), said.conversation, Seq(0)).await.err(), Some(KernelError::NotFound(_))));
-    assert!(matches!(kernel.task(scope(), said.task).await, Err(KernelError::NotFound(_))));
-    assert!(matches!(kernel.cancel(scope(), said.task, "eve").await, Err(KernelError::NotFound(_))));
-    let intruding = annie_actors::Submission::new(eve, "test", "let me in").within(said.conversation);
+    assert!(matches!(kernel.conversation(scope(), sent.conversation).await, Err(KernelError::NotFound(_))));
+    assert!(matches!(kernel.events(scope(), sent.conversation, Seq(0), 9).await, Err(KernelError::NotFound(_))));
+    assert!(matches!(kernel.follow(scope(), sent.conversation, Seq(0)).await.err(), Some(KernelError::NotFound(_))));
+    assert!(matches!(kernel.task(scope(), sent.task).await, Err(KernelError::NotFound(_))));
+    assert!(matches!(kernel.cancel(scope(), sent.task, "eve").await, Err(KernelError::NotFound(_))));
+    let intruding = annie_actors::Submission::new(eve, "test", "let me in").within(sent.conversation);
     assert!(matches!(kernel.submit(intruding).await, Err(KernelError::NotFound(_))));
-    check_log(&world.log(said.conversation).await);
+    check_log(&world.log(sent.conversation).await);
 }

@@ -1,5 +1,5 @@
-//! Processes on one database and their leases: what a living one owns is left to it, what a dead or frozen one had open is
-//! taken over in time, and a frozen one does nothing that must not happen twice when it wakes.
+//! Processes on one database and their leases. The conversations of a live process are left to it. The open work of a
+//! dead or frozen process is claimed in time. A frozen process that continues does nothing that must not happen twice.
 
 use std::{
     sync::{
@@ -22,15 +22,16 @@ use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    lives::calling,
+    incarnations::calling,
     two_processes::{TAKEOVER, epoch_of, one_of_two},
 };
-use crate::world::{World, WorldParts, check_log, come_back_after, eventually, node};
+use crate::world::{World, WorldParts, check_log, eventually, node, sleep_for_ms};
 
 /// Longer than any lease here.
 const LONG_ROUND: Duration = Duration::from_millis(100_000);
 
-/// The same store, as a process has it that stands still while this is so, at the latest behind a call that fits.
+/// The same store as a frozen process sees it: every call waits while the flag is set. A call that fits `at` sets the
+/// flag.
 fn freezing(
     store: &MemoryStore,
     at: impl Fn(&StorePoint<'_>, StoreSide) -> bool + Send + Sync + 'static,
@@ -50,7 +51,7 @@ fn freezing(
 }
 
 async fn until_begun(world: &World, conversation: ConversationId, turns: usize) {
-    eventually("the round runs", async || {
+    eventually("the turns have begun", async || {
         let kinds = world.kinds(conversation).await;
         (kinds.iter().filter(|kind| kind.ends_with("turn_started")).count() == turns).then_some(())
     })
@@ -58,25 +59,25 @@ async fn until_begun(world: &World, conversation: ConversationId, turns: usize) 
 }
 
 async fn lease_of(world: &World) -> Value {
-    eventually("it says how its lease is", async || world.kernel.view("/infra/node").await.ok()?.1).await
+    eventually("the node shows its lease", async || world.kernel.view("/infra/node").await.ok()?.1).await
 }
 
 async fn owner_of(store: &MemoryStore, conversation: ConversationId) -> Option<NodeIncarnation> {
-    store.conversation(Scope::Operator, conversation).await.expect("it is read").expect("it is there").owner
+    store.conversation(Scope::Operator, conversation).await.expect("readable").expect("it is there").owner
 }
 
-/// Waits until these are answered, but no longer than a takeover takes.
-async fn answered_soon(world: &World, said: &[annie_actors::Submitted], text: &str) {
+/// Waits until these messages are answered, but no longer than a takeover takes.
+async fn answered_soon(world: &World, sent: &[annie_actors::Submitted], text: &str) {
     let answers = async {
-        for said in said {
-            assert_eq!(world.answer(said).await, text);
+        for sent in sent {
+            assert_eq!(world.answer(sent).await, text);
         }
     };
-    tokio::time::timeout(TAKEOVER, answers).await.expect("nobody takes it over");
+    tokio::time::timeout(TAKEOVER, answers).await.expect("no process claims the conversation");
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_that_starts_leaves_the_work_of_a_living_one_alone() {
+async fn node_that_starts_does_not_claim_the_work_of_a_live_node() {
     let store = MemoryStore::new();
     let slow = Arc::new(ScriptedModel::saying("there").taking(LONG_ROUND));
     let mut parts = WorldParts::with_model(slow.clone());
@@ -87,55 +88,58 @@ async fn process_that_starts_leaves_the_work_of_a_living_one_alone() {
     let second = owner.say_in(first.conversation, "1").await;
     for seed in 8..11 {
         let beside = one_of_two(seed, ScriptedModel::saying("here"), store.clone(), |_| {}).await;
-        come_back_after(20_000).await;
+        sleep_for_ms(20_000).await;
         if seed == 9 { beside.kernel.crash().await } else { beside.kernel.stop().await }
     }
-    for said in [&first, &second] {
+    for sent in [&first, &second] {
         let patience = tokio::time::timeout(2 * LONG_ROUND, async {
-            while !store.task(Scope::Operator, said.task).await.expect("it is read").is_some_and(|t| t.state.is_ended())
-            {
-                come_back_after(1_000).await;
+            while !store.task(Scope::Operator, sent.task).await.expect("readable").is_some_and(|t| t.state.is_ended()) {
+                sleep_for_ms(1_000).await;
             }
         });
-        patience.await.expect("it ends");
-        assert_eq!(owner.answer(said).await, "there");
+        patience.await.expect("the task ends");
+        assert_eq!(owner.answer(sent).await, "there");
     }
-    assert_eq!((slow.call_count(), epoch_of(&store, first.conversation).await), (2, Epoch(1)), "a round was cut off");
+    assert_eq!(
+        (slow.call_count(), epoch_of(&store, first.conversation).await),
+        (2, Epoch(1)),
+        "a round was interrupted"
+    );
     owner.kernel.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_that_starts_again_takes_over_at_once_what_the_run_before_it_left() {
+async fn node_that_restarts_claims_the_work_of_its_previous_run_at_once() {
     let store = MemoryStore::new();
     let hangs = ScriptedModel::saying("never").hanging_when(|_, _| true);
     let before = one_of_two(7, hangs, store.clone(), |_| {}).await;
-    let said = before.say("hello").await;
-    until_begun(&before, said.conversation, 1).await;
+    let sent = before.say("hello").await;
+    until_begun(&before, sent.conversation, 1).await;
     before.kernel.crash().await;
     let from = Instant::now();
     let after = one_of_two(8, ScriptedModel::saying("here"), store.clone(), |parts| parts.node = node(7)).await;
-    assert_eq!(after.answer(&said).await, "here");
-    assert!(from.elapsed() < Duration::from_secs(1), "it took {:?}", from.elapsed());
+    assert_eq!(after.answer(&sent).await, "here");
+    assert!(from.elapsed() < Duration::from_secs(1), "the claim took {:?}", from.elapsed());
     after.kernel.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_of_a_process_that_stops_in_good_order_is_taken_over_before_its_lease_expires() {
+async fn work_of_a_node_that_shuts_down_is_claimed_before_its_lease_expires() {
     let store = MemoryStore::new();
     let here = one_of_two(7, ScriptedModel::saying("here"), store.clone(), |_| {}).await;
     let hangs = ScriptedModel::saying("never").hanging_when(|_, _| true);
     let leaves = one_of_two(8, hangs, store.clone(), |_| {}).await;
-    let said = leaves.say("hello").await;
-    until_begun(&leaves, said.conversation, 1).await;
+    let sent = leaves.say("hello").await;
+    until_begun(&leaves, sent.conversation, 1).await;
     leaves.kernel.stop().await;
     let (from, limits) = (Instant::now(), LeaseLimits::default());
-    assert_eq!(here.answer(&said).await, "here");
+    assert_eq!(here.answer(&sent).await, "here");
     assert!(from.elapsed() < Duration::from_millis(limits.renew_ms + 500), "it took {:?}", from.elapsed());
     here.kernel.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_of_a_frozen_process_is_taken_over_and_it_begins_again_when_it_wakes() {
+async fn frozen_node_loses_its_work_and_gets_a_new_lease_when_it_continues() {
     let store = MemoryStore::new();
     let here = one_of_two(7, ScriptedModel::saying("here"), store.clone(), |_| {}).await;
     let (cold, is_frozen) = freezing(&store, |_, _| false);
@@ -149,39 +153,39 @@ async fn work_of_a_frozen_process_is_taken_over_and_it_begins_again_when_it_wake
     is_frozen.send_replace(true);
     let third = here.say_in(conversation, "2").await;
     answered_soon(&here, &[second, third], "here").await;
-    assert_eq!(epoch_of(&store, conversation).await, Epoch(2), "it is claimed once");
+    assert_eq!(epoch_of(&store, conversation).await, Epoch(2), "the conversation is claimed once");
     let length = here.log(conversation).await.len();
     is_frozen.send_replace(false);
-    eventually("it holds a new lease", async || {
+    eventually("the node holds a new lease", async || {
         let lease = lease_of(&owner).await;
         (lease["losses"] == 1 && lease["is_held"] == true).then_some(())
     })
     .await;
     assert_eq!(owner.answer(&owner.say("after it").await).await, "there");
     check_log(&here.log(conversation).await);
-    assert_eq!(here.log(conversation).await.len(), length, "it wrote after it woke");
+    assert_eq!(here.log(conversation).await.len(), length, "the frozen process wrote after it continued");
     for world in [here, owner] {
         world.kernel.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_is_left_to_a_living_owner_however_long_its_round_takes() {
+async fn message_is_left_to_a_live_owner_however_long_its_round_takes() {
     let store = MemoryStore::new();
     let here = one_of_two(7, ScriptedModel::saying("here"), store.clone(), |_| {}).await;
     let slow = ScriptedModel::saying("there").taking(LONG_ROUND);
-    // Looks once a minute.
-    let looks = store.with_wakes(Arc::new(|| Box::pin(come_back_after(60_000))));
+    // This process reads the store only once a minute.
+    let looks = store.with_wakes(Arc::new(|| Box::pin(sleep_for_ms(60_000))));
     let owner = one_of_two(8, slow, looks, |_| {}).await;
     let first = owner.say("0").await;
     until_begun(&owner, first.conversation, 1).await;
     let second = here.say_in(first.conversation, "1").await;
     for _ in 0..9 {
-        come_back_after(20_000).await;
-        assert_eq!(epoch_of(&store, first.conversation).await, Epoch(1), "its round is cut off");
+        sleep_for_ms(20_000).await;
+        assert_eq!(epoch_of(&store, first.conversation).await, Epoch(1), "the round of the owner is interrupted");
     }
-    for said in [&first, &second] {
-        assert_eq!(owner.answer(said).await, "there");
+    for sent in [&first, &second] {
+        assert_eq!(owner.answer(sent).await, "there");
     }
     assert_eq!(epoch_of(&store, first.conversation).await, Epoch(1));
     for world in [here, owner] {
@@ -189,9 +193,9 @@ async fn message_is_left_to_a_living_owner_however_long_its_round_takes() {
     }
 }
 
-/// All leases have expired when the database is back, and nobody could renew any.
+/// When the database is back, all leases have expired, because no process could renew its lease.
 #[tokio::test(start_paused = true)]
-async fn database_that_is_away_for_longer_than_a_lease_ends_no_living_process() {
+async fn database_unavailable_for_longer_than_a_lease_ends_no_live_node() {
     let store = MemoryStore::new();
     let start = async |seed| {
         let is_away = Arc::new(AtomicBool::new(false));
@@ -202,32 +206,32 @@ async fn database_that_is_away_for_longer_than_a_lease_ends_no_living_process() 
         (one_of_two(seed, ScriptedModel::saying("here"), hooked, |_| {}).await, is_away)
     };
     let ((a, a_away), (b, b_away)) = (start(7).await, start(8).await);
-    let said = b.say("hello").await;
-    assert_eq!(b.answer(&said).await, "here");
-    let owner = owner_of(&store, said.conversation).await;
-    come_back_after(20_000).await;
+    let sent = b.say("hello").await;
+    assert_eq!(b.answer(&sent).await, "here");
+    let owner = owner_of(&store, sent.conversation).await;
+    sleep_for_ms(20_000).await;
     for away in [&a_away, &b_away] {
         away.store(true, Relaxed);
     }
-    come_back_after(60_000).await;
+    sleep_for_ms(60_000).await;
     a_away.store(false, Relaxed);
-    come_back_after(5_000).await;
+    sleep_for_ms(5_000).await;
     b_away.store(false, Relaxed);
-    come_back_after(60_000).await;
+    sleep_for_ms(60_000).await;
     for world in [&a, &b] {
         let lease = lease_of(world).await;
         assert_eq!((&lease["losses"], &lease["is_held"], &lease["dead_nodes"]), (&0.into(), &true.into(), &0.into()));
     }
-    assert_eq!(owner_of(&store, said.conversation).await, owner);
-    assert_eq!(b.answer(&b.say_in(said.conversation, "and again").await).await, "here");
+    assert_eq!(owner_of(&store, sent.conversation).await, owner);
+    assert_eq!(b.answer(&b.say_in(sent.conversation, "and again").await).await, "here");
     for world in [a, b] {
         world.kernel.stop().await;
     }
 }
 
-/// Its beginning is refused, or it is known to the log and another process has told the user that nobody knows.
+/// Either the start of the skill is refused, or the log has it and another process has reported the outcome as unknown.
 #[tokio::test(start_paused = true)]
-async fn once_skill_is_not_begun_by_a_process_that_stood_still_for_longer_than_its_lease() {
+async fn once_skill_is_not_begun_by_a_node_frozen_for_longer_than_its_lease() {
     for side in [StoreSide::Before, StoreSide::After] {
         let (store, limits) = (MemoryStore::new(), LeaseLimits { lease_ms: 2_000, renew_ms: 500 });
         let is_mark = |append: &Append| append.events.iter().any(|e| matches!(e.body, EventBody::SkillStarted { .. }));
@@ -243,15 +247,19 @@ async fn once_skill_is_not_begun_by_a_process_that_stood_still_for_longer_than_i
         };
         let (here, here_parts) = start(7, store.clone()).await;
         let (owner, owner_parts) = start(8, cold).await;
-        let said = owner.say("send it").await;
-        eventually("it stands still", async || is_frozen.borrow().then_some(())).await;
-        let told = tokio::time::timeout(TAKEOVER, here.final_of(said.conversation, said.task)).await;
-        let told = told.expect("another process goes on");
+        let sent = owner.say("send it").await;
+        eventually("the process is frozen", async || is_frozen.borrow().then_some(())).await;
+        let end = tokio::time::timeout(TAKEOVER, here.final_of(sent.conversation, sent.task)).await;
+        let end = end.expect("another process continues");
         is_frozen.send_replace(false);
-        eventually("it holds a new lease", async || (lease_of(&owner).await["losses"] == 1).then_some(())).await;
-        come_back_after(60_000).await;
-        assert_eq!(owner_parts.skills.count("test.send"), 0, "it began at a lease that had run out, {side:?} its mark");
-        let log = here.log(said.conversation).await;
+        eventually("the node holds a new lease", async || (lease_of(&owner).await["losses"] == 1).then_some(())).await;
+        sleep_for_ms(60_000).await;
+        assert_eq!(
+            owner_parts.skills.count("test.send"),
+            0,
+            "the skill began with an expired lease, {side:?} its mark"
+        );
+        let log = here.log(sent.conversation).await;
         check_log(&log);
         let outcomes: Vec<Status> = log
             .iter()
@@ -261,17 +269,18 @@ async fn once_skill_is_not_begun_by_a_process_that_stood_still_for_longer_than_i
             })
             .collect();
         let is_known = side == StoreSide::Before;
-        assert_eq!(here_parts.skills.count("test.send"), u32::from(is_known), "{told:?}");
-        assert_eq!(outcomes, [if is_known { Status::Success } else { Status::Unknown }], "{told:?}");
+        assert_eq!(here_parts.skills.count("test.send"), u32::from(is_known), "{end:?}");
+        assert_eq!(outcomes, [if is_known { Status::Success } else { Status::Unknown }], "{end:?}");
         for world in [here, owner] {
             world.kernel.stop().await;
         }
     }
 }
 
-/// The log says that its round began, so nobody else begins it; but it did not, and the user is told that nobody knows.
+/// The log says that the round began, so no other process begins it. In fact it did not begin, and its outcome is
+/// reported to the user as unknown.
 #[tokio::test(start_paused = true)]
-async fn program_is_not_begun_by_a_process_that_stood_still_for_longer_than_its_lease() {
+async fn agentic_round_is_not_begun_by_a_node_frozen_for_longer_than_its_lease() {
     let (store, limits) = (MemoryStore::new(), LeaseLimits { lease_ms: 2_000, renew_ms: 500 });
     let is_mark = |append: &Append| append.events.iter().any(|e| matches!(e.body, EventBody::RoundBegan { .. }));
     let at = move |point: &StorePoint<'_>, side: StoreSide| {
@@ -287,16 +296,16 @@ async fn program_is_not_begun_by_a_process_that_stood_still_for_longer_than_its_
     };
     let (here, here_model) = start(7, store.clone()).await;
     let (owner, owner_model) = start(8, cold).await;
-    let said = owner.say("do it").await;
-    eventually("it stands still", async || is_frozen.borrow().then_some(())).await;
-    let end = tokio::time::timeout(TAKEOVER, here.final_of(said.conversation, said.task)).await;
-    let end = end.expect("another process goes on");
+    let sent = owner.say("do it").await;
+    eventually("the process is frozen", async || is_frozen.borrow().then_some(())).await;
+    let end = tokio::time::timeout(TAKEOVER, here.final_of(sent.conversation, sent.task)).await;
+    let end = end.expect("another process continues");
     assert!(matches!(&end, EventBody::Failed { code, .. } if code == "model_in_doubt"), "{end:?}");
     is_frozen.send_replace(false);
-    eventually("it holds a new lease", async || (lease_of(&owner).await["losses"] == 1).then_some(())).await;
-    come_back_after(60_000).await;
-    assert_eq!((owner_model.call_count(), here_model.call_count()), (0, 0), "it began at a lease that had run out");
-    check_log(&here.log(said.conversation).await);
+    eventually("the node holds a new lease", async || (lease_of(&owner).await["losses"] == 1).then_some(())).await;
+    sleep_for_ms(60_000).await;
+    assert_eq!((owner_model.call_count(), here_model.call_count()), (0, 0), "the round began with an expired lease");
+    check_log(&here.log(sent.conversation).await);
     for world in [here, owner] {
         world.kernel.stop().await;
     }

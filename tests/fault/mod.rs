@@ -1,5 +1,6 @@
-//! Kill anything, then say what must still be true.
+//! Fault tests: each one kills or disturbs a part of the kernel and then checks what must still hold.
 
+mod background_workers;
 mod blame;
 mod chaos;
 mod doctor;
@@ -10,14 +11,13 @@ mod every_step;
 mod frozen;
 mod full_disk;
 mod hiccups;
+mod incarnations;
 mod invariants;
-mod keepers;
 mod leases;
-mod lives;
 mod peers;
 mod process;
 mod quiet;
-mod room;
+mod residency;
 mod scheduler;
 mod sigkill;
 mod snapshots;

@@ -1,4 +1,4 @@
-//! The process dies at every boundary of the store, and the store itself fails: the next life goes on where the log ends.
+//! The process dies at every call of the store, or the store itself fails. The next run continues where the log ends.
 
 use std::sync::{
     Arc,
@@ -28,7 +28,7 @@ fn parts(
 ) -> WorldParts {
     let passed = AtomicUsize::new(0);
     let hook = move |point: StorePoint<'_>| match point {
-        // Without it a process does not start at all.
+        // Without these writes a process does not start at all.
         StorePoint::Write("secret" | "register_node") => StoreFault::Pass,
         point => fault(passed.fetch_add(1, Relaxed), point),
     };
@@ -37,15 +37,15 @@ fn parts(
     parts
 }
 
-async fn send_until_taken(world: &World) -> Submitted {
+async fn send_until_accepted(world: &World) -> Submitted {
     loop {
-        if let Ok(said) = world.kernel.submit(message()).await {
-            return said;
+        if let Ok(submitted) = world.kernel.submit(message()).await {
+            return submitted;
         }
     }
 }
 
-/// How many calls of the store an undisturbed turn makes.
+/// The number of store calls of an undisturbed turn.
 async fn store_calls() -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
@@ -54,8 +54,8 @@ async fn store_calls() -> usize {
         StoreFault::Pass
     });
     let world = world.start().await;
-    let said = send_until_taken(&world).await;
-    world.answer(&said).await;
+    let submitted = send_until_accepted(&world).await;
+    world.answer(&submitted).await;
     let calls = count.load(Relaxed);
     world.kernel.stop().await;
     calls
@@ -66,38 +66,38 @@ async fn die_at_every_boundary(done_before_it_dies: bool) {
     assert!(calls > 15, "a turn makes only {calls} calls of the store");
     for last in 0..calls {
         let data = MemoryStore::new();
-        let first_life = parts(&data, move |n, _| match n.cmp(&last) {
+        let first_run = parts(&data, move |n, _| match n.cmp(&last) {
             std::cmp::Ordering::Less => StoreFault::Pass,
             std::cmp::Ordering::Equal if done_before_it_dies => StoreFault::HangAfter,
             // A dead process does nothing more.
             _ => StoreFault::Hang,
         });
         let dead = Arc::new(tokio::sync::Notify::new());
-        let world = first_life.start().await;
+        let world = first_run.start().await;
         let kernel = world.kernel.clone();
         let sent = tokio::select! {
-            said = send_until_taken(&world) => {
-                // Acknowledged: what follows dies with the store. Everything that could happen has happened when nothing
-                // moves any more.
+            submitted = send_until_accepted(&world) => {
+                // The message is acknowledged; later work dies with the store. Once no actor handles messages any more,
+                // everything that could happen has happened.
                 quiet(&world).await;
-                Some(said)
+                Some(submitted)
             }
             () = async { quiet(&world).await; dead.notify_one(); } => None,
         };
         kernel.crash().await;
-        let second_life = parts(&data, |_, _| StoreFault::Pass);
-        let effects_before = first_life.skills.effects();
-        let world = second_life.start().await;
-        let said = match sent {
-            Some(said) => said,
-            // Not acknowledged: its client sends it again.
-            None => send_until_taken(&world).await,
+        let second_run = parts(&data, |_, _| StoreFault::Pass);
+        let effects_before = first_run.skills.effects();
+        let world = second_run.start().await;
+        let submitted = match sent {
+            Some(submitted) => submitted,
+            // Not acknowledged, so its client sends the message again.
+            None => send_until_accepted(&world).await,
         };
-        let end = world.final_of(said.conversation, said.task).await;
+        let end = world.final_of(submitted.conversation, submitted.task).await;
         assert!(matches!(end, EventBody::Answered { .. }), "died at call {last}: {end:?}");
-        let log = world.log(said.conversation).await;
+        let log = world.log(submitted.conversation).await;
         check_log(&log);
-        for (intent, (skill, times)) in second_life.skills.effects() {
+        for (intent, (skill, times)) in second_run.skills.effects() {
             let before = effects_before.get(&intent).map_or(0, |(_, n)| *n);
             assert!(skill != "test.send" || times + before <= 1, "died at call {last}: a once effect was repeated");
         }
@@ -119,12 +119,12 @@ async fn quiet(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_dies_before_any_call_of_the_store_goes_on_in_its_next_life() {
+async fn process_that_dies_before_any_store_call_continues_in_its_next_run() {
     die_at_every_boundary(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_dies_after_any_call_of_the_store_goes_on_in_its_next_life() {
+async fn process_that_dies_after_any_store_call_continues_in_its_next_run() {
     die_at_every_boundary(true).await;
 }
 
@@ -134,21 +134,21 @@ async fn fail_every_call_once(fault: StoreFault) {
         let data = MemoryStore::new();
         let parts = parts(&data, move |n, _| if n == at { fault } else { StoreFault::Pass });
         let world = parts.start().await;
-        let said = send_until_taken(&world).await;
-        let end = world.final_of(said.conversation, said.task).await;
+        let submitted = send_until_accepted(&world).await;
+        let end = world.final_of(submitted.conversation, submitted.task).await;
         assert!(matches!(end, EventBody::Answered { .. }), "{fault:?} at call {at}: {end:?}");
         assert!(parts.skills.most("test.send") <= 1, "{fault:?} at call {at}: a once effect was repeated");
-        check_log(&world.log(said.conversation).await);
+        check_log(&world.log(submitted.conversation).await);
         world.kernel.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_for_a_moment_delays_and_loses_nothing() {
+async fn full_disk_for_a_moment_delays_and_loses_nothing() {
     fail_every_call_once(StoreFault::Fail(StoreErrorKind::Full)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_doubled() {
+async fn commit_whose_reply_is_lost_is_neither_lost_nor_duplicated() {
     fail_every_call_once(StoreFault::LoseReply(StoreErrorKind::Unavailable)).await;
 }

@@ -1,5 +1,5 @@
-//! The real process is killed with SIGKILL at every event that its client sees, and its next life finishes the turn: nothing
-//! lost, nothing doubled, and the client's stream goes on without a gap or a repeat.
+//! The real process is killed with SIGKILL at every event that its client receives, and the next run finishes the turn.
+//! Nothing is lost or duplicated, and the client's stream continues without a gap or a repeat.
 
 use std::sync::{
     Arc,
@@ -22,26 +22,26 @@ const REQUEST: &str =
 /// Sends the message until it is acknowledged, as a client with an idempotency key does.
 async fn send(server: &Server) -> Option<(String, u64)> {
     let body = json!({"text": REQUEST, "conversation_key": "k", "client_id": "the-message"});
-    let (status, said) = server.post("/api/v1/messages", &body).await.ok()?;
-    assert_eq!(status, 202, "{said}");
-    Some((said["conversation_id"].as_str()?.to_owned(), said["seq"].as_u64()?))
+    let (status, sent) = server.post("/api/v1/messages", &body).await.ok()?;
+    assert_eq!(status, 202, "{sent}");
+    Some((sent["conversation_id"].as_str()?.to_owned(), sent["seq"].as_u64()?))
 }
 
 async fn undisturbed() -> usize {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::start(folder.path(), &[], &[]).await;
-    let (conversation, _) = send(&server).await.expect("taken");
+    let (conversation, _) = send(&server).await.expect("accepted");
     server.stream(&conversation, 0, |seen| seen.last().is_some_and(Sse::is_final)).await.len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sigkill_at_every_event_loses_nothing_doubles_nothing_and_the_stream_goes_on() {
+async fn process_sigkilled_at_every_event_loses_and_duplicates_nothing_and_its_stream_continues() {
     let events = undisturbed().await;
     assert!(events > 15, "the turn has only {events} events");
     for last in 1..events {
         let folder = tempfile::tempdir().expect("a folder");
         let mut first = Server::start(folder.path(), &[], &[]).await;
-        let (conversation, _) = send(&first).await.expect("taken");
+        let (conversation, _) = send(&first).await.expect("accepted");
         let mut seen = first.stream(&conversation, 0, |seen| seen.len() >= last).await;
         first.kill();
         let second = Server::start(folder.path(), &[], &[]).await;
@@ -53,8 +53,8 @@ async fn a_sigkill_at_every_event_loses_nothing_doubles_nothing_and_the_stream_g
         assert_eq!(finals.len(), 1, "killed at {last}: {finals:?}");
         let answer = finals[0].data["text"].as_str().unwrap_or_default().to_owned();
         assert!(finals[0].event == "answered" && answer.contains("PR 42"), "killed at {last}: {answer}");
-        // The same message again is the same task, and the world holds exactly one of each thing.
-        let again = send(&second).await.expect("taken");
+        // The same message again is the same task, and each effect exists exactly once.
+        let again = send(&second).await.expect("accepted");
         assert_eq!(again.0, conversation);
         let body = json!({"text": "what tasks are open?", "conversation_key": "other"});
         let (_, open) = second.post("/api/v1/messages?wait=15", &body).await.expect("answered");
@@ -63,8 +63,8 @@ async fn a_sigkill_at_every_event_loses_nothing_doubles_nothing_and_the_stream_g
     }
 }
 
-/// Follows a conversation over gRPC behind a place, until a final event, so many events, or the end of the connection: places
-/// and kinds.
+/// Follows a conversation over gRPC after a sequence number, until a final event, until `enough` events, or until the
+/// connection ends. Returns sequence numbers and kinds.
 async fn follow(server: &Server, conversation: &str, after: u64, enough: usize) -> Vec<(u64, String)> {
     let mut seen: Vec<(u64, String)> = Vec::new();
     let reading = async {
@@ -82,31 +82,32 @@ async fn follow(server: &Server, conversation: &str, after: u64, enough: usize) 
         }
         Some(())
     };
-    // A connection that breaks ends it as well: what was seen counts.
-    let _ = tokio::time::timeout(PATIENCE, reading).await.expect("it ends one way or the other");
+    // A broken connection ends the reading as well. The events received so far count.
+    let _ = tokio::time::timeout(PATIENCE, reading).await.expect("the reading ends");
     seen
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grpc_stream_that_a_sigkill_cut_goes_on_after_the_restart_without_a_gap_or_a_repeat() {
+async fn grpc_stream_cut_by_a_sigkill_continues_after_the_restart_without_gap_or_repeat() {
     let events = undisturbed().await;
     for last in (1..events).step_by(2) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut first = Server::start(folder.path(), &[], &[]).await;
-        let (conversation, _) = send(&first).await.expect("taken");
+        let (conversation, _) = send(&first).await.expect("accepted");
         let mut seen = follow(&first, &conversation, 0, last).await;
         first.kill();
         let second = Server::start(folder.path(), &[], &[]).await;
         let after = seen.last().map_or(0, |(seq, _)| *seq);
         seen.extend(follow(&second, &conversation, after, usize::MAX).await);
-        let places: Vec<u64> = seen.iter().map(|(seq, _)| *seq).collect();
-        assert_eq!(places, (1..=places.len() as u64).collect::<Vec<_>>(), "killed at {last}: a gap or a repeat");
+        let numbers: Vec<u64> = seen.iter().map(|(seq, _)| *seq).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "killed at {last}: a gap or a repeat");
         assert_eq!(seen.last().map(|(_, kind)| kind.as_str()), Some("answered"), "killed at {last}: {seen:?}");
     }
 }
 
-/// Sends a request as OpenAI's libraries do: after a lost connection it is sent again by itself, without an id, and with the
-/// number of the attempt in a header; here as soon as the server is back. The answer, and how many attempts failed.
+/// Sends a request as OpenAI's libraries do. After a lost connection they send the request again by themselves, without
+/// an id and with the number of the attempt in a header; this client waits until the server is back. Returns the answer
+/// and the number of failed attempts.
 async fn as_their_library(
     (url, http): (String, reqwest::Client),
     (path, body): (&str, &Value),
@@ -119,13 +120,13 @@ async fn as_their_library(
         {
             return (answer, attempt);
         }
-        is_back.wait_for(|is_back| *is_back).await.expect("it comes back");
+        is_back.wait_for(|is_back| *is_back).await.expect("the server comes back");
     }
-    panic!("their libraries give up after three attempts");
+    panic!("the libraries give up after three attempts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn request_without_a_key_that_a_library_sends_again_after_a_sigkill_has_its_effect_once() {
+async fn request_without_a_key_repeated_by_a_library_after_a_sigkill_has_its_effect_once() {
     for (path, body) in [
         (
             "/v1/chat/completions",
@@ -139,7 +140,7 @@ async fn request_without_a_key_that_a_library_sends_again_after_a_sigkill_has_it
             if !seen.last_user_text().contains("<result") {
                 return Reply::says("```cmd\ntasks.create --title milk\n```");
             }
-            // The effect is stored, and the answer never comes before the server is killed.
+            // The effect is stored, and no answer comes before the server is killed.
             if answers.load(SeqCst) { Reply::says("It is added.") } else { Reply::says("x").stall_after_events(0) }
         })
         .await;
@@ -155,7 +156,7 @@ async fn request_without_a_key_that_a_library_sends_again_after_a_sigkill_has_it
         let (back, is_back) = watch::channel(false);
         let client = as_their_library((first.url.clone(), first.http.clone()), (path, &body), is_back);
         let server = async {
-            tokio::time::timeout(PATIENCE, model.arrived(2)).await.expect("the model is told of the effect");
+            tokio::time::timeout(PATIENCE, model.arrived(2)).await.expect("the model receives the effect");
             first.kill();
             is_killed.store(true, SeqCst);
             let second = first.again(folder.path(), &arguments, &[]).await;

@@ -1,12 +1,12 @@
-//! Models that misbehave, against the real binary: each misbehaviour has one defined end that the user can read, the
-//! conversation goes on afterwards, and nothing takes the process down.
+//! Models that misbehave, against the real binary. Each misbehaviour has one defined end that the user can read, the
+//! conversation continues afterwards, and the process stays alive.
 
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
 
 use crate::server::Server;
 
-/// A server whose only backend is this fake.
+/// A server whose only backend is this fake model.
 pub(super) async fn server_with(model: &FakeModelServer, more: &str) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("annie.toml");
@@ -24,9 +24,9 @@ pub(super) async fn server_with(model: &FakeModelServer, more: &str) -> (tempfil
 
 pub(super) async fn ask(server: &Server, text: &str) -> Value {
     let body = json!({"text": text, "conversation_key": "k"});
-    let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
-    assert_eq!(status, 200, "{said}");
-    said
+    let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
+    assert_eq!(status, 200, "{sent}");
+    sent
 }
 
 fn is_second(seen: &Seen) -> bool {
@@ -37,60 +37,60 @@ async fn fails_with(misbehave: impl Fn() -> Reply + Send + Sync + 'static, code:
     let model =
         FakeModelServer::start(move |seen| if is_second(seen) { Reply::says("Fine.") } else { misbehave() }).await;
     let (_folder, server) = server_with(&model, "").await;
-    let said = ask(&server, "hello").await;
-    assert_eq!(said["status"], "failed", "{said}");
-    assert_eq!(said["error"], code, "{said}");
+    let sent = ask(&server, "hello").await;
+    assert_eq!(sent["status"], "failed", "{sent}");
+    assert_eq!(sent["error"], code, "{sent}");
     let next = ask(&server, "and now?").await;
-    assert_eq!(next["answer"], "Fine.", "the conversation goes on: {next}");
+    assert_eq!(next["answer"], "Fine.", "the conversation continues: {next}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_key_is_told_as_the_operators_business() {
+async fn model_that_refuses_its_key_fails_the_turn_with_model_auth() {
     fails_with(|| Reply::error(401, "bad key"), "model_auth").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_account_is_told() {
+async fn model_with_an_empty_account_fails_the_turn_with_model_payment() {
     fails_with(|| Reply::error(402, "no credit"), "model_payment").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rate_limit_that_lasts_is_told() {
+async fn model_with_a_lasting_rate_limit_fails_the_turn_with_model_rate_limited() {
     fails_with(|| Reply::rate_limited(None), "model_rate_limited").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_server_is_told() {
+async fn model_server_that_is_broken_fails_the_turn_with_model_unavailable() {
     fails_with(|| Reply::error(500, "oops"), "model_unavailable").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_that_does_not_fit_is_told() {
+async fn model_prompt_that_does_not_fit_fails_the_turn_with_context_overflow() {
     fails_with(Reply::overflow_vllm, "context_overflow").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_dies_in_the_middle_is_told_and_not_taken_for_an_answer() {
+async fn model_stream_cut_in_the_middle_fails_the_turn_with_model_truncated() {
     fails_with(|| Reply::says("half an answer that never").cut_after_events(2), "model_truncated").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_falls_silent_is_told() {
+async fn model_stream_that_stalls_fails_the_turn_with_model_timeout() {
     fails_with(|| Reply::says("half an answer that never").stall_after_events(2), "model_timeout").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_without_end_is_cut_off() {
+async fn model_stream_without_end_fails_the_turn_with_model_protocol() {
     fails_with(|| Reply::endless("and so on "), "model_protocol").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_no_protocol_is_told() {
+async fn model_answer_outside_the_protocol_fails_the_turn_with_model_protocol() {
     fails_with(|| Reply::body(200, "<html>hello</html>"), "model_protocol").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invented_tools_and_broken_arguments_are_put_right_by_the_model_itself() {
+async fn model_corrects_its_invented_tools_and_broken_arguments_after_errors() {
     let model = FakeModelServer::start(|seen| {
         let last = seen.messages().last().cloned().unwrap_or_default();
         let text = last["content"].to_string();
@@ -108,25 +108,25 @@ async fn invented_tools_and_broken_arguments_are_put_right_by_the_model_itself()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_never_stops_calling_tools_is_stopped_with_a_report() {
+async fn model_that_never_stops_calling_tools_is_paused_with_a_report() {
     let model = FakeModelServer::start(|seen| {
         let round = seen.messages().len();
         Reply::calls([("get_skill", json!({"search": format!("word{round}")}))])
     })
     .await;
     let (_folder, server) = server_with(&model, "").await;
-    let said = ask(&server, "hello").await;
-    assert_eq!(said["paused"], true, "{said}");
-    assert!(said["answer"].as_str().unwrap_or_default().contains("Would you like me to continue?"), "{said}");
+    let sent = ask(&server, "hello").await;
+    assert_eq!(sent["paused"], true, "{sent}");
+    assert!(sent["answer"].as_str().unwrap_or_default().contains("Would you like me to continue?"), "{sent}");
     assert_eq!(model.request_count(), 6, "six rounds and no more [S4 7.2]");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_repeats_one_call_is_ended_with_the_truth() {
+async fn model_that_repeats_one_call_is_stopped_with_an_explanation() {
     let model = FakeModelServer::start(|_| Reply::calls([("get_skill", json!({"search": "mail"}))])).await;
     let (_folder, server) = server_with(&model, "[turn]\niterations_max = 30\n").await;
-    let said = ask(&server, "hello").await;
-    assert!(said["answer"].as_str().unwrap_or_default().starts_with("I had to stop"), "{said}");
+    let sent = ask(&server, "hello").await;
+    assert!(sent["answer"].as_str().unwrap_or_default().starts_with("I had to stop"), "{sent}");
     assert!(model.request_count() < 12, "{} rounds", model.request_count());
 }
 
@@ -145,7 +145,7 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
     let lines = server.log();
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_backend = lines.filter(|line| line["fields"]["backend"] == "fake");
-    let told: Vec<String> = of_backend
+    let logged: Vec<String> = of_backend
         .filter(|line| line["level"] == "WARN" || line["fields"]["failed_rounds"].is_number())
         .map(|line| {
             let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
@@ -154,5 +154,5 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
         .collect();
     let fails = "WARN the backend fails; `annie status` says since when";
     let wanted = [format!("{fails} auth"), format!("{fails} payment"), "INFO the backend answers again ".to_owned()];
-    assert_eq!(told, wanted);
+    assert_eq!(logged, wanted);
 }

@@ -1,4 +1,4 @@
-//! Skills that misbehave, behind their breakers.
+//! Skills that misbehave, each behind its breaker.
 
 use std::sync::{
     Arc,
@@ -12,14 +12,14 @@ use annie_core::{
 };
 use annie_testkit::{
     scripted_model::{calls, says},
-    skills::{Deed, FakeSkills},
+    skills::{FakeBehaviour, FakeSkills},
 };
 use serde_json::json;
 
 use crate::world::{World, WorldParts, check_log, eventually};
 
-/// A world whose model calls one skill with what the user said, and answers with its result.
-fn calling(skill: &'static str, deed: impl Fn() -> Deed + Send + Sync + 'static) -> WorldParts {
+/// Parts whose model calls one skill with the user's text and answers with its result.
+fn calling(skill: &'static str, behaviour: impl Fn() -> FakeBehaviour + Send + Sync + 'static) -> WorldParts {
     let mut parts = WorldParts::new(move |request, _| {
         Ok(match request.messages.last() {
             Some(Message::Tool { text, .. }) => says(text.clone()),
@@ -30,14 +30,14 @@ fn calling(skill: &'static str, deed: impl Fn() -> Deed + Send + Sync + 'static)
         })
     });
     parts.limits.mode = Mode::SingleLoop;
-    parts.skills = Arc::new(FakeSkills::new(move |_| deed()));
+    parts.skills = Arc::new(FakeSkills::new(move |_| behaviour()));
     parts
 }
 
 async fn outcome_of(world: &World, text: &str) -> Outcome {
-    let said = world.say(text).await;
-    world.answer(&said).await;
-    let log = world.log(said.conversation).await;
+    let sent = world.say(text).await;
+    world.answer(&sent).await;
+    let log = world.log(sent.conversation).await;
     check_log(&log);
     log.into_iter()
         .find_map(|e| if let EventBody::SkillFinished { outcome, .. } = e.body { Some(outcome) } else { None })
@@ -45,34 +45,36 @@ async fn outcome_of(world: &World, text: &str) -> Outcome {
 }
 
 async fn breaker_state(world: &World, skill: &str) -> String {
-    let (_, view) = world.kernel.view(&format!("/breakers/breaker:{skill}")).await.expect("there is a breaker");
-    view.expect("it answers")["state"].as_str().expect("a state").to_owned()
+    let (_, view) = world.kernel.view(&format!("/breakers/breaker:{skill}")).await.expect("the breaker exists");
+    view.expect("the breaker answers")["state"].as_str().expect("a state").to_owned()
 }
 
 #[tokio::test]
-async fn a_panic_in_a_skill_is_an_outcome_and_of_a_once_skill_an_unknown_one() {
-    let world = calling("test.look", || Deed::Panic).start().await;
+async fn skill_panic_is_a_transient_error_and_for_a_once_skill_an_unknown_outcome() {
+    let world = calling("test.look", || FakeBehaviour::Panic).start().await;
     let outcome = outcome_of(&world, "x").await;
     assert_eq!((outcome.status, outcome.error_type.as_deref()), (Status::ErrorTransient, Some("panic")));
-    let world = calling("test.send", || Deed::Panic).start().await;
+    let world = calling("test.send", || FakeBehaviour::Panic).start().await;
     assert_eq!(outcome_of(&world, "x").await.status, Status::Unknown);
 }
 
 #[tokio::test]
-async fn a_skill_that_hangs_is_ended_at_its_time_limit() {
-    let world = calling("test.look", || Deed::Hang).start().await;
+async fn skill_that_hangs_is_ended_at_its_time_limit() {
+    let world = calling("test.look", || FakeBehaviour::Hang).start().await;
     let outcome = outcome_of(&world, "x").await;
     assert_eq!((outcome.status, outcome.error_type.as_deref()), (Status::ErrorTransient, Some("timeout")));
 }
 
 #[tokio::test]
-async fn idempotent_run_that_is_cut_is_resumed_under_its_own_intent() {
-    // The last is what a skill says of a write whose reply was lost.
-    let lost = Deed::Answer(Outcome::unknown("The store could not do it.", json!({})));
-    for cut in [Deed::Panic, Deed::Hang, lost] {
+async fn idempotent_run_that_is_interrupted_is_repeated_under_its_own_intent() {
+    // The last behaviour is the outcome of a write whose reply was lost.
+    let lost = FakeBehaviour::Answer(Outcome::unknown("The store could not do it.", json!({})));
+    for cut in [FakeBehaviour::Panic, FakeBehaviour::Hang, lost] {
         let is_cut = AtomicBool::new(false);
-        let deed = move || if is_cut.swap(true, Relaxed) { Deed::Answer(Outcome::success("put")) } else { cut.clone() };
-        let parts = calling("test.put", deed);
+        let behaviour = move || {
+            if is_cut.swap(true, Relaxed) { FakeBehaviour::Answer(Outcome::success("put")) } else { cut.clone() }
+        };
+        let parts = calling("test.put", behaviour);
         let world = parts.start().await;
         assert_eq!(outcome_of(&world, "x").await.status, Status::Success);
         let effects: Vec<_> = parts.skills.effects().into_values().collect();
@@ -81,7 +83,7 @@ async fn idempotent_run_that_is_cut_is_resumed_under_its_own_intent() {
 }
 
 #[tokio::test]
-async fn idempotent_run_that_stays_cut_is_unknown_and_is_not_begun_again_under_another_intent() {
+async fn idempotent_run_interrupted_every_time_is_unknown_and_gets_no_second_intent() {
     let mut parts = WorldParts::new(|request, _| {
         let results = request.messages.iter().filter(|m| matches!(m, Message::Tool { .. })).count();
         Ok(match request.messages.last() {
@@ -90,12 +92,12 @@ async fn idempotent_run_that_stays_cut_is_unknown_and_is_not_begun_again_under_a
         })
     });
     parts.limits.mode = Mode::SingleLoop;
-    parts.skills = Arc::new(FakeSkills::new(|_| Deed::Panic));
+    parts.skills = Arc::new(FakeSkills::new(|_| FakeBehaviour::Panic));
     let world = parts.start().await;
-    let said = world.say("x").await;
-    let answer = world.answer(&said).await;
+    let sent = world.say("x").await;
+    let answer = world.answer(&sent).await;
     assert!(answer.contains("may have happened already"), "{answer}");
-    let log = world.log(said.conversation).await;
+    let log = world.log(sent.conversation).await;
     let outcomes = log.iter().filter_map(|e| match &e.body {
         EventBody::SkillFinished { outcome, .. } => Some(outcome.status),
         _ => None,
@@ -105,39 +107,40 @@ async fn idempotent_run_that_stays_cut_is_unknown_and_is_not_begun_again_under_a
 }
 
 #[tokio::test]
-async fn idempotent_run_that_fails_after_a_cut_run_is_unknown_whatever_the_failure() {
+async fn idempotent_run_that_fails_after_an_interrupted_run_is_unknown_whatever_the_failure() {
     for (cut, failure) in [
-        (Deed::Hang, Outcome::transient("http_503", "The service is away.")),
-        (Deed::Panic, Outcome::transient("http_503", "The service is away.")),
-        (Deed::Panic, Outcome::permanent("http_409", "There is one already.")),
-        (Deed::Panic, Outcome::blocked("guard", "Not now.")),
+        (FakeBehaviour::Hang, Outcome::transient("http_503", "The service is away.")),
+        (FakeBehaviour::Panic, Outcome::transient("http_503", "The service is away.")),
+        (FakeBehaviour::Panic, Outcome::permanent("http_409", "There is one already.")),
+        (FakeBehaviour::Panic, Outcome::blocked("guard", "Not now.")),
     ] {
         let (is_cut, failing) = (AtomicBool::new(false), failure.clone());
-        let deed = move || if is_cut.swap(true, Relaxed) { Deed::Answer(failing.clone()) } else { cut.clone() };
-        let parts = calling("test.put", deed);
+        let behaviour =
+            move || if is_cut.swap(true, Relaxed) { FakeBehaviour::Answer(failing.clone()) } else { cut.clone() };
+        let parts = calling("test.put", behaviour);
         let world = parts.start().await;
         let outcome = outcome_of(&world, "x").await;
         assert_eq!(outcome.status, Status::Unknown, "the cut run may have taken effect: {outcome:?}");
-        assert!(outcome.data.starts_with(&failure.data), "it names the failure: {outcome:?}");
+        assert!(outcome.data.starts_with(&failure.data), "the outcome names the failure: {outcome:?}");
         let effects: Vec<_> = parts.skills.effects().into_values().collect();
         assert_eq!(effects, [("test.put".to_owned(), 2)], "two runs of one intent");
     }
 }
 
 #[tokio::test]
-async fn ten_megabytes_of_result_are_cut_with_a_notice() {
-    let world = calling("test.look", || Deed::Answer(Outcome::success("x".repeat(10 << 20)))).start().await;
+async fn skill_result_of_ten_megabytes_is_truncated_with_a_notice() {
+    let world = calling("test.look", || FakeBehaviour::Answer(Outcome::success("x".repeat(10 << 20)))).start().await;
     let outcome = outcome_of(&world, "x").await;
     assert!(outcome.data.len() < Outcome::DATA_BYTES_MAX + 100);
-    assert!(outcome.data.contains("of 10485760 bytes"), "the cut is told");
+    assert!(outcome.data.contains("of 10485760 bytes"), "the notice gives the full size");
 }
 
 #[tokio::test]
-async fn five_failures_open_the_breaker_for_everybody_and_one_probe_closes_it() {
+async fn breaker_opens_for_all_callers_after_five_failures_and_closes_after_one_probe() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let is_broken = broken.clone();
     let mut parts = calling("test.look", move || {
-        Deed::Answer(if is_broken.load(std::sync::atomic::Ordering::Relaxed) {
+        FakeBehaviour::Answer(if is_broken.load(std::sync::atomic::Ordering::Relaxed) {
             Outcome::transient("http_503", "down")
         } else {
             Outcome::success("up")
@@ -152,7 +155,7 @@ async fn five_failures_open_the_breaker_for_everybody_and_one_probe_closes_it() 
     let refused = outcome_of(&world, "another conversation").await;
     assert_eq!(refused.error_type.as_deref(), Some("breaker_open"));
     assert_eq!(parts.skills.count("test.look"), 5, "an open breaker lets nothing through");
-    // Its row survives the breaker and the whole kernel.
+    // The row of the breaker outlives the breaker and the whole kernel.
     world.kernel.stop().await;
     let world = parts.start().await;
     assert_eq!(outcome_of(&world, "x").await.error_type.as_deref(), Some("breaker_open"));
@@ -163,8 +166,8 @@ async fn five_failures_open_the_breaker_for_everybody_and_one_probe_closes_it() 
 }
 
 #[tokio::test]
-async fn an_operator_closes_a_breaker() {
-    let world = calling("test.look", || Deed::Answer(Outcome::transient("http_503", "down"))).start().await;
+async fn breaker_is_closed_by_an_operator() {
+    let world = calling("test.look", || FakeBehaviour::Answer(Outcome::transient("http_503", "down"))).start().await;
     for _ in 0..5 {
         outcome_of(&world, "x").await;
     }
@@ -174,20 +177,20 @@ async fn an_operator_closes_a_breaker() {
 }
 
 #[tokio::test]
-async fn an_operator_closes_a_breaker_that_was_open_before_the_start_and_was_not_used_since() {
-    let parts = calling("test.look", || Deed::Answer(Outcome::transient("http_503", "down")));
+async fn breaker_open_before_the_start_and_unused_since_is_closed_by_an_operator() {
+    let parts = calling("test.look", || FakeBehaviour::Answer(Outcome::transient("http_503", "down")));
     let world = parts.start().await;
     for _ in 0..5 {
         outcome_of(&world, "x").await;
     }
-    eventually("its row is kept", async || {
+    eventually("its row is stored", async || {
         let row = parts.store.breaker("test.look".to_owned()).await.ok()??;
         (row.trips > 0).then_some(())
     })
     .await;
     world.kernel.crash().await;
     let world = parts.start().await;
-    assert!(world.kernel.reset_breaker("test.put").await.is_err(), "it has none");
-    world.kernel.reset_breaker("test.look").await.expect("it is woken");
+    assert!(world.kernel.reset_breaker("test.put").await.is_err(), "the skill has no breaker");
+    world.kernel.reset_breaker("test.look").await.expect("the breaker is started");
     assert_eq!(breaker_state(&world, "test.look").await, "closed");
 }

@@ -1,5 +1,5 @@
-//! Every row of the table of job control [S3 5.2.5], in phrases as one speaks them, typed into `annie chat` at a real
-//! server whose model is slow. What is said comes back in words, and what it did is seen in the tasks.
+//! Every row of the table of job control [S3 5.2.5], in spoken phrases, typed into `annie chat` at a real server with a
+//! slow model. The answers are checked as text, and the effects in the task list.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use crate::{
 const VIDEO: &str = "Summarise the video about golf courses";
 const RESEARCH: &str = "Research heat pumps for the house";
 
-/// A chat that runs. Killed when dropped.
+/// A running `annie chat`, killed when dropped.
 struct Chat {
     child: Child,
     out: PathBuf,
@@ -51,26 +51,26 @@ impl Chat {
 
     fn say(&mut self, line: &str) {
         let stdin = self.child.stdin.as_mut().expect("its stdin");
-        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("it listens");
+        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the chat reads its input");
     }
 
-    /// Waits until this comes, behind what came before, and gives back all of it.
-    async fn hears(&mut self, words: &str) -> String {
+    /// Waits until the chat prints this text after what was read before, and returns all new output.
+    async fn wait_for(&mut self, words: &str) -> String {
         let what = format!("the chat says {words:?}");
-        let heard = eventually(&what, async || {
+        let new_text = eventually(&what, async || {
             let all = std::fs::read_to_string(&self.out).unwrap_or_default();
             let new = all.get(self.read..).unwrap_or_default();
             new.contains(words).then(|| new.to_owned())
         })
         .await;
-        self.read += heard.len();
-        heard
+        self.read += new_text.len();
+        new_text
     }
 
-    /// Says something about the tasks, and waits for the answer.
-    async fn asks(&mut self, line: &str, words: &str) -> String {
+    /// Types a line about the tasks and waits for the answer.
+    async fn ask(&mut self, line: &str, words: &str) -> String {
         self.say(line);
-        self.hears(words).await
+        self.wait_for(words).await
     }
 }
 
@@ -81,16 +81,16 @@ impl Drop for Chat {
     }
 }
 
-/// The task with this title, as the server tells it; null before it is there.
+/// The task with this title as the server lists it, or null before the task exists.
 async fn task(server: &Server, title: &str) -> Value {
     let (_, all) = server.get("/api/v1/tasks").await;
     all["tasks"].as_array().and_then(|all| all.iter().find(|t| t["title"] == title)).cloned().unwrap_or_default()
 }
 
-/// It stands in the queue: whoever asks for a round after it comes after it.
+/// Waits until the task is in the queue, so that later requests for a round come after it.
 async fn waits_for_a_round(server: &Server, text: &str) {
     let id = task(server, text).await["id"].clone();
-    eventually("it waits for a round", async || {
+    eventually("the task waits for a round", async || {
         let (_, queue) = server.get("/api/v1/queue").await;
         queue["waiting"].as_array()?.iter().any(|one| one["task_id"] == id && one["state"] == "waiting").then_some(())
     })
@@ -104,11 +104,12 @@ async fn becomes(server: &Server, title: &str, key: &str, value: &str) {
     .await;
 }
 
-/// A model that works on the video for eight rounds and on the research for three, when it may, and knows the rest at once.
+/// A model that works for eight rounds on the video and for three on the research, as far as `steps` allows, and answers
+/// anything else at once.
 ///
-/// What has arrived in one life of the server is not answered by the leave that is given in the next.
-async fn slow_model(steps: &Steps, life: &Arc<AtomicUsize>) -> FakeModelServer {
-    let (gate, life) = (steps.clone(), life.clone());
+/// A permission that a test gives to one run of the server does not release a request of the former run.
+async fn slow_model(steps: &Steps, run: &Arc<AtomicUsize>) -> FakeModelServer {
+    let (gate, run) = (steps.clone(), run.clone());
     FakeModelServer::start(move |seen| {
         let text = seen.last_user_text();
         let (name, rounds) = match () {
@@ -116,13 +117,13 @@ async fn slow_model(steps: &Steps, life: &Arc<AtomicUsize>) -> FakeModelServer {
             () if text.contains(RESEARCH) => ("research", 3),
             () => return Reply::says("It is four."),
         };
-        gate.wait(&format!("{name}{}", life.load(Relaxed)));
+        gate.wait(&format!("{name}{}", run.load(Relaxed)));
         works(seen, name, rounds)
     })
     .await
 }
 
-/// How many rounds have arrived that were about this.
+/// The number of rounds about this title that have arrived.
 fn rounds(model: &FakeModelServer, title: &str) -> usize {
     model.requests().iter().filter(|seen| seen.last_user_text().contains(title)).count()
 }
@@ -136,78 +137,78 @@ async fn rounds_are(model: &FakeModelServer, title: &str, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn jobs_are_controlled_in_plain_words_while_they_run_and_across_a_restart() {
+async fn chat_controls_jobs_in_plain_words_while_they_run_and_across_a_restart() {
     let steps = Steps::default();
-    let life = Arc::new(AtomicUsize::new(1));
-    let model = slow_model(&steps, &life).await;
+    let run = Arc::new(AtomicUsize::new(1));
+    let model = slow_model(&steps, &run).await;
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = one_slot(folder.path(), &model).await;
     let mut chat = Chat::start(&server, folder.path(), "first");
 
-    // Work goes to the background, and the next message is answered meanwhile, after one round.
-    chat.asks(VIDEO, "On it in the background").await;
+    // The long work goes to the background. The next message is answered meanwhile, after one round.
+    chat.ask(VIDEO, "On it in the background").await;
     rounds_are(&model, VIDEO, 1).await;
     assert_eq!(task(&server, VIDEO).await["priority"], "normal");
     chat.say("How much is two and two?");
     becomes(&server, "How much is two and two?", "priority", "high").await;
     waits_for_a_round(&server, "How much is two and two?").await;
     steps.allow("video1", 1);
-    chat.hears("It is four.").await;
+    chat.wait_for("It is four.").await;
     rounds_are(&model, VIDEO, 2).await;
-    chat.asks(RESEARCH, "On it in the background").await;
+    chat.ask(RESEARCH, "On it in the background").await;
     becomes(&server, RESEARCH, "status", "queued").await;
 
     // `jobs` and `top`.
-    let list = chat.asks("What are you working on?", &format!("[Queued, NORMAL] {RESEARCH}")).await;
+    let list = chat.ask("What are you working on?", &format!("[Queued, NORMAL] {RESEARCH}")).await;
     assert!(list.contains("two things right now"), "{list}");
     assert!(list.contains(&format!("[Running, NORMAL] {VIDEO}")), "{list}");
-    let busy = chat.asks("How busy are you?", "one more waits").await;
+    let busy = chat.ask("How busy are you?", "one more waits").await;
     assert!(busy.contains("I am working on one thing"), "{busy}");
 
-    // `fg`: it overtakes what ran before it, in the same conversation.
-    chat.asks("Do the research first", &format!("I will do \"{RESEARCH}\"")).await;
+    // `fg`: the research overtakes the task that ran before it in the same conversation.
+    chat.ask("Do the research first", &format!("I will do \"{RESEARCH}\"")).await;
     becomes(&server, RESEARCH, "priority", "high").await;
     steps.allow("video1", 1);
     rounds_are(&model, RESEARCH, 1).await;
 
-    // `Ctrl+Z`: it makes no round any more, also after a restart, while the others go on.
-    chat.asks("Pause that for now", &format!("I pause \"{RESEARCH}\"")).await;
+    // `Ctrl+Z`: the suspended task starts no further round, also after a restart, while the other tasks continue.
+    chat.ask("Pause that for now", &format!("I pause \"{RESEARCH}\"")).await;
     becomes(&server, RESEARCH, "status", "suspended").await;
     assert_eq!(rounds(&model, VIDEO), 2, "all of this happened while one round was under way");
     steps.allow("research1", 1);
     rounds_are(&model, VIDEO, 3).await;
-    chat.asks("What are you working on?", &format!("[Paused, HIGH] {RESEARCH}")).await;
+    chat.ask("What are you working on?", &format!("[Paused, HIGH] {RESEARCH}")).await;
     drop(chat);
     server.kill();
-    life.store(2, Relaxed);
+    run.store(2, Relaxed);
     let server = one_slot(folder.path(), &model).await;
     let mut chat = Chat::start(&server, folder.path(), "second");
-    // The round that died with the process begins again, and the one before it is not answered any more.
+    // The round that died with the process begins again. The request of the former run is not answered any more.
     rounds_are(&model, VIDEO, 4).await;
     steps.allow("video2", 1);
     rounds_are(&model, VIDEO, 5).await;
     assert_eq!(task(&server, RESEARCH).await["status"], "suspended");
-    assert_eq!(rounds(&model, RESEARCH), 1, "what is paused makes no round");
+    assert_eq!(rounds(&model, RESEARCH), 1, "a suspended task runs no round");
 
     // `fg` again.
-    chat.asks("Resume the research", &format!("I am going on with \"{RESEARCH}\"")).await;
+    chat.ask("Resume the research", &format!("I am going on with \"{RESEARCH}\"")).await;
     steps.allow("research2", 2);
-    // Between two of its rounds the slot is free for one of the other's.
+    // Between two rounds of the research the slot is free for a round of the video.
     steps.allow("video2", 2);
     becomes(&server, RESEARCH, "status", "completed").await;
     assert_eq!(rounds(&model, RESEARCH), 3);
 
     // `nice`.
-    chat.asks("This is urgent", &format!("\"{VIDEO}\"")).await;
+    chat.ask("This is urgent", &format!("\"{VIDEO}\"")).await;
     becomes(&server, VIDEO, "priority", "high").await;
 
     // `kill`.
     rounds_are(&model, VIDEO, 7).await;
-    chat.asks("Never mind, cancel that", &format!("I am cancelling \"{VIDEO}\"")).await;
+    chat.ask("Never mind, cancel that", &format!("I am cancelling \"{VIDEO}\"")).await;
     becomes(&server, VIDEO, "status", "cancelled").await;
-    chat.asks("How busy are you?", "I am not busy").await;
+    chat.ask("How busy are you?", "I am not busy").await;
     assert_eq!(rounds(&model, VIDEO), 7);
-    // Nobody is left waiting at the model.
+    // Release all requests that still wait at the model.
     steps.allow("video1", 1);
     steps.allow("video2", 10);
 }

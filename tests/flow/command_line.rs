@@ -1,4 +1,4 @@
-//! The program as scripts meet it: exit codes, and where what is said goes.
+//! The program as scripts use it: exit codes, and what goes to stdout and to stderr.
 
 use std::{
     path::Path,
@@ -21,21 +21,21 @@ fn command(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> tokio::proc
 async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     let data_flag = ["--data", data.to_str().expect("a path")];
     let done = command(data, &[&data_flag[..], arguments].concat(), env).output().await.expect("the binary starts");
-    said(done)
+    sent(done)
 }
 
-fn said(done: Output) -> (i32, String, String) {
+fn sent(done: Output) -> (i32, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    (done.status.code().expect("an end of its own"), text(done.stdout), text(done.stderr))
+    (done.status.code().expect("an exit code"), text(done.stdout), text(done.stderr))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ask_exit_codes_say_what_became_of_the_request() {
+async fn ask_exit_code_shows_the_result_of_the_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
     let key_file = data.join("key");
     let unknown = "conv_01980000000070008000000000000000";
-    for (arguments, wanted, told) in [
+    for (arguments, wanted, wanted_text) in [
         (&["ask", "create a task to call Bob"][..], 0, "Call Bob"),
         (&["ask", "what is due?"], 0, ""),
         (&["ask", "gibberish"], 6, "not done"),
@@ -48,7 +48,7 @@ async fn ask_exit_codes_say_what_became_of_the_request() {
     ] {
         let (code, out, err) = annie(data, arguments, &[]).await;
         assert_eq!(code, wanted, "{arguments:?}: {out} {err}");
-        assert!(out.contains(told) || err.contains(told), "{arguments:?}: {out} {err}");
+        assert!(out.contains(wanted_text) || err.contains(wanted_text), "{arguments:?}: {out} {err}");
     }
     let made = annie(data, &["key", "create", "laptop", "--out", key_file.to_str().expect("a path")], &[]).await;
     assert_eq!(made.0, 0, "{}", made.2);
@@ -81,8 +81,8 @@ async fn ask_exits_1_when_the_turn_fails_and_130_when_it_is_cancelled_or_interru
         let url = server.url.clone();
         command(elsewhere.path(), &["--url", &url, "--json", "ask", "--new", text], &[]).spawn().expect("it starts")
     };
-    let open = async |title: &str| {
-        eventually("it works on it", async || {
+    let running_task = async |title: &str| {
+        eventually("the task runs", async || {
             let (_, tasks) = server.get("/api/v1/tasks?open=true").await;
             let list = tasks["tasks"].as_array()?.clone();
             let task = list.into_iter().find(|task| task["title"] == title && task["status"] == "running")?;
@@ -91,42 +91,47 @@ async fn ask_exits_1_when_the_turn_fails_and_130_when_it_is_cancelled_or_interru
         .await
     };
     let cancelled = waiting("wait for one");
-    let task = open("wait for one").await;
+    let task = running_task("wait for one").await;
     let (status, done) = server.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await.expect("answered");
     assert_eq!((status, &done["cancelled"]), (200, &json!(true)));
-    let (code, out, _) = said(cancelled.wait_with_output().await.expect("it ends"));
+    let (code, out, _) = sent(cancelled.wait_with_output().await.expect("the program ends"));
     assert!(code == 130 && out.contains("cancelled"), "{code} {out}");
 
     let pressed = waiting("wait for two");
-    open("wait for two").await;
-    let id =
-        i32::try_from(pressed.id().expect("it runs")).ok().and_then(rustix::process::Pid::from_raw).expect("an id");
-    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
-    assert_eq!(said(pressed.wait_with_output().await.expect("it ends")).0, 130);
+    running_task("wait for two").await;
+    let id = i32::try_from(pressed.id().expect("the program runs"))
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("an id");
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("the program runs");
+    assert_eq!(sent(pressed.wait_with_output().await.expect("the program ends")).0, 130);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_without_a_command_prints_help_and_exits_2() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (arguments, told) in [(&[][..], "Examples:"), (&["tasks"], "Usage: annie tasks")] {
+    for (arguments, wanted_text) in [(&[][..], "Examples:"), (&["tasks"], "Usage: annie tasks")] {
         let done = command(folder.path(), arguments, &[]).output().await.expect("the binary starts");
-        let (code, out, err) = said(done);
+        let (code, out, err) = sent(done);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
-        assert!(err.contains(told) && !err.contains("run-limited") && !err.contains("error:"), "{arguments:?}: {err}");
+        assert!(
+            err.contains(wanted_text) && !err.contains("run-limited") && !err.contains("error:"),
+            "{arguments:?}: {err}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_whose_port_is_busy_exits_5_and_names_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = taken.local_addr().expect("bound").port().to_string();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port().to_string();
     let (code, _, err) = annie(folder.path(), &["serve", "--port", &port], &[]).await;
     assert!(code == 5 && err.contains(&format!("port {port} is busy")) && err.contains("--port N"), "{code} {err}");
 }
 
 #[test]
-fn log_that_cannot_be_written_stops_no_work() {
+fn log_write_failure_does_not_stop_work() {
     let folder = tempfile::tempdir().expect("a folder");
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
     let done = std::process::Command::new(env!("CARGO_BIN_EXE_annie"))

@@ -1,4 +1,4 @@
-//! One message through the kernel itself, without a door.
+//! One message through the kernel itself, without a front end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::world::{WorldParts, ann, check_log};
 
-/// Whether a request comes from a sub-agent that speaks commands.
+/// Whether a request comes from a sub-agent, which writes commands and has no tools.
 pub fn is_sub_agent(request: &ModelRequest) -> bool {
     request.tools.is_empty()
 }
@@ -50,11 +50,11 @@ pub fn two_agents(request: &ModelRequest) -> annie_core::message::ModelReply {
 }
 
 #[tokio::test]
-async fn a_plain_message_is_stored_then_answered() {
+async fn message_is_stored_and_then_answered() {
     let world = WorldParts::new(|_, _| Ok(says("Hello Ann."))).start().await;
-    let said = world.say("hello").await;
-    assert_eq!(world.answer(&said).await, "Hello Ann.");
-    let kinds = world.kinds(said.conversation).await;
+    let sent = world.say("hello").await;
+    assert_eq!(world.answer(&sent).await, "Hello Ann.");
+    let kinds = world.kinds(sent.conversation).await;
     assert_eq!(
         kinds,
         [
@@ -69,27 +69,27 @@ async fn a_plain_message_is_stored_then_answered() {
 }
 
 #[tokio::test]
-async fn two_agents_work_side_by_side_and_their_results_are_answered_from() {
+async fn orchestrator_runs_two_agents_in_parallel_and_answers_from_their_results() {
     let parts = WorldParts::new(|request, _| Ok(two_agents(request)));
     let world = parts.start().await;
-    let said = world.say("do both").await;
-    let answer = world.answer(&said).await;
+    let sent = world.say("do both").await;
+    let answer = world.answer(&sent).await;
     assert!(answer.contains("test.put did x") && answer.contains("test.send did x"), "{answer}");
     assert_eq!((parts.skills.count("test.put"), parts.skills.count("test.send")), (1, 1));
-    check_log(&world.log(said.conversation).await);
+    check_log(&world.log(sent.conversation).await);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn messages_of_one_conversation_are_answered_in_their_order() {
+async fn messages_of_one_conversation_are_answered_in_order() {
     let world = WorldParts::new(|request, _| Ok(says(format!("re: {}", last_text(request))))).start().await;
     let first = world.say("1").await;
     let mut all = vec![first.clone()];
     for n in 2..=3 {
         all.push(world.say_in(first.conversation, &n.to_string()).await);
     }
-    for (n, said) in all.iter().enumerate() {
-        assert_eq!(world.answer(said).await, format!("re: {}", n + 1));
+    for (n, sent) in all.iter().enumerate() {
+        assert_eq!(world.answer(sent).await, format!("re: {}", n + 1));
     }
     let log = world.log(first.conversation).await;
     let finals: Vec<_> = log.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
@@ -98,7 +98,7 @@ async fn messages_of_one_conversation_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_repeated_message_is_acknowledged_as_the_first_and_answered_once() {
+async fn repeated_message_is_acknowledged_as_the_first_and_answered_once() {
     let world = WorldParts::new(|_, _| Ok(says("ok"))).start().await;
     let mut message = annie_actors::Submission::new(ann(), "test", "hello");
     message.client_id = Some("abc".to_owned());
@@ -114,14 +114,14 @@ async fn a_repeated_message_is_acknowledged_as_the_first_and_answered_once() {
 }
 
 #[tokio::test]
-async fn a_running_turn_can_be_cancelled() {
+async fn turn_under_way_can_be_cancelled() {
     let model = annie_testkit::scripted_model::ScriptedModel::saying("late").hanging_when(|_, _| true);
     let world = WorldParts::with_model(Arc::new(model)).start().await;
-    let said = world.say("never ends").await;
+    let sent = world.say("never ends").await;
     let scope = annie_core::event::Scope::User(ann());
-    assert!(world.kernel.cancel(scope.clone(), said.task, "ann").await.unwrap());
-    assert!(matches!(world.final_of(said.conversation, said.task).await, EventBody::Cancelled { .. }));
-    assert!(!world.kernel.cancel(scope, said.task, "ann").await.unwrap());
+    assert!(world.kernel.cancel(scope.clone(), sent.task, "ann").await.unwrap());
+    assert!(matches!(world.final_of(sent.conversation, sent.task).await, EventBody::Cancelled { .. }));
+    assert!(!world.kernel.cancel(scope, sent.task, "ann").await.unwrap());
 }
 
 #[tokio::test]
@@ -136,14 +136,14 @@ async fn single_loop_runs_a_skill_itself() {
     let world = parts.start().await;
     let mut message = annie_actors::Submission::new(ann(), "test", "send mail");
     message.mode = Some(Mode::SingleLoop);
-    let said = world.kernel.submit(message).await.unwrap();
-    assert_eq!(world.answer(&said).await, "test.send did mail");
-    let kinds = world.kinds(said.conversation).await;
+    let sent = world.kernel.submit(message).await.unwrap();
+    assert_eq!(world.answer(&sent).await, "test.send did mail");
+    let kinds = world.kinds(sent.conversation).await;
     assert!(kinds.contains(&"orchestrator skill_started".to_owned()), "{kinds:?}");
 }
 
 #[tokio::test]
-async fn a_message_that_could_not_be_stored_gives_its_place_back() {
+async fn message_that_could_not_be_stored_frees_its_queue_position() {
     use annie_core::ports::StoreErrorKind;
     use annie_store::{MemoryStore, StoreFault, StorePoint};
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -162,6 +162,6 @@ async fn a_message_that_could_not_be_stored_gives_its_place_back() {
         assert!(matches!(refused, Err(annie_actors::KernelError::Store(_))), "{refused:?}");
     }
     broken.store(false, std::sync::atomic::Ordering::Relaxed);
-    let said = world.say("hello").await;
-    assert_eq!(world.answer(&said).await, "ok");
+    let sent = world.say("hello").await;
+    assert_eq!(world.answer(&sent).await, "ok");
 }

@@ -1,5 +1,5 @@
-//! A turn over Anthropic's Messages with the real binary: an overloaded provider, a thought that must come back, a skill,
-//! and a SIGKILL between the skill and the answer.
+//! A turn over Anthropic's Messages API with the real binary: an overloaded provider, a thinking block that must be sent
+//! back, a skill, and a SIGKILL between the skill and the answer.
 
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use crate::server::{Server, Sse};
 const TEXT: &str = "remind me to buy milk";
 const ANSWER: &str = "I added the task Buy milk.";
 
-/// Thinks and calls a skill; answers once it has the result, but for the first time.
+/// Refuses the first request. Then it thinks and calls a skill. The first round with the result stalls, the next one
+/// answers.
 fn by_tools(seen: &Seen) -> Reply {
     let arguments = json!({"skill": "tasks.create", "arguments": {"title": "Buy milk"}});
     match (seen.number, seen.texts_of("tool").is_empty()) {
@@ -21,7 +22,7 @@ fn by_tools(seen: &Seen) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn skill_over_messages_survives_an_overload_and_a_sigkill_and_its_thought_goes_back() {
+async fn anthropic_turn_survives_an_overload_and_a_sigkill_and_sends_its_thinking_back() {
     let model = FakeModelServer::start(by_tools).await;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("annie.toml");
@@ -36,20 +37,24 @@ async fn skill_over_messages_survives_an_overload_and_a_sigkill_and_its_thought_
     let environment = [("CLAUDE_KEY", "sk-ant-1")];
     let mut server = Server::start(folder.path(), &arguments, &environment).await;
     let message = json!({"text": TEXT, "conversation_key": "k"});
-    let (status, said) = server.post("/api/v1/messages", &message).await.expect("taken");
-    assert_eq!(status, 202, "{said}");
+    let (status, sent) = server.post("/api/v1/messages", &message).await.expect("accepted");
+    assert_eq!(status, 202, "{sent}");
     model.arrived(3).await;
     server.kill();
     let server = server.again(folder.path(), &arguments, &environment).await;
-    let conversation = said["conversation_id"].as_str().expect("an id");
+    let conversation = sent["conversation_id"].as_str().expect("an id");
     let events = server.stream(conversation, 0, |seen| seen.last().is_some_and(Sse::is_final)).await;
     let last = events.last().expect("events");
     assert_eq!((last.event.as_str(), last.data["text"].as_str()), ("answered", Some(ANSWER)), "{last:?}");
 
     let requests: Vec<Value> = model.requests().iter().map(Seen::json).collect();
-    assert_eq!(requests.len(), 4, "the refused round, two rounds, and the round that was cut again");
+    assert_eq!(
+        requests.len(),
+        4,
+        "the refused round, two rounds, and the repeated round that the kill had interrupted"
+    );
     let exchange = |request: &Value| request["messages"].as_array().map(|m| m[m.len() - 2..].to_vec());
-    assert_eq!(exchange(&requests[3]), exchange(&requests[2]), "the round is asked again with the same words");
+    assert_eq!(exchange(&requests[3]), exchange(&requests[2]), "the repeated round has the same messages");
     let exchange = exchange(&requests[3]).expect("messages");
     let kinds: Vec<&str> =
         exchange[0]["content"].as_array().expect("blocks").iter().filter_map(|b| b["type"].as_str()).collect();

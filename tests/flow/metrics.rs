@@ -1,4 +1,4 @@
-//! What operators count: the lines of `/metrics` of a real server that has worked.
+//! The metrics for operators: the lines of `/metrics` of a real server that has worked.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{server::Server, world::eventually};
 
-/// Every sample by its name with its labels.
+/// Every sample by its name with labels.
 async fn samples(server: &Server) -> BTreeMap<String, f64> {
     let answer = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
     let text = answer.text().await.expect("text");
@@ -17,7 +17,7 @@ async fn samples(server: &Server) -> BTreeMap<String, f64> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// The sum of all samples of a name, whatever their labels.
+/// The sum of all samples of a name over all labels.
 fn sum(samples: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let of = |key: &&String| key.as_str() == name || key.starts_with(&format!("{name}{{"));
     let found: Vec<f64> = samples.iter().filter(|(key, _)| of(key)).map(|(_, value)| *value).collect();
@@ -29,7 +29,7 @@ async fn say(server: &Server, body: serde_json::Value) -> (u16, serde_json::Valu
 }
 
 #[tokio::test]
-async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
+async fn metrics_of_a_fresh_server_have_help_zeros_and_process_values() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::start(folder.path(), &[], &[]).await;
     let fresh = samples(&server).await;
@@ -37,7 +37,7 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
         "annie_conversations_quarantined_total",
         "annie_actors_stuck_total{kind=\"engine\"}",
         "annie_actors_stuck_total{kind=\"scheduler\"}",
-        "annie_door_panics_total",
+        "annie_api_panics_total",
         "annie_tasks_refused_total{priority=\"high\"}",
         "annie_llm_requests_total{backend=\"offline\",outcome=\"auth\"}",
     ] {
@@ -54,8 +54,8 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
         assert_eq!(fresh.get(name), Some(&wanted), "{name}: {fresh:#?}");
     }
     assert!(fresh.get("process_resident_memory_bytes").is_some_and(|bytes| *bytes > 1e6), "{fresh:#?}");
-    let said = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
-    let text = said.text().await.expect("text");
+    let sent = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
+    let text = sent.text().await.expect("text");
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     for family in families {
         assert!(text.contains(&format!("# HELP {family} ")), "{family} has no help");
@@ -63,9 +63,9 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
 }
 
 #[tokio::test]
-async fn actors_are_counted_by_kind_and_conversations_while_they_are_in_memory() {
+async fn metrics_count_actors_by_kind_and_conversations_in_memory() {
     let folder = tempfile::tempdir().expect("a folder");
-    let server = Server::start(folder.path(), &[], &[("ANNIE__LIMITS__HIBERNATE_MS", "100")]).await;
+    let server = Server::start(folder.path(), &[], &[("ANNIE__LIMITS__PASSIVATE_AFTER_MS", "100")]).await;
     let hold = json!({ "holder": "ann", "ttl_ms": 60_000 });
     assert_eq!(server.post("/api/v1/gate/hold", &hold).await.expect("an answer").0, 200);
     for key in ["a", "b"] {
@@ -87,19 +87,19 @@ async fn actors_are_counted_by_kind_and_conversations_while_they_are_in_memory()
 }
 
 #[tokio::test]
-async fn a_server_that_has_worked_counts_it() {
+async fn metrics_of_a_used_server_count_its_work() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = [("ANNIE__QUEUE__DEPTH_PER_USER__LOW_MAX", "1"), ("ANNIE__NOTIFY__GATHER_MS", "1")];
     let server = Server::start(folder.path(), &[], &few).await;
     for text in ["create a task to call Bob", "what is due?"] {
-        let (status, said) = say(&server, json!({ "text": text })).await;
-        assert_eq!((status, &said["status"]), (200, &json!("completed")), "{said}");
+        let (status, sent) = say(&server, json!({ "text": text })).await;
+        assert_eq!((status, &sent["status"]), (200, &json!("completed")), "{sent}");
     }
     let gate = json!({ "holder": "ann", "ttl_ms": 60_000 });
     assert_eq!(server.post("/api/v1/gate/hold", &gate).await.expect("an answer").0, 200);
     let low = |n: u32| json!({ "text": format!("sum up day {n}"), "priority": "low" });
     let (_, first) = server.post("/api/v1/messages", &low(1)).await.expect("an answer");
-    eventually("it waits", async || {
+    eventually("the task waits", async || {
         (samples(&server).await.get("annie_queue_depth{priority=\"low\"}") == Some(&1.0)).then_some(())
     })
     .await;
@@ -111,7 +111,7 @@ async fn a_server_that_has_worked_counts_it() {
         (server.get(&format!("/api/v1/tasks/{task}")).await.1["status"] == "completed").then_some(())
     })
     .await;
-    let counted = eventually("all is counted", async || {
+    let counted = eventually("all work is counted", async || {
         let now = samples(&server).await;
         sum(&now, "annie_notifications_total").filter(|count| *count >= 1.0).map(|_| now)
     })

@@ -1,20 +1,21 @@
-//! Messages all the way through.
+//! Messages from a front end or the kernel through to their answers.
 
 mod bad_models;
 mod bad_skills;
 mod chat;
 mod command_line;
+mod dead_letters;
 mod deadlines;
 mod described;
-mod doors;
+mod front_ends;
 mod interfaces;
 mod jobs;
 pub mod kernel;
-mod letters;
 mod load;
 mod messages;
 mod metrics;
 mod notifications;
+mod notified;
 mod openai;
 mod operations;
 mod poisoned;
@@ -27,5 +28,4 @@ pub mod scheduling;
 mod settings;
 mod skill_files;
 mod spoken;
-mod told;
 pub mod voice;

@@ -1,4 +1,4 @@
-//! The OpenAI-compatible surface of the real binary, with a model server behind it, across a SIGKILL.
+//! The OpenAI-compatible API of the real binary, with a model server behind it, across a SIGKILL.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{server::Server, world::eventually};
 
-/// A server whose only backend is this one.
+/// Writes a configuration with this model server as the only backend and returns its path.
 fn configured(folder: &Path, model: &FakeModelServer) -> String {
     let config = format!("[[backend]]\nname = \"fake\"\nbase_url = {:?}\nmodel = \"fake\"\n", model.base_url());
     let path = folder.join("annie.toml");
@@ -29,7 +29,7 @@ async fn complete(server: &Server, body: &Value) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn call_of_a_clients_tool_survives_a_sigkill_and_a_repeat_asks_no_model_again() {
+async fn client_tool_call_survives_a_sigkill_and_a_repeat_calls_no_model_again() {
     let model = FakeModelServer::start(|_| Reply::calls([("weather", json!({"city": "Prague"}))])).await;
     let folder = tempfile::tempdir().expect("a folder");
     let config = configured(folder.path(), &model);
@@ -45,7 +45,7 @@ async fn call_of_a_clients_tool_survives_a_sigkill_and_a_repeat_asks_no_model_ag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn round_for_a_client_with_tools_that_a_sigkill_cut_is_asked_again_with_the_same_request() {
+async fn client_tool_round_interrupted_by_a_sigkill_is_repeated_with_the_same_request() {
     let replies = [Reply::says("x").stall_after_events(1), Reply::calls([("weather", json!({"city": "Prague"}))])];
     let model = FakeModelServer::queue(replies).await;
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,8 @@
-//! Long-running operations: the result comes days later into the right conversation, from whoever has the key, once.
+//! Long-running operations: the result comes days later into the right conversation, from any sender with the key, once.
 
 use std::sync::Arc;
 
-use annie_actors::{KernelError, Operation as Deal, OperationResult};
+use annie_actors::{KernelError, Operation as ActorOperation, OperationResult};
 use annie_core::{
     context::framed,
     event::{Event, EventBody, Mode, Priority, Scope},
@@ -15,7 +15,7 @@ use annie_core::{
 use annie_testkit::{
     env::TestClock,
     scripted_model::{calls, says},
-    skills::{Deed, FakeSkills},
+    skills::{FakeBehaviour, FakeSkills},
 };
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn own() -> Scope {
     Scope::User(ann())
 }
 
-/// Starts the operation, says what came of it, and passes on what comes from outside.
+/// A model that starts the operation, reports its outcome, and passes on messages from outside.
 fn secretary(request: &ModelRequest) -> annie_core::message::ModelReply {
     match request.messages.last() {
         Some(Message::Tool { text, .. }) => says(text.clone()),
@@ -36,14 +36,14 @@ fn secretary(request: &ModelRequest) -> annie_core::message::ModelReply {
     }
 }
 
-/// A skill whose result takes so long; the clock can be set.
+/// A skill whose operation expires after `ms` milliseconds, and a clock that a test can set.
 fn parts(ms: i64) -> (WorldParts, Arc<TestClock>) {
     let mut parts = WorldParts::new(|request, _| Ok(secretary(request)));
     let clock = Arc::new(TestClock::new());
     parts.env.clock = clock.clone();
     parts.skills = Arc::new(FakeSkills::new(move |call| {
         let operation = Operation { id: call.operation.id, expires_at: call.now.plus_ms(ms) };
-        Deed::Answer(Outcome::pending(operation, "The coffee is ordered."))
+        FakeBehaviour::Answer(Outcome::pending(operation, "The coffee is ordered."))
     }));
     parts.limits.mode = Mode::SingleLoop;
     parts.limits.notify.gather_ms = 5;
@@ -52,12 +52,12 @@ fn parts(ms: i64) -> (WorldParts, Arc<TestClock>) {
 }
 
 async fn start(world: &World) -> (annie_actors::Submitted, OperationRow) {
-    let said = world.say("order coffee").await;
-    assert!(world.answer(&said).await.contains("The coffee is ordered."), "the turn does not wait for it");
+    let sent = world.say("order coffee").await;
+    assert!(world.answer(&sent).await.contains("The coffee is ordered."), "the turn does not wait for the operation");
     let row = world.kernel.operations(own(), false, Micros(i64::MAX).into(), 10).await.expect("readable").pop();
-    let row = row.expect("it is kept");
-    assert_eq!((row.conversation, row.task, row.skill.as_str()), (said.conversation, said.task, "test.put"));
-    (said, row)
+    let row = row.expect("the operation is stored");
+    assert_eq!((row.conversation, row.task, row.skill.as_str()), (sent.conversation, sent.task, "test.put"));
+    (sent, row)
 }
 
 fn result(text: &str) -> OperationResult {
@@ -69,58 +69,58 @@ fn resumptions(log: &[Event]) -> usize {
 }
 
 #[tokio::test]
-async fn a_result_that_comes_days_and_a_restart_later_is_told_in_its_conversation_once() {
+async fn operation_result_after_days_and_a_restart_reaches_its_conversation_once() {
     let (parts, clock) = parts(5 * DAY_MS);
     let world = parts.start().await;
-    let (said, row) = start(&world).await;
+    let (sent, row) = start(&world).await;
     let OperationGrant { id, key, path } = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's");
     assert_eq!((id, path), (row.id, format!("/api/v1/resume/{}", row.id)));
     let bob = UserId::new("bob").expect("a user id");
     assert_eq!(world.kernel.operation_key(&bob, id).await, Err(KernelError::NotFound("operation")));
-    let log = serde_json::to_string(&world.log(said.conversation).await).expect("JSON");
-    assert!(!log.contains(&key), "the log is no place for a key");
+    let log = serde_json::to_string(&world.log(sent.conversation).await).expect("JSON");
+    assert!(!log.contains(&key), "the log contains the key");
     world.kernel.crash().await;
 
     clock.set_by_ms(3 * DAY_MS);
     let world = parts.start().await;
-    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
-    assert_eq!((came.conversation, came.priority, came.repeated), (said.conversation, Priority::Normal, false));
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("accepted");
+    assert_eq!((came.conversation, came.priority, came.repeated), (sent.conversation, Priority::Normal, false));
     let answer = world.answer(&came).await;
     assert!(answer.contains("has finished]\n<result-"), "{answer}");
     let shown = framed(&answer, "result");
-    assert_eq!(shown.len(), 1, "the text of an outside party stands in a frame: {answer}");
+    assert_eq!(shown.len(), 1, "the text of an outside party is framed: {answer}");
     assert_eq!((shown[0].attributes, &*shown[0].text), ("origin=\"operation\"", "Delivered.\n{\"time\":\"10:23\"}"));
     let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");
     assert_eq!((again.task, again.seq, again.repeated), (came.task, came.seq, true));
     let other = world.kernel.finish_operation(id, &key, result("Spilled.")).await;
     assert!(matches!(&other, Err(KernelError::Stale(why)) if why.contains("another result")), "{other:?}");
-    assert_eq!(resumptions(&world.log(said.conversation).await), 1);
-    assert_eq!(world.kernel.operation(own(), id).await.expect("kept").closed_by, Some(came.task));
+    assert_eq!(resumptions(&world.log(sent.conversation).await), 1);
+    assert_eq!(world.kernel.operation(own(), id).await.expect("stored").closed_by, Some(came.task));
     assert!(world.kernel.operations(own(), true, Micros(i64::MAX).into(), 10).await.expect("readable").is_empty());
     assert!(matches!(world.kernel.operation_key(&ann(), id).await, Err(KernelError::Stale(_))));
-    check_log(&world.log(said.conversation).await);
+    check_log(&world.log(sent.conversation).await);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn a_result_that_nobody_listens_for_is_a_notification() {
+async fn operation_result_without_a_follower_becomes_a_notification() {
     let (parts, _clock) = parts(DAY_MS);
     let world = parts.start().await;
     let (_, row) = start(&world).await;
     let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
-    let came = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await.expect("taken");
-    let told =
-        eventually("its user is told", async || world.kernel.notifications(&ann(), 0, 10).await.ok()?.pop()).await;
-    assert_eq!(told.tasks, [came.task]);
-    assert!(told.text.starts_with("News: "), "{}", told.text);
+    let came = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await.expect("accepted");
+    let notification =
+        eventually("the user is notified", async || world.kernel.notifications(&ann(), 0, 10).await.ok()?.pop()).await;
+    assert_eq!(notification.tasks, [came.task]);
+    assert!(notification.text.starts_with("News: "), "{}", notification.text);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn a_wrong_key_and_an_unknown_operation_look_the_same_and_a_bad_result_is_told() {
+async fn operation_with_a_wrong_key_looks_unknown_and_an_invalid_result_is_refused() {
     let (parts, _clock) = parts(DAY_MS);
     let world = parts.start().await;
-    let (said, row) = start(&world).await;
+    let (sent, row) = start(&world).await;
     let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
     let unknown = format!("op_{:032}", 7).parse().expect("an id");
     let not_found = Err(KernelError::NotFound("operation"));
@@ -132,31 +132,37 @@ async fn a_wrong_key_and_an_unknown_operation_look_the_same_and_a_bad_result_is_
         let refused = world.kernel.finish_operation(row.id, &key, bad).await;
         assert!(matches!(refused, Err(KernelError::Invalid(_))), "{refused:?}");
     }
-    assert_eq!(resumptions(&world.log(said.conversation).await), 0);
+    assert_eq!(resumptions(&world.log(sent.conversation).await), 0);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn an_operation_without_a_result_is_told_of_once_whoever_dies() {
+async fn operation_without_a_result_is_reported_once_whatever_dies() {
     let (parts, clock) = parts(DAY_MS);
     let world = parts.start().await;
-    let (said, row) = start(&world).await;
+    let (sent, row) = start(&world).await;
     let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
     clock.set_by_ms(2 * DAY_MS);
     let late = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await;
     assert!(matches!(&late, Err(KernelError::Stale(why)) if why.contains("in time")), "{late:?}");
     for _ in 0..3 {
-        eventually("it lives", async || world.kernel.operate("/infra/expiry", None, Deal::Kill, "a test").await.ok())
-            .await;
-    }
-    let closed = eventually("it is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by).await;
-    eventually("it is told", async || world.kernel.task(own(), closed).await.ok()?.state.is_ended().then_some(()))
+        eventually("the actor is alive", async || {
+            world.kernel.operate("/infra/expiry", None, ActorOperation::Kill, "a test").await.ok()
+        })
         .await;
-    let log = world.log(said.conversation).await;
+    }
+    let closed =
+        eventually("the operation is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by)
+            .await;
+    eventually("its task has ended", async || {
+        world.kernel.task(own(), closed).await.ok()?.state.is_ended().then_some(())
+    })
+    .await;
+    let log = world.log(sent.conversation).await;
     assert_eq!(resumptions(&log), 1);
-    let told =
+    let is_reported =
         log.iter().any(|e| matches!(&e.body, EventBody::Answered { text, .. } if text.contains("no result until")));
-    assert!(told, "{log:#?}");
+    assert!(is_reported, "{log:#?}");
     let late = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await;
     assert!(matches!(&late, Err(KernelError::Stale(why)) if why.contains("in time")), "{late:?}");
     check_log(&log);
@@ -165,7 +171,7 @@ async fn an_operation_without_a_result_is_told_of_once_whoever_dies() {
 
 type Granted = Arc<std::sync::Mutex<Option<OperationGrant>>>;
 
-/// A skill that takes the order and never says so, and what it was granted.
+/// A skill that takes the order but hangs without a reply, and the grant that it received.
 fn hanging(skill: &'static str) -> (WorldParts, Granted) {
     let mut parts = WorldParts::new(move |request, _| {
         Ok(match request.messages.last() {
@@ -180,62 +186,64 @@ fn hanging(skill: &'static str) -> (WorldParts, Granted) {
     let given = grant.clone();
     parts.skills = Arc::new(FakeSkills::new(move |call| {
         *given.lock().expect("not poisoned") = Some(call.operation.clone());
-        Deed::Hang
+        FakeBehaviour::Hang
     }));
     (parts, grant)
 }
 
 async fn ordered(grant: &Granted) -> OperationGrant {
-    eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await
+    eventually("the skill has the order", async || grant.lock().expect("not poisoned").clone()).await
 }
 
 #[tokio::test]
-async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_longer_finds_its_way() {
+async fn operation_result_of_a_run_killed_before_it_reported_pending_is_accepted_once() {
     let (parts, grant) = hanging("test.send");
     let world = parts.start().await;
-    let said = world.say("order coffee").await;
+    let sent = world.say("order coffee").await;
     let OperationGrant { id, key, .. } = ordered(&grant).await;
     let early = world.kernel.finish_operation(id, &key, result("Delivered.")).await;
     assert!(matches!(early, Err(KernelError::Unavailable(_))), "{early:?}");
     world.kernel.crash().await;
 
     let world = parts.start().await;
-    let answer = world.answer(&said).await;
+    let answer = world.answer(&sent).await;
     assert!(answer.contains("not known whether it took effect"), "{answer}");
     assert_eq!(world.kernel.operations(own(), false, Micros(i64::MAX).into(), 10).await.expect("readable"), []);
-    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("accepted");
     assert!(world.answer(&came).await.contains("Delivered."));
     let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");
-    assert_eq!((again.task, again.repeated, came.conversation), (came.task, true, said.conversation));
+    assert_eq!((again.task, again.repeated, came.conversation), (came.task, true, sent.conversation));
     let other = world.kernel.finish_operation(id, &key, result("Spilled.")).await;
     assert!(matches!(&other, Err(KernelError::Stale(why)) if why.contains("another result")), "{other:?}");
-    let log = world.log(said.conversation).await;
+    let log = world.log(sent.conversation).await;
     assert_eq!((resumptions(&log), parts.skills.most("test.send")), (1, 1));
     check_log(&log);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn the_result_of_a_run_that_was_cut_off_with_its_turn_finds_its_way() {
+async fn operation_result_of_a_run_cancelled_with_its_turn_is_accepted() {
     let (parts, grant) = hanging("test.put");
     let world = parts.start().await;
-    let said = world.say("order coffee").await;
+    let sent = world.say("order coffee").await;
     let OperationGrant { id, key, .. } = ordered(&grant).await;
-    assert!(world.kernel.cancel(own(), said.task, "test").await.expect("heard"));
-    world.final_of(said.conversation, said.task).await;
-    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
+    assert!(world.kernel.cancel(own(), sent.task, "test").await.expect("received"));
+    world.final_of(sent.conversation, sent.task).await;
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("accepted");
     assert!(world.answer(&came).await.contains("Delivered."));
-    check_log(&world.log(said.conversation).await);
+    check_log(&world.log(sent.conversation).await);
     world.kernel.stop().await;
 }
 
 #[tokio::test]
-async fn an_operation_expires_by_itself() {
+async fn operation_without_a_result_expires() {
     let (parts, _clock) = parts(60);
     let world = parts.start().await;
-    let (said, row) = start(&world).await;
-    let closed = eventually("it is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by).await;
-    let EventBody::Answered { text, .. } = world.final_of(said.conversation, closed).await else {
+    let (sent, row) = start(&world).await;
+    let closed =
+        eventually("the operation is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by)
+            .await;
+    let EventBody::Answered { text, .. } = world.final_of(sent.conversation, closed).await else {
         panic!("wanted an answer");
     };
     assert!(text.contains("brought no result"), "{text}");

@@ -1,4 +1,5 @@
-//! The whole program on a PostgreSQL database: doors, command line, a database that goes away, and the way there and back.
+//! The whole program on a PostgreSQL database: front ends, command line, a database outage, and the migration there and
+//! back.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -13,15 +14,15 @@ use crate::{server::Server, world::eventually};
 const REQUEST: &str =
     "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
 
-/// What a command said, and its exit code.
-struct Said {
+/// The output of a command and its exit code.
+struct Output {
     code: i32,
     out: String,
     err: String,
 }
 
 /// Runs a command on a data folder.
-async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Said {
+async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Output {
     let done = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"))
         .args(["--data".as_ref(), data.as_os_str()])
         .args(arguments)
@@ -34,30 +35,30 @@ async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Said {
         .await
         .expect("the binary starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    let said =
-        Said { code: done.status.code().expect("an end of its own"), out: text(done.stdout), err: text(done.stderr) };
-    for part in [&said.out, &said.err] {
-        assert!(!part.contains(postgres::PASSWORD), "it shows the password: {part}");
+    let printed =
+        Output { code: done.status.code().expect("an exit code"), out: text(done.stdout), err: text(done.stderr) };
+    for part in [&printed.out, &printed.err] {
+        assert!(!part.contains(postgres::PASSWORD), "the output shows the password: {part}");
     }
-    said
+    printed
 }
 
 async fn ask(server: &Server, text: &str, client_id: &str) -> Value {
     let body = json!({"text": text, "conversation_key": "k", "client_id": client_id});
-    let (status, said) = server.post("/api/v1/messages?wait=15", &body).await.expect("answered");
-    assert!(status < 300, "{status} {said}");
-    said
+    let (status, printed) = server.post("/api/v1/messages?wait=15", &body).await.expect("answered");
+    assert!(status < 300, "{status} {printed}");
+    printed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_works_on_postgres_and_nothing_shows_the_password() {
+async fn program_works_on_postgres_and_never_shows_the_password() {
     let Some(database) = postgres::database().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
     let file = data.join("store.url");
     std::fs::write(&file, &database.url_tcp).expect("a file");
     let env = [("ANNIE__STORE__URL_FILE", file.to_str().expect("text"))];
-    // In its own process, on a database that is empty.
+    // This command runs without a server, on an empty database.
     let asked = annie(data, &["ask", "--plain", REQUEST], &env).await;
     assert!(asked.code == 0 && asked.out.contains("PR 42"), "{} {}", asked.out, asked.err);
     let made = annie(data, &["--json", "key", "create", "ops", "--scope", "admin"], &env).await;
@@ -86,29 +87,31 @@ async fn everything_works_on_postgres_and_nothing_shows_the_password() {
         &["doctor"],
         &["ask", "--plain", "what tasks are open?"],
     ] {
-        let said = annie(data, arguments, &env_of_client).await;
-        assert_eq!(said.code, 0, "{arguments:?}: {} {}", said.out, said.err);
+        let printed = annie(data, arguments, &env_of_client).await;
+        assert_eq!(printed.code, 0, "{arguments:?}: {} {}", printed.out, printed.err);
     }
     let second = annie(data, &["serve", "--port", "0"], &env).await;
-    assert_eq!(second.code, 5, "the folder is one process's: {}", second.err);
+    assert_eq!(second.code, 5, "the folder belongs to one process: {}", second.err);
     server.stop().await;
-    assert!(!data.join("annie.db").exists(), "nothing is kept in the folder's own database");
+    assert!(!data.join("annie.db").exists(), "the folder has a database of its own");
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_used_is_told_with_its_address_and_the_exit_code_to_try_again() {
+async fn postgres_that_cannot_be_used_is_reported_with_its_address_and_exit_code_5() {
     let Some(database) = postgres::database().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
-    let nobody = format!("postgres://annie:{}@127.0.0.1:{free}/annie", postgres::PASSWORD);
+    let unreachable = format!("postgres://annie:{}@127.0.0.1:{free}/annie", postgres::PASSWORD);
     let refused = database.url_tcp.replace(postgres::PASSWORD, "not-the-password");
-    for (url, at) in [(&nobody, format!("annie@127.0.0.1:{free}/annie")), (&refused, "annie@127.0.0.1:".to_owned())] {
+    for (url, at) in
+        [(&unreachable, format!("annie@127.0.0.1:{free}/annie")), (&refused, "annie@127.0.0.1:".to_owned())]
+    {
         let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "300")];
         for arguments in [&["serve", "--port", "0"][..], &["ask", "hello"], &["key", "list"]] {
-            let said = annie(folder.path(), arguments, &env).await;
-            assert_eq!(said.code, 5, "{arguments:?}: {}", said.err);
-            assert!(said.err.contains(&format!("cannot use the database {at}")), "{}", said.err);
-            assert!(!said.err.contains("not-the-password"), "{}", said.err);
+            let printed = annie(folder.path(), arguments, &env).await;
+            assert_eq!(printed.code, 5, "{arguments:?}: {}", printed.err);
+            assert!(printed.err.contains(&format!("cannot use the database {at}")), "{}", printed.err);
+            assert!(!printed.err.contains("not-the-password"), "{}", printed.err);
         }
         let doctor = annie(folder.path(), &["doctor"], &env).await;
         assert!(doctor.code == 1 && doctor.out.contains("FAULT    database"), "{}", doctor.out);
@@ -116,21 +119,21 @@ async fn a_database_that_cannot_be_used_is_told_with_its_address_and_the_exit_co
 }
 
 #[tokio::test]
-async fn how_long_to_wait_for_a_connection_is_what_is_configured() {
-    // Somebody takes the call and never says a word.
-    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("postgres://annie@{}/annie", door.local_addr().expect("bound"));
+async fn postgres_connection_wait_follows_the_configuration() {
+    // This listener accepts the connection and never sends a byte.
+    let front_end = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("postgres://annie@{}/annie", front_end.local_addr().expect("bound"));
     let folder = tempfile::tempdir().expect("a folder");
     let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "100")];
     let begun = std::time::Instant::now();
-    let said = annie(folder.path(), &["key", "list"], &env).await;
-    assert!(said.code == 5 && said.err.contains("does not answer"), "{} {}", said.code, said.err);
-    // One wait is 5 s if nobody says otherwise, and there are two.
+    let printed = annie(folder.path(), &["key", "list"], &env).await;
+    assert!(printed.code == 5 && printed.err.contains("does not answer"), "{} {}", printed.code, printed.err);
+    // By default one wait is 5 s, and there are two.
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn how_long_a_statement_may_take_is_what_is_configured() {
+async fn postgres_statement_limit_follows_the_configuration() {
     let Some(database) = postgres::Server::start(Options::default()).await else { return };
     let url = database.database().await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -151,29 +154,29 @@ async fn how_long_a_statement_may_take_is_what_is_configured() {
     })
     .await;
     let begun = std::time::Instant::now();
-    let said = annie(folder.path(), &["key", "list"], &of("100")).await;
-    assert!(said.code == 5 && said.err.contains("holds the database"), "{} {}", said.code, said.err);
-    // It is 10 s if nobody says otherwise.
+    let printed = annie(folder.path(), &["key", "list"], &of("100")).await;
+    assert!(printed.code == 5 && printed.err.contains("holds the database"), "{} {}", printed.code, printed.err);
+    // The default is 10 s.
     assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
     database.kill();
     locker.await.expect_err("its server is gone");
 }
 
 #[tokio::test]
-async fn a_connection_that_must_be_secret_is_not_made_in_the_open() {
+async fn postgres_connection_that_requires_tls_is_not_made_without_tls() {
     let Some(database) = postgres::database().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     for (mode, code) in [("disable", 0), ("prefer", 0), ("require", 5), ("verify-ca", 5), ("verify-full", 5)] {
         let url = format!("{}?sslmode={mode}", database.url_tcp);
         let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "300")];
-        let said = annie(folder.path(), &["key", "list"], &env).await;
-        assert_eq!(said.code, code, "{mode}: {}", said.err);
-        assert!(code == 0 || said.err.to_lowercase().contains("tls"), "{mode}: {}", said.err);
+        let printed = annie(folder.path(), &["key", "list"], &env).await;
+        assert_eq!(printed.code, code, "{mode}: {}", printed.err);
+        assert!(code == 0 || printed.err.to_lowercase().contains("tls"), "{mode}: {}", printed.err);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_goes_away_is_told_honestly_and_healed_from() {
+async fn postgres_outage_makes_the_server_not_ready_until_the_database_is_back() {
     let Some(database) = postgres::Server::start(Options::default()).await else { return };
     let url = database.database().await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -188,26 +191,26 @@ async fn a_database_that_goes_away_is_told_honestly_and_healed_from() {
     {
         away(&database);
         eventually("the server says that it is not ready", async || {
-            let (status, said) = server.get("/readyz").await;
-            (status == 503 && said["ready"] == false).then_some(())
+            let (status, printed) = server.get("/readyz").await;
+            (status == 503 && printed["ready"] == false).then_some(())
         })
         .await;
         let body = json!({"text": "hello", "client_id": "away"});
-        let (status, said) = server.post("/api/v1/messages", &body).await.expect("it answers");
-        assert_eq!(status, 503, "{said}");
+        let (status, printed) = server.post("/api/v1/messages", &body).await.expect("the server answers");
+        assert_eq!(status, 503, "{printed}");
         let again = database.clone();
         tokio::task::spawn_blocking(move || if again.is_running() { again.go_on() } else { again.start_again() })
             .await
-            .expect("it comes back");
+            .expect("the database comes back");
         eventually("the server is ready again", async || (server.get("/readyz").await.0 == 200).then_some(())).await;
         let body = json!({"text": "what tasks are open?", "client_id": "again"});
-        let (status, said) = server.post("/api/v1/messages?wait=15", &body).await.expect("it answers");
-        assert!(status < 300 && said["answer"].is_string(), "{said}");
+        let (status, printed) = server.post("/api/v1/messages?wait=15", &body).await.expect("the server answers");
+        assert!(status < 300 && printed["answer"].is_string(), "{printed}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_connections_are_opened_than_allowed() {
+async fn postgres_connections_stay_within_the_configured_limit() {
     let Some(database) = postgres::Server::start(Options::default()).await else { return };
     let url = database.database().await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -224,26 +227,28 @@ async fn no_more_connections_are_opened_than_allowed() {
     clients.join_all().await;
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'annie'";
     let asked = database.clone();
-    let open = tokio::task::spawn_blocking(move || asked.run_sql("postgres", &[sql])).await.expect("it answers");
-    let open: u32 = open.parse().expect("a number");
-    // One more listens.
-    assert!((2..=4).contains(&open), "{open} connections");
+    let connections =
+        tokio::task::spawn_blocking(move || asked.run_sql("postgres", &[sql])).await.expect("the database answers");
+    let connections: u32 = connections.parse().expect("a number");
+    // One more connection listens for notifications.
+    assert!((2..=4).contains(&connections), "{connections} connections");
 }
 
-/// The tables with their rows and checksums.
+/// Migrates and returns the tables with their row counts and checksums.
 async fn migrate(data: &Path, from: &str, to: &str, env: &[(&str, &str)]) -> BTreeMap<String, (u64, String)> {
-    let said = annie(data, &["--json", "migrate", "--from", from, "--to", to], env).await;
-    assert_eq!(said.code, 0, "{from} to {to}: {} {}", said.out, said.err);
+    let printed = annie(data, &["--json", "migrate", "--from", from, "--to", to], env).await;
+    assert_eq!(printed.code, 0, "{from} to {to}: {} {}", printed.out, printed.err);
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).expect("JSON");
         let text = |key: &str| row[key].as_str().expect("text").to_owned();
         (text("table"), (row["rows"].as_u64().expect("a number"), text("sha256")))
     };
-    said.out.lines().map(row).collect()
+    printed.out.lines().map(row).collect()
 }
 
-/// Of a PostgreSQL database whose notes are in the data folder `other`, which is on SQLite now.
-async fn notes_may_be_left_behind_on_both_ways(other: &Path, env: &[(&str, &str)]) {
+/// Migrates with `--without-notes` in both directions. The notes of this PostgreSQL database are in the data folder
+/// `other`, which is on SQLite now.
+async fn migrate_without_notes_both_ways(other: &Path, env: &[(&str, &str)]) {
     let fresh = tempfile::tempdir().expect("a folder");
     let back = ["migrate", "--from", "sqlite", "--to", "postgres", "--replace"];
     let to_sqlite = ["migrate", "--from", "postgres", "--to", "sqlite", "--without-notes"];
@@ -255,7 +260,7 @@ async fn notes_may_be_left_behind_on_both_ways(other: &Path, env: &[(&str, &str)
     assert!(!doctor.out.contains("another folder"), "{}", doctor.out);
     let doctor = annie(other, &["doctor"], env).await;
     assert!(doctor.out.contains("another folder"), "the database knows the fresh folder: {}", doctor.out);
-    // The copy in `other` still knows the folder that it was copied with.
+    // The copy in `other` still has the id of the folder from which it was copied.
     std::fs::rename(other.join("notes"), other.join("away")).expect("moved");
     let refused = annie(other, &back, env).await;
     assert!(refused.code == 1 && refused.err.contains("--without-notes"), "{} {}", refused.out, refused.err);
@@ -268,17 +273,17 @@ async fn notes_may_be_left_behind_on_both_ways(other: &Path, env: &[(&str, &str)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
+async fn migrate_moves_the_data_of_real_turns_to_postgres_and_back_without_loss() {
     let Some(database) = postgres::database().await else { return };
     let (first, second) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let env = [("ANNIE__STORE__URL", database.url_tcp.as_str())];
     let mut server = Server::start(first.path(), &[], &[]).await;
     ask(&server, REQUEST, "the-message").await;
-    // Later nobody listens, so that a word is notified.
+    // No client waits for this task, so its end becomes a notification.
     let body =
         json!({"text": "create a task to call Zoë \u{0}🎉", "conversation_key": "other", "priority": "background"});
-    server.post("/api/v1/messages", &body).await.expect("taken");
-    eventually("it has ended", async || {
+    server.post("/api/v1/messages", &body).await.expect("accepted");
+    eventually("the task has ended", async || {
         let (_, tasks) = server.get("/api/v1/tasks?open=true").await;
         tasks["tasks"].as_array()?.is_empty().then_some(())
     })
@@ -315,18 +320,18 @@ async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
     let (secrets, secrets_back) = (rest.remove("secrets"), rest_back.remove("secrets"));
     assert_eq!(rest, rest_back, "the two dumps differ");
     let counts = [secrets, secrets_back].map(|table| table.expect("secrets").0);
-    assert_eq!(counts[0] + 1, counts[1], "the database knows its folder of notes since");
+    assert_eq!(counts[0] + 1, counts[1], "the database has stored its notes folder since");
     for (folder, env) in [(first.path(), &env[..]), (second.path(), &[])] {
         let doctor = annie(folder, &["doctor"], env).await;
         assert_eq!(doctor.code, 0, "{}", doctor.out);
     }
-    notes_may_be_left_behind_on_both_ways(second.path(), &env).await;
+    migrate_without_notes_both_ways(second.path(), &env).await;
     let again = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres"], &env).await;
     assert!(again.code == 1 && again.err.contains("not empty") && again.err.contains("--replace"), "{}", again.err);
     let replaced = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres", "--replace"], &env).await;
     assert_eq!(replaced.code, 0, "{}", replaced.err);
 
-    // Life goes on there, and in the copy of the copy.
+    // Both databases are usable: the PostgreSQL one and the SQLite copy of it.
     for (folder, env) in [(first.path(), &env[..]), (second.path(), &[])] {
         let key = annie(folder, &["--json", "key", "list"], env).await;
         assert!(key.out.contains("laptop"), "{}", key.out);
@@ -334,11 +339,11 @@ async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
             serde_json::from_str::<Value>(&key.out).expect("JSON")["keys"][0]["id"].as_str().expect("id").to_owned();
         assert_eq!(annie(folder, &["key", "revoke", &id], env).await.code, 0);
         let known = annie(folder, &["ask", "--plain", "--new", "How does Bob prefer to be contacted?"], env).await;
-        assert!(known.out.to_lowercase().contains("email"), "it does not remember: {} {}", known.out, known.err);
+        assert!(known.out.to_lowercase().contains("email"), "the memory is missing: {} {}", known.out, known.err);
     }
 }
 
-/// A model that makes the call that the message holds as JSON, and says its result.
+/// A model that makes the call that the message holds as JSON, and answers with its result.
 async fn obedient_model() -> FakeModelServer {
     FakeModelServer::start(|seen| {
         let results = seen.texts_of("tool");
@@ -353,7 +358,7 @@ async fn obedient_model() -> FakeModelServer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
+async fn notes_of_one_process_are_refused_by_a_process_with_another_folder() {
     let Some(database) = postgres::database().await else { return };
     let model = obedient_model().await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -365,7 +370,7 @@ async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
     );
     std::fs::write(&config, backend).expect("the configuration is written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&config, mode).expect("it holds an address");
+    std::fs::set_permissions(&config, mode).expect("the file has private permissions");
     let arguments = ["--config", config.to_str().expect("a path")];
     let [one, two, mounted] = ["one", "two", "mounted"].map(|name| folder.path().join(name));
     for data in [&one, &two, &mounted] {
@@ -373,40 +378,40 @@ async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
     }
     let run = async |server: &Server, key: &str, call: Value| {
         let body = json!({"text": call.to_string(), "conversation_key": key});
-        let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
-        assert_eq!(status, 200, "{said}");
-        said["answer"].as_str().unwrap_or_default().to_owned()
+        let (status, printed) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
+        assert_eq!(status, 200, "{printed}");
+        printed["answer"].as_str().unwrap_or_default().to_owned()
     };
     let read = json!({"skill": "notes.read", "arguments": {"title": "shop"}});
     let edit = json!({"skill": "notes.edit", "arguments": {"title": "shop", "append": "eggs"}});
     let first = Server::start(&one, &arguments, &[]).await;
     let create = json!({"skill": "notes.create", "arguments": {"title": "shop", "content": "milk"}});
-    let said = run(&first, "1", create).await;
-    assert!(said.contains("Created note 'shop'"), "{said}");
+    let printed = run(&first, "1", create).await;
+    assert!(printed.contains("Created note 'shop'"), "{printed}");
     let mut second = Server::start(&two, &arguments, &[]).await;
     let (status, ready) = second.get("/readyz").await;
     let warning = ready["warnings"][0].as_str().unwrap_or_default().to_owned();
     assert!(status == 200 && warning.contains("notes") && !warning.contains('/'), "{status} {ready}");
-    let (_, told) = second.get("/api/v1/status").await;
-    let warning = told["warnings"][0].as_str().unwrap_or_default().to_owned();
-    assert!(warning.contains("in another folder than"), "{told}");
+    let (_, status_view) = second.get("/api/v1/status").await;
+    let warning = status_view["warnings"][0].as_str().unwrap_or_default().to_owned();
+    assert!(warning.contains("in another folder than"), "{status_view}");
     let shown = annie(&two, &[&arguments[..], &["status"]].concat(), &[]).await;
     assert!(shown.out.contains("\nwarning   the notes of this database"), "{} {}", shown.out, shown.err);
     assert!(first.get("/readyz").await.1.get("warnings").is_none(), "the first folder is the database's");
-    let said = annie(&two, &[&arguments[..], &["doctor"]].concat(), &[]).await;
-    assert!(said.out.contains("in another folder than"), "{} {}", said.out, said.err);
+    let printed = annie(&two, &[&arguments[..], &["doctor"]].concat(), &[]).await;
+    assert!(printed.out.contains("in another folder than"), "{} {}", printed.out, printed.err);
     for (key, call) in [("2", &read), ("3", &edit)] {
-        let said = run(&second, key, call.clone()).await;
-        assert!(said.contains("another folder") && !said.contains("no note"), "{said}");
+        let printed = run(&second, key, call.clone()).await;
+        assert!(printed.contains("another folder") && !printed.contains("no note"), "{printed}");
     }
     second.kill();
     let separate = second.again(&two, &arguments, &[("ANNIE__DATA__SEPARATE_NOTES", "true")]).await;
-    let said = run(&separate, "4", read.clone()).await;
-    assert!(said.contains("There is no note 'shop'"), "{said}");
+    let printed = run(&separate, "4", read.clone()).await;
+    assert!(printed.contains("There is no note 'shop'"), "{printed}");
     std::os::unix::fs::symlink(one.join("notes"), mounted.join("notes")).expect("a link");
     let third = Server::start(&mounted, &arguments, &[]).await;
-    let said = run(&third, "5", edit).await;
-    assert!(said.contains("Appended to note 'shop'"), "{said}");
-    let said = run(&first, "6", read).await;
-    assert!(said.contains("milk\neggs"), "{said}");
+    let printed = run(&third, "5", edit).await;
+    assert!(printed.contains("Appended to note 'shop'"), "{printed}");
+    let printed = run(&first, "6", read).await;
+    assert!(printed.contains("milk\neggs"), "{printed}");
 }

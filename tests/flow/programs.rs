@@ -1,4 +1,5 @@
-//! A program as a backend, started through the real binary: its limits hold, and it does not outlive who started it.
+//! A program as a backend (command backend), started through the real binary: its limits hold, and it does not outlive
+//! its parent.
 
 use std::{
     io::{BufRead, BufReader},
@@ -22,7 +23,7 @@ use crate::{
 
 const ANNIE: &str = env!("CARGO_BIN_EXE_annie");
 
-/// A shell that reads its script from a file in this folder and has the prompt as `$1`.
+/// Runs a shell whose script is in a file in this folder and that gets the prompt as `$1`.
 async fn run(folder: &Path, script: &str, text: &str, limits: ProcessLimits) -> Result<ModelReply, ModelError> {
     let file = folder.join("script");
     std::fs::write(&file, script).expect("written");
@@ -55,7 +56,7 @@ async fn ask(config: CommandConfig, text: &str) -> Result<ModelReply, ModelError
 }
 
 #[tokio::test]
-async fn a_program_has_its_limits_and_its_prompt_as_it_was() {
+async fn command_backend_gets_its_limits_and_its_unchanged_prompt() {
     let folder = tempfile::tempdir().expect("a folder");
     let limits = ProcessLimits {
         address_bytes_max: Some(4 << 30),
@@ -70,7 +71,7 @@ async fn a_program_has_its_limits_and_its_prompt_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_program_that_uses_up_its_cpu_time_is_ended_and_says_why() {
+async fn command_backend_beyond_its_cpu_limit_ends_with_a_timeout_and_the_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let limits = ProcessLimits { cpu_s_max: Some(1), ..ProcessLimits::default() };
     let error = run(folder.path(), "while :; do :; done", "x", limits).await.expect_err("a limit");
@@ -79,7 +80,7 @@ async fn a_program_that_uses_up_its_cpu_time_is_ended_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_never_began() {
+async fn command_backend_without_its_program_is_unavailable_and_never_began() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("nothing");
     let config = CommandConfig {
@@ -94,19 +95,19 @@ async fn a_program_that_is_not_there_never_began() {
 }
 
 #[tokio::test]
-async fn program_that_ends_with_the_exit_code_of_a_failed_exec_has_begun() {
+async fn command_backend_that_exits_like_a_failed_exec_counts_as_begun() {
     let folder = tempfile::tempdir().expect("a folder");
     let effects = folder.path().join("effects");
     for code in [125, 126, 127] {
         let script = format!("echo {code} >> {}; exit {code}", effects.display());
         let error = run(folder.path(), &script, "x", ProcessLimits::default()).await.expect_err("an exit code");
-        // Anything but `unavailable`, after which another backend may be asked.
+        // Any error kind but `unavailable`, because after `unavailable` another backend may be called.
         assert_eq!(error.kind, ModelErrorKind::Truncated, "{error}");
     }
     assert_eq!(std::fs::read_to_string(&effects).expect("the effects"), "125\n126\n127\n");
 }
 
-/// The first letter of its state and its name, while it is there.
+/// The state character and the name of a process, while the process exists.
 fn process(pid: &str) -> Option<(char, String)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
@@ -114,13 +115,13 @@ fn process(pid: &str) -> Option<(char, String)> {
 }
 
 #[tokio::test]
-async fn a_program_and_what_it_started_die_with_whoever_started_it() {
+async fn command_backend_processes_die_with_the_parent_of_the_shim() {
     let program = "sleep 1000 & echo $$ $!; exec sleep 1000";
     let script = r#""$0" run-limited --parent $$ -- /bin/sh -c "$1" & wait"#;
     let mut parent =
         Command::new("/bin/sh").args(["-c", script, ANNIE, program]).stdout(Stdio::piped()).spawn().expect("a shell");
     let mut pids = String::new();
-    // Open to the end: nobody shall die of a broken pipe.
+    // The pipe stays open to the end, so that no process dies of a broken pipe.
     let mut stdout = BufReader::new(parent.stdout.take().expect("its stdout"));
     stdout.read_line(&mut pids).expect("two process ids");
     let pids: Vec<&str> = pids.split_whitespace().collect();
@@ -138,7 +139,7 @@ async fn a_program_and_what_it_started_die_with_whoever_started_it() {
     drop(stdout);
 }
 
-/// A server whose only backend is a program that runs this script, and the file in which the script counts its effects.
+/// A server whose only backend is a program that runs this script. The script counts its effects in a file.
 struct Programmed {
     server: Server,
     work: tempfile::TempDir,
@@ -166,33 +167,33 @@ impl Programmed {
     }
 
     async fn say(&self, body: &Value) -> Value {
-        let (status, said) = self.server.post("/api/v1/messages", body).await.expect("the server answers");
-        assert_eq!(status, 202, "{said}");
-        said
+        let (status, sent) = self.server.post("/api/v1/messages", body).await.expect("the server answers");
+        assert_eq!(status, 202, "{sent}");
+        sent
     }
 
-    /// The event that ends the conversation's first task.
-    async fn last_word(&self, said: &Value) -> Sse {
-        let conversation = said["conversation_id"].as_str().expect("an id");
+    /// The final event of the conversation's first task.
+    async fn final_event(&self, sent: &Value) -> Sse {
+        let conversation = sent["conversation_id"].as_str().expect("an id");
         let log = self.server.stream(conversation, 0, |seen| seen.iter().any(Sse::is_final)).await;
         log.into_iter().find(Sse::is_final).expect("a final event")
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn program_that_exits_127_after_its_effect_is_not_run_again_and_its_user_is_told() {
+async fn command_backend_exiting_127_after_its_effect_is_not_rerun_and_the_doubt_is_reported() {
     let programmed = Programmed::start("a-command-that-is-not-there").await;
-    let said = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
-    let last = programmed.last_word(&said).await;
+    let sent = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
+    let last = programmed.final_event(&sent).await;
     assert!(last.data["text"].as_str().is_some_and(|t| t.contains("may have taken effect")), "{last:?}");
-    let task = format!("/api/v1/tasks/{}", said["task_id"].as_str().expect("an id"));
+    let task = format!("/api/v1/tasks/{}", sent["task_id"].as_str().expect("an id"));
     let task = programmed.server.get(&task).await.1;
     assert_eq!((task["status"].as_str(), task["error"].as_str()), (Some("failed"), Some("model_in_doubt")), "{task}");
     assert_eq!(programmed.effects(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reply_of_a_stand_in_for_a_program_that_never_began_is_not_the_programs_work() {
+async fn fallback_reply_after_program_that_never_began_is_not_programs_work() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("agent");
@@ -210,18 +211,18 @@ async fn reply_of_a_stand_in_for_a_program_that_never_began_is_not_the_programs_
     std::fs::write(&path, config).expect("the configuration is written");
     let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
     let body = json!({"text": "Create a task to call Bob."});
-    let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
-    assert_eq!(status, 200, "{said}");
-    let answer = said["answer"].as_str().unwrap_or_default();
-    assert!(answer.starts_with("I created the task.") && answer.contains("Nothing was changed"), "{said}");
-    let conversation = said["conversation_id"].as_str().expect("an id");
+    let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
+    assert_eq!(status, 200, "{sent}");
+    let answer = sent["answer"].as_str().unwrap_or_default();
+    assert!(answer.starts_with("I created the task.") && answer.contains("Nothing was changed"), "{sent}");
+    let conversation = sent["conversation_id"].as_str().expect("an id");
     let log = server.stream(conversation, 0, |seen| seen.iter().any(Sse::is_final)).await;
     let rounds = log.iter().map(|sse| sse.event.as_str()).filter(|kind| kind.starts_with("round_"));
     assert_eq!(rounds.collect::<Vec<_>>(), ["round_began", "round_not_begun"], "{log:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn program_is_given_no_request_with_tools_of_the_client_or_a_format() {
+async fn command_backend_gets_no_request_with_client_tools_or_a_response_format() {
     let programmed = Programmed::start("echo done").await;
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     for (field, value) in [("tools", tools), ("response_format", json!({"type": "json_object"}))] {
@@ -235,30 +236,30 @@ async fn program_is_given_no_request_with_tools_of_the_client_or_a_format() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancel_after_the_effect_of_a_program_says_what_may_have_happened() {
+async fn cancellation_after_the_effect_of_a_program_reports_what_may_have_happened() {
     let programmed = Programmed::start("exec tail -f /dev/null").await;
-    let said = programmed.say(&json!({"text": "commit what has changed"})).await;
+    let sent = programmed.say(&json!({"text": "commit what has changed"})).await;
     eventually("the effect", async || (programmed.effects() == 1).then_some(())).await;
-    let cancel = format!("/api/v1/tasks/{}/cancel", said["task_id"].as_str().expect("an id"));
+    let cancel = format!("/api/v1/tasks/{}/cancel", sent["task_id"].as_str().expect("an id"));
     assert_eq!(programmed.server.post(&cancel, &json!({})).await.expect("answered").0, 200);
-    let last = programmed.last_word(&said).await;
+    let last = programmed.final_event(&sent).await;
     let text = last.data["text"].as_str().unwrap_or_default();
     assert!(text.starts_with("Cancelled.") && text.contains("May or may not have happened:"), "{text}");
 }
 
-/// Whether a process lives, and is not only waiting to be reaped.
+/// Whether a process is alive and not only waiting to be reaped.
 fn is_alive(pid: &str) -> bool {
     process(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
-/// A script that leaves its session and its parent behind, writes its process id to `pid`, and runs for long.
-const LEAVES: &str = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 1000' > /dev/null 2>&1 &
+/// A script that leaves its session and its parent, writes its process id to `pid`, and runs for long.
+const DETACHED_CHILD: &str = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 1000' > /dev/null 2>&1 &
 while ! [ -e pid ]; do :; done\n";
 
 #[tokio::test]
 async fn child_that_called_setsid_ends_with_its_program() {
     let folder = tempfile::tempdir().expect("a folder");
-    let reply = run(folder.path(), &format!("{LEAVES}echo done"), "x", ProcessLimits::default()).await;
+    let reply = run(folder.path(), &format!("{DETACHED_CHILD}echo done"), "x", ProcessLimits::default()).await;
     assert_eq!(reply.expect("a reply").text, "done");
     let pid = std::fs::read_to_string(folder.path().join("pid")).expect("its process id");
     eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
@@ -268,10 +269,10 @@ async fn child_that_called_setsid_ends_with_its_program() {
 async fn child_that_called_setsid_ends_with_a_dropped_round() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("pid");
-    let script = format!("{LEAVES}touch ready; sleep 1000");
+    let script = format!("{DETACHED_CHILD}touch ready; sleep 1000");
     let ready = eventually("the child runs", async || folder.path().join("ready").exists().then_some(()));
     tokio::select! {
-        reply = run(folder.path(), &script, "x", ProcessLimits::default()) => panic!("it ended: {reply:?}"),
+        reply = run(folder.path(), &script, "x", ProcessLimits::default()) => panic!("the program ended: {reply:?}"),
         () = ready => {}
     }
     let pid = std::fs::read_to_string(file).expect("its process id");
@@ -281,7 +282,7 @@ async fn child_that_called_setsid_ends_with_a_dropped_round() {
 #[tokio::test]
 async fn child_that_called_setsid_ends_when_the_parent_of_the_shim_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = format!("{LEAVES}touch ready; sleep 1000");
+    let program = format!("{DETACHED_CHILD}touch ready; sleep 1000");
     let script = r#""$0" run-limited --parent $$ -- /bin/sh -c "$1" & wait"#;
     let mut parent = Command::new("/bin/sh")
         .args(["-c", script, ANNIE, &program])
@@ -296,16 +297,16 @@ async fn child_that_called_setsid_ends_when_the_parent_of_the_shim_is_killed() {
     eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
 }
 
-/// What a program sends to its own process group, and the signal by which it ends then.
+/// A signal that a program sends to its own process group, and the signal number with which the program then ends.
 const GROUP_SIGNALS: [(&str, i32); 3] = [("kill 0", 15), ("kill -TERM 0", 15), ("kill -KILL 0", 9)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn program_that_signals_its_process_group_leaves_nothing_and_its_end_is_told_truly() {
+async fn program_that_signals_its_process_group_leaves_no_process_and_its_signal_is_reported() {
     for (kill, signal) in GROUP_SIGNALS {
         let programmed =
-            Programmed::start(&format!("{LEAVES}sleep 1000 & echo $! > same; {kill}; exec sleep 1000")).await;
-        let said = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
-        let last = programmed.last_word(&said).await;
+            Programmed::start(&format!("{DETACHED_CHILD}sleep 1000 & echo $! > same; {kill}; exec sleep 1000")).await;
+        let sent = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
+        let last = programmed.final_event(&sent).await;
         assert!(last.data["text"].as_str().is_some_and(|t| t.contains("may have taken effect")), "{kill}: {last:?}");
         let detail = last.data["detail"].as_str().unwrap_or_default();
         assert!(detail.contains(&format!("ended by signal {signal}")), "{kill}: {last:?}");
@@ -318,21 +319,21 @@ async fn program_that_signals_its_process_group_leaves_nothing_and_its_end_is_to
 }
 
 #[tokio::test]
-async fn program_that_kills_its_shim_ends_all_the_same() {
+async fn program_that_kills_its_shim_ends_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The shim attends once it has told the group: its stdout is then no pipe any more.
+    // The shim watches the parent once it has reported the process group. From then on its stdout is no pipe.
     let script = "while [ \"$(readlink /proc/$PPID/fd/1)\" != /dev/null ]; do :; done
         sleep 1000 & echo $$ $! > pids; kill -KILL $PPID; exec sleep 1000";
     let error = run(folder.path(), script, "x", ProcessLimits::default()).await.expect_err("a signal");
     assert_eq!(error.kind, ModelErrorKind::Truncated, "{error}");
     let pids = std::fs::read_to_string(folder.path().join("pids")).expect("its process ids");
     for pid in pids.split_whitespace() {
-        eventually("it is gone", async || (!is_alive(pid)).then_some(())).await;
+        eventually("the process is gone", async || (!is_alive(pid)).then_some(())).await;
     }
 }
 
 #[test]
-fn a_program_whose_starter_is_another_already_is_not_run() {
+fn shim_whose_parent_is_gone_does_not_run_the_program() {
     let out =
         Command::new(ANNIE).args(["run-limited", "--parent", "1", "--", "/bin/echo", "ran"]).output().expect("run");
     assert_eq!(out.status.code(), Some(125));

@@ -1,4 +1,4 @@
-//! Whose round runs next, seen from outside: one slot, several conversations.
+//! The order of rounds as seen from outside: one slot, several conversations.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,20 +22,20 @@ fn first_user_text(request: &ModelRequest) -> String {
     text.cloned().unwrap_or_default()
 }
 
-/// Everything that the model is asked, in order: the first word of the request's own message.
+/// All requests to the model in order, each as the first word of the request's own message.
 pub type Order = Arc<Mutex<Vec<String>>>;
 
-/// A world with one slot whose rounds go ahead one by one, when the test says so. A message `name N` takes N rounds.
+/// A world with one slot whose rounds proceed one by one as the test adds permits. A message `name N` takes N rounds.
 pub fn one_slot() -> (WorldParts, Order, Arc<tokio::sync::Semaphore>) {
     let order: Order = Arc::default();
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let told = order.clone();
+    let begun = order.clone();
     let model = ScriptedModel::new(move |request, _| {
         let text = first_user_text(request);
         let mut words = text.split(' ');
         let name = words.next().unwrap_or_default().to_owned();
         let rounds: usize = words.next().and_then(|n| n.parse().ok()).unwrap_or(1);
-        told.lock().expect("not poisoned").push(name.clone());
+        begun.lock().expect("not poisoned").push(name.clone());
         let done = request.messages.iter().filter(|m| matches!(m, Message::Assistant { .. })).count();
         Ok(if done + 1 >= rounds {
             says(format!("{name} is done"))
@@ -83,12 +83,12 @@ impl annie_core::ports::Model for Gated {
     }
 }
 
-pub async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
-    // Only what was spoken is served at once.
+pub async fn say(world: &World, user_name: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
+    // Only spoken messages may have class REALTIME.
     let source = if priority == Priority::Realtime { "voice" } else { "test" };
-    let mut message = Submission::new(user(who), source, text);
+    let mut message = Submission::new(user(user_name), source, text);
     message.priority = Some(priority);
-    world.kernel.submit(message).await.expect("taken")
+    world.kernel.submit(message).await.expect("accepted")
 }
 
 pub async fn rounds_begun(order: &Order, count: usize) {
@@ -97,7 +97,7 @@ pub async fn rounds_begun(order: &Order, count: usize) {
 }
 
 pub async fn waiting(world: &World, count: usize) {
-    eventually("they wait", async || {
+    eventually("the tasks wait", async || {
         let queue = world.kernel.queue().await.ok()?;
         let asking = queue["waiting"].as_array()?.iter().filter(|w| w["start_in_ms"].is_u64()).count();
         (asking == count).then_some(())
@@ -105,18 +105,19 @@ pub async fn waiting(world: &World, count: usize) {
     .await;
 }
 
-pub async fn ended(world: &World, who: &str, said: &annie_actors::Submitted) {
-    eventually("it has ended", async || {
-        let row = world.kernel.task(Scope::User(user(who)), said.task).await.ok()?;
+pub async fn ended(world: &World, user_name: &str, sent: &annie_actors::Submitted) {
+    eventually("the task has ended", async || {
+        let row = world.kernel.task(Scope::User(user(user_name)), sent.task).await.ok()?;
         row.state.is_ended().then_some(())
     })
     .await;
-    let log = world.kernel.events(Scope::User(user(who)), said.conversation, Seq(0), 500).await.expect("readable");
+    let log =
+        world.kernel.events(Scope::User(user(user_name)), sent.conversation, Seq(0), 500).await.expect("readable");
     check_log(&log);
 }
 
 #[tokio::test]
-async fn a_high_task_parks_a_normal_one_between_rounds_and_it_goes_on_where_it_was() {
+async fn high_task_preempts_a_normal_one_between_rounds_and_the_normal_one_resumes() {
     let (parts, order, gate) = one_slot();
     let world = parts.start().await;
     let long = say(&world, "ann", "long 5", Priority::Normal).await;
@@ -133,7 +134,7 @@ async fn a_high_task_parks_a_normal_one_between_rounds_and_it_goes_on_where_it_w
 }
 
 #[tokio::test]
-async fn equals_take_turns_round_by_round() {
+async fn tasks_of_one_class_take_turns_round_by_round() {
     let (parts, order, gate) = one_slot();
     let world = parts.start().await;
     let mut all = vec![say(&world, "a", "a 2", Priority::Normal).await];
@@ -143,20 +144,20 @@ async fn equals_take_turns_round_by_round() {
     all.push(say(&world, "c", "c 1", Priority::Normal).await);
     waiting(&world, 2).await;
     gate.add_permits(10);
-    for (who, said) in ["a", "b", "c"].into_iter().zip(&all) {
-        ended(&world, who, said).await;
+    for (user_name, sent) in ["a", "b", "c"].into_iter().zip(&all) {
+        ended(&world, user_name, sent).await;
     }
     assert_eq!(*order.lock().expect("not poisoned"), ["a", "b", "c", "a", "b"], "equals take turns [S3 5.7]");
 }
 
 #[tokio::test]
-async fn while_the_gate_is_closed_only_voice_starts_and_waits_at_most_one_round() {
+async fn voice_gate_when_closed_admits_only_voice_which_waits_at_most_one_round() {
     let (parts, order, gate) = one_slot();
     let world = parts.start().await;
     let background = say(&world, "ann", "background 3", Priority::Background).await;
     rounds_begun(&order, 1).await;
     world.kernel.hold_gate("", "the microphone", 60_000).await.expect("free");
-    assert!(world.kernel.hold_gate("", "somebody else", 60_000).await.is_err());
+    assert!(world.kernel.hold_gate("", "another speaker", 60_000).await.is_err());
     let voice = say(&world, "bob", "voice 2", Priority::Realtime).await;
     gate.add_permits(3);
     ended(&world, "bob", &voice).await;
@@ -168,19 +169,19 @@ async fn while_the_gate_is_closed_only_voice_starts_and_waits_at_most_one_round(
 }
 
 #[tokio::test]
-async fn a_gate_whose_holder_dies_opens_by_itself() {
+async fn voice_gate_whose_holder_dies_opens_by_itself() {
     let (parts, order, gate) = one_slot();
     gate.add_permits(10);
     let world = parts.start().await;
     world.kernel.hold_gate("", "the microphone", 500).await.expect("free");
-    let said = say(&world, "ann", "patient 1", Priority::High).await;
+    let sent = say(&world, "ann", "patient 1", Priority::High).await;
     waiting(&world, 1).await;
     assert!(order.lock().expect("not poisoned").is_empty());
-    ended(&world, "ann", &said).await;
+    ended(&world, "ann", &sent).await;
 }
 
 #[tokio::test]
-async fn one_users_fourth_waiting_message_is_refused_with_a_reason_and_a_time() {
+async fn queue_refuses_the_fourth_waiting_message_of_a_user_with_limit_and_retry_time() {
     let (parts, order, _gate) = one_slot();
     let world = parts.start().await;
     say(&world, "ann", "running 1", Priority::High).await;
@@ -192,11 +193,11 @@ async fn one_users_fourth_waiting_message_is_refused_with_a_reason_and_a_time() 
     let Err(KernelError::Full(refusal)) = fourth else { panic!("wanted a refusal, got {fourth:?}") };
     assert_eq!(refusal.limit, 3);
     assert!(refusal.retry_after_ms >= 1_000);
-    say(&world, "bob", "somebody else 1", Priority::High).await;
+    say(&world, "bob", "other 1", Priority::High).await;
 }
 
 #[tokio::test]
-async fn a_message_that_was_accepted_before_is_acknowledged_again_though_the_queue_is_full() {
+async fn repeated_message_is_acknowledged_again_although_the_queue_is_full() {
     let (parts, order, _gate) = one_slot();
     let world = parts.start().await;
     let conversation = say(&world, "ann", "running 1", Priority::High).await.conversation;
@@ -207,7 +208,7 @@ async fn a_message_that_was_accepted_before_is_acknowledged_again_though_the_que
         message
     };
     let message = |text: &str| named("mine", text, false);
-    let first = world.kernel.submit(message("waiting 1")).await.expect("there is room");
+    let first = world.kernel.submit(message("waiting 1")).await.expect("the queue has capacity");
     for n in 0..2 {
         say(&world, "ann", &format!("waiting{n} 1"), Priority::High).await;
     }
@@ -216,20 +217,23 @@ async fn a_message_that_was_accepted_before_is_acknowledged_again_though_the_que
     let again = world.kernel.submit(message("waiting 1")).await.expect("acknowledged");
     assert_eq!((again.task, again.seq, again.repeated), (first.task, first.seq, true));
     let steers = named("steers", "that too", true);
-    let steered = world.kernel.submit(steers.clone()).await.expect("it is the first one");
-    let again = world.kernel.submit(steers).await.expect("and it comes once more");
+    let steered = world.kernel.submit(steers.clone()).await.expect("the first steering message is accepted");
+    let again = world.kernel.submit(steers).await.expect("the repeated steering message is acknowledged");
     assert_eq!((again.task, again.repeated), (steered.task, true));
-    let nobody = {
-        let mut message = named("nobody", "steers nothing", true);
+    let untargeted = {
+        let mut message = named("untargeted", "steers nothing", true);
         message.conversation = None;
         message
     };
-    let nobody = world.kernel.submit(nobody).await;
-    assert!(matches!(nobody, Err(KernelError::Full(_))), "to steer is no way around the queue: {nobody:?}");
+    let untargeted = world.kernel.submit(untargeted).await;
+    assert!(
+        matches!(untargeted, Err(KernelError::Full(_))),
+        "a steering message does not bypass the queue: {untargeted:?}"
+    );
 }
 
 #[tokio::test]
-async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
+async fn queue_view_lists_waiting_and_running_tasks_with_position_and_reason() {
     let (parts, order, _gate) = one_slot();
     let world = parts.start().await;
     let running = say(&world, "ann", "running 1", Priority::High).await;
@@ -249,10 +253,10 @@ async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
 }
 
 #[tokio::test]
-async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
+async fn node_that_lost_a_conversation_to_another_node_does_not_reclaim_it() {
     let (mut here, mut there) = (WorldParts::new(|_, _| Ok(says("x"))), WorldParts::new(|_, _| Ok(says("x"))));
     (there.store, there.env, there.node) = (here.store.clone(), annie_testkit::env::env(8), node(8));
-    // Learns of it long before the other one.
+    // The second node learns of the change long before the first one.
     there.limits.lease = LeaseLimits { lease_ms: 1_000, renew_ms: 100 };
     let gate = || Arc::new(tokio::sync::Semaphore::new(0));
     let (gates, models): (Vec<_>, Vec<_>) = ["here", "there"]
@@ -264,27 +268,27 @@ async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
         .unzip();
     (here.model, there.model) = (models[0].clone(), models[1].clone());
     let first = here.start().await;
-    let said = first.say("hello").await;
+    let sent = first.say("hello").await;
     models[0].model.called(1).await;
     let second = there.start().await;
-    let row = first.kernel.conversation(Scope::User(ann()), said.conversation).await.expect("there");
-    assert_eq!(row.epoch.0, 1, "its owner lives");
-    // Another process declares it dead.
-    here.store.end_node(row.owner.expect("it is claimed")).await.expect("the store works");
+    let row = first.kernel.conversation(Scope::User(ann()), sent.conversation).await.expect("the conversation exists");
+    assert_eq!(row.epoch.0, 1, "its owner is alive");
+    // Another process declares the first node dead.
+    here.store.end_node(row.owner.expect("the conversation is claimed")).await.expect("the store works");
     models[1].model.called(1).await;
     gates[0].add_permits(10);
     eventually("its Engine is gone", async || {
         let (_, view) = first.kernel.view("/conversations").await.ok()?;
-        (view?["awake"] == 0).then_some(())
+        (view?["active"] == 0).then_some(())
     })
     .await;
     gates[1].add_permits(10);
-    assert_eq!(second.answer(&said).await, "there");
-    let row = second.kernel.conversation(Scope::User(ann()), said.conversation).await.expect("there");
-    assert_eq!(row.epoch.0, 2, "each claimed it once");
-    let more = second.say_in(said.conversation, "and now?").await;
+    assert_eq!(second.answer(&sent).await, "there");
+    let row = second.kernel.conversation(Scope::User(ann()), sent.conversation).await.expect("the conversation exists");
+    assert_eq!(row.epoch.0, 2, "each node claimed the conversation once");
+    let more = second.say_in(sent.conversation, "and now?").await;
     assert_eq!(second.answer(&more).await, "there");
-    check_log(&first.log(said.conversation).await);
+    check_log(&first.log(sent.conversation).await);
     for world in [first, second] {
         world.kernel.stop().await;
     }

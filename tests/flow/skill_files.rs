@@ -1,4 +1,4 @@
-//! Skill files that change and vanish under a server.
+//! Skill files that change or vanish while a server runs.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ async fn knows(server: &Server, skill: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_of_skills_that_is_removed_under_a_server_and_comes_back_is_read_again() {
+async fn skill_folder_removed_and_restored_under_a_running_server_is_read_again() {
     let data = tempfile::tempdir().expect("a folder");
     let skills = data.path().join("skills");
     let write = |text: &str| {
@@ -21,17 +21,17 @@ async fn a_folder_of_skills_that_is_removed_under_a_server_and_comes_back_is_rea
     const WHOLE: &str = "---\nname: greet\ndescription: Greets somebody.\n---\nSay hello.\n";
     write(WHOLE);
     let server = Server::start(data.path(), &[], &[]).await;
-    eventually("it is known", async || knows(&server, "greet").await.then_some(())).await;
+    eventually("the skill is known", async || knows(&server, "greet").await.then_some(())).await;
     for half in ["---\nname: gre", "", "\u{fffd}\u{0}"] {
         std::fs::remove_dir_all(&skills).expect("removed");
-        eventually("it is gone", async || (!knows(&server, "greet").await).then_some(())).await;
-        assert!(knows(&server, "tasks.create").await, "what the binary brings stays");
-        let said =
-            server.post("/api/v1/messages?wait=20", &json!({"text": "what tasks are open?"})).await.expect("said");
-        assert_eq!((said.0, &said.1["status"]), (200, &json!("completed")), "{}", said.1);
-        // Half of it comes first, as with an editor that is slow.
+        eventually("the skill is gone", async || (!knows(&server, "greet").await).then_some(())).await;
+        assert!(knows(&server, "tasks.create").await, "built-in skills stay");
+        let sent =
+            server.post("/api/v1/messages?wait=20", &json!({"text": "what tasks are open?"})).await.expect("answered");
+        assert_eq!((sent.0, &sent.1["status"]), (200, &json!("completed")), "{}", sent.1);
+        // Half of the file comes first, as from a slow editor.
         write(half);
         write(WHOLE);
-        eventually("it is known again", async || knows(&server, "greet").await.then_some(())).await;
+        eventually("the skill is known again", async || knows(&server, "greet").await.then_some(())).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Somebody speaks while Annie works in the background: through the real binary, on a backend with one slot, with rounds
-//! counted where they arrive.
+//! A user speaks while Annie works in the background: through the real binary, on a backend with one slot. Rounds are
+//! counted where they arrive, at the model server.
 
 use std::{
     collections::HashMap,
@@ -15,18 +15,18 @@ use crate::{
     world::{PATIENCE, eventually},
 };
 
-/// Rounds at a fake model server that are answered when the test says so, by the name of what they work on.
+/// Rounds at a fake model server that are answered when the test allows it, by the name of their task.
 #[derive(Clone, Default)]
 pub struct Steps(Arc<(Mutex<HashMap<String, usize>>, Condvar)>);
 
 impl Steps {
-    /// Lets so many rounds of this name be answered.
+    /// Allows `rounds` more rounds of this name to be answered.
     pub fn allow(&self, name: &str, rounds: usize) {
         *self.0.0.lock().expect("not poisoned").entry(name.to_owned()).or_default() += rounds;
         self.0.1.notify_all();
     }
 
-    /// Waits for leave. Called on a thread of the fake server, whose runtime has others.
+    /// Waits for a permission. Called on a thread of the fake server, whose runtime has other threads.
     pub fn wait(&self, name: &str) {
         let left = |all: &mut HashMap<String, usize>| all.get(name).is_none_or(|left| *left == 0);
         tokio::task::block_in_place(|| {
@@ -52,12 +52,12 @@ pub async fn one_slot(folder: &Path, model: &FakeModelServer) -> Server {
     Server::start(folder, &["--config", path.to_str().expect("a path")], &[]).await
 }
 
-/// Rounds that a turn has had before this request.
+/// The number of rounds that the turn ran before this request.
 pub fn rounds_done(seen: &Seen) -> usize {
     seen.texts_of("tool").len()
 }
 
-/// Works for so many rounds, then says that it is done.
+/// Works for `rounds` rounds and then answers.
 pub fn works(seen: &Seen, name: &str, rounds: usize) -> Reply {
     let done = rounds_done(seen);
     if done + 1 >= rounds {
@@ -67,7 +67,7 @@ pub fn works(seen: &Seen, name: &str, rounds: usize) -> Reply {
     }
 }
 
-/// What the rounds were about that have arrived, in order.
+/// The names of the tasks whose rounds have arrived, in order.
 fn arrived(model: &FakeModelServer) -> Vec<String> {
     model.requests().iter().map(Seen::last_user_text).map(|text| name_of(&text)).collect()
 }
@@ -77,14 +77,14 @@ fn name_of(text: &str) -> String {
 }
 
 async fn say(server: &Server, body: Value) -> Value {
-    let (status, said) = server.post("/api/v1/messages", &body).await.expect("answered");
-    assert_eq!(status, 202, "{said}");
-    said
+    let (status, sent) = server.post("/api/v1/messages", &body).await.expect("answered");
+    assert_eq!(status, 202, "{sent}");
+    sent
 }
 
-async fn ended(server: &Server, said: &Value) -> Value {
-    let path = format!("/api/v1/tasks/{}", said["task_id"].as_str().expect("an id"));
-    eventually("it has ended", async || {
+async fn ended(server: &Server, sent: &Value) -> Value {
+    let path = format!("/api/v1/tasks/{}", sent["task_id"].as_str().expect("an id"));
+    eventually("the task has ended", async || {
         let (_, task) = server.get(&path).await;
         ["completed", "failed", "cancelled"].contains(&task["status"].as_str()?).then_some(task)
     })
@@ -92,7 +92,7 @@ async fn ended(server: &Server, said: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn voice_waits_for_one_round_at_most_and_no_other_begins_until_it_ends() {
+async fn voice_task_waits_for_at_most_one_round_and_no_other_task_begins_until_it_ends() {
     for is_killed in [false, true] {
         let steps = Steps::default();
         let gate = steps.clone();
@@ -118,27 +118,27 @@ async fn voice_waits_for_one_round_at_most_and_no_other_begins_until_it_ends() {
         let voice = say(&server, json!({"text": "voice please", "source": "voice"})).await;
         assert_eq!(voice["priority"], "realtime", "{voice}");
         kill().await;
-        assert_eq!(arrived(&model), ["background"], "the slot is taken");
+        assert_eq!(arrived(&model), ["background"], "the slot is in use");
         steps.allow("background", 1);
         model.arrived(2).await;
         kill().await;
         steps.allow("voice", 3);
         let spoken = ended(&server, &voice).await;
         assert_eq!(spoken["status"], "completed", "{spoken}");
-        // Whatever was to begin while it spoke has arrived before its last round.
+        // A round that began during the voice task has arrived before the last round of that task.
         let begun = arrived(&model);
         assert_eq!(begun[..4], ["background", "voice", "voice", "voice"], "killed: {is_killed}");
         assert!(begun[4..].iter().all(|name| name == "background"), "{begun:?}");
         steps.allow("background", 10);
-        for said in &background {
-            assert_eq!(ended(&server, said).await["status"], "completed");
+        for sent in &background {
+            assert_eq!(ended(&server, sent).await["status"], "completed");
         }
-        assert_eq!(arrived(&model).len(), 9, "no round twice: {:?}", arrived(&model));
+        assert_eq!(arrived(&model).len(), 9, "a round ran twice: {:?}", arrived(&model));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_word_into_a_running_turn_is_taken_once_in_two_seconds() {
+async fn steering_message_is_accepted_once_in_two_seconds() {
     let steps = Steps::default();
     let gate = steps.clone();
     let model = FakeModelServer::start(move |seen| {
@@ -150,22 +150,22 @@ async fn a_word_into_a_running_turn_is_taken_once_in_two_seconds() {
     let server = one_slot(folder.path(), &model).await;
     let long = say(&server, json!({"text": "choose a colour", "conversation_key": "k"})).await;
     model.arrived(1).await;
-    let word = say(&server, json!({"text": "I prefer blue", "conversation_key": "k", "steer": true})).await;
+    let steering = say(&server, json!({"text": "I prefer blue", "conversation_key": "k", "steer": true})).await;
     let again = json!({"text": "or red", "conversation_key": "k", "steer": true});
     let (status, problem) = server.post("/api/v1/messages", &again).await.expect("answered");
     assert_eq!((status, problem["code"].as_str()), (429, Some("too_soon")), "{problem}");
     steps.allow("any", 1);
     model.arrived(2).await;
-    let heard = model.requests().remove(1).texts_of("user").join("\n");
-    assert!(heard.contains("I prefer blue") && !heard.contains("or red"), "{heard}");
+    let text = model.requests().remove(1).texts_of("user").join("\n");
+    assert!(text.contains("I prefer blue") && !text.contains("or red"), "{text}");
     steps.allow("any", 5);
-    for said in [&long, &word] {
-        assert_eq!(ended(&server, said).await["status"], "completed");
+    for sent in [&long, &steering] {
+        assert_eq!(ended(&server, sent).await["status"], "completed");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_a_restart_killed_in_its_work_is_not_run_again_and_its_user_is_told() {
+async fn command_backend_killed_by_a_restart_is_not_rerun_and_the_doubt_is_reported() {
     let work = tempfile::tempdir().expect("a folder");
     let folder = tempfile::tempdir().expect("a folder");
     let (script, marks) = (work.path().join("agent"), work.path().join("marks"));
@@ -180,22 +180,22 @@ async fn a_program_that_a_restart_killed_in_its_work_is_not_run_again_and_its_us
     let path = path.to_str().expect("a path").to_owned();
     let runs = || std::fs::read_to_string(&marks).unwrap_or_default().lines().count();
     let mut server = Server::start(folder.path(), &["--config", &path], &[]).await;
-    let said = say(&server, json!({"text": "commit what has changed"})).await;
+    let sent = say(&server, json!({"text": "commit what has changed"})).await;
     eventually("the program runs", async || (runs() == 1).then_some(())).await;
     server.kill();
     let server = Server::start(folder.path(), &["--config", &path], &[]).await;
-    let task = ended(&server, &said).await;
+    let task = ended(&server, &sent).await;
     assert_eq!((task["status"].as_str(), task["error"].as_str()), (Some("failed"), Some("model_in_doubt")), "{task}");
     assert_eq!(runs(), 1);
-    let conversation = said["conversation_id"].as_str().expect("an id");
+    let conversation = sent["conversation_id"].as_str().expect("an id");
     let log = server.stream(conversation, 0, |seen| seen.iter().any(crate::server::Sse::is_final)).await;
-    let told =
+    let final_text =
         log.iter().find(|s| s.is_final()).expect("a final event").data["text"].as_str().unwrap_or_default().to_owned();
-    assert!(!told.is_empty(), "{log:#?}");
-    // A kernel that has forgotten it by now would begin it here.
+    assert!(!final_text.is_empty(), "{log:#?}");
+    // A kernel that had forgotten that the program ran would run it again here.
     let next = json!({"text": "what time is it?", "conversation_id": conversation, "priority": "high"});
     let next = say(&server, next).await;
-    eventually("the next one runs", async || (runs() == 2).then_some(())).await;
+    eventually("the next program runs", async || (runs() == 2).then_some(())).await;
     let cancel = format!("/api/v1/tasks/{}/cancel", next["task_id"].as_str().expect("an id"));
     assert_eq!(server.post(&cancel, &json!({})).await.expect("answered").0, 200);
     assert_eq!(ended(&server, &next).await["status"], "cancelled");

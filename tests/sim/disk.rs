@@ -1,5 +1,5 @@
-//! The disk as one life of the process sees it: slow, full, or gone in the middle of a commit; and frozen or dead with its
-//! process.
+//! The disk as one run of the process sees it: slow, full, or unavailable in the middle of a commit; frozen or dead
+//! together with its process.
 
 use std::{
     collections::BTreeMap,
@@ -12,25 +12,25 @@ use annie_testkit::sim::{Dice, Schedule};
 
 use super::{shared::Shared, town::pass_ms, watch::Watch};
 
-/// How a process is.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Runs,
-    /// It does nothing, and may go on later.
+    /// Frozen: the process does nothing and may continue later.
     Frozen,
-    /// It woke up, and was declared dead meanwhile: it may take nothing over any more.
+    /// The process continued after other nodes had declared it dead: it may claim nothing any more.
     Stale,
-    /// It does nothing ever again.
+    /// The process does nothing ever again.
     Dead,
 }
 
-/// One life of the process.
-pub struct Life {
+/// One run of the process.
+pub struct Run {
     pub number: u32,
     health: Shared<Health>,
 }
 
-impl Life {
+impl Run {
     pub fn new(number: u32) -> Arc<Self> {
         Arc::new(Self { number, health: Shared::new(Health::Runs) })
     }
@@ -39,37 +39,38 @@ impl Life {
         self.health.get() == health
     }
 
-    pub fn becomes(&self, health: Health) {
+    pub fn set_health(&self, health: Health) {
         self.health.set(health);
     }
 
-    /// Waits until the process goes on.
-    async fn goes_on(&self) {
+    /// Waits until the process runs.
+    async fn wait_until_running(&self) {
         self.health.wait_for(|h| matches!(h, Health::Runs | Health::Stale)).await;
     }
 }
 
-/// How long a call takes on each side, in milliseconds: one of these for a run.
+/// Possible latencies of a call on each side, in milliseconds. A run has one of them.
 const PACES_MS: [u64; 3] = [0, 3, 40];
-/// How long a disk stalls, in milliseconds: longer than a commit may take, or just long.
+/// Possible stalls of the disk, in milliseconds: longer than a commit may take, or just long.
 const STALLS_MS: [u64; 3] = [300, 4_000, 17_000];
-/// How often a process looks that is never told of another one, in milliseconds: as the store for many processes has it.
-const LOOK_MS: u64 = 60_000;
+/// How often a process scans that receives no notifications from others, in milliseconds, as the store for several
+/// processes does.
+const SCAN_MS: u64 = 60_000;
 const TROUBLES: [&str; 5] = ["full", "locked", "unavailable", "reply lost", "stalls"];
 
-/// The disk of a life.
+/// The disk of one run.
 pub fn disk(
     data: &MemoryStore,
-    life: &Arc<Life>,
+    run: &Arc<Run>,
     dice: Dice,
     schedule: &Arc<Schedule>,
     watch: &Arc<Watch>,
 ) -> Arc<dyn Store> {
-    let (hook_life, schedule, watch) = (life.clone(), schedule.clone(), watch.clone());
+    let (hook_run, schedule, watch) = (run.clone(), schedule.clone(), watch.clone());
     let stalls = Arc::new(Mutex::new(0_u64));
     let to_come = stalls.clone();
     let hook = move |point: StorePoint<'_>| {
-        let fault = strikes(point, &hook_life, &schedule, &to_come);
+        let fault = fault_at(point, &hook_run, &schedule, &to_come);
         if let StorePoint::Commit(batch) = point {
             watch.commits(batch, matches!(fault, StoreFault::Fail(_) | StoreFault::Hang));
         } else {
@@ -77,9 +78,9 @@ pub fn disk(
         }
         fault
     };
-    let (life, calls, pace_ms) = (life.clone(), Mutex::new(BTreeMap::new()), dice.of("disk").pick(&PACES_MS));
+    let (run, calls, pace_ms) = (run.clone(), Mutex::new(BTreeMap::new()), dice.of("disk").pick(&PACES_MS));
     let wait = move |point: StorePoint<'_>, side: StoreSide| -> annie_core::ports::Fut<'static, ()> {
-        let (life, name) = (life.clone(), name(point));
+        let (run, name) = (run.clone(), name(point));
         let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
         let count: &mut u64 = calls.entry((name, side == StoreSide::After)).or_default();
         *count += 1;
@@ -93,11 +94,11 @@ pub fn disk(
             if ms > 0 {
                 pass_ms(ms).await;
             }
-            life.goes_on().await;
+            run.wait_until_running().await;
         })
     };
-    let looks = data.with_wakes(Arc::new(|| Box::pin(pass_ms(LOOK_MS))));
-    Arc::new(looks.with_hook(Arc::new(hook)).with_wait(Arc::new(wait)))
+    let notified_by_scans = data.with_wakes(Arc::new(|| Box::pin(pass_ms(SCAN_MS))));
+    Arc::new(notified_by_scans.with_hook(Arc::new(hook)).with_wait(Arc::new(wait)))
 }
 
 const fn name(point: StorePoint<'_>) -> &'static str {
@@ -108,14 +109,15 @@ const fn name(point: StorePoint<'_>) -> &'static str {
     }
 }
 
-fn strikes(point: StorePoint<'_>, life: &Life, schedule: &Schedule, stall: &Mutex<u64>) -> StoreFault {
-    // A process that was declared dead takes nothing over and takes nothing in: nobody would hear of it.
-    let is_for_the_living = match point {
+fn fault_at(point: StorePoint<'_>, run: &Run, schedule: &Schedule, stall: &Mutex<u64>) -> StoreFault {
+    // A process that was declared dead claims nothing and accepts nothing, because no other process would be notified of
+    // it.
+    let needs_a_live_process = match point {
         StorePoint::Claim(_) => true,
         StorePoint::Commit(batch) => batch.iter().any(|append| append.fence == Fence::Inbox),
         StorePoint::Write(_) | StorePoint::Read(_) => false,
     };
-    if is_for_the_living && life.is(Health::Stale) {
+    if needs_a_live_process && run.is(Health::Stale) {
         return StoreFault::Fail(StoreErrorKind::Unavailable);
     }
     let Some((kind, dice)) = schedule.pass(&format!("store {}", name(point)), &TROUBLES) else {

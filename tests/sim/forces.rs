@@ -1,5 +1,5 @@
-//! What is done to the process from outside: by operators, by the power company, by the clock, and by those who bring the
-//! results of long-running operations.
+//! External disturbances of the process: by operators, power cuts and the clock; and the senders of results of
+//! long-running operations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,31 +13,31 @@ use super::{
 
 pub const SKILLS: [&str; 7] = ["sim.look", "sim.fetch", "sim.put", "sim.save", "sim.send", "sim.ring", "sim.order"];
 
-/// An operator strikes the actor at some place of the tree.
-pub async fn strike(town: Arc<Town>, place: u64, how: &str) {
+/// An operator kills, stops or restarts the actor at a position of the tree.
+pub async fn operate_on_actor(town: Arc<Town>, position: u64, what: &str) {
     let kernel = town.process().await.kernel;
     let tree = kernel.tree();
     if tree.is_empty() {
         return;
     }
-    let node = &tree[usize::try_from(place % tree.len() as u64).unwrap_or(0)];
-    let operation = match how {
+    let node = &tree[usize::try_from(position % tree.len() as u64).unwrap_or(0)];
+    let operation = match what {
         "kill" => Operation::Kill,
         "stop" => Operation::Stop,
         _ => Operation::Restart,
     };
-    // It may be gone by now.
+    // The actor may be gone by now.
     let _ = kernel.operate(node.path.as_str(), Some(node.incarnation), operation, "the simulation").await;
-    town.watch.doors_unsure();
+    town.watch.breakers_uncertain();
 }
 
-/// Somebody speaks.
+/// A user speaks: the voice gate of one backend is held.
 pub async fn gate(town: Arc<Town>, backend: u64, ms: u64) {
-    let Process { kernel, life } = town.process().await;
+    let Process { kernel, run } = town.process().await;
     let names = town.backends();
     let name = &names[usize::try_from(backend % names.len() as u64).unwrap_or(0)];
     let Ok(grant) = kernel.hold_gate(name, "the speaker", ms).await else { return };
-    town.watch.gate_closes(name, grant.until, life.number);
+    town.watch.gate_closes(name, grant.until, run.number);
     pass_ms(ms / 2).await;
     if ms.is_multiple_of(2) {
         town.watch.gates_open();
@@ -45,35 +45,35 @@ pub async fn gate(town: Arc<Town>, backend: u64, ms: u64) {
     }
 }
 
-/// The power goes: nothing is told, nothing is closed.
+/// A power cut: nothing is notified, nothing is closed.
 pub async fn power_cut(town: Arc<Town>) {
     let process = town.process().await;
-    process.life.becomes(Health::Dead);
+    process.run.set_health(Health::Dead);
     town.lose(&process);
     process.kernel.crash().await;
 }
 
-/// An operator stops the process in good order.
+/// An operator shuts the process down.
 pub async fn restart(town: Arc<Town>) {
     let process = town.process().await;
     stop(&town, &process).await;
 }
 
-/// Stops a process in good order: within its time, and nothing of it is left.
+/// Shuts a process down and checks that it stops within its time and leaves no actor.
 pub async fn stop(town: &Town, process: &Process) {
     let stopped = tokio::time::timeout(Duration::from_secs(60), process.kernel.stop()).await;
-    if process.life.is(Health::Runs) {
+    if process.run.is(Health::Runs) {
         if stopped.is_err() {
-            town.watch.wrong(format!("it does not stop: {:?}", paths(process)));
+            town.watch.wrong(format!("the process does not stop: {:?}", paths(process)));
         }
-        // What was killed because it did not stop in time may need a moment for its last breath.
+        // Actors that were killed because they did not stop in time may need a moment to end.
         pass_ms(1_000).await;
         let left = paths(process);
         if !left.is_empty() {
-            town.watch.wrong(format!("stopped, and these still live: {left:?}"));
+            town.watch.wrong(format!("stopped, and these are still alive: {left:?}"));
         }
     }
-    process.life.becomes(Health::Dead);
+    process.run.set_health(Health::Dead);
     town.lose(process);
 }
 
@@ -81,19 +81,20 @@ fn paths(process: &Process) -> Vec<String> {
     process.kernel.tree().iter().map(|node| node.path.to_string()).collect()
 }
 
-/// The process freezes, another one takes over, and then it wakes up: whatever it still writes must be refused.
-pub async fn freeze(town: Arc<Town>, ms: u64, wakes_ms: u64) {
+/// The process freezes, another one claims its conversations, and then the first one continues: every later write of it
+/// must be refused.
+pub async fn freeze(town: Arc<Town>, ms: u64, awake_ms: u64) {
     let process = town.process().await;
     town.watch.two_processes();
-    process.life.becomes(Health::Frozen);
-    town.takes_another_folder();
+    process.run.set_health(Health::Frozen);
+    town.use_another_folder();
     town.lose(&process);
     pass_ms(ms).await;
-    if process.life.is(Health::Frozen) {
-        process.life.becomes(Health::Stale);
-        pass_ms(wakes_ms).await;
+    if process.run.is(Health::Frozen) {
+        process.run.set_health(Health::Stale);
+        pass_ms(awake_ms).await;
     }
-    process.life.becomes(Health::Dead);
+    process.run.set_health(Health::Dead);
     process.kernel.crash().await;
 }
 
@@ -101,7 +102,7 @@ pub async fn freeze(town: Arc<Town>, ms: u64, wakes_ms: u64) {
 pub fn jump(town: &Town, ms: i64) {
     town.watch.gates_open();
     town.clock.set_by_ms(ms);
-    town.watch.doors_unsure();
+    town.watch.breakers_uncertain();
 }
 
 /// An operator closes breakers and takes conversations out of quarantine.
@@ -110,10 +111,10 @@ pub async fn tidy(town: Arc<Town>) {
     for skill in SKILLS {
         let _ = kernel.reset_breaker(skill).await;
     }
-    town.watch.doors_unsure();
+    town.watch.breakers_uncertain();
     let view = kernel.view("/conversations").await.ok().and_then(|(_, view)| view);
-    let parked = view.as_ref().and_then(|v| v["quarantine"].as_array()).cloned().unwrap_or_default();
-    for id in parked.iter().filter_map(|id| id.as_str()?.parse::<ConversationId>().ok()) {
+    let quarantined = view.as_ref().and_then(|v| v["quarantine"].as_array()).cloned().unwrap_or_default();
+    for id in quarantined.iter().filter_map(|id| id.as_str()?.parse::<ConversationId>().ok()) {
         let _ = kernel.resume_conversation(id).await;
     }
 }
@@ -130,8 +131,8 @@ pub async fn bring_results(town: Arc<Town>) {
             let result = OperationResult { ok: true, text: "it has come".to_owned(), ..OperationResult::default() };
             let brought = process.kernel.finish_operation(operation.id, &operation.key, result);
             match tokio::time::timeout(Duration::from_secs(20), brought).await {
-                Ok(Ok(said)) => town.brought(said.task),
-                // Its time is up, or it had its result.
+                Ok(Ok(sent)) => town.brought(sent.task),
+                // The operation has expired, or it has its result already.
                 Ok(Err(KernelError::Stale(_))) => {}
                 Ok(Err(KernelError::NotFound(_))) if operation.due.plus_ms(120_000) < town.clock_now() => {}
                 Ok(Err(KernelError::Invalid(why))) => town.watch.wrong(format!("a result was refused: {why}")),

@@ -1,4 +1,5 @@
-//! Users: they send again what was not acknowledged, listen with bad connections, and look where they may not.
+//! Users: they repeat messages that were not acknowledged, follow conversations over bad connections, and try to read
+//! what belongs to others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use super::{
 
 /// How long a client waits for an acknowledgement, in milliseconds.
 const PATIENCE_MS: u64 = 20_000;
-/// How often it sends a message, and how often it comes back when there is no room.
+/// How many times a client sends a message, and how many refusals it accepts when the queue is full.
 const SENDS_MAX: u64 = 60;
 const REFUSALS_MAX: u64 = 5;
 
@@ -29,7 +30,7 @@ pub fn conversation(user: &UserId, n: u64) -> ConversationId {
     ConversationId::for_key(user, &format!("c{n}"))
 }
 
-/// Says something, until it is acknowledged or there is no room for it.
+/// Sends a message until it is acknowledged or finally refused because the queue is full.
 pub async fn say(town: Arc<Town>, id: u64, say: Say) {
     let user = user(say.user);
     let mut message = Submission::new(user.clone(), say.source, say.text.clone());
@@ -43,8 +44,8 @@ pub async fn say(town: Arc<Town>, id: u64, say: Say) {
     let mine = |acked: &Acked| (acked.user == say.user).then_some(acked.task);
     message.after = town.acked().iter().rev().find_map(mine).filter(|_| say.is_after).into_iter().collect();
     message.not_before = say.not_before_ms.map(|ms| town.clock_now().plus_ms(i64::try_from(ms).unwrap_or(0)));
-    let Some(said) = send(&town, &message).await else { return };
-    let Submitted { task, conversation, seq, .. } = said;
+    let Some(sent) = send(&town, &message).await else { return };
+    let Submitted { task, conversation, seq, .. } = sent;
     town.acknowledges(Acked { user: say.user, task, conversation });
     if let Some(ms) = say.again_ms {
         pass_ms(ms).await;
@@ -60,11 +61,12 @@ async fn send(town: &Town, message: &Submission) -> Option<Submitted> {
     let mut refusals = 0;
     for n in 0..SENDS_MAX {
         let process = town.process().await;
-        let taken = tokio::time::timeout(Duration::from_millis(PATIENCE_MS), process.kernel.submit(message.clone()));
-        match taken.await {
-            Ok(Ok(said)) => {
-                check_ack(town, message, &said);
-                return Some(said);
+        let submitting =
+            tokio::time::timeout(Duration::from_millis(PATIENCE_MS), process.kernel.submit(message.clone()));
+        match submitting.await {
+            Ok(Ok(sent)) => {
+                check_ack(town, message, &sent);
+                return Some(sent);
             }
             Ok(Err(KernelError::Full(refusal))) => {
                 refusals += 1;
@@ -87,21 +89,21 @@ async fn send(town: &Town, message: &Submission) -> Option<Submitted> {
     None
 }
 
-/// What is acknowledged is stored.
-fn check_ack(town: &Town, message: &Submission, said: &Submitted) {
-    let before = Seq(said.seq.0.saturating_sub(1));
-    let stored = now(town.data.events(Scope::User(message.user.clone()), said.conversation, before, 1));
+/// Checks that an acknowledged message is stored.
+fn check_ack(town: &Town, message: &Submission, sent: &Submitted) {
+    let before = Seq(sent.seq.0.saturating_sub(1));
+    let stored = now(town.data.events(Scope::User(message.user.clone()), sent.conversation, before, 1));
     let is_it = stored.first().is_some_and(|event| {
-        event.task == said.task && matches!(&event.body, EventBody::Received(inbound) if inbound.text == message.text)
+        event.task == sent.task && matches!(&event.body, EventBody::Received(inbound) if inbound.text == message.text)
     });
     if !is_it {
-        town.watch.wrong(format!("acknowledged and not stored: {said:?}, there is {stored:?}"));
+        town.watch.wrong(format!("acknowledged and not stored: {sent:?}, the store has {stored:?}"));
     }
 }
 
-/// Does something with the latest task.
-pub async fn control(town: Arc<Town>, who: usize, verb: &str) {
-    let Some(acked) = town.acked().into_iter().rev().find(|a| a.user == who) else { return };
+/// Applies a control to the user's latest task.
+pub async fn control(town: Arc<Town>, user_index: usize, verb: &str) {
+    let Some(acked) = town.acked().into_iter().rev().find(|a| a.user == user_index) else { return };
     let control = match verb {
         "cancel" => Control::Cancel,
         "suspend" => Control::Suspend,
@@ -109,15 +111,15 @@ pub async fn control(town: Arc<Town>, who: usize, verb: &str) {
         _ => Control::Reprioritise(Priority::High),
     };
     let process = town.process().await;
-    match process.kernel.control(Scope::User(user(who)), acked.task, control, "its user").await {
+    match process.kernel.control(Scope::User(user(user_index)), acked.task, control, "its user").await {
         Ok(_) | Err(KernelError::NotReady(_) | KernelError::Unavailable(_) | KernelError::Store(_)) => {}
         Err(e) => town.watch.wrong(format!("{verb} of {}: {e}", acked.task)),
     }
 }
 
-/// Follows a conversation over connections that break; every event must come once, in its place.
-pub async fn listen(town: Arc<Town>, id: u64, who: usize, n: u64) {
-    let user = user(who);
+/// Follows a conversation over connections that break. Every event must arrive once and in order.
+pub async fn listen(town: Arc<Town>, id: u64, user_index: usize, n: u64) {
+    let user = user(user_index);
     let conversation = conversation(&user, n);
     let dice = town.dice.of("listener").nth(id);
     let mut seen = Seq(0);
@@ -134,10 +136,10 @@ pub async fn listen(town: Arc<Town>, id: u64, who: usize, n: u64) {
                     let StreamItem::Event(event) = item else { continue };
                     town.watch.announced(&event);
                     if event.seq.0 != seen.0 + 1 {
-                        town.watch.wrong(format!("{conversation}: {} was told behind {seen}", event.seq));
+                        town.watch.wrong(format!("{conversation}: {} arrived after {seen}", event.seq));
                     }
                     seen = event.seq;
-                    town.heard(id, conversation, seen);
+                    town.received_up_to(id, conversation, seen);
                 }
             };
             // The connection breaks, or the process is gone.
@@ -147,12 +149,12 @@ pub async fn listen(town: Arc<Town>, id: u64, who: usize, n: u64) {
     }
 }
 
-/// Asks for what is another's. It must not be there.
-pub async fn spy(town: Arc<Town>, who: usize) {
-    let scope = Scope::User(user(who));
-    let Some(prey) = town.acked().into_iter().rev().find(|a| a.user != who) else { return };
+/// Requests data of another user. None of it may be found.
+pub async fn spy(town: Arc<Town>, user_index: usize) {
+    let scope = Scope::User(user(user_index));
+    let Some(prey) = town.acked().into_iter().rev().find(|a| a.user != user_index) else { return };
     let kernel = town.process().await.kernel;
-    let found = |what: &str| town.watch.wrong(format!("{} sees {what} of {}", USERS[who], USERS[prey.user]));
+    let found = |what: &str| town.watch.wrong(format!("{} sees {what} of {}", USERS[user_index], USERS[prey.user]));
     if kernel.conversation(scope.clone(), prey.conversation).await.is_ok() {
         found("a conversation");
     }
@@ -168,11 +170,11 @@ pub async fn spy(town: Arc<Town>, who: usize) {
     if kernel.control(scope, prey.task, Control::Cancel, "a spy").await.is_ok() {
         found("and cancels a task");
     }
-    let intruding = Submission::new(user(who), "test", "let me in").within(prey.conversation);
+    let intruding = Submission::new(user(user_index), "test", "let me in").within(prey.conversation);
     if kernel.submit(intruding).await.is_ok() {
         found("and speaks in a conversation");
     }
-    let jobs = kernel.jobs(&user(who)).await.unwrap_or_default();
+    let jobs = kernel.jobs(&user(user_index)).await.unwrap_or_default();
     if jobs.iter().any(|job| job.task == prey.task) {
         found("a job");
     }

@@ -1,13 +1,13 @@
-//! What happens in a run besides the faults: what users say and do, and what operators and the world do to the process. All
-//! of it is chosen beforehand, so that a step can be left out without changing the others.
+//! The steps of a run besides the faults: what users say and do, and what operators and the environment do to the
+//! process. All of it is chosen beforehand, so that a step can be left out without changing the others.
 
 use annie_core::event::{Mode, Priority};
 use annie_testkit::sim::Dice;
 
-/// Something that somebody does at some time.
+/// One action at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its number, which stays when others are left out.
+    /// The number of the step, which stays the same when other steps are left out.
     pub id: u64,
     pub at_ms: u64,
     pub what: What,
@@ -15,23 +15,23 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A user says something.
+    /// A user sends a message.
     Say(Say),
-    /// A user does something with the latest of their tasks, by the door and not by words.
+    /// A user controls the latest of their tasks through the API, not by a message.
     Control { user: usize, verb: &'static str },
-    /// A user listens to a conversation, and loses the connection now and then.
+    /// A user follows a conversation and loses the connection now and then.
     Listen { user: usize, conversation: u64 },
-    /// A user asks for what is another's.
+    /// A user requests data of another user.
     Spy { user: usize },
-    /// An operator strikes the actor at this place of the tree, counted from its beginning.
-    Strike { place: u64, how: &'static str },
-    /// Somebody speaks: the gate is closed for so long.
+    /// An operator kills, stops or restarts the actor at this position of the tree, counted from its beginning.
+    Injection { position: u64, how: &'static str },
+    /// A user speaks: the voice gate is closed for `ms` milliseconds.
     Gate { backend: u64, ms: u64 },
-    /// The power goes.
+    /// A power cut.
     PowerCut,
-    /// An operator stops the process, and the service manager starts it again.
+    /// An operator shuts the process down, and the service manager starts it again.
     Restart,
-    /// The process freezes, another one takes over, and then the first one wakes up for a moment.
+    /// The process freezes, another one claims its conversations, and then the first one continues for a moment.
     Freeze { ms: u64, wakes_ms: u64 },
     /// The wall clock is set.
     Jump { ms: i64 },
@@ -50,23 +50,23 @@ pub struct Say {
     pub mode: Option<Mode>,
     pub is_steer: bool,
     pub is_private: bool,
-    /// It names its work, and equal work meets.
+    /// The name of its work: equal work under one name is merged.
     pub name: Option<&'static str>,
-    /// It waits for the user's latest task.
+    /// The message waits for the user's latest task.
     pub is_after: bool,
     pub not_before_ms: Option<u64>,
-    /// It is sent again after so long, with the same id.
+    /// After this time the message is sent again with the same id.
     pub again_ms: Option<u64>,
 }
 
 /// The users of every run.
 pub const USERS: [&str; 3] = ["ann", "bob", "eve"];
-/// Conversations that each of them has.
+/// Conversations of each user.
 pub const CONVERSATIONS: u64 = 3;
-/// How long steps go on, in milliseconds: one of these for a run.
+/// Possible durations of the steps, in milliseconds. A run has one of them.
 const SPANS_MS: [u64; 3] = [2_000, 20_000, 120_000];
 
-/// Everything that happens in a run of this seed, in the order of its time.
+/// All steps of a run of this seed, ordered by time.
 pub fn steps(dice: Dice) -> Vec<Step> {
     let dice = dice.of("steps");
     let span_ms = dice.of("span").pick(&SPANS_MS);
@@ -83,7 +83,7 @@ pub fn steps(dice: Dice) -> Vec<Step> {
     all
 }
 
-const ORDERS: [&str; 9] = [
+const JOB_COMMANDS: [&str; 9] = [
     "pause that",
     "resume that",
     "do that first",
@@ -102,9 +102,10 @@ fn of_a_user(dice: Dice, id: u64) -> What {
         0..=7 => What::Control { user, verb: dice.of("verb").pick(&["cancel", "suspend", "continue", "first"]) },
         8..=17 => What::Listen { user, conversation },
         18..=21 => What::Spy { user },
-        22..=33 => {
-            What::Say(Say { text: dice.of("order").pick(&ORDERS).to_owned(), ..say(dice, user, conversation, id) })
-        }
+        22..=33 => What::Say(Say {
+            text: dice.of("order").pick(&JOB_COMMANDS).to_owned(),
+            ..say(dice, user, conversation, id)
+        }),
         _ => What::Say(say(dice, user, conversation, id)),
     }
 }
@@ -114,10 +115,10 @@ fn say(dice: Dice, user: usize, conversation: u64, id: u64) -> Say {
     let priority = often("classed", 350).then(|| dice.of("class").pick(&Priority::ALL[1..]));
     let source = if often("voice", 120) { "voice" } else { "test" };
     let name = often("named", 60).then(|| dice.of("name").pick(&["report", "backup"]));
-    let wish = if often("called", 80) { "Claude, " } else { "" };
+    let address = if often("called", 80) { "Claude, " } else { "" };
     let text = match name {
         Some(name) => format!("make the {name} for @{}#", USERS[user]),
-        None => format!("{wish}please see to thing {id} of @{}#", USERS[user]),
+        None => format!("{address}please see to thing {id} of @{}#", USERS[user]),
     };
     Say {
         user,
@@ -138,9 +139,10 @@ fn say(dice: Dice, user: usize, conversation: u64, id: u64) -> Say {
 fn of_the_world(dice: Dice) -> What {
     let ms = |what: &str, low, high| dice.of(what).between(low, high);
     match dice.of("world").below(100) {
-        0..=44 => {
-            What::Strike { place: dice.of("place").roll(), how: dice.of("how").pick(&["kill", "stop", "restart"]) }
-        }
+        0..=44 => What::Injection {
+            position: dice.of("place").roll(),
+            how: dice.of("how").pick(&["kill", "stop", "restart"]),
+        },
         45..=56 => What::Gate { backend: dice.of("backend").below(2), ms: ms("gate", 500, 20_000) },
         57..=70 => What::PowerCut,
         71..=77 => What::Restart,

@@ -1,4 +1,5 @@
-//! A value that is waited for. Tokio's own wakes its waiters by chance; this one in the order in which they came.
+//! A value that tasks can wait for. Tokio's own wakes its waiters in random order; this one wakes them in the order in
+//! which they came.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +24,7 @@ impl<T: Clone> Shared<T> {
         self.changed.notify_waiters();
     }
 
-    /// Waits until it fits.
+    /// Waits until the value fits.
     pub async fn wait_for(&self, fits: impl Fn(&T) -> bool) -> T {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

@@ -1,33 +1,33 @@
-//! A failing run is made smaller: fewer faults, fewer steps, and still the same is wrong.
+//! Reduces a failing run: fewer faults and fewer steps, with the same kind of failure.
 
 use std::collections::BTreeSet;
 
-use super::run::{Order, Report, run};
+use super::run::{Planned, Report, run};
 
-/// Runs that making it smaller may take.
+/// Most runs that a reduction may take.
 const RUNS_MAX: u32 = 150;
 
-/// Makes a failing run smaller.
-pub fn shrink(order: &Order) -> (Order, Report) {
-    let mut best = (order.clone(), run(order));
+/// Reduces a failing run.
+pub fn shrink(planned: &Planned) -> (Planned, Report) {
+    let mut best = (planned.clone(), run(planned));
     let mut runs = 0;
-    // First the very faults that struck instead of the chance that chose them.
-    let chosen: BTreeSet<(String, u64)> = best.1.strikes.iter().map(|s| (s.site.clone(), s.nth)).collect();
-    attempt(&mut best, &mut runs, |order| order.plan.only = Some(chosen.clone()));
+    // The faults that were injected replace the chance that chose them.
+    let chosen: BTreeSet<(String, u64)> = best.1.fault_at.iter().map(|s| (s.site.clone(), s.nth)).collect();
+    attempt(&mut best, &mut runs, |planned| planned.plan.only = Some(chosen.clone()));
     let mut share = 2;
     loop {
         let before = size(&best.1);
         let faults: Vec<(String, u64)> = best.0.plan.only.iter().flatten().cloned().collect();
         for part in faults.chunks(faults.len().div_ceil(share).max(1)) {
-            attempt(&mut best, &mut runs, |order| {
-                if let Some(only) = &mut order.plan.only {
+            attempt(&mut best, &mut runs, |planned| {
+                if let Some(only) = &mut planned.plan.only {
                     only.retain(|fault| !part.contains(fault));
                 }
             });
         }
         let steps: Vec<u64> = best.1.steps.iter().map(|step| step.id).collect();
         for part in steps.chunks(steps.len().div_ceil(share).max(1)) {
-            attempt(&mut best, &mut runs, |order| order.without.extend(part));
+            attempt(&mut best, &mut runs, |planned| planned.without.extend(part));
         }
         let is_finest = share >= faults.len().max(steps.len());
         if runs >= RUNS_MAX || is_finest && size(&best.1) == before {
@@ -38,19 +38,19 @@ pub fn shrink(order: &Order) -> (Order, Report) {
 }
 
 fn size(report: &Report) -> usize {
-    report.strikes.len() + report.steps.len()
+    report.fault_at.len() + report.steps.len()
 }
 
-fn attempt(best: &mut (Order, Report), runs: &mut u32, change: impl FnOnce(&mut Order)) {
+fn attempt(best: &mut (Planned, Report), runs: &mut u32, change: impl FnOnce(&mut Planned)) {
     let kinds = best.1.kinds();
     if *runs >= RUNS_MAX {
         return;
     }
     *runs += 1;
-    let mut order = best.0.clone();
-    change(&mut order);
-    let report = run(&order);
+    let mut planned = best.0.clone();
+    change(&mut planned);
+    let report = run(&planned);
     if report.kinds().iter().any(|kind| kinds.contains(kind)) {
-        *best = (order, report);
+        *best = (planned, report);
     }
 }

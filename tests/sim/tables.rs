@@ -1,36 +1,36 @@
-//! The tables beside the log are what a rebuild from the log makes of them; and of the tasks, what their events say when
-//! somebody else reads them: a rebuild makes the same mistakes again.
+//! The tables beside the log must equal their rebuild from the log. The table of tasks must also equal a second,
+//! independent fold of the events, because a rebuild makes the same mistakes as the projection.
 
 use std::collections::BTreeMap;
 
 use annie_core::{
     event::{AnswerOutcome, Event, EventBody, Priority, Scope},
     ids::{Seq, TaskId},
-    ports::{LetterFilter, Letters, Log, Operations, Outbox, Records, TaskState},
+    ports::{DeadLetterFilter, DeadLetters, Log, Operations, Outbox, Records, TaskState},
     time::Micros,
 };
 
 use super::{people, scenario::USERS, town::Town, watch::now};
 
-/// Rebuilds them in place and compares.
+/// Rebuilds the tables in place and compares.
 pub fn check(town: &Town) {
     let before = all(town);
     now(town.data.rebuild());
     let after = all(town);
     for (was, is) in before.iter().zip(&after) {
         if was != is {
-            town.watch.wrong(format!("a table said {was}, and the log says {is}"));
+            town.watch.wrong(format!("a table had {was}, and the log gives {is}"));
         }
     }
     if before.len() != after.len() {
-        town.watch.wrong(format!("the tables had {} rows, and the log makes {}", before.len(), after.len()));
+        town.watch.wrong(format!("the tables had {} rows, and the log gives {}", before.len(), after.len()));
     }
     check_tasks(town);
 }
 
-/// A task by its events.
+/// A task as its events describe it.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct Folded {
     state: TaskState,
     priority: Priority,
     not_before: Option<Micros>,
@@ -39,8 +39,8 @@ struct Said {
     error: Option<String>,
 }
 
-impl Said {
-    /// The next event. Nothing changes what has ended.
+impl Folded {
+    /// Applies the next event. Nothing changes a task that has ended.
     fn take(&mut self, event: &Event) {
         if self.ended_at.is_some() {
             return;
@@ -70,21 +70,21 @@ impl Said {
 
 fn check_tasks(town: &Town) {
     let ever = Micros(i64::MAX);
-    let mut said: BTreeMap<TaskId, Said> = BTreeMap::new();
+    let mut sent: BTreeMap<TaskId, Folded> = BTreeMap::new();
     for conversation in now(town.data.conversations(Scope::Operator, ever.into(), 10_000)) {
         for event in now(town.data.events(Scope::Operator, conversation.id, Seq(0), u32::MAX)) {
             if let EventBody::Received(inbound) = &event.body {
                 let (priority, not_before) = (inbound.priority, inbound.not_before);
                 let (started_at, ended_at) = (None, None);
-                let new = Said { state: TaskState::Queued, priority, not_before, started_at, ended_at, error: None };
-                said.insert(event.task, new);
-            } else if let Some(task) = said.get_mut(&event.task) {
+                let new = Folded { state: TaskState::Queued, priority, not_before, started_at, ended_at, error: None };
+                sent.insert(event.task, new);
+            } else if let Some(task) = sent.get_mut(&event.task) {
                 task.take(&event);
             }
         }
     }
     for row in now(town.data.tasks(Scope::Operator, false, ever.into(), 10_000)) {
-        let is = Said {
+        let is = Folded {
             state: row.state,
             priority: row.priority,
             not_before: row.not_before,
@@ -92,12 +92,12 @@ fn check_tasks(town: &Town) {
             ended_at: row.ended_at,
             error: row.error,
         };
-        let said = said.remove(&row.id);
-        if said.as_ref() != Some(&is) {
-            town.watch.wrong(format!("the table of tasks says of {} {is:?}, and its events {said:?}", row.id));
+        let sent = sent.remove(&row.id);
+        if sent.as_ref() != Some(&is) {
+            town.watch.wrong(format!("the table of tasks says of {} {is:?}, and its events {sent:?}", row.id));
         }
     }
-    for task in said.keys() {
+    for task in sent.keys() {
         town.watch.wrong(format!("the table of tasks does not know {task}"));
     }
 }
@@ -112,7 +112,7 @@ fn all(town: &Town) -> Vec<String> {
     rows.extend(tasks.iter().map(|task| format!("{task:?}")));
     rows.extend(now(data.conversations(Scope::Operator, ever.into(), 10_000)).iter().map(|row| format!("{row:?}")));
     rows.extend(
-        now(data.letters(Scope::Operator, LetterFilter::default(), ever.into(), 10_000))
+        now(data.dead_letters(Scope::Operator, DeadLetterFilter::default(), ever.into(), 10_000))
             .iter()
             .map(|row| format!("{row:?}")),
     );

@@ -1,4 +1,4 @@
-//! Where a run happens: the disk, the outside, the clock, and one life of the process after another.
+//! The environment of a run: the disk, the outside world, the clock, and one run of the process after another.
 
 use std::{
     collections::BTreeMap,
@@ -12,9 +12,9 @@ use std::{
 use annie_actors::{Backend, Kernel, KernelLimits, LeaseLimits, Parts, Profile, Profiles};
 use annie_core::{
     breaker::BreakerLimits,
+    dead_letter::DeadLetterLimits,
     event::Priority,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
-    letter::LetterLimits,
     notice::NotifyLimits,
     ports::{Env, Model},
     route::{BackendFacts, Privacy, RouteMode, RouteTable, default_rules},
@@ -26,7 +26,7 @@ use annie_testkit::{
 };
 
 use super::{
-    disk::{Health, Life, disk},
+    disk::{Health, Run, disk},
     scenario::USERS,
     shared::Shared,
     watch::Watch,
@@ -34,8 +34,8 @@ use super::{
 
 /// How long a handler may take, in milliseconds.
 const STUCK_MS: u64 = 1_000;
-/// How often the service manager and the watchdog look, in milliseconds.
-const LOOK_MS: u64 = 250;
+/// How often the service manager and the watchdog check, in milliseconds.
+const CHECK_MS: u64 = 250;
 
 /// Lets simulated time pass.
 pub async fn pass_ms(ms: u64) {
@@ -50,20 +50,20 @@ pub struct Acked {
     pub conversation: ConversationId,
 }
 
-/// The process as it is now.
+/// The current process.
 #[derive(Clone)]
 pub struct Process {
     pub kernel: Kernel,
-    pub life: Arc<Life>,
+    pub run: Arc<Run>,
 }
 
-/// What a run's kernel is like.
+/// The configuration of a run's kernel.
 struct Shape {
     backends: Vec<BackendFacts>,
     limits: KernelLimits,
 }
 
-/// Everything of one run.
+/// Everything of one simulation run.
 pub struct Town {
     pub dice: Dice,
     pub data: MemoryStore,
@@ -75,12 +75,12 @@ pub struct Town {
     env: Env,
     shape: Shape,
     process: Shared<Option<Process>>,
-    lives: AtomicU32,
-    /// Which data folder the next life uses: that of a frozen process is locked.
+    runs: AtomicU32,
+    /// The data folder of the next run of the process: the folder of a frozen process is locked.
     folder: AtomicU32,
     is_over: AtomicBool,
     acked: Mutex<Vec<Acked>>,
-    heard: Mutex<BTreeMap<u64, (ConversationId, Seq)>>,
+    received: Mutex<BTreeMap<u64, (ConversationId, Seq)>>,
     brought: Mutex<Vec<TaskId>>,
 }
 
@@ -94,13 +94,13 @@ impl Town {
         let slots: BTreeMap<String, u32> = shape.backends.iter().map(|b| (b.name.clone(), b.slots)).collect();
         let open_ms = shape.limits.breaker.open_ms;
         let watch = Arc::new(Watch::new(data.clone(), clock.clone(), users, slots, open_ms));
-        let (rounds, runs, strikes) = (watch.clone(), watch.clone(), watch.clone());
+        let (rounds, runs, fault_at) = (watch.clone(), watch.clone(), watch.clone());
         let schedule = Schedule::new(dice.of("faults"), plan, clock.clone());
-        let schedule = Arc::new(schedule.telling(move |strike| strikes.struck(strike)));
+        let schedule = Arc::new(schedule.telling(move |fault| fault_at.injected(fault)));
         let models = Arc::new(ModelWorld::new(dice, schedule.clone(), move |round| rounds.round_begins(round)));
         let skills =
-            Arc::new(SkillWorld::new(dice, schedule.clone(), clock.clone(), move |moment, call, life| match moment {
-                Moment::Begins => runs.skill_begins(call, life),
+            Arc::new(SkillWorld::new(dice, schedule.clone(), clock.clone(), move |moment, call, run| match moment {
+                Moment::Begins => runs.skill_begins(call, run),
                 Moment::TakesEffect => runs.takes_effect(call),
                 Moment::Ends => runs.skill_ends(call),
             }));
@@ -120,21 +120,21 @@ impl Town {
             env,
             shape,
             process: Shared::new(None),
-            lives: AtomicU32::new(0),
+            runs: AtomicU32::new(0),
             folder: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             acked: Mutex::default(),
-            heard: Mutex::default(),
+            received: Mutex::default(),
             brought: Mutex::default(),
         })
     }
 
     /// The process, once there is one.
     pub async fn process(&self) -> Process {
-        self.process.wait_for(Option::is_some).await.expect("there is one")
+        self.process.wait_for(Option::is_some).await.expect("a process exists")
     }
 
-    /// The process, if there is one just now.
+    /// The process, if there is one at the moment.
     pub fn present(&self) -> Option<Process> {
         self.process.get()
     }
@@ -143,8 +143,8 @@ impl Town {
         self.shape.backends.iter().map(|b| b.name.clone()).collect()
     }
 
-    pub fn hibernate_ms(&self) -> u64 {
-        self.shape.limits.hibernate_ms
+    pub fn passivate_after_ms(&self) -> u64 {
+        self.shape.limits.passivate_after_ms
     }
 
     pub fn acked(&self) -> Vec<Acked> {
@@ -159,18 +159,18 @@ impl Town {
         self.env.now()
     }
 
-    /// How many lives the process has had.
-    pub fn life_count(&self) -> u32 {
-        self.lives.load(SeqCst)
+    /// The number of runs of the process so far.
+    pub fn run_count(&self) -> u32 {
+        self.runs.load(SeqCst)
     }
 
-    /// How far a listener has heard.
-    pub fn heard(&self, listener: u64, conversation: ConversationId, seq: Seq) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(listener, (conversation, seq));
+    /// Records how far a listener has received.
+    pub fn received_up_to(&self, listener: u64, conversation: ConversationId, seq: Seq) {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).insert(listener, (conversation, seq));
     }
 
-    pub fn all_heard(&self) -> BTreeMap<u64, (ConversationId, Seq)> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn all_received(&self) -> BTreeMap<u64, (ConversationId, Seq)> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The result of an operation was acknowledged as this task.
@@ -178,13 +178,13 @@ impl Town {
         self.brought.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
-    /// Tasks that were acknowledged, whoever asked for them.
+    /// All acknowledged tasks, of users and of operations.
     pub fn all_acked(&self) -> Vec<TaskId> {
         let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.acked().into_iter().map(|a| a.task).chain(brought).collect()
     }
 
-    /// No new life is started any more.
+    /// Whether no new run of the process is started any more.
     pub fn is_over(&self) -> bool {
         self.is_over.load(SeqCst)
     }
@@ -193,56 +193,50 @@ impl Town {
         self.is_over.store(true, SeqCst);
     }
 
-    /// The process is gone for everybody, and the service manager starts another.
+    /// Clients no longer reach this process, and the service manager starts another.
     pub fn lose(&self, process: &Process) {
-        if self.present().is_some_and(|present| present.life.number == process.life.number) {
+        if self.present().is_some_and(|present| present.run.number == process.run.number) {
             self.process.set(None);
         }
     }
 
-    /// The next life of the process is another one's neighbour.
-    pub fn takes_another_folder(&self) {
+    /// The next run of the process has a data folder of its own, beside the former one.
+    pub fn use_another_folder(&self) {
         self.folder.fetch_add(1, SeqCst);
     }
 
-    /// Starts the process whenever there is none, and looks after stuck actors.
+    /// Starts the process whenever there is none, and ends stuck actors.
     pub async fn manage(self: Arc<Self>) {
         while !self.is_over() {
             let Some(process) = self.present() else {
-                self.start_a_life().await;
+                self.start_a_run().await;
                 continue;
             };
-            let ended = tokio::time::timeout(Duration::from_millis(LOOK_MS), process.kernel.ended());
+            let ended = tokio::time::timeout(Duration::from_millis(CHECK_MS), process.kernel.ended());
             if ended.await.is_ok() {
-                process.life.becomes(Health::Dead);
+                process.run.set_health(Health::Dead);
                 self.lose(&process);
-                pass_ms(self.dice.of("down").nth(u64::from(process.life.number)).below(300)).await;
+                pass_ms(self.dice.of("down").nth(u64::from(process.run.number)).below(300)).await;
             } else {
                 process.kernel.end_stuck(STUCK_MS);
             }
         }
     }
 
-    async fn start_a_life(&self) {
-        let life = Life::new(self.lives.fetch_add(1, SeqCst) + 1);
+    async fn start_a_run(&self) {
+        let run = Run::new(self.runs.fetch_add(1, SeqCst) + 1);
         let facts = &self.shape.backends;
         let backends = facts.iter().map(|facts| {
-            let model: Arc<dyn Model> = Arc::new(SimModel::new(&facts.name, self.models.clone(), life.number));
+            let model: Arc<dyn Model> = Arc::new(SimModel::new(&facts.name, self.models.clone(), run.number));
             let (name, slots) = (facts.name.clone(), facts.slots);
             Backend { name, slots, facts: facts.clone(), model, round_ms_max: None }
         });
         let parts = Parts {
             env: self.env.clone(),
             node: NodeId::from_uuid(uuid::Uuid::from_u128(u128::from(self.folder.load(SeqCst)))),
-            store: disk(
-                &self.data,
-                &life,
-                self.dice.of("life").nth(u64::from(life.number)),
-                &self.schedule,
-                &self.watch,
-            ),
+            store: disk(&self.data, &run, self.dice.of("life").nth(u64::from(run.number)), &self.schedule, &self.watch),
             catalog: Arc::new(catalog()),
-            runner: Arc::new(SimSkills::new(self.skills.clone(), life.number)),
+            runner: Arc::new(SimSkills::new(self.skills.clone(), run.number)),
             backends: backends.collect(),
             profiles: Profiles {
                 by_user: BTreeMap::default(),
@@ -252,20 +246,20 @@ impl Town {
             routing: (RouteTable::new(default_rules(), facts).expect("the rules fit"), RouteMode::default()),
         };
         self.watch.gates_open();
-        // A start may hang over a fault of its own, and nobody has a handle to look after it yet.
+        // A start may hang because of an injected fault, and there is no handle yet with which to end the stuck actor.
         match tokio::time::timeout(Duration::from_secs(30), Kernel::start(parts)).await {
             Ok(Ok(kernel)) => {
-                self.process.set(Some(Process { kernel, life }));
+                self.process.set(Some(Process { kernel, run }));
             }
             Ok(Err(_)) | Err(_) => {
-                life.becomes(Health::Dead);
+                run.set_health(Health::Dead);
                 pass_ms(200).await;
             }
         }
     }
 }
 
-/// Backends, slots and limits of a run. Small numbers, so that every limit is met.
+/// Backends, slots and limits of a run. The numbers are small, so that every limit is reached.
 fn shape(dice: Dice) -> Shape {
     let slots = |n: u64| u32::try_from(dice.of("slots").nth(n).between(1, 4)).unwrap_or(1);
     let backend =
@@ -281,7 +275,7 @@ fn shape(dice: Dice) -> Shape {
     let mut limits = KernelLimits {
         stuck_ms_max: 0,
         round_ms_max: pick("round", &[4_000, 15_000]),
-        hibernate_ms: pick("hibernate", &[5, 300, 5_000, 60_000]),
+        passivate_after_ms: pick("hibernate", &[5, 300, 5_000, 60_000]),
         engines_max: usize::try_from(pick("engines", &[2, 5, 1_000])).unwrap_or(2),
         breaker: BreakerLimits {
             failures_max: u32::try_from(pick("failures", &[2, 3, 5])).unwrap_or(5),
@@ -292,7 +286,7 @@ fn shape(dice: Dice) -> Shape {
     };
     let lease_ms = pick("lease", &[400, 2_000, 10_000]);
     limits.lease = LeaseLimits { lease_ms, renew_ms: lease_ms / 4 };
-    limits.turn.letters = LetterLimits {
+    limits.turn.dead_letters = DeadLetterLimits {
         retry_after_ms: pick("retry", &[2_000, 30_000]),
         archive_after_ms: pick("archive", &[20_000, 90_000]),
         retry_from: dice.of("retry from").pick(&[Priority::High, Priority::Normal]),

@@ -1,4 +1,4 @@
-//! What one conversation's log tells, event by event: the order of its lanes, one end for each message, one report for each
+//! Checks one conversation's log event by event: the order of its lanes, one end for each message, one report for each
 //! agent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +11,12 @@ use annie_core::{
     turn::Lane,
 };
 
-/// A message on its way.
+/// A message that was received.
 struct Message {
     seq: Seq,
     lane: Lane,
     is_voice: bool,
-    /// Somebody moved it: it may be overtaken, and overtake.
+    /// The message was moved: it may be overtaken and may overtake others.
     is_moved: bool,
     is_begun: bool,
     is_ended: bool,
@@ -25,7 +25,7 @@ struct Message {
 /// A run of a skill.
 #[derive(Default)]
 struct Run {
-    /// Whose.
+    /// The task and the agent of the run.
     by: Option<(TaskId, AgentId)>,
     receipts: u32,
 }
@@ -37,21 +37,21 @@ pub struct Trace {
     agents: BTreeMap<(TaskId, AgentId), u32>,
     started: BTreeSet<(TaskId, AgentId)>,
     runs: BTreeMap<IntentId, Run>,
-    /// Of which task the last event was a reply of its main agent.
+    /// The task of the last event, if that was a reply of its main agent.
     replied: Option<TaskId>,
     rounds: BTreeMap<(TaskId, AgentId, u32), Micros>,
 }
 
 impl Trace {
-    /// A round that did not begin where it may act may begin elsewhere.
+    /// A round that did not begin on an agentic backend may begin on another backend.
     fn not_begun(&mut self, event: &Event, round: u32) {
         self.rounds.remove(&(event.task, event.agent.clone(), round));
     }
 
-    /// The next event. These intents have taken effect by now.
-    pub fn take(&mut self, event: &Event, deeds: &BTreeSet<IntentId>, wrong: &mut Vec<String>) {
+    /// Checks the next event. `effects` holds the intents that have taken effect by now.
+    pub fn take(&mut self, event: &Event, effects: &BTreeSet<IntentId>, wrong: &mut Vec<String>) {
         let (id, task) = (event.conversation, event.task);
-        let is_own_word = self.replied.take() == Some(task);
+        let follows_own_reply = self.replied.take() == Some(task);
         let is_reply = matches!(event.body, EventBody::ModelReplied { .. }) && event.agent.is_orchestrator();
         self.replied = is_reply.then_some(task);
         if let EventBody::Received(inbound) = &event.body {
@@ -93,10 +93,10 @@ impl Trace {
                 }
             }
             EventBody::RoundBegan { round, .. } => {
-                // The mark of one beginning may be written again if nobody knows whether it was.
+                // The mark of a beginning may be written again if its commit had an unknown outcome.
                 let begun = self.rounds.entry((task, event.agent.clone(), *round)).or_insert(event.at);
                 if *begun != event.at {
-                    wrong.push(format!("{id}: round {round} of {task} is begun again where it may act"));
+                    wrong.push(format!("{id}: round {round} of {task} began twice on an agentic backend"));
                 }
             }
             EventBody::RoundNotBegun { round, .. } => self.not_begun(event, *round),
@@ -105,8 +105,8 @@ impl Trace {
             }
             EventBody::SkillFinished { intent, skill, outcome, .. } => {
                 self.has_receipt(event, *intent, wrong);
-                if let Some(lie) = lie(skill, outcome, deeds.contains(intent)) {
-                    wrong.push(format!("{id}: the receipt of {intent} ({skill}) says {lie}"));
+                if let Some(find_untruth) = find_untruth(skill, outcome, effects.contains(intent)) {
+                    wrong.push(format!("{id}: the receipt of {intent} ({skill}) says {find_untruth}"));
                 }
             }
             body if body.is_final() => {
@@ -115,8 +115,8 @@ impl Trace {
                     wrong.push(format!("{id}: {task} ends a second time, {}", event.body.kind()));
                 }
                 self.message(task, |m| m.is_ended = true);
-                // A turn that is cut off by its deadline breaks off what runs.
-                if is_own_word && matches!(event.body, EventBody::Answered { .. }) {
+                // The deadline of a turn interrupts its running skills.
+                if follows_own_reply && matches!(event.body, EventBody::Answered { .. }) {
                     self.has_receipts(event, wrong);
                 }
             }
@@ -124,7 +124,7 @@ impl Trace {
         }
     }
 
-    /// A run has one receipt.
+    /// Counts a receipt of a run. A run has one receipt.
     fn has_receipt(&mut self, event: &Event, intent: IntentId, wrong: &mut Vec<String>) {
         let run = self.runs.entry(intent).or_default();
         run.receipts += 1;
@@ -134,7 +134,7 @@ impl Trace {
         }
     }
 
-    /// Whoever comes to a good end has a receipt of everything that was started.
+    /// Checks that an agent or turn that ends well has a receipt of every run that it started.
     fn has_receipts(&self, event: &Event, wrong: &mut Vec<String>) {
         let id = event.conversation;
         let is_mine = |run: &Run| run.by.as_ref().is_some_and(|(task, a)| *task == event.task && *a == event.agent);
@@ -143,8 +143,8 @@ impl Trace {
         }
     }
 
-    /// Whether somebody speaks and waits.
-    pub fn hears_voice(&self) -> bool {
+    /// Whether a voice message waits for its answer.
+    pub fn has_open_voice(&self) -> bool {
         self.messages.values().any(|m| m.is_voice && !m.is_ended)
     }
 
@@ -154,7 +154,7 @@ impl Trace {
         }
     }
 
-    /// In each lane messages begin in their order, one at a time.
+    /// Checks that messages of a lane begin in order, one at a time.
     fn begins(&mut self, event: &Event, wrong: &mut Vec<String>) {
         let (id, task) = (event.conversation, event.task);
         let Some(me) = self.messages.get(&task) else { return };
@@ -173,7 +173,7 @@ impl Trace {
         self.message(task, |m| m.is_begun = true);
     }
 
-    /// What must be so at the end.
+    /// Checks what must hold at the end.
     pub fn finish(&self, id: ConversationId, wrong: &mut Vec<String>) {
         for (task, _) in self.messages.iter().filter(|(_, m)| !m.is_ended) {
             wrong.push(format!("{id}: {task} was accepted and never ended"));
@@ -184,8 +184,8 @@ impl Trace {
     }
 }
 
-/// What a receipt says that is not so.
-fn lie(skill: &str, outcome: &Outcome, has_effect: bool) -> Option<String> {
+/// A statement of a receipt that is not true.
+fn find_untruth(skill: &str, outcome: &Outcome, has_effect: bool) -> Option<String> {
     let is_read = matches!(skill, "sim.look" | "sim.fetch");
     let is_once = matches!(skill, "sim.send" | "sim.ring" | "sim.order");
     let status = outcome.status.as_str();

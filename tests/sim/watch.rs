@@ -1,4 +1,4 @@
-//! Looks at everything that is stored, begun, done and announced, at the moment when it is, and says what must not be.
+//! Checks everything that is stored, begun, done and announced at the moment when it happens, and records violations.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,18 +16,18 @@ use annie_core::{
 use annie_store::MemoryStore;
 use annie_testkit::{
     env::TestClock,
-    sim::{RoundBegins, Strike},
+    sim::{Injection, RoundBegins},
 };
 use futures_util::FutureExt;
 
-use super::{doors::Doors, forces::SKILLS, trace::Trace};
+use super::{breakers::BreakerWatch, forces::SKILLS, trace::Trace};
 
-/// Every so many events of a conversation its state makes a journey through JSON.
-const JOURNEY_EVERY: u64 = 40;
-/// Events of one conversation; more is a circle.
+/// The state of a conversation is written to JSON and read back after every n-th event.
+const ROUND_TRIP_EVERY: u64 = 40;
+/// Most events of one conversation. More of them mean an endless loop.
 const EVENTS_MAX: u64 = 5_000;
 
-/// What is known of a conversation.
+/// The known facts of a conversation.
 struct Known {
     state: Conversation,
     trace: Trace,
@@ -35,18 +35,18 @@ struct Known {
     snapshot_seq: Seq,
 }
 
-/// An append on its way into the store.
+/// An append that has reached the store but was not seen in the log yet.
 struct OnItsWay {
     conversation: ConversationId,
     events: Vec<NewEvent>,
     is_stale: bool,
 }
 
-/// A gate that somebody holds.
+/// A voice gate that is held.
 struct Held {
     since_us: u64,
     until: annie_core::time::Micros,
-    life: u32,
+    run: u32,
 }
 
 #[derive(Default)]
@@ -59,25 +59,25 @@ struct Inner {
     /// Intents that were run at least once.
     runs: BTreeSet<IntentId>,
     /// Intents whose skill took effect.
-    deeds: BTreeSet<IntentId>,
-    /// Rounds that were no voice, by the life of the process and the backend.
+    effects: BTreeSet<IntentId>,
+    /// Rounds of classes other than voice, by run of the process and backend.
     others_begun: BTreeMap<(u32, String), u64>,
     stored: u64,
     fenced: u64,
     journal: Vec<String>,
 }
 
-/// The watch over one run.
+/// The checks of one run.
 pub struct Watch {
     data: MemoryStore,
     clock: Arc<TestClock>,
     users: Vec<UserId>,
     slots: BTreeMap<String, u32>,
     inner: Mutex<Inner>,
-    doors: Mutex<Doors>,
+    breakers: Mutex<BreakerWatch>,
 }
 
-/// The answer of the bare store, which never waits.
+/// The reply of the bare store, which never waits.
 pub fn now<T>(read: impl Future<Output = Result<T, annie_core::ports::StoreError>>) -> T {
     read.now_or_never().expect("the bare store answers at once").expect("and does not fail")
 }
@@ -90,24 +90,24 @@ impl Watch {
         slots: BTreeMap<String, u32>,
         open_ms: u64,
     ) -> Self {
-        Self { data, clock, users, slots, inner: Mutex::default(), doors: Mutex::new(Doors::new(open_ms)) }
+        Self { data, clock, users, slots, inner: Mutex::default(), breakers: Mutex::new(BreakerWatch::new(open_ms)) }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn doors(&self) -> MutexGuard<'_, Doors> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn breakers(&self) -> MutexGuard<'_, BreakerWatch> {
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something is not as it must be.
+    /// Records a violation.
     pub fn wrong(&self, what: String) {
         let at = self.clock.now();
         self.inner().wrong.push(format!("{at} {what}"));
     }
 
-    /// What was not as it must be, in order.
+    /// All violations in order.
     pub fn all_wrong(&self) -> Vec<String> {
         self.inner().wrong.clone()
     }
@@ -116,7 +116,7 @@ impl Watch {
         self.inner().wrong.is_empty()
     }
 
-    /// Writes down what happened, in the order in which it did.
+    /// Writes down what happened, in order.
     pub fn note(&self, what: &str) {
         let ms = self.clock.monotonic_us() / 1_000;
         self.inner().journal.push(format!("{ms:>8} {what}"));
@@ -127,7 +127,7 @@ impl Watch {
         self.inner().journal.clone()
     }
 
-    /// Appends that were stored, and those that came from a former owner.
+    /// The number of appends that were stored, and of those that came from a former owner.
     pub fn counts(&self) -> (u64, u64) {
         let inner = self.inner();
         (inner.stored, inner.fenced)
@@ -135,7 +135,7 @@ impl Watch {
 
     // The log
 
-    /// A batch goes into the store now, unless it `fails`.
+    /// Records a batch that goes into the store now. `fails`: the store refuses it.
     pub fn commits(&self, batch: &[Append], fails: bool) {
         self.settle();
         let mut inner = self.inner();
@@ -149,11 +149,11 @@ impl Watch {
         }
     }
 
-    /// Looks at what has been stored since the last time.
+    /// Checks what has been stored since the last call.
     pub fn settle(&self) {
         for skill in SKILLS {
             let row = now(self.data.breaker(skill.to_owned())).unwrap_or_default();
-            self.doors().see(skill, row, self.clock.now());
+            self.breakers().see(skill, row, self.clock.now());
         }
         let mut inner = self.inner();
         let on_its_way = std::mem::take(&mut inner.on_its_way);
@@ -166,13 +166,12 @@ impl Watch {
             while !rest.is_empty() {
                 let is_this = |o: &&OnItsWay| is_beginning(rest, &o.events);
                 let Some(append) = appends.find(is_this) else {
-                    wrong.push(format!("{id}: stored, and nobody wrote it: {:?}", rest[0]));
+                    wrong.push(format!("{id}: stored, and no append contains it: {:?}", rest[0]));
                     break;
                 };
                 inner.stored += 1;
                 if append.is_stale {
-                    wrong
-                        .push(format!("{id}: a former owner, or one who was told that it failed, wrote {:?}", rest[0]));
+                    wrong.push(format!("{id}: a former owner, or the writer of a refused append, wrote {:?}", rest[0]));
                 }
                 rest = &rest[append.events.len()..];
             }
@@ -203,23 +202,23 @@ impl Watch {
             }
             let ms = self.clock.monotonic_us() / 1_000;
             inner.journal.push(format!("{ms:>8} {}", serde_json::to_string(event).unwrap_or_default()));
-            known.trace.take(event, &inner.deeds, wrong);
-            self.doors().take(event);
+            known.trace.take(event, &inner.effects, wrong);
+            self.breakers().take(event);
             known.state.apply(event);
-            if event.seq.0 % JOURNEY_EVERY == 0 {
-                journey(&known.state, wrong);
+            if event.seq.0 % ROUND_TRIP_EVERY == 0 {
+                round_trip(&known.state, wrong);
             }
         }
         new
     }
 
-    /// Whether the snapshots are what the log says, and every state survives its own JSON.
+    /// Checks that the snapshots equal the folded log and that every state survives its JSON round trip.
     pub fn compare_snapshots(&self) {
         self.settle();
         let mut inner = self.inner();
         let mut wrong = Vec::new();
         for (id, known) in &mut inner.known {
-            journey(&known.state, &mut wrong);
+            round_trip(&known.state, &mut wrong);
             let Some(snapshot) = now(self.data.snapshot(*id)) else { continue };
             if snapshot.seq == known.snapshot_seq {
                 continue;
@@ -234,7 +233,7 @@ impl Watch {
             match serde_json::from_str::<Conversation>(&snapshot.state) {
                 Ok(kept) if kept == replayed => {}
                 Ok(kept) => wrong.push(format!(
-                    "{id}: the Engine's state at {} is not what the log says: {}",
+                    "{id}: the Engine's state at {} differs from the folded log: {}",
                     snapshot.seq,
                     difference(&kept, &replayed)
                 )),
@@ -244,7 +243,7 @@ impl Watch {
         inner.wrong.extend(wrong);
     }
 
-    /// What must be so when everything has come to its end.
+    /// Checks what must hold when everything has ended.
     pub fn finish(&self) {
         self.compare_snapshots();
         let mut inner = self.inner();
@@ -258,7 +257,7 @@ impl Watch {
         inner.wrong.extend(wrong);
     }
 
-    /// A listener was told of an event.
+    /// Checks an event that a listener received.
     pub fn announced(&self, event: &Event) {
         let before = Seq(event.seq.0.saturating_sub(1));
         let stored = now(self.data.events(Scope::Operator, event.conversation, before, 1));
@@ -269,22 +268,22 @@ impl Watch {
 
     // The outside
 
-    /// A backend's gate is closed for everything but voice.
-    pub fn gate_closes(&self, backend: &str, until: annie_core::time::Micros, life: u32) {
+    /// Records that a backend's gate is closed for everything but voice.
+    pub fn gate_closes(&self, backend: &str, until: annie_core::time::Micros, run: u32) {
         let since_us = self.clock.monotonic_us();
-        self.inner().gates.insert(backend.to_owned(), Held { since_us, until, life });
+        self.inner().gates.insert(backend.to_owned(), Held { since_us, until, run });
     }
 
-    /// Nothing is known of the gates any more: opened, or the wall clock was set.
+    /// Discards all knowledge of the gates, because they were opened or the wall clock was set.
     pub fn gates_open(&self) {
         self.inner().gates.clear();
     }
 
     pub fn round_begins(&self, round: &RoundBegins<'_>) {
-        let RoundBegins { backend, life, request, running } = round;
-        self.note(&format!("round of {} begins on {backend} in life {life}", request.session_id));
+        let RoundBegins { backend, run, request, running } = round;
+        self.note(&format!("round of {} begins on {backend} in run {run}", request.session_id));
         if request.priority != 0 {
-            *self.inner().others_begun.entry((*life, (*backend).to_owned())).or_default() += 1;
+            *self.inner().others_begun.entry((*run, (*backend).to_owned())).or_default() += 1;
         }
         if self.slots.get(*backend).is_some_and(|slots| running > slots) {
             self.wrong(format!("{running} rounds run on {backend}, which has {:?} slots", self.slots.get(*backend)));
@@ -294,14 +293,14 @@ impl Watch {
             .inner()
             .gates
             .get(*backend)
-            .is_some_and(|held| held.life == *life && held.since_us < us && now < held.until);
+            .is_some_and(|held| held.run == *run && held.since_us < us && now < held.until);
         if is_closed && request.priority != 0 {
             self.wrong(format!("a round of class {} begins on {backend} while its gate is closed", request.priority));
         }
         self.check_strangers(request);
     }
 
-    /// No request holds another user's words.
+    /// Checks that no request contains text of another user.
     fn check_strangers(&self, request: &ModelRequest) {
         let Ok(id) = request.session_id.parse() else {
             return self.wrong(format!("a round of no conversation: {}", request.session_id));
@@ -320,18 +319,18 @@ impl Watch {
                 }
             };
             if request.messages.iter().any(holds) || request.system.iter().any(|part| part.text.contains(&mark)) {
-                self.wrong(format!("a round of {} is told words of {stranger}", row.user));
+                self.wrong(format!("a round of {} contains text of {stranger}", row.user));
             }
         }
     }
 
-    /// A skill begins: what is not only read must have been marked as started before, and once in each life. None begins
-    /// behind an open breaker.
-    pub fn skill_begins(&self, call: &SkillCall, life: u32) {
-        self.note(&format!("{} runs for {} in life {life}", call.skill, call.intent));
+    /// Checks the beginning of a skill run. A skill that does more than read must have been marked as started before, and
+    /// once in each run of the process. No run begins behind an open breaker.
+    pub fn skill_begins(&self, call: &SkillCall, run: u32) {
+        self.note(&format!("{} runs for {} in run {run}", call.skill, call.intent));
         self.settle();
         let is_new = self.inner().runs.insert(call.intent);
-        if is_new && let Some(wrong) = self.doors().begins(&call.skill, call.intent, self.clock.now()) {
+        if is_new && let Some(wrong) = self.breakers().begins(&call.skill, call.intent, self.clock.now()) {
             self.wrong(wrong);
         }
         if matches!(call.skill.as_str(), "sim.look" | "sim.fetch") {
@@ -344,56 +343,56 @@ impl Watch {
         if intent.attempts == 0 {
             self.wrong(format!("{} runs and was never marked as started: {}", call.skill, call.intent));
         }
-        let is_new = self.inner().begun.insert((life, call.intent));
+        let is_new = self.inner().begun.insert((run, call.intent));
         if !is_new && intent.effect == Effect::Once {
             self.wrong(format!("{} is begun twice for {}", call.skill, call.intent));
         }
     }
 
-    /// A skill did what it is for.
+    /// A skill took effect.
     pub fn takes_effect(&self, call: &SkillCall) {
-        self.inner().deeds.insert(call.intent);
+        self.inner().effects.insert(call.intent);
     }
 
     pub fn skill_ends(&self, call: &SkillCall) {
-        self.doors().ends(&call.skill, call.intent);
+        self.breakers().ends(&call.skill, call.intent);
     }
 
-    // What is not sure
+    // Uncertainty
 
-    /// A fault strikes.
-    pub fn struck(&self, strike: &Strike) {
-        self.note(&format!("STRUCK {strike}"));
-        // A breaker that hangs dies later, and what lay in its mailbox is asked again through any door.
-        if ["breaker ", "breakers "].iter().any(|actor| strike.site.starts_with(actor)) && strike.what == "Hang" {
-            self.doors().blind();
+    /// A fault was injected.
+    pub fn injected(&self, fault: &Injection) {
+        self.note(&format!("INJECTED {fault}"));
+        // A hanging breaker dies later, and the calls in its mailbox are sent again to any incarnation.
+        if ["breaker ", "breakers "].iter().any(|actor| fault.site.starts_with(actor)) && fault.what == "Hang" {
+            self.breakers().blind();
         }
-        // What a model or the other side of a skill does is no change that its breaker's row might not tell.
-        if !["outage ", "model "].iter().any(|outside| strike.site.starts_with(outside)) {
-            self.doors_unsure();
+        // The behaviour of a model or of the other side of a skill changes no breaker without its row.
+        if !["outage ", "model "].iter().any(|outside| fault.site.starts_with(outside)) {
+            self.breakers_uncertain();
         }
     }
 
     /// Two processes have breakers of their own.
     pub fn two_processes(&self) {
-        self.doors().blind();
+        self.breakers().blind();
     }
 
-    /// A breaker may have moved or died without its row.
-    pub fn doors_unsure(&self) {
-        self.doors().doubt();
+    /// A breaker may have changed its state or died without its row.
+    pub fn breakers_uncertain(&self) {
+        self.breakers().doubt();
     }
 
     // Voice
 
-    /// Whether somebody who speaks waits for an answer.
-    pub fn hears_voice(&self) -> bool {
-        self.inner().known.values().any(|known| known.trace.hears_voice())
+    /// Whether a voice task waits for an answer.
+    pub fn has_open_voice(&self) -> bool {
+        self.inner().known.values().any(|known| known.trace.has_open_voice())
     }
 
-    /// Rounds of others that have begun on a backend in this life of the process.
-    pub fn others_begun(&self, life: u32, backend: &str) -> u64 {
-        self.inner().others_begun.get(&(life, backend.to_owned())).copied().unwrap_or(0)
+    /// Rounds of other classes that have begun on a backend in this run of the process.
+    pub fn others_begun(&self, run: u32, backend: &str) -> u64 {
+        self.inner().others_begun.get(&(run, backend.to_owned())).copied().unwrap_or(0)
     }
 
     pub fn slots(&self, backend: &str) -> u32 {
@@ -409,7 +408,7 @@ fn is_beginning(stored: &[Event], append: &[NewEvent]) -> bool {
             .all(|(s, a)| (s.at, s.task, &s.agent, &s.body) == (a.at, a.task, &a.agent, &a.body))
 }
 
-fn journey(state: &Conversation, wrong: &mut Vec<String>) {
+fn round_trip(state: &Conversation, wrong: &mut Vec<String>) {
     let back = serde_json::to_string(state).ok().and_then(|json| serde_json::from_str::<Conversation>(&json).ok());
     if back.as_ref() != Some(state) {
         wrong.push(format!("{}: the state at {} does not survive its JSON", state.id, state.seq));

@@ -1,5 +1,5 @@
-//! What must be so, whatever was killed: a pure function of what clients saw and what was found afterwards. `checks.rs`
-//! shows that it catches each kind of wrong.
+//! The invariants of a soak as a pure function of what clients saw and what was found afterwards. `checks.rs` shows that
+//! this function catches each kind of violation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,37 +8,38 @@ use std::{
 
 use super::history::{Found, History, Kind, Log, LogEvent, Submit};
 
-/// Failures that a user may see because of what was killed: each says so in words, and nothing is lost silently.
-const MAY_FAIL: &[&str] = &["engine_crashed", "process_restarted", "conversation_parked"];
-/// The failure of a round on a program that was killed in its work: what it did may have taken effect.
+/// Failures that a user may see because of the injected faults: each has a text for the user, and nothing is lost
+/// silently.
+const MAY_FAIL: &[&str] = &["engine_crashed", "process_restarted", "conversation_quarantined"];
+/// The failure of a round on an agentic backend that was killed: its work may have taken effect.
 const IN_DOUBT: &str = "model_in_doubt";
-/// Refusals that ask a client to come back.
+/// Refusals that ask a client to retry later.
 const MAY_REFUSE: &[&str] = &["queue_full", "rate_limited", "too_soon", "overloaded"];
 
-/// What can be wrong.
+/// The kinds of violations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
-    /// Acknowledged, and not there, or without an end.
+    /// Acknowledged, but not stored or without an end.
     Lost,
-    /// There more than once, or answered more than once.
+    /// Stored or answered more than once.
     Doubled,
-    /// In another order than it was said or begun.
+    /// In another order than sent or begun.
     Reordered,
-    /// Somebody saw what belongs to somebody else.
+    /// A user saw data of another user.
     CrossUser,
-    /// An effect of a `once` run happened, or was begun, more than once.
+    /// An effect of a `once` run happened or began more than once.
     OnceRepeated,
     /// An `idempotent` effect took effect twice.
     EffectRepeated,
-    /// A stream with a gap or a repeat, or one that shows what is not in the log.
+    /// A stream with a gap or a repeat, or one that shows an event that is not in the log.
     Stream,
-    /// A read that does not show what was acknowledged before it.
+    /// A read that does not show a message that was acknowledged before it.
     StaleRead,
-    /// An answer to something else, a failure without a cause, a refusal that was stored.
+    /// An answer to another message, a failure without a cause, a refused message that was stored.
     Answer,
-    /// Two processes had the same data.
+    /// Two processes used the same data.
     TwoOwners,
-    /// `annie doctor` finds fault with what was left.
+    /// `annie doctor` reports a fault in the data.
     Doctor,
 }
 
@@ -74,11 +75,11 @@ impl Wrong {
     }
 }
 
-/// One thing that is wrong.
+/// One violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub wrong: Wrong,
-    /// The conversation or the token that it is about.
+    /// The conversation or the token of the violation.
     pub about: String,
     pub detail: String,
 }
@@ -89,12 +90,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks for everything that is wrong.
+/// Returns all violations.
 pub fn check(history: &History, found: &Found) -> Vec<Violation> {
     let mut all = Findings::default();
     messages(history, found, &mut all);
     logs(found, &mut all);
-    said_order(history, &mut all);
+    sent_order(history, &mut all);
     effects(history, found, &mut all);
     owners(history, found, &mut all);
     streams(history, found, &mut all);
@@ -115,7 +116,7 @@ impl Findings {
     }
 }
 
-/// Every message that the log has: where it is, by its token.
+/// The messages in the logs by token, each with its conversation and event.
 fn received(found: &Found) -> BTreeMap<&str, Vec<(&str, &LogEvent)>> {
     let mut all: BTreeMap<&str, Vec<(&str, &LogEvent)>> = BTreeMap::new();
     for (conversation, log) in &found.logs {
@@ -144,8 +145,8 @@ fn messages(history: &History, found: &Found, all: &mut Findings) {
         for code in submit.refused.iter().filter(|c| !MAY_REFUSE.contains(&c.as_str())) {
             all.add(Wrong::Answer, &submit.token, format!("refused with {code}"));
         }
-        let is_taken = !submit.acks.is_empty();
-        if !is_taken && submit.unknown == 0 && !places.is_empty() {
+        let is_acknowledged = !submit.acks.is_empty();
+        if !is_acknowledged && submit.unknown == 0 && !places.is_empty() {
             all.add(Wrong::Answer, &submit.token, "refused each time, and stored");
         }
         for ack in &submit.acks {
@@ -188,12 +189,13 @@ fn ending(submit: &Submit, log: &Log, task: &str, all: &mut Findings) {
             .as_ref()
             .is_some_and(|a| finals.iter().any(|f| f.kind == "answered") && !a.contains(&submit.token))
         {
-            all.add(Wrong::Answer, &submit.token, format!("its waiting client was told {:?}", ack.answer));
+            all.add(Wrong::Answer, &submit.token, format!("its waiting client received {:?}", ack.answer));
         }
     }
 }
 
-/// Each log is dense, tells each agent's report once, and in each lane one turn after the other in the order of messages.
+/// Checks that each log is dense, that each agent reports once, and that turns of one lane run one after the other in the
+/// order of their messages.
 fn logs(found: &Found, all: &mut Findings) {
     for (conversation, log) in &found.logs {
         for (n, event) in log.events.iter().enumerate() {
@@ -216,15 +218,15 @@ fn logs(found: &Found, all: &mut Findings) {
 }
 
 fn lane(conversation: &str, log: &Log, class: &str, all: &mut Findings) {
-    let place =
+    let seq_of =
         |task: &str, is: &dyn Fn(&LogEvent) -> bool| log.events.iter().find(|e| e.task == task && is(e)).map(|e| e.seq);
-    // What was set aside holds up nobody and is in nobody's order.
-    let aside: BTreeSet<&str> =
+    // Deferred and suspended tasks block no other task and are not bound to the order.
+    let unordered: BTreeSet<&str> =
         log.events.iter().filter(|e| e.kind == "deferred" || e.kind == "suspended").map(|e| e.task.as_str()).collect();
     let mut before: Option<(&str, u64, Option<u64>)> = None;
     for message in log.events.iter().filter(|e| e.kind == "received" && e.class == class) {
         let task = message.task.as_str();
-        let Some(started) = place(task, &|e| e.kind == "turn_started").filter(|_| !aside.contains(task)) else {
+        let Some(started) = seq_of(task, &|e| e.kind == "turn_started").filter(|_| !unordered.contains(task)) else {
             continue;
         };
         if let Some((other, other_started, other_ended)) = before {
@@ -235,12 +237,12 @@ fn lane(conversation: &str, log: &Log, class: &str, all: &mut Findings) {
                 all.add(Wrong::Reordered, conversation, detail);
             }
         }
-        before = Some((task, started, place(task, &LogEvent::is_final)));
+        before = Some((task, started, seq_of(task, &LogEvent::is_final)));
     }
 }
 
-/// What was acknowledged before something else was said stands before it.
-fn said_order(history: &History, all: &mut Findings) {
+/// Checks that a message that was acknowledged before another was sent has the lower sequence number.
+fn sent_order(history: &History, all: &mut Findings) {
     let mut by_conversation: BTreeMap<&str, Vec<&Submit>> = BTreeMap::new();
     for submit in &history.submits {
         if let Some(ack) = submit.acks.first() {
@@ -255,7 +257,7 @@ fn said_order(history: &History, all: &mut Findings) {
                 let Some(ack) = earlier.acks.first() else { continue };
                 if ack.at_us < later.from_us && ack.seq >= at.seq {
                     let detail =
-                        format!("{} at {} was said after {} at {}", later.token, at.seq, earlier.token, ack.seq);
+                        format!("{} at {} was sent after {} at {}", later.token, at.seq, earlier.token, ack.seq);
                     all.add(Wrong::Reordered, conversation, detail);
                 }
             }
@@ -263,7 +265,7 @@ fn said_order(history: &History, all: &mut Findings) {
     }
 }
 
-/// What was done outside was done at most once, and was done if the answer says so.
+/// Checks that each external effect happened at most once, and that it happened if the answer says so.
 fn effects(history: &History, found: &Found, all: &mut Findings) {
     for (token, times) in found.sent.iter().filter(|(_, times)| **times > 1) {
         all.add(Wrong::OnceRepeated, token, format!("sent {times} times"));
@@ -283,7 +285,7 @@ fn effects(history: &History, found: &Found, all: &mut Findings) {
     }
     let asked: BTreeMap<&str, Kind> = history.submits.iter().map(|s| (s.token.as_str(), s.kind)).collect();
     for token in found.sent.keys().filter(|t| asked.get(t.as_str()) != Some(&Kind::Send)) {
-        all.add(Wrong::Answer, token, "sent, and nobody asked for it");
+        all.add(Wrong::Answer, token, "sent, and no message asked for it");
     }
     for submit in history.submits.iter().filter(|s| s.kind == Kind::Send) {
         let answered = |e: &LogEvent| e.kind == "answered" && e.tokens.contains(&submit.token);
@@ -294,7 +296,7 @@ fn effects(history: &History, found: &Found, all: &mut Findings) {
     }
 }
 
-/// Nobody is told a word of somebody else's.
+/// Checks that no user sees text of another user.
 fn owners(history: &History, found: &Found, all: &mut Findings) {
     let owner: BTreeMap<&str, &str> = history.submits.iter().map(|s| (s.token.as_str(), s.user.as_str())).collect();
     let is_foreign = |token: &str, user: &str| owner.get(token).is_some_and(|o| *o != user);
@@ -319,11 +321,11 @@ fn owners(history: &History, found: &Found, all: &mut Findings) {
     }
 }
 
-/// Over all its connections, a stream shows every event behind its beginning once, as the log has them.
+/// Checks that a stream, over all its connections, shows every event after its start once and as the log has it.
 fn streams(history: &History, found: &Found, all: &mut Findings) {
     for stream in &history.streams {
         if stream.resets > 0 {
-            all.add(Wrong::Stream, &stream.conversation, "the server did not know the place that it had given");
+            all.add(Wrong::Stream, &stream.conversation, "the server did not know the position that it had given");
         }
         let events = found.logs.get(&stream.conversation).map_or(&[][..], |l| l.events.as_slice());
         for (n, (seq, kind, task)) in stream.seen.iter().enumerate() {
@@ -344,7 +346,7 @@ fn streams(history: &History, found: &Found, all: &mut Findings) {
     }
 }
 
-/// A read shows every message that was acknowledged before it began, in order, each once.
+/// Checks that a read shows every message that was acknowledged before it began, in order and once.
 fn reads(history: &History, all: &mut Findings) {
     let mut acked: BTreeMap<&str, Vec<(u64, u64, &str)>> = BTreeMap::new();
     for submit in &history.submits {
@@ -353,9 +355,9 @@ fn reads(history: &History, all: &mut Findings) {
         }
     }
     for read in &history.reads {
-        let said: Vec<u64> = read.messages.iter().map(|m| m.0).collect();
-        if said.windows(2).any(|w| matches!(w, [a, b] if a >= b)) {
-            all.add(Wrong::Reordered, &read.conversation, format!("a read shows {said:?}"));
+        let submitted: Vec<u64> = read.messages.iter().map(|m| m.0).collect();
+        if submitted.windows(2).any(|w| matches!(w, [a, b] if a >= b)) {
+            all.add(Wrong::Reordered, &read.conversation, format!("a read shows {submitted:?}"));
         }
         let mut answers = BTreeSet::new();
         for (seq, _, task, _) in read.messages.iter().filter(|m| m.1 == "assistant") {
@@ -365,15 +367,15 @@ fn reads(history: &History, all: &mut Findings) {
         }
         for (at_us, seq, token) in acked.get(read.conversation.as_str()).into_iter().flatten() {
             let is_due = *at_us < read.from_us && *seq >= read.down_to;
-            if is_due && !said.contains(seq) {
-                let detail = format!("{token} was acknowledged at {seq} before, and is not on the page {said:?}");
+            if is_due && !submitted.contains(seq) {
+                let detail = format!("{token} was acknowledged at {seq} before, and is not on the page {submitted:?}");
                 all.add(Wrong::StaleRead, &read.conversation, detail);
             }
         }
     }
 }
 
-/// A cancellation that was acknowledged is in the log.
+/// Checks that an acknowledged cancellation is in the log.
 fn cancels(history: &History, found: &Found, all: &mut Findings) {
     for cancel in history.cancels.iter().filter(|c| c.done == Some(true)) {
         let events = found.logs.get(&cancel.conversation).map_or(&[][..], |l| l.events.as_slice());

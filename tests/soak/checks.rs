@@ -1,4 +1,4 @@
-//! The checker catches each kind of wrong: a history in which all is well, and then one thing in it changed.
+//! The checker catches each kind of violation: each test changes one thing in a correct history.
 
 use crate::soak::{
     check::{Violation, Wrong, check},
@@ -34,7 +34,7 @@ fn submit(token: &str, task: &str, seq: u64, from_us: u64, kind: Kind) -> Submit
     Submit { client: 0, user, token, kind, from_us, acks: vec![ack], refused: Vec::new(), unknown: 1 }
 }
 
-/// Two messages, the second one sent by the program, all as it should be.
+/// Two messages in a correct history. The second one is sent by the agentic backend.
 fn good() -> (History, Found) {
     let events = vec![
         event(1, "a", "received", "TK0N1E"),
@@ -82,44 +82,44 @@ fn events(found: &mut Found) -> &mut Vec<LogEvent> {
     &mut found.logs.get_mut(CONVERSATION).expect("the log").events
 }
 
-/// What is found when this is changed.
+/// The violations that are found after this change.
 fn found_when(change: impl Fn(&mut History, &mut Found)) -> Vec<Violation> {
     let (mut history, mut found) = good();
     change(&mut history, &mut found);
     check(&history, &found)
 }
 
-/// Exactly this kind of wrong is found when this is changed.
+/// Asserts that this change is found as this kind of violation.
 fn catches(wrong: Wrong, change: impl Fn(&mut History, &mut Found)) {
     let all = found_when(change);
-    assert!(!all.is_empty(), "{} went unseen", wrong.name());
+    assert!(!all.is_empty(), "{} was not found", wrong.name());
     assert!(all.iter().any(|v| v.wrong == wrong), "{} was wanted: {all:#?}", wrong.name());
 }
 
 #[test]
-fn a_good_history_is_found_good() {
+fn soak_check_accepts_a_correct_history() {
     assert_eq!(found_when(|_, _| ()), []);
 }
 
 #[test]
-fn an_acknowledged_message_that_is_not_in_the_log_is_lost() {
+fn soak_check_reports_an_acknowledged_message_missing_from_the_log_as_lost() {
     catches(Wrong::Lost, |_, found| events(found).retain(|e| e.task != "b"));
 }
 
 #[test]
-fn an_acknowledged_message_at_another_place_is_lost() {
+fn soak_check_reports_an_acknowledged_message_at_another_seq_as_lost() {
     catches(Wrong::Lost, |history, _| history.submits[0].acks[0].seq = 2);
 }
 
 #[test]
-fn a_message_without_an_end_is_lost() {
+fn soak_check_reports_a_message_without_an_end_as_lost() {
     catches(Wrong::Lost, |_, found| {
         events(found).truncate(5);
     });
 }
 
 #[test]
-fn a_message_that_was_stored_without_an_acknowledgement_must_end_too() {
+fn soak_check_reports_an_unacknowledged_stored_message_without_an_end_as_lost() {
     catches(Wrong::Lost, |history, found| {
         history.submits[1].acks.clear();
         events(found).truncate(5);
@@ -127,33 +127,33 @@ fn a_message_that_was_stored_without_an_acknowledgement_must_end_too() {
 }
 
 #[test]
-fn a_gap_in_the_log_is_a_loss() {
+fn soak_check_reports_a_gap_in_the_log_as_lost() {
     catches(Wrong::Lost, |_, found| {
         events(found).remove(1);
     });
 }
 
 #[test]
-fn a_cancellation_that_was_acknowledged_and_is_not_in_the_log_is_lost() {
+fn soak_check_reports_an_acknowledged_cancellation_missing_from_the_log_as_lost() {
     let cancel = |done| Cancel { conversation: CONVERSATION.to_owned(), task: "a".to_owned(), done };
     catches(Wrong::Lost, |history, _| history.cancels.push(cancel(Some(true))));
     assert_eq!(found_when(|history, _| history.cancels.extend([cancel(Some(false)), cancel(None)])), []);
 }
 
 #[test]
-fn a_second_final_event_is_a_double() {
+fn soak_check_reports_a_second_final_event_as_doubled() {
     catches(Wrong::Doubled, |_, found| events(found).push(event(7, "b", "answered", "TK0N2E")));
 }
 
 #[test]
-fn a_message_that_is_stored_twice_is_a_double() {
+fn soak_check_reports_a_message_stored_twice_as_doubled() {
     catches(Wrong::Doubled, |_, found| {
         events(found).extend([event(7, "c", "received", "TK0N2E"), event(8, "c", "answered", "TK0N2E")]);
     });
 }
 
 #[test]
-fn two_acknowledgements_of_different_tasks_are_a_double() {
+fn soak_check_reports_acknowledgements_of_two_tasks_as_doubled() {
     catches(Wrong::Doubled, |history, _| {
         let other = Ack { task: "a".to_owned(), ..history.submits[1].acks[0].clone() };
         history.submits[1].acks.push(other);
@@ -161,7 +161,7 @@ fn two_acknowledgements_of_different_tasks_are_a_double() {
 }
 
 #[test]
-fn a_second_report_of_an_agent_is_a_double() {
+fn soak_check_reports_a_second_report_of_an_agent_as_doubled() {
     catches(Wrong::Doubled, |_, found| {
         events(found)
             .extend([7, 8].map(|seq| LogEvent { agent: "one".to_owned(), ..event(seq, "b", "agent_reported", "") }));
@@ -169,7 +169,7 @@ fn a_second_report_of_an_agent_is_a_double() {
 }
 
 #[test]
-fn two_answers_to_one_message_in_a_read_are_a_double() {
+fn soak_check_reports_two_answers_to_one_message_in_a_read_as_doubled() {
     catches(Wrong::Doubled, |history, _| {
         let again = (5, "assistant".to_owned(), "a".to_owned(), Vec::new());
         history.reads[0].messages.push(again);
@@ -177,7 +177,7 @@ fn two_answers_to_one_message_in_a_read_are_a_double() {
 }
 
 #[test]
-fn what_was_said_later_and_stands_before_is_reordered() {
+fn soak_check_reports_a_later_message_stored_before_an_earlier_one_as_reordered() {
     catches(Wrong::Reordered, |history, _| {
         let (first, second) = (history.submits[0].from_us, history.submits[1].from_us);
         history.submits[0].from_us = second;
@@ -189,7 +189,7 @@ fn what_was_said_later_and_stands_before_is_reordered() {
 }
 
 #[test]
-fn a_turn_that_begins_before_the_one_before_it_ends_is_reordered() {
+fn soak_check_reports_overlapping_turns_of_one_lane_as_reordered() {
     catches(Wrong::Reordered, |history, found| {
         history.streams.clear();
         let events = events(found);
@@ -200,7 +200,7 @@ fn a_turn_that_begins_before_the_one_before_it_ends_is_reordered() {
 }
 
 #[test]
-fn turns_of_two_lanes_may_run_side_by_side() {
+fn soak_check_accepts_parallel_turns_of_two_lanes() {
     let side_by_side = found_when(|history, found| {
         history.streams.clear();
         let events = events(found);
@@ -213,7 +213,7 @@ fn turns_of_two_lanes_may_run_side_by_side() {
 }
 
 #[test]
-fn a_word_of_another_user_is_seen_in_logs_streams_and_reads() {
+fn soak_check_reports_text_of_another_user_in_logs_streams_and_reads() {
     let other = || Submit { user: "u1".to_owned(), acks: Vec::new(), ..submit("TK9N9E", "z", 1, 1, Kind::Plain) };
     catches(Wrong::CrossUser, |history, found| {
         history.submits.push(other());
@@ -230,14 +230,14 @@ fn a_word_of_another_user_is_seen_in_logs_streams_and_reads() {
 }
 
 #[test]
-fn a_door_that_opens_for_another_user_is_seen() {
+fn soak_check_reports_access_granted_to_another_user() {
     let foreign = |status| Foreign { user: "u1".to_owned(), conversation: CONVERSATION.to_owned(), status };
     catches(Wrong::CrossUser, |history, _| history.foreigns.push(foreign(200)));
     assert_eq!(found_when(|history, _| history.foreigns.push(foreign(404))), []);
 }
 
 #[test]
-fn an_effect_that_happened_twice_is_seen() {
+fn soak_check_reports_an_effect_that_happened_twice() {
     catches(Wrong::OnceRepeated, |_, found| {
         found.sent.insert("TK0N2E".to_owned(), 2);
     });
@@ -247,7 +247,7 @@ fn an_effect_that_happened_twice_is_seen() {
 }
 
 #[test]
-fn a_once_run_that_began_twice_is_seen() {
+fn soak_check_reports_a_once_run_that_began_twice() {
     let begun = |seq| LogEvent { intent: "intent_1".to_owned(), ..event(seq, "b", "skill_started", "") };
     let plan = |found: &mut Found| events(found)[4].once.push("intent_1".to_owned());
     catches(Wrong::OnceRepeated, |_, found| {
@@ -264,31 +264,31 @@ fn a_once_run_that_began_twice_is_seen() {
 }
 
 #[test]
-fn an_effect_that_the_answer_tells_and_that_did_not_happen_is_seen() {
+fn soak_check_reports_an_answered_effect_that_did_not_happen() {
     catches(Wrong::Answer, |_, found| found.sent.clear());
 }
 
 #[test]
-fn an_effect_that_nobody_asked_for_is_seen() {
+fn soak_check_reports_an_effect_that_no_message_requested() {
     catches(Wrong::Answer, |_, found| {
         found.sent.insert("TK0N1E".to_owned(), 1);
     });
 }
 
 #[test]
-fn an_answer_to_something_else_and_a_failure_without_a_cause_are_seen() {
+fn soak_check_reports_a_wrong_answer_and_a_failure_without_a_cause() {
     catches(Wrong::Answer, |_, found| events(found)[3].tokens = vec!["TK0N2E".to_owned()]);
     let failed = |code: &str| LogEvent { code: code.to_owned(), ..event(4, "a", "failed", "") };
     catches(Wrong::Answer, |history, found| {
         history.streams.clear();
         events(found)[3] = failed("internal");
     });
-    let told = found_when(|history, found| {
+    let violations = found_when(|history, found| {
         history.streams.clear();
         events(found)[3] = failed("engine_crashed");
     });
-    assert_eq!(told, []);
-    // Only what works by itself may be in doubt.
+    assert_eq!(violations, []);
+    // Only an agentic backend may leave its work in doubt.
     catches(Wrong::Answer, |history, found| {
         history.streams.clear();
         events(found)[3] = failed("model_in_doubt");
@@ -296,7 +296,7 @@ fn an_answer_to_something_else_and_a_failure_without_a_cause_are_seen() {
 }
 
 #[test]
-fn a_refusal_that_was_stored_and_one_without_a_reason_are_seen() {
+fn soak_check_reports_a_stored_refusal_and_an_unexpected_refusal() {
     catches(Wrong::Answer, |history, _| {
         let refused = &mut history.submits[0];
         refused.acks.clear();
@@ -308,7 +308,7 @@ fn a_refusal_that_was_stored_and_one_without_a_reason_are_seen() {
 }
 
 #[test]
-fn a_stream_with_a_gap_a_repeat_or_another_event_is_seen() {
+fn soak_check_reports_a_stream_with_a_gap_a_repeat_or_a_wrong_event() {
     catches(Wrong::Stream, |history, _| {
         history.streams[0].seen.remove(2);
     });
@@ -322,7 +322,7 @@ fn a_stream_with_a_gap_a_repeat_or_another_event_is_seen() {
 }
 
 #[test]
-fn a_stream_that_began_in_the_middle_is_good() {
+fn soak_check_accepts_a_stream_that_began_in_the_middle() {
     let later = found_when(|history, _| {
         history.streams[0].after = 2;
         history.streams[0].seen.drain(..2);
@@ -331,7 +331,7 @@ fn a_stream_that_began_in_the_middle_is_good() {
 }
 
 #[test]
-fn a_read_that_misses_what_was_acknowledged_before_is_stale() {
+fn soak_check_reports_a_read_without_an_earlier_acknowledged_message_as_stale() {
     catches(Wrong::StaleRead, |history, _| {
         history.reads[0].messages.remove(1);
     });
@@ -343,12 +343,12 @@ fn a_read_that_misses_what_was_acknowledged_before_is_stale() {
 }
 
 #[test]
-fn what_the_doctor_finds_is_wrong() {
+fn soak_check_reports_a_finding_of_the_doctor() {
     catches(Wrong::Doctor, |_, found| found.doctor = Some("1 fault(s)".to_owned()));
 }
 
 #[test]
-fn tokens_are_found_whole_and_only_whole() {
+fn tokens_in_finds_only_whole_tokens() {
     assert_eq!(tokens_in("zplain TK1N22E, then TK3N4E."), ["TK1N22E", "TK3N4E"]);
     assert_eq!(tokens_in("TKE TK12 TK1NxE TK"), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! What is done to the data's keeper: PostgreSQL is killed, its connections are cut in the middle of what they carry, and a
-//! small disk is filled.
+//! Faults of the data store: PostgreSQL is killed, its connections are cut in the middle of a transfer, and a small disk
+//! is filled.
 
 use std::{
     fs::{OpenOptions, Permissions},
@@ -24,10 +24,10 @@ use tokio::{
 
 use super::pace::pause;
 
-/// A cut that nobody ordered is far away.
+/// The byte limit while no cut is requested: far away.
 const NEVER: i64 = i64::MAX / 2;
 
-/// What can be done to the data's keeper.
+/// The parts of the data store that can fail.
 #[derive(Default)]
 pub struct Database {
     pub postgres: Option<Postgres>,
@@ -44,7 +44,7 @@ impl Database {
         done.await.expect("PostgreSQL starts again");
     }
 
-    /// Freezes PostgreSQL for a while: connections stay open and nobody answers.
+    /// Freezes PostgreSQL for a while: connections stay open, and no query is answered.
     pub async fn freeze(&self, hold: Duration) {
         let Some(server) = self.postgres.as_ref().map(|p| &p.server) else { return };
         server.pause();
@@ -52,50 +52,50 @@ impl Database {
         server.go_on();
     }
 
-    /// Cuts every connection when so many more bytes have gone: to the database, or for an odd number from it.
+    /// Cuts every connection after so many more bytes: sent to the database, or for an odd number received from it.
     pub async fn cut_after(&self, bytes: i64) {
         let Some(cutter) = self.postgres.as_ref().map(|p| p.cutter.clone()) else { return };
         let mut cut = cutter.cut.subscribe();
         let way = if bytes % 2 == 0 { &cutter.to } else { &cutter.from };
         way.store(bytes, SeqCst);
-        // Where nothing moves nothing is cut.
+        // Without traffic nothing is cut.
         let _ = tokio::time::timeout(Duration::from_secs(5), cut.recv()).await;
     }
 
-    /// Fills the disk, and makes room again after a while.
+    /// Fills the disk, and frees the space after a while.
     pub async fn fill(&self, hold: Duration) {
         let Some(disk) = &self.disk else { return };
         disk.fill();
         pause(hold).await;
-        disk.make_room();
+        disk.free_space();
     }
 }
 
-/// A server of PostgreSQL of its own, behind a proxy.
+/// A PostgreSQL server for this soak alone, behind a proxy.
 pub struct Postgres {
     server: Arc<Server>,
     cutter: Arc<Cutter>,
-    /// Where Annie finds it: at the proxy.
+    /// The address for Annie: that of the proxy.
     pub url: String,
 }
 
 impl Postgres {
-    /// None where there is no PostgreSQL, which was said. Its tables lie on the small disk, if there is one; its own log
-    /// does not, since PostgreSQL ends when that cannot be written.
+    /// Returns nothing without a PostgreSQL installation, which is reported. The tables are on the small disk, if there
+    /// is one. PostgreSQL's own log is not, because PostgreSQL stops when it cannot write that.
     pub async fn start(tasks: &mut JoinSet<()>, disk: Option<&SmallDisk>) -> Option<Self> {
         let server = Server::start(Options { fsync: true }).await?;
         let url = server.database().await;
         if let Some(disk) = disk {
-            let place = disk.folder_for_postgres();
+            let folder = disk.folder_for_postgres();
             let name = url.split('?').next().and_then(|u| u.rsplit('/').next()).expect("a name").to_owned();
-            let space = format!("CREATE TABLESPACE small LOCATION '{}'", place.display());
+            let space = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
             server.run_sql("postgres", &[&space, &format!("ALTER DATABASE {name} SET TABLESPACE small")]);
         }
         let url = server.tcp(&url);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free loopback port");
         let at = listener.local_addr().expect("an address");
         let (before, path) = url.rsplit_once('/').expect("a path");
-        let (who, target) = before.rsplit_once('@').expect("a host");
+        let (credentials, target) = before.rsplit_once('@').expect("a host");
         let cutter = Arc::new(Cutter {
             to: AtomicI64::new(NEVER),
             from: AtomicI64::new(NEVER),
@@ -103,23 +103,23 @@ impl Postgres {
             target: target.to_owned(),
         });
         tasks.spawn(serve(listener, cutter.clone()));
-        let url = format!("{who}@{at}/{path}");
+        let url = format!("{credentials}@{at}/{path}");
         Some(Self { server, cutter, url })
     }
 }
 
 /// When connections are cut.
 struct Cutter {
-    /// Bytes to the database until then.
+    /// Bytes to the database until the cut.
     to: AtomicI64,
-    /// Bytes from the database until then.
+    /// Bytes from the database until the cut.
     from: AtomicI64,
     cut: broadcast::Sender<()>,
     target: String,
 }
 
 impl Cutter {
-    /// How much of this piece may still pass; cuts when it is not all of it.
+    /// How many bytes of this piece may still pass. If not all of them, the connections are cut.
     fn pass(&self, way: &AtomicI64, bytes: usize) -> usize {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let left = way.fetch_sub(bytes, SeqCst);
@@ -160,24 +160,24 @@ async fn carry(
 ) {
     let mut piece = vec![0; 16 * 1024];
     while let Ok(n @ 1..) = from.read(&mut piece).await {
-        let may = cutter.pass(way, n);
-        if to.write_all(piece.get(..may).unwrap_or_default()).await.is_err() {
+        let allowed = cutter.pass(way, n);
+        if to.write_all(piece.get(..allowed).unwrap_or_default()).await.is_err() {
             return;
         }
-        if may < n {
+        if allowed < n {
             let _ = cutter.cut.send(());
             return;
         }
     }
 }
 
-/// A disk in memory that can be filled. Only root may have one.
+/// A disk in memory that can be filled. Only root may mount one.
 pub struct SmallDisk {
     pub folder: PathBuf,
 }
 
 impl SmallDisk {
-    /// None where it may not be had.
+    /// Returns nothing if it cannot be mounted.
     pub fn mount(folder: &Path, megabytes: u32) -> Option<Self> {
         std::fs::create_dir_all(folder).ok()?;
         let size = format!("size={megabytes}m,mode=700");
@@ -185,15 +185,15 @@ impl SmallDisk {
         mounted.is_ok_and(|out| out.status.success()).then(|| Self { folder: folder.to_owned() })
     }
 
-    /// A folder on it that the user owns as whom PostgreSQL runs.
+    /// A folder on the disk, owned by the user as whom PostgreSQL runs.
     fn folder_for_postgres(&self) -> PathBuf {
-        let place = self.folder.join("postgres");
-        std::fs::create_dir_all(&place).expect("a folder");
+        let folder = self.folder.join("postgres");
+        std::fs::create_dir_all(&folder).expect("a folder");
         let _ = std::fs::set_permissions(&self.folder, Permissions::from_mode(0o711));
         let owned =
-            |user: &str| Command::new("chown").arg(user).arg(&place).output().is_ok_and(|out| out.status.success());
+            |user: &str| Command::new("chown").arg(user).arg(&folder).output().is_ok_and(|out| out.status.success());
         assert!(owned("postgres") || owned("nobody"), "the folder can be given away");
-        place
+        folder
     }
 
     fn ballast(&self) -> PathBuf {
@@ -207,14 +207,14 @@ impl SmallDisk {
         while file.write_all(&[0]).is_ok() {}
     }
 
-    pub fn make_room(&self) {
+    pub fn free_space(&self) {
         let _ = std::fs::remove_file(self.ballast());
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        self.make_room();
+        self.free_space();
         let _ = Command::new("umount").arg("--lazy").arg(&self.folder).output();
     }
 }

@@ -1,5 +1,5 @@
-//! What is found when everything is over: the logs through the door of the next life, the files of effects, and what the
-//! doctor says of the data while nobody uses it.
+//! Collects the state after a soak: the logs through the API of the next run, the files of effects, and the findings of
+//! `annie doctor` while no process uses the data.
 
 use std::{
     collections::BTreeMap,
@@ -12,23 +12,23 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    clients::Around,
+    clients::SharedState,
     history::{Found, History, Log, LogEvent, tokens_in},
     nemesis::Nemesis,
     pace::pause,
 };
 
-/// How long what is open may take to end when nothing is killed any more.
+/// How long open tasks may take to end once no faults are injected any more.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// Kills the process once more, has the doctor look at what it left, and reads everything in the next life.
-pub async fn gather(nemesis: &mut Nemesis, around: &Around) -> (History, Found) {
+/// Kills the process once more, runs the doctor on its data, and reads everything in the next run.
+pub async fn gather(nemesis: &mut Nemesis, shared: &SharedState) -> (History, Found) {
     let mut found = Found::default();
     let since = Instant::now();
-    // Whatever was acknowledged or not: what is stored must end.
+    // Acknowledged or not: every stored message must end.
     loop {
         nemesis.look_after().await;
-        found.logs = logs(nemesis, around).await;
+        found.logs = logs(nemesis, shared).await;
         if found.logs.values().all(is_ended) || since.elapsed() > END_MAX {
             break;
         }
@@ -38,12 +38,12 @@ pub async fn gather(nemesis: &mut Nemesis, around: &Around) -> (History, Found) 
     found.doctor = nemesis.site.run(&["doctor"]).err();
     nemesis.site.spawn();
     nemesis.site.ready().await;
-    found.logs = logs(nemesis, around).await;
+    found.logs = logs(nemesis, shared).await;
     for token in read(&nemesis.site.effects()).lines() {
         *found.sent.entry(token.to_owned()).or_default() += 1;
     }
     notes(&nemesis.site.folder.join("data").join("notes"), &mut found.noted);
-    (around.recorder.take(), found)
+    (shared.recorder.take(), found)
 }
 
 fn is_ended(log: &Log) -> bool {
@@ -51,10 +51,10 @@ fn is_ended(log: &Log) -> bool {
     received.into_iter().all(|r| log.events.iter().any(|e| e.task == r.task && e.is_final()))
 }
 
-async fn logs(nemesis: &Nemesis, around: &Around) -> BTreeMap<String, Log> {
+async fn logs(nemesis: &Nemesis, shared: &SharedState) -> BTreeMap<String, Log> {
     let mut all = BTreeMap::new();
-    learn_all(nemesis, around).await;
-    for (conversation, user) in around.known() {
+    learn_all(nemesis, shared).await;
+    for (conversation, user) in shared.known() {
         let Some(key) = nemesis.site.keys.get(&user) else { continue };
         let mut log = Log { user, events: Vec::new() };
         let since = Instant::now();
@@ -75,8 +75,8 @@ async fn logs(nemesis: &Nemesis, around: &Around) -> BTreeMap<String, Log> {
     all
 }
 
-/// Learns every conversation that users have, also those that no client was told of.
-async fn learn_all(nemesis: &Nemesis, around: &Around) {
+/// Adds every conversation of the users, also those that no client received.
+async fn learn_all(nemesis: &Nemesis, shared: &SharedState) {
     for (user, key) in &nemesis.site.keys {
         let mut next = String::new();
         let since = Instant::now();
@@ -87,7 +87,7 @@ async fn learn_all(nemesis: &Nemesis, around: &Around) {
                 continue;
             };
             let rows = page["conversations"].as_array().cloned().unwrap_or_default();
-            rows.iter().filter_map(|r| r["id"].as_str()).for_each(|id| around.learn(id, user));
+            rows.iter().filter_map(|r| r["id"].as_str()).for_each(|id| shared.learn(id, user));
             match page["next"].as_str() {
                 Some(more) => next = more.to_owned(),
                 None => break,
@@ -99,8 +99,8 @@ async fn learn_all(nemesis: &Nemesis, around: &Around) {
 fn event(event: &Value) -> LogEvent {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let kind = text(&event["kind"]);
-    let is_said = ["received", "answered", "failed", "cancelled"].contains(&kind.as_str());
-    let words = if is_said { text(&event["text"]) } else { event.to_string() };
+    let has_text = ["received", "answered", "failed", "cancelled"].contains(&kind.as_str());
+    let text_with_tokens = if has_text { text(&event["text"]) } else { event.to_string() };
     let planned = event["calls"].as_array().into_iter().flatten().map(|c| &c["action"]);
     LogEvent {
         seq: event["seq"].as_u64().unwrap_or(0),
@@ -109,7 +109,7 @@ fn event(event: &Value) -> LogEvent {
         class: text(&event["priority"]),
         intent: text(&event["intent"]),
         code: text(&event["code"]),
-        tokens: tokens_in(&words),
+        tokens: tokens_in(&text_with_tokens),
         once: planned.filter(|a| a["effect"] == "once").map(|a| text(&a["intent"])).collect(),
         kind,
     }
@@ -132,7 +132,7 @@ fn notes(folder: &Path, into: &mut BTreeMap<String, u32>) {
     }
 }
 
-/// What an fsync of 8 kB costs here, in milliseconds: the median of 100.
+/// The duration of an fsync of 8 kB on this machine, in milliseconds: the median of 100.
 pub fn fsync_ms(folder: &Path) -> f64 {
     let mut file = std::fs::File::create(folder.join("fsync")).expect("a file");
     file.write_all(&[0; 8192]).expect("written");

@@ -1,4 +1,4 @@
-//! What clients asked and were told, with times, and what was found afterwards: the log, and what was done outside.
+//! What clients requested and received, with times, and what was found afterwards: the log, and the external effects.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-/// What a message asks for, and so what its turn does.
+/// The work that a message asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An answer.
@@ -20,12 +20,12 @@ pub enum Kind {
     Note,
     /// Two sub-agents, one skill each.
     Agents,
-    /// A program that writes to a file: a `once` effect outside the process.
+    /// The agentic backend writes to a file: a `once` effect outside the process.
     Send,
 }
 
 impl Kind {
-    /// The word in the message by which the model knows what to do.
+    /// The word in the message by which the model recognises the kind.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Plain => "zplain",
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// What was acknowledged.
+/// An acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
     pub at_us: u64,
@@ -50,24 +50,24 @@ pub struct Ack {
     pub conversation: String,
     pub seq: u64,
     pub class: String,
-    /// The answer, if it was waited for and came.
+    /// The answer, if the client waited for it and it came.
     pub answer: Option<String>,
 }
 
-/// A message that a client sent, once or more often.
+/// A message that a client sent, once or several times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submit {
     pub client: usize,
     pub user: String,
     pub token: String,
     pub kind: Kind,
-    /// When it was first sent.
+    /// The time of the first attempt.
     pub from_us: u64,
-    /// Every acknowledgement that it got.
+    /// All acknowledgements of the message.
     pub acks: Vec<Ack>,
-    /// Codes of refusals.
+    /// The codes of its refusals.
     pub refused: Vec<String>,
-    /// How often nobody knows what became of it: no answer, or one that leaves it open.
+    /// The number of attempts with an unknown outcome: no reply, or one that leaves it open.
     pub unknown: u32,
 }
 
@@ -77,39 +77,39 @@ pub struct Stream {
     pub client: usize,
     pub user: String,
     pub conversation: String,
-    /// Behind which place it began.
+    /// The sequence number after which the stream began.
     pub after: u64,
-    /// Every event: place, kind, task.
+    /// All events: sequence number, kind, task.
     pub seen: Vec<(u64, String, String)>,
-    /// Tokens that were in it.
+    /// The tokens in the stream.
     pub tokens: Vec<String>,
-    /// How often the server said that the place does not exist.
+    /// How often the server reported that the position does not exist.
     pub resets: u32,
     pub connections: u32,
 }
 
-/// What was said, as a client read it.
+/// The messages of a conversation as a client read them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
     pub user: String,
     pub conversation: String,
     pub from_us: u64,
-    /// The lowest place that the page goes back to.
+    /// The lowest sequence number that the page covers.
     pub down_to: u64,
-    /// Place, role, task, tokens.
+    /// Sequence number, role, task, tokens.
     pub messages: Vec<(u64, String, String, Vec<String>)>,
 }
 
-/// A wish to cancel.
+/// A cancellation request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cancel {
     pub conversation: String,
     pub task: String,
-    /// What the server said; nothing if nobody knows.
+    /// The reply of the server; nothing if the outcome is unknown.
     pub done: Option<bool>,
 }
 
-/// A try to see what belongs to somebody else.
+/// An attempt to see a conversation of another user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Foreign {
     pub user: String,
@@ -127,22 +127,22 @@ pub struct History {
     pub foreigns: Vec<Foreign>,
 }
 
-/// An event of the log, as far as it is looked at.
+/// An event of the log, as far as it is checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEvent {
     pub seq: u64,
     pub task: String,
     pub agent: String,
     pub kind: String,
-    /// Of a message: `high`, `normal` …
+    /// The class of a message: `high`, `normal` …
     pub class: String,
-    /// Of a run: its intent.
+    /// The intent of a run.
     pub intent: String,
-    /// Of a failure: its code.
+    /// The code of a failure.
     pub code: String,
-    /// Tokens in its own words: the message's, the answer's.
+    /// The tokens in the event's own text: that of the message or the answer.
     pub tokens: Vec<String>,
-    /// Intents of `once` runs that it planned.
+    /// The intents of `once` runs that the event planned.
     pub once: Vec<String>,
 }
 
@@ -159,20 +159,20 @@ pub struct Log {
     pub events: Vec<LogEvent>,
 }
 
-/// What there is when everything is over.
+/// The state after a soak.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// By conversation.
+    /// The logs by conversation.
     pub logs: BTreeMap<String, Log>,
-    /// How often each token was sent by the program, as its file says.
+    /// How often the agentic backend sent each token, according to its file.
     pub sent: BTreeMap<String, u32>,
-    /// How often each token stands in the notes.
+    /// How often each token is in the notes.
     pub noted: BTreeMap<String, u32>,
-    /// What `annie doctor` complained about.
+    /// The fault that `annie doctor` reported.
     pub doctor: Option<String>,
 }
 
-/// Where clients write down what they do.
+/// Records what the clients do.
 pub struct Recorder {
     begun: Instant,
     history: Mutex<History>,
@@ -184,7 +184,7 @@ impl Recorder {
         Self { begun: Instant::now(), history: Mutex::default(), tokens: AtomicU64::new(0) }
     }
 
-    /// Microseconds since the beginning.
+    /// Microseconds since the start.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
@@ -193,7 +193,7 @@ impl Recorder {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A word that no other message has: `TK<client>N<number>E`.
+    /// A word that is in no other message: `TK<client>N<number>E`.
     pub fn token(&self, client: usize) -> String {
         format!("TK{client}N{}E", self.tokens.fetch_add(1, Relaxed))
     }
@@ -203,7 +203,7 @@ impl Recorder {
     }
 }
 
-/// The tokens in a text, in their order.
+/// The tokens in a text, in order.
 pub fn tokens_in(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("TK") {

@@ -1,8 +1,8 @@
-//! The soak of every test run: less than a minute on each database. `just soak` is the long one.
+//! The soak of every test run: less than a minute on each database. `just soak` runs the long one.
 
 use std::time::Duration;
 
-use crate::soak::{Plan, Stroke, run};
+use crate::soak::{Disruption, Plan, run};
 
 fn plan(postgres: bool, small_disk: bool) -> Plan {
     Plan {
@@ -13,16 +13,16 @@ fn plan(postgres: bool, small_disk: bool) -> Plan {
         users: 4,
         seed: 1,
         time: Duration::from_secs(if small_disk { 15 } else { 40 }),
-        strokes: vec![
-            (Stroke::Actor, 30),
-            (Stroke::Full, if small_disk { 3 } else { 0 }),
-            (Stroke::Process, 3),
-            (Stroke::Start, 1),
-            (Stroke::Freeze, 1),
-            (Stroke::Takeover, u32::from(postgres)),
-            (Stroke::DatabaseFreeze, u32::from(postgres)),
-            (Stroke::Database, if postgres { 3 } else { 0 }),
-            (Stroke::Cut, if postgres { 5 } else { 0 }),
+        disruptions: vec![
+            (Disruption::Actor, 30),
+            (Disruption::Full, if small_disk { 3 } else { 0 }),
+            (Disruption::Process, 3),
+            (Disruption::Start, 1),
+            (Disruption::Freeze, 1),
+            (Disruption::Takeover, u32::from(postgres)),
+            (Disruption::DatabaseFreeze, u32::from(postgres)),
+            (Disruption::Database, if postgres { 3 } else { 0 }),
+            (Disruption::Cut, if postgres { 5 } else { 0 }),
         ],
     }
 }
@@ -36,16 +36,16 @@ async fn soak(postgres: bool, small_disk: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minute_of_kills_loses_nothing_doubles_nothing_and_repeats_nothing_on_sqlite() {
+async fn soak_with_kills_on_sqlite_loses_duplicates_and_repeats_nothing() {
     soak(false, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minute_of_kills_loses_nothing_doubles_nothing_and_repeats_nothing_on_postgres() {
+async fn soak_with_kills_on_postgres_loses_duplicates_and_repeats_nothing() {
     soak(true, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_is_full_again_and_again_loses_nothing_doubles_nothing_and_repeats_nothing() {
+async fn soak_with_a_repeatedly_full_disk_loses_duplicates_and_repeats_nothing() {
     soak(false, true).await;
 }

@@ -1,9 +1,9 @@
-//! The soak: clients talk to the real program while actors, the process and its database are killed, and everything they did
-//! and saw is checked afterwards. One driver for the minute of every test run (`minute.rs`) and for `just soak`
-//! (`benches/soak.rs`), which is why nothing in here names the rest of the tests.
+//! The soak: clients use the real program while actors, the process and its database are killed, and everything that they
+//! did and saw is checked afterwards. The same driver runs the short soak of every test run (`minute.rs`) and `just soak`
+//! (`benches/soak.rs`), so nothing in this module names the rest of the tests.
 //!
-//! `history.rs` is what is written down, `check.rs` what must be so of it, `checks.rs` shows that the checker catches each
-//! kind of wrong, `clients.rs` talks, `nemesis.rs` kills, `site.rs` is the process, `database.rs` what keeps its data.
+//! `history.rs` holds the records, `check.rs` the invariants, `checks.rs` tests the checker, `clients.rs` sends messages,
+//! `nemesis.rs` injects faults, `site.rs` controls the process, `database.rs` the data store.
 
 pub mod check;
 mod clients;
@@ -27,19 +27,19 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use clients::{Around, Client, Voice};
+use clients::{Client, Session, SharedState};
 use database::{Database, Postgres, SmallDisk};
 pub use gather::fsync_ms;
 use history::{Found, History};
+pub use nemesis::Disruption;
 use nemesis::Nemesis;
-pub use nemesis::Stroke;
 use report::Report;
 use site::{OPERATOR, Setting, Site};
 
 /// The small disk of a soak with full disks, in megabytes.
 const DISK_MB: u32 = 384;
 
-/// What a soak is made of.
+/// The parameters of a soak.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The program under test.
@@ -51,7 +51,7 @@ pub struct Plan {
     pub users: usize,
     pub seed: u64,
     pub time: Duration,
-    pub strokes: Vec<(Stroke, u32)>,
+    pub disruptions: Vec<(Disruption, u32)>,
 }
 
 impl Plan {
@@ -60,13 +60,17 @@ impl Plan {
         if self.small_disk { format!("{store}, small disk") } else { store.to_owned() }
     }
 
-    /// All strokes, one by one.
-    fn strokes(&self) -> Vec<Stroke> {
-        self.strokes.iter().flat_map(|(stroke, times)| std::iter::repeat_n(*stroke, *times as usize)).collect()
+    /// All disruptions, one by one.
+    fn disruptions(&self) -> Vec<Disruption> {
+        self.disruptions
+            .iter()
+            .flat_map(|(disruption, times)| std::iter::repeat_n(*disruption, *times as usize))
+            .collect()
     }
 }
 
-/// Carries a plan out. Nothing where what it needs is not there, which was said. If something is wrong the folder is kept.
+/// Runs a plan. Returns nothing if something that the plan needs is missing, which is reported. If there is a violation,
+/// the folder is kept.
 pub async fn run(plan: &Plan) -> Option<Report> {
     let folder = tempfile::Builder::new().prefix("annie-soak-").tempdir().expect("a folder");
     let mut tasks = JoinSet::new();
@@ -90,21 +94,21 @@ pub async fn run(plan: &Plan) -> Option<Report> {
     let mut site = Site::new(plan.program, folder.path(), &data, &setting);
     site.spawn();
     site.ready().await;
-    let (mut nemesis, around, clients) = people(plan, site, database).await;
+    let (mut nemesis, shared, clients) = people(plan, site, database).await;
     let from = Instant::now();
-    let mut talking: JoinSet<()> = clients.into_iter().map(Client::live).collect();
-    nemesis.strike(plan.strokes(), plan.time).await;
-    around.over.store(true, Relaxed);
+    let mut running_clients: JoinSet<()> = clients.into_iter().map(Client::run).collect();
+    nemesis.inject_all(plan.disruptions(), plan.time).await;
+    shared.over.store(true, Relaxed);
     while let Some(ended) = {
         nemesis.look_after().await;
-        tokio::time::timeout(Duration::from_millis(100), talking.join_next()).await.unwrap_or(Some(Ok(())))
+        tokio::time::timeout(Duration::from_millis(100), running_clients.join_next()).await.unwrap_or(Some(Ok(())))
     } {
-        ended.expect("a client lives");
+        ended.expect("a client task does not panic");
     }
     let seconds = from.elapsed().as_secs();
-    let (history, found) = gather::gather(&mut nemesis, &around).await;
-    let deeds = std::mem::take(&mut nemesis.deeds);
-    let mut report = Report::new(&plan.name(), plan.seed, &history, &found, deeds);
+    let (history, found) = gather::gather(&mut nemesis, &shared).await;
+    let injected = std::mem::take(&mut nemesis.injected);
+    let mut report = Report::new(&plan.name(), plan.seed, &history, &found, injected);
     report.seconds = seconds;
     report.fsync_ms = fsync_ms(folder.path());
     if !report.is_good() {
@@ -115,33 +119,33 @@ pub async fn run(plan: &Plan) -> Option<Report> {
     Some(report)
 }
 
-/// Clients with their users' keys, and who kills.
-async fn people(plan: &Plan, mut site: Site, database: Database) -> (Nemesis, Arc<Around>, Vec<Client>) {
-    let around = Arc::new(Around::new(site.url()));
+/// Creates the clients with their users' keys, and the fault injector.
+async fn people(plan: &Plan, mut site: Site, database: Database) -> (Nemesis, Arc<SharedState>, Vec<Client>) {
+    let shared = Arc::new(SharedState::new(site.url()));
     let mut keys = Vec::new();
     for n in 0..plan.users {
         let user = format!("user{n}");
         keys.push((user.clone(), site.key(&user).await));
     }
-    let voice = |client: usize, user: &str, key: &str| Voice {
+    let session = |client: usize, user: &str, key: &str| Session {
         client,
         user: user.to_owned(),
         key: key.to_owned(),
         http: annie_llm::http_client().build().unwrap(),
-        around: around.clone(),
+        shared: shared.clone(),
     };
     let mut clients = Vec::new();
     for n in 0..plan.clients {
         let (user, key) = &keys[n % keys.len()];
-        let client = Client::new(voice(n, user, key), plan.seed);
+        let client = Client::new(session(n, user, key), plan.seed);
         client.prepare().await;
         clients.push(client);
     }
-    let operator = voice(plan.clients, OPERATOR, &site.admin);
-    (Nemesis::new(site, operator, database, plan.seed), around, clients)
+    let operator = session(plan.clients, OPERATOR, &site.admin);
+    (Nemesis::new(site, operator, database, plan.seed), shared, clients)
 }
 
-/// Writes down what was wrong, with everything about it, beside the data.
+/// Writes the violations with everything about them beside the data.
 fn keep(folder: PathBuf, data: &Path, report: &Report, history: &History, found: &Found) -> PathBuf {
     let mut text = format!("{}\n{}\n", report.table(), report.json());
     for violation in report.violations.iter().take(20) {
@@ -165,7 +169,7 @@ fn keep(folder: PathBuf, data: &Path, report: &Report, history: &History, found:
         }
     }
     let _ = std::fs::write(folder.join("wrong.txt"), text);
-    // What is on a disk in memory goes with it.
+    // A disk in memory is lost at its unmount, so its data is copied.
     let _ = std::process::Command::new("cp").arg("-a").arg(data).arg(folder.join("data-kept")).output();
     folder
 }

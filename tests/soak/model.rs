@@ -1,5 +1,5 @@
-//! The model server of a soak: what a message asks for stands in it as a word, and its token comes back in the answer. It
-//! takes a little time, so that there is always something under way to be killed.
+//! The model server of a soak: a word in the message names the work, and the token of the message comes back in the
+//! answer. Rounds take a little time, so that there is always work under way when a fault is injected.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::history::{Kind, tokens_in};
 
-/// The note that a client's messages are written into.
+/// The note that a client's messages append to.
 pub fn note_of(token: &str) -> String {
     let client: String = token.chars().skip(2).take_while(char::is_ascii_digit).collect();
     format!("soak-{client}")
@@ -21,11 +21,11 @@ pub async fn start() -> FakeModelServer {
 fn reply(seen: &Seen) -> Reply {
     let tools = seen.tool_names();
     let has = |name: &str| tools.iter().any(|t| t == name);
-    // What was said last in this turn, or the mission of this agent.
+    // The last message of this turn, or the mission of this agent.
     let asked = seen.texts_of("user").into_iter().rev().find(|t| !t.contains("<result") && !tokens_in(t).is_empty());
     let asked = asked.unwrap_or_default();
     let Some(token) = tokens_in(&asked).pop() else { return Reply::says("I have not understood.") };
-    // A result since then, also if something else was said behind it, as when time runs short.
+    // A result since then, even if another message follows it, such as the one about the soft deadline.
     let messages = seen.messages();
     let at = messages.iter().rposition(|m| m["role"] == "user" && m.to_string().contains(&token) && !is_result(m));
     let has_result = messages.iter().skip(at.unwrap_or(0)).any(is_result);
@@ -62,12 +62,12 @@ fn reply(seen: &Seen) -> Reply {
         _ if asked.contains("zclock") => Reply::says("```cmd\nsystem.time\n```"),
         _ => done,
     };
-    // 3 to 34 ms, by the token, so that a seed has the same delays again.
+    // A delay of 3 to 34 ms that depends on the token, so that the same seed has the same delays.
     let spread = token.bytes().fold(seen.number, |n, b| n.wrapping_mul(31).wrapping_add(u64::from(b))) % 32;
     reply.first_after(Duration::from_millis(3 + spread))
 }
 
-/// Results of commands are said by a "user", too.
+/// Results of commands have the role "user", too.
 fn is_result(message: &Value) -> bool {
     message["role"] == "tool" || message["content"].to_string().contains("<result")
 }

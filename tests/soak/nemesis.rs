@@ -1,5 +1,5 @@
-//! What kills: actors by weight, the process, the process while it starts, and a process that is frozen for a while. After
-//! each stroke a message of its own shows how long it took until Annie answered again.
+//! Fault injection: kills actors by weight, kills the process, kills it while it starts, and freezes it for a while.
+//! After each disruption a probe message measures the time until Annie answers again.
 
 use std::{
     collections::BTreeMap,
@@ -11,37 +11,37 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::{
-    clients::{Saying, Voice},
+    clients::{OutgoingMessage, Session},
     database::Database,
     history::Kind,
     pace::pause,
     site::{Site, signal},
 };
 
-/// One stroke.
+/// One disruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stroke {
-    /// An actor is killed through the operator's door.
+pub enum Disruption {
+    /// An actor is killed through the operator API.
     Actor,
-    /// SIGKILL, and a new life.
+    /// SIGKILL and a new run.
     Process,
-    /// SIGKILL, and again while the new life starts.
+    /// SIGKILL, and another one while the new run starts.
     Start,
-    /// SIGSTOP for a while, then SIGCONT. On SQLite a second process must be turned away meanwhile.
+    /// SIGSTOP for a while, then SIGCONT. On SQLite a second process must be refused meanwhile.
     Freeze,
-    /// SIGSTOP, another process takes everything over, and then the frozen one wakes up.
+    /// SIGSTOP, another process claims everything, and then the frozen one continues.
     Takeover,
     /// The database is killed and started again.
     Database,
     /// The database is frozen for a while.
     DatabaseFreeze,
-    /// Connections to the database are cut in the middle of what they carry.
+    /// Connections to the database are cut in the middle of a transfer.
     Cut,
     /// The disk is full for a while.
     Full,
 }
 
-impl Stroke {
+impl Disruption {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Actor => "actor kills",
@@ -57,7 +57,7 @@ impl Stroke {
     }
 }
 
-/// Which actors are struck how often: part of the path, weight.
+/// How often which actors are killed: part of the path, weight.
 const TARGETS: &[(&str, u32)] = &[
     ("/conversations/engine:", 38),
     ("/agent:", 16),
@@ -66,93 +66,95 @@ const TARGETS: &[(&str, u32)] = &[
     ("/breakers/breaker:", 9),
     ("/breakers", 3),
     ("/conversations", 3),
-    ("/doors/service:http", 5),
+    ("/listeners/service:http", 5),
     ("/resources/backends/backend:", 4),
-    ("/infra/letters", 2),
+    ("/infra/dead_letters", 2),
     ("/infra/notifier", 2),
     ("/infra/expiry", 1),
     ("/infra/node", 1),
     ("/infra", 1),
-    ("/doors", 1),
+    ("/listeners", 1),
     ("/resources", 1),
 ];
 
-/// What it did, and how long it took to recover, in milliseconds.
+/// What was injected, and the recovery times in milliseconds.
 #[derive(Debug, Default)]
-pub struct Deeds {
-    pub strokes: BTreeMap<Stroke, u32>,
+pub struct Injected {
+    pub disruptions: BTreeMap<Disruption, u32>,
     pub actors: BTreeMap<String, u32>,
-    /// The process ended though nobody had killed it.
-    pub unasked_ends: u32,
-    /// What it saw itself and must not be.
+    /// Ends of the process that were not injected.
+    pub unexpected_ends: u32,
+    /// Violations that the injector itself has seen.
     pub wrong: Vec<String>,
     pub times_ms: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// Strikes.
+/// Injects the faults.
 pub struct Nemesis {
     pub site: Site,
-    pub voice: Voice,
+    pub session: Session,
     pub database: Database,
-    /// The data is in a folder, which one process has for itself.
+    /// The data is in a folder that one process has for itself.
     is_alone: bool,
     rng: StdRng,
-    pub deeds: Deeds,
-    rooms: u32,
+    pub injected: Injected,
+    channels: u32,
 }
 
 impl Nemesis {
-    pub fn new(site: Site, voice: Voice, database: Database, seed: u64) -> Self {
+    pub fn new(site: Site, session: Session, database: Database, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed ^ 0x6e65_6d65);
         let is_alone = database.postgres.is_none();
-        Self { site, voice, database, is_alone, rng, deeds: Deeds::default(), rooms: 0 }
+        Self { site, session, database, is_alone, rng, injected: Injected::default(), channels: 0 }
     }
 
-    /// Carries these strokes out, in any order, spread over so much time.
-    pub async fn strike(&mut self, mut strokes: Vec<Stroke>, time: Duration) {
-        strokes.shuffle(&mut self.rng);
+    /// Injects these disruptions in random order, spread over this time.
+    pub async fn inject_all(&mut self, mut disruptions: Vec<Disruption>, time: Duration) {
+        disruptions.shuffle(&mut self.rng);
         let from = Instant::now();
-        let each = time / u32::try_from(strokes.len().max(1)).unwrap_or(u32::MAX);
-        for (n, stroke) in strokes.into_iter().enumerate() {
+        let each = time / u32::try_from(disruptions.len().max(1)).unwrap_or(u32::MAX);
+        for (n, disruption) in disruptions.into_iter().enumerate() {
             let due = each * u32::try_from(n).unwrap_or(u32::MAX) + each.mul_f64(self.rng.random_range(0.0..1.0));
             while from.elapsed() < due {
                 self.look_after().await;
                 pause((due - from.elapsed().min(due)).min(Duration::from_millis(20))).await;
             }
             self.look_after().await;
-            self.carry_out(stroke).await;
-            *self.deeds.strokes.entry(stroke).or_default() += 1;
+            self.carry_out(disruption).await;
+            *self.injected.disruptions.entry(disruption).or_default() += 1;
         }
     }
 
-    /// A process that ended by itself is started again, and counted.
+    /// Restarts and counts a process that ended by itself.
     pub async fn look_after(&mut self) {
         if self.site.has_ended().is_some() {
-            self.deeds.unasked_ends += 1;
+            self.injected.unexpected_ends += 1;
             self.site.spawn();
             self.site.ready().await;
         }
     }
 
     fn took(&mut self, what: &'static str, since: Instant) {
-        self.deeds.times_ms.entry(what).or_default().push(since.elapsed().as_secs_f64() * 1e3);
+        self.injected.times_ms.entry(what).or_default().push(since.elapsed().as_secs_f64() * 1e3);
     }
 
-    async fn carry_out(&mut self, stroke: Stroke) {
-        match stroke {
-            Stroke::Actor => self.actor().await,
-            Stroke::Process | Stroke::Start => self.process(stroke == Stroke::Start).await,
-            Stroke::Freeze => self.freeze().await,
-            Stroke::Takeover => self.takeover().await,
-            Stroke::Database | Stroke::DatabaseFreeze | Stroke::Cut | Stroke::Full => self.database(stroke).await,
+    async fn carry_out(&mut self, disruption: Disruption) {
+        match disruption {
+            Disruption::Actor => self.actor().await,
+            Disruption::Process | Disruption::Start => self.process(disruption == Disruption::Start).await,
+            Disruption::Freeze => self.freeze().await,
+            Disruption::Takeover => self.takeover().await,
+            Disruption::Database | Disruption::DatabaseFreeze | Disruption::Cut | Disruption::Full => {
+                self.database(disruption).await
+            }
         }
     }
 
     async fn freeze(&mut self) {
         self.site.signal(Signal::STOP);
         pause(Duration::from_millis(self.rng.random_range(50..2_500))).await;
-        if self.is_alone && self.rng.random_bool(0.3) && !self.site.turns_a_second_away().await {
-            self.deeds.wrong.push("a second process was let into the folder of a frozen one".to_owned());
+        if self.is_alone && self.rng.random_bool(0.3) && !self.site.refuses_a_second_process().await {
+            self.injected.wrong.push("a second process started in the folder of a frozen one".to_owned());
         }
         self.site.signal(Signal::CONT);
         let since = Instant::now();
@@ -163,7 +165,7 @@ impl Nemesis {
     async fn takeover(&mut self) {
         self.site.signal(Signal::STOP);
         let since = Instant::now();
-        let frozen = self.site.change_guard();
+        let frozen = self.site.start_successor();
         self.site.ready().await;
         self.took("frozen to another's readiness", since);
         self.probe().await;
@@ -177,18 +179,18 @@ impl Nemesis {
         }
     }
 
-    /// Sends a message of its own and waits for the answer.
+    /// Sends a probe message and waits for the answer.
     async fn probe(&mut self) {
-        self.rooms += 1;
-        let room = format!("probe-{}", self.rooms);
-        self.ask(&room).await;
+        self.channels += 1;
+        let channel = format!("probe-{}", self.channels);
+        self.ask(&channel).await;
     }
 
-    async fn ask(&self, room: &str) -> Option<String> {
-        // A wait that ends with the process is asked again: the message is the same one.
-        let saying = Saying { room, kind: Kind::Plain, class: "high", words: "", wait: true };
-        let said = self.voice.say(&saying, false).await;
-        said.acks.last().map(|a| a.conversation.clone())
+    async fn ask(&self, channel: &str) -> Option<String> {
+        // A wait that ends with the process is repeated: the message is the same one.
+        let message = OutgoingMessage { channel, kind: Kind::Plain, class: "high", words: "", wait: true };
+        let sent = self.session.say(&message, false).await;
+        sent.acks.last().map(|a| a.conversation.clone())
     }
 
     async fn process(&mut self, at_the_start: bool) {
@@ -224,7 +226,7 @@ impl Nemesis {
                 pause(Duration::from_millis(20)).await;
                 continue;
             };
-            let struck = Instant::now();
+            let injected = Instant::now();
             if self.kill(&path).await {
                 self.probe().await;
                 let what = match path.as_str() {
@@ -232,27 +234,27 @@ impl Nemesis {
                     p if p.contains("/engine:") => "Engine killed to an answer of another",
                     _ => "other actor killed to an answer",
                 };
-                self.took(what, struck);
+                self.took(what, injected);
                 return;
             }
         }
     }
 
-    /// Kills the Engine of a conversation that was just spoken to, and speaks to it again.
+    /// Kills the Engine of a conversation right after a message to it, and sends another message to it.
     async fn own_engine(&mut self) -> bool {
-        self.rooms += 1;
-        let room = format!("engine-{}", self.rooms);
-        let Some(conversation) = self.ask(&room).await else { return false };
-        let struck = Instant::now();
+        self.channels += 1;
+        let channel = format!("engine-{}", self.channels);
+        let Some(conversation) = self.ask(&channel).await else { return false };
+        let injected = Instant::now();
         if !self.kill(&format!("/conversations/engine:{conversation}")).await {
             return false;
         }
-        self.ask(&room).await;
-        self.took("Engine killed to its own answer", struck);
+        self.ask(&channel).await;
+        self.took("Engine killed to its own answer", injected);
         true
     }
 
-    /// Chooses somebody who lives.
+    /// Chooses a live actor by weight.
     async fn target(&mut self) -> Option<String> {
         let actors = self.site.actors().await;
         let sum: u32 = TARGETS.iter().map(|t| t.1).sum();
@@ -270,40 +272,41 @@ impl Nemesis {
 
     async fn kill(&mut self, path: &str) -> bool {
         let answer = self.site.operate("/api/v1/actors/kill", &json!({"path": path, "reason": "soak"})).await;
-        // Whoever kills the door gets no answer through it.
-        let is_door = path.starts_with("/doors");
-        let is_done = answer.map_or(is_door, |(status, _)| status == 200);
+        // The kill of a listener also ends the connection that would carry its reply.
+        let is_listener = path.starts_with("/listeners");
+        let is_done = answer.map_or(is_listener, |(status, _)| status == 200);
         if is_done {
             let kind = path.rsplit('/').next().and_then(|p| p.split(':').next()).unwrap_or_default();
-            *self.deeds.actors.entry(kind.to_owned()).or_default() += 1;
+            *self.injected.actors.entry(kind.to_owned()).or_default() += 1;
         }
         is_done
     }
 
-    async fn database(&mut self, stroke: Stroke) {
+    async fn database(&mut self, disruption: Disruption) {
         let hold = Duration::from_millis(self.rng.random_range(100..1_500));
         let bytes = self.rng.random_range(1..4_000);
         let database = &self.database;
         let since = Instant::now();
-        match stroke {
-            Stroke::Database => database.kill_and_start().await,
-            Stroke::Cut => database.cut_after(bytes).await,
-            Stroke::DatabaseFreeze => database.freeze(hold).await,
+        match disruption {
+            Disruption::Database => database.kill_and_start().await,
+            Disruption::Cut => database.cut_after(bytes).await,
+            Disruption::DatabaseFreeze => database.freeze(hold).await,
             _ => database.fill(hold).await,
         }
-        let since = if matches!(stroke, Stroke::Full | Stroke::DatabaseFreeze) { Instant::now() } else { since };
+        let since =
+            if matches!(disruption, Disruption::Full | Disruption::DatabaseFreeze) { Instant::now() } else { since };
         self.probe().await;
-        let what = match stroke {
-            Stroke::Database => "database killed to an answer",
-            Stroke::Cut => "connections cut to an answer",
-            Stroke::DatabaseFreeze => "database thawed to an answer",
-            _ => "room again to an answer",
+        let what = match disruption {
+            Disruption::Database => "database killed to an answer",
+            Disruption::Cut => "connections cut to an answer",
+            Disruption::DatabaseFreeze => "database resumed to an answer",
+            _ => "space freed to an answer",
         };
         self.took(what, since);
     }
 }
 
-/// Whether the last part of a path begins so.
+/// Whether the last part of a path begins with `part`.
 fn is_last(path: &str, part: &str) -> bool {
     path.rfind(part).is_some_and(|at| !path.get(at + part.len()..).unwrap_or_default().contains('/'))
 }

@@ -1,8 +1,8 @@
-//! The one place of a soak that lets time pass: between strikes, and before a client tries again.
+//! The one function of a soak that lets time pass: between disruptions, and before a client retries.
 
 use std::time::Duration;
 
-/// Lets so much time pass.
+/// Waits for this time.
 pub async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }

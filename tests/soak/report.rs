@@ -1,4 +1,4 @@
-//! What a soak says in the end: a table, and the same as JSON.
+//! The report of a soak: a table, and the same as JSON.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::{
     check::{Violation, Wrong},
     history::{Found, History},
-    nemesis::Deeds,
+    nemesis::Injected,
 };
 
-/// What came of a soak.
+/// The results of a soak.
 #[derive(Debug)]
 pub struct Report {
     pub name: String,
     pub seed: u64,
     pub seconds: u64,
     pub fsync_ms: f64,
-    /// Messages that were acknowledged.
+    /// Acknowledged messages.
     pub acknowledged: usize,
-    /// Messages that nobody acknowledged: refused, or unknown to the end.
+    /// Messages without an acknowledgement: refused, or unknown to the end.
     pub not_acknowledged: usize,
     /// Final events by kind, failures by code.
     pub ends: BTreeMap<String, u32>,
@@ -30,12 +30,12 @@ pub struct Report {
     pub cancels: usize,
     pub events_streamed: usize,
     pub connections: u64,
-    pub deeds: Deeds,
+    pub injected: Injected,
     pub violations: Vec<Violation>,
 }
 
 impl Report {
-    pub fn new(name: &str, seed: u64, history: &History, found: &Found, deeds: Deeds) -> Self {
+    pub fn new(name: &str, seed: u64, history: &History, found: &Found, injected: Injected) -> Self {
         let mut ends: BTreeMap<String, u32> = BTreeMap::new();
         for event in found.logs.values().flat_map(|l| &l.events).filter(|e| e.is_final()) {
             let end =
@@ -43,7 +43,7 @@ impl Report {
             *ends.entry(end).or_default() += 1;
         }
         let mut violations = super::check::check(history, found);
-        violations.extend(deeds.wrong.iter().map(|detail| Violation {
+        violations.extend(injected.wrong.iter().map(|detail| Violation {
             wrong: Wrong::TwoOwners,
             about: "the process".to_owned(),
             detail: detail.clone(),
@@ -64,7 +64,7 @@ impl Report {
             cancels: history.cancels.len(),
             events_streamed: history.streams.iter().map(|s| s.seen.len()).sum(),
             connections: history.streams.iter().map(|s| u64::from(s.connections)).sum(),
-            deeds,
+            injected,
             violations,
         }
     }
@@ -85,12 +85,12 @@ impl Report {
         let mut line = |what: &str, value: String| {
             let _ = writeln!(text, "| {what} | {value} |");
         };
-        for (stroke, times) in &self.deeds.strokes {
-            line(stroke.name(), times.to_string());
+        for (disruption, times) in &self.injected.disruptions {
+            line(disruption.name(), times.to_string());
         }
-        let actors: Vec<String> = self.deeds.actors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        let actors: Vec<String> = self.injected.actors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
         line("actors killed, by kind", actors.join(", "));
-        line("ends of the process that nobody asked for", self.deeds.unasked_ends.to_string());
+        line("unexpected ends of the process", self.injected.unexpected_ends.to_string());
         line("acknowledged", self.acknowledged.to_string());
         line("never acknowledged", self.not_acknowledged.to_string());
         for (end, times) in &self.ends {
@@ -100,14 +100,14 @@ impl Report {
         line("`idempotent` effects in files", self.noted.to_string());
         line("events streamed, connections", format!("{}, {}", self.events_streamed, self.connections));
         line(
-            "reads, tries at others' doors, cancellations",
+            "reads, requests for conversations of others, cancellations",
             format!("{}, {}, {}", self.reads, self.trespasses, self.cancels),
         );
         for wrong in Wrong::ALL {
             line(&format!("**{}**", wrong.name()), format!("**{}**", self.count(wrong)));
         }
         text.push_str("\n| recovery | times | p50 ms | p99 ms | longest ms |\n|---|---|---|---|---|\n");
-        for (what, times) in &self.deeds.times_ms {
+        for (what, times) in &self.injected.times_ms {
             let [p50, p99, max] = quantiles(times);
             let _ = writeln!(text, "| {what} | {} | {p50:.1} | {p99:.1} | {max:.1} |", times.len());
         }
@@ -116,7 +116,7 @@ impl Report {
 
     pub fn json(&self) -> Value {
         let recovery: BTreeMap<&str, Value> = self
-            .deeds
+            .injected
             .times_ms
             .iter()
             .map(|(what, times)| {
@@ -124,11 +124,11 @@ impl Report {
                 (*what, json!({"times": times.len(), "p50_ms": p50, "p99_ms": p99, "max_ms": max}))
             })
             .collect();
-        let strokes: BTreeMap<&str, u32> = self.deeds.strokes.iter().map(|(s, n)| (s.name(), *n)).collect();
+        let disruptions: BTreeMap<&str, u32> = self.injected.disruptions.iter().map(|(s, n)| (s.name(), *n)).collect();
         let wrong: BTreeMap<&str, usize> = Wrong::ALL.iter().map(|w| (w.name(), self.count(*w))).collect();
         json!({
             "store": self.name, "seed": self.seed, "seconds": self.seconds, "fdatasync_ms": self.fsync_ms,
-            "strokes": strokes, "actors": self.deeds.actors, "unasked_ends": self.deeds.unasked_ends,
+            "strokes": disruptions, "actors": self.injected.actors, "unasked_ends": self.injected.unexpected_ends,
             "acknowledged": self.acknowledged, "never_acknowledged": self.not_acknowledged, "ends": self.ends,
             "once_effects": self.sent, "idempotent_effects": self.noted, "wrong": wrong, "recovery": recovery,
             "violations": self.violations.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -136,7 +136,7 @@ impl Report {
     }
 }
 
-/// Median, 99 of 100, longest.
+/// Median, 99th percentile, maximum.
 pub fn quantiles(times: &[f64]) -> [f64; 3] {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);

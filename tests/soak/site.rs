@@ -1,4 +1,4 @@
-//! The process under fire: the real program on a folder of its own, started, killed, frozen and started again.
+//! The process under test: the real program with a folder of its own, started, killed, frozen and started again.
 
 use std::{
     collections::BTreeMap,
@@ -15,21 +15,21 @@ use tokio::sync::watch;
 
 use super::pace::pause;
 
-/// Who operates.
+/// The user name of the operator.
 pub const OPERATOR: &str = "operator";
-/// How long a start may take.
+/// Longest time of a start.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Where the program is, what it works on, and who may speak to it.
+/// The program, its data, and the keys of its users.
 pub struct Site {
     program: PathBuf,
     pub folder: PathBuf,
-    /// Where the data is: the folder itself, or a small disk.
+    /// The data folder: in the folder itself, or a small disk.
     pub data: PathBuf,
     config: PathBuf,
     child: Option<Child>,
-    /// How many processes took over from another.
-    guards: u32,
+    /// The number of processes that took over from another.
+    successors: u32,
     url: watch::Sender<String>,
     http: reqwest::Client,
     /// The operator's key.
@@ -38,17 +38,17 @@ pub struct Site {
     pub keys: BTreeMap<String, String>,
 }
 
-/// What the configuration is made of.
+/// The variable parts of the configuration.
 pub struct Setting<'a> {
     pub model_url: &'a str,
-    /// Where the database is, if not in the folder.
+    /// The address of the database, if it is not in the folder.
     pub store_url: Option<&'a str>,
 }
 
 impl Site {
-    /// A folder with configuration, the program that counts effects, and the operator's key.
+    /// Creates the folder with the configuration, the script that counts effects, and the operator's key.
     pub fn new(program: &str, folder: &Path, data: &Path, setting: &Setting<'_>) -> Self {
-        // A file of its own: another build must not change what is under test in the middle of it.
+        // The program is copied, so that another build does not change it during the test.
         let own = folder.join("annie");
         std::fs::copy(program, &own).expect("the program is copied");
         let mut site = Self {
@@ -57,7 +57,7 @@ impl Site {
             data: data.to_owned(),
             config: folder.join("annie.toml"),
             child: None,
-            guards: 0,
+            successors: 0,
             url: watch::channel(String::new()).0,
             http: annie_llm::http_client().build().unwrap(),
             admin: String::new(),
@@ -84,7 +84,7 @@ impl Site {
         site
     }
 
-    /// Where the program writes what it has sent.
+    /// The file to which the agentic backend writes what it has sent.
     pub fn effects(&self) -> PathBuf {
         self.folder.join("sent")
     }
@@ -93,11 +93,11 @@ impl Site {
         self.url.subscribe()
     }
 
-    /// Runs a command of the program to its end: what it says, or what it complains about.
+    /// Runs a command of the program to its end. Returns its output, or its output and errors if it fails.
     pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let out = self.command(arguments).output().expect("the program runs");
-        let (said, complaint) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        if out.status.success() { Ok(said.into_owned()) } else { Err(format!("{said}{complaint}")) }
+        let (sent, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        if out.status.success() { Ok(sent.into_owned()) } else { Err(format!("{sent}{errors}")) }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -116,7 +116,7 @@ impl Site {
         self.folder.join("ready.json")
     }
 
-    /// Starts a life. It is not ready yet.
+    /// Starts a run. It is not ready yet.
     pub fn spawn(&mut self) {
         let _ = std::fs::remove_file(self.ready_file());
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("annie.log")).expect("a log");
@@ -126,7 +126,8 @@ impl Site {
         self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts"));
     }
 
-    /// Waits until it takes messages. A life that ends before is followed by another, as a service manager would have it.
+    /// Waits until the process accepts messages. If a run ends before that, another one is started, as a service manager
+    /// does.
     pub async fn ready(&mut self) {
         let from = Instant::now();
         let mut ends = 0;
@@ -135,21 +136,25 @@ impl Site {
                 ends += 1;
                 assert!(
                     ends < 20 && from.elapsed() < START_MAX,
-                    "it does not start: {status}, see {}",
+                    "the process does not start: {status}, see {}",
                     self.folder.display()
                 );
                 pause(Duration::from_millis(50)).await;
                 self.spawn();
             }
-            assert!(from.elapsed() < START_MAX, "it is not ready after {START_MAX:?}, see {}", self.folder.display());
+            assert!(
+                from.elapsed() < START_MAX,
+                "the process is not ready after {START_MAX:?}, see {}",
+                self.folder.display()
+            );
             pause(Duration::from_millis(2)).await;
         }
     }
 
     async fn is_ready(&self) -> bool {
         let Ok(bytes) = std::fs::read(self.ready_file()) else { return false };
-        let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let Some(url) = said["url"].as_str() else { return false };
+        let sent: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let Some(url) = sent["url"].as_str() else { return false };
         let asked = self.http.get(format!("{url}/readyz")).timeout(Duration::from_secs(2)).send().await;
         let is_ready = asked.is_ok_and(|a| a.status() == 200);
         if is_ready {
@@ -162,12 +167,12 @@ impl Site {
         is_ready
     }
 
-    /// How it ended, if it did without having been told to.
+    /// The exit status, if the process has ended by itself.
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut().and_then(|c| c.try_wait().ok()).flatten()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -175,28 +180,28 @@ impl Site {
         }
     }
 
-    /// SIGSTOP or SIGCONT to the present life.
+    /// Sends a signal to the current run.
     pub fn signal(&self, what: Signal) {
         if let Some(child) = &self.child {
             signal(child, what);
         }
     }
 
-    /// Starts another process on the same database, with a folder of its own but for the notes, and gives the former one
-    /// back.
-    pub fn change_guard(&mut self) -> Option<Child> {
+    /// Starts another process on the same database, with a data folder of its own that shares only the notes. Returns the
+    /// former process.
+    pub fn start_successor(&mut self) -> Option<Child> {
         let former = self.child.take();
-        self.guards += 1;
+        self.successors += 1;
         let notes = self.folder.join("data").join("notes");
-        self.data = self.folder.join(format!("data-{}", self.guards));
+        self.data = self.folder.join(format!("data-{}", self.successors));
         let made = std::fs::create_dir_all(&self.data).and_then(|()| symlink(notes, self.data.join("notes")));
         made.expect("a folder with the same notes");
         self.spawn();
         former
     }
 
-    /// Whether a second process on this folder gives up.
-    pub async fn turns_a_second_away(&self) -> bool {
+    /// Whether a second process on this folder refuses to start.
+    pub async fn refuses_a_second_process(&self) -> bool {
         let mut second = self.command(&["serve", "--port", "0"]);
         let mut second = second.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
         let since = Instant::now();
@@ -210,7 +215,7 @@ impl Site {
         ended.is_some_and(|status| !status.success())
     }
 
-    /// Asks the present life as the operator.
+    /// Sends a request to the current run as the operator.
     pub async fn operate(&self, path: &str, body: &Value) -> Option<(u16, Value)> {
         let url = format!("{}{path}", *self.url.borrow());
         let request = self.http.post(url).bearer_auth(&self.admin).json(body).timeout(Duration::from_secs(10));
@@ -218,21 +223,21 @@ impl Site {
         Some((answer.status().as_u16(), answer.json().await.unwrap_or_default()))
     }
 
-    /// Asks for something with this key.
+    /// Reads a resource with this key.
     pub async fn read_as(&self, key: &str, path: &str) -> Option<Value> {
         let url = format!("{}{path}", *self.url.borrow());
         let answer = self.http.get(url).bearer_auth(key).timeout(Duration::from_secs(10)).send().await.ok()?;
         if answer.status() != 200 { None } else { answer.json().await.ok() }
     }
 
-    /// The paths of all actors that live.
+    /// The paths of all live actors.
     pub async fn actors(&self) -> Vec<String> {
         let tree = self.read_as(&self.admin, "/api/v1/actors?limit=5000").await.unwrap_or_default();
         let all = tree["actors"].as_array().into_iter().flatten();
         all.filter_map(|a| a["path"].as_str().map(str::to_owned)).collect()
     }
 
-    /// A key for a user who talks.
+    /// Creates a key for a chat user.
     pub async fn key(&mut self, user: &str) -> String {
         let body = json!({"name": user, "user": user, "scopes": ["chat", "jobs:read", "jobs:control"]});
         let (_, made) = self.operate("/api/v1/keys", &body).await.expect("the server answers");
@@ -242,7 +247,7 @@ impl Site {
     }
 }
 
-/// Sends a signal to a process that was started here.
+/// Sends a signal to a child process.
 pub fn signal(child: &Child, what: Signal) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, what);
@@ -255,7 +260,7 @@ impl Drop for Site {
     }
 }
 
-/// The effect outside: one line for each run, unbuffered, and only then some time in which it can be killed.
+/// The external effect: one line for each run, written unbuffered, and then some time in which the run can be killed.
 const SEND: &str = r#"token=$(printf '%s' "$1" | grep -o 'TK[0-9N]*E' | tail -n 1)
 echo "$token" >> sent
 sleep 0.03
@@ -288,7 +293,7 @@ to = {{ backend = "sender" }}
 fallback = "never"
 [server]
 require_key = true
-[doors]
+[api]
 requests_per_minute_max = 600000
 requests_burst_max = 10000
 [turn]

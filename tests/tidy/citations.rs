@@ -1,5 +1,5 @@
-//! Citations resolve: sections of source documents in the list of sources, decisions and invariants in this repository.
-//! A reader cannot follow anything else, so a number that points elsewhere is an error.
+//! Citations resolve: cited sections are in the list of sources, decisions and invariants are in this repository. A
+//! reader cannot follow any other citation, so a number that points elsewhere is an error.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::tree::{File, all_well, files, read};
 
 /// The list of source documents and of their cited sections.
 const LIST: &str = "docs/sources.md";
-/// Documents that are neither in the repository nor in the list: a number behind one of these words points nowhere.
+/// Documents that are neither in the repository nor in the list. A number behind one of these words points nowhere.
 const ELSEWHERE: &[&str] = &[
     concat!("rul", "ing"),
     concat!("rul", "ings"),
@@ -17,25 +17,25 @@ const ELSEWHERE: &[&str] = &[
     concat!("dura", "bility"),
 ];
 
-/// Every place of a word with the text behind it. What stands before it is no part of a word.
-fn places<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+/// Every occurrence of a word with the text behind it. The character before a word must not be part of a longer word.
+fn occurrences<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let at = text.match_indices(word).map(|(at, _)| at);
     let whole = at.filter(move |at| !text[..*at].chars().next_back().is_some_and(is_part));
     whole.map(move |at| (at, &text[at + word.len()..]))
 }
 
-/// The number at the beginning of a text, behind one space.
+/// The number at the start of a text, after one space.
 fn number_behind(text: &str) -> Option<u32> {
     let digits = text.strip_prefix(' ')?;
     digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
 }
 
-fn place(file: &File, at: usize) -> String {
+fn location(file: &File, at: usize) -> String {
     format!("{}:{}", file.path, file.text[..at].matches('\n').count() + 1)
 }
 
-/// Citations of sections, with the byte at which each stands.
+/// Citations of sections, each with its byte offset.
 fn citations(text: &str) -> Vec<(usize, String)> {
     let found = text.match_indices("[S").filter_map(|(at, _)| {
         let (inside, _) = text[at + 2..].split_once(']')?;
@@ -47,14 +47,14 @@ fn citations(text: &str) -> Vec<(usize, String)> {
     found.collect()
 }
 
-/// Every line of the list: the section, without its brackets, and what it fixes.
+/// All lines of the list: the section without its brackets, and what it fixes.
 fn listed() -> Vec<(String, String)> {
     let list = read(LIST);
     let rows = list.lines().filter_map(|l| l.strip_prefix("| [S")?.strip_suffix(" |")?.split_once("] | "));
     rows.map(|(section, fixes)| (section.to_owned(), fixes.to_owned())).collect()
 }
 
-/// Sorts sections as a reader counts: 5.9 before 5.10, and 6 before 6.1 before 6A.
+/// A sort key for sections: 5.9 before 5.10, and 6 before 6.1 before 6A.
 fn order(section: &str) -> Vec<(u32, String)> {
     let parts = section.split(['.', ' ']).map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
@@ -71,7 +71,7 @@ fn citations_of_sections_are_listed_and_every_listed_section_is_cited() {
     for file in files().iter().filter(|f| f.path != LIST) {
         for (at, section) in citations(&file.text) {
             if !listed.contains(&section) {
-                wrong.push(format!("{}: {LIST} has no line for [S{section}]", place(file, at)));
+                wrong.push(format!("{}: {LIST} has no line for [S{section}]", location(file, at)));
             }
             cited.insert(section);
         }
@@ -102,19 +102,19 @@ fn sources_are_sorted_and_each_line_says_what_its_section_fixes() {
 fn citations_do_not_point_outside_the_repository() {
     let mut wrong = Vec::new();
     for file in files() {
-        let bare = places(&file.text, "S").filter(|(at, rest)| {
+        let bare = occurrences(&file.text, "S").filter(|(at, rest)| {
             rest.starts_with(|c: char| c.is_ascii_digit())
                 && number_behind(&rest[1..]).is_some()
                 && !file.text[..*at].ends_with('[')
         });
-        wrong.extend(bare.map(|(at, rest)| format!("{}: S{} has no brackets", place(file, at), &rest[..3])));
+        wrong.extend(bare.map(|(at, rest)| format!("{}: S{} has no brackets", location(file, at), &rest[..3])));
         let text = file.text.to_ascii_lowercase();
         for word in ELSEWHERE {
-            let numbered = places(&text, word).filter_map(|(at, rest)| Some((at, number_behind(rest)?)));
-            wrong.extend(numbered.map(|(at, number)| format!("{}: {word} {number}", place(file, at))));
+            let numbered = occurrences(&text, word).filter_map(|(at, rest)| Some((at, number_behind(rest)?)));
+            wrong.extend(numbered.map(|(at, number)| format!("{}: {word} {number}", location(file, at))));
         }
     }
-    all_well("give the reason where it stands, or cite a section that docs/sources.md explains", &wrong);
+    all_well("give the reason in place, or cite a section that docs/sources.md explains", &wrong);
 }
 
 #[test]
@@ -122,18 +122,21 @@ fn citations_of_decisions_and_invariants_name_existing_ones() {
     let (mut wrong, mut seen) = (Vec::new(), 0);
     let page = read("ARCHITECTURE.md");
     for file in files() {
-        for (at, rest) in places(&file.text, "ADR ").filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
+        for (at, rest) in
+            occurrences(&file.text, "ADR ").filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
         {
             let name = format!("docs/decisions/{}-", rest.chars().take(4).collect::<String>());
             seen += 1;
             if !files().iter().any(|f| f.path.starts_with(&name)) {
-                wrong.push(format!("{}: there is no {name}", place(file, at)));
+                wrong.push(format!("{}: there is no {name}", location(file, at)));
             }
         }
-        for (at, number) in places(&file.text, "invariant").filter_map(|(at, rest)| Some((at, number_behind(rest)?))) {
+        for (at, number) in
+            occurrences(&file.text, "invariant").filter_map(|(at, rest)| Some((at, number_behind(rest)?)))
+        {
             seen += 1;
             if !page.contains(&format!("\n- **{number}.** ")) {
-                wrong.push(format!("{}: ARCHITECTURE.md has no invariant {number}", place(file, at)));
+                wrong.push(format!("{}: ARCHITECTURE.md has no invariant {number}", location(file, at)));
             }
         }
     }

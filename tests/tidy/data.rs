@@ -1,4 +1,4 @@
-//! What must be there twice, or once for each: migrations for every database, a test for every route.
+//! What must exist twice or once for each item: migrations for both databases, a test for every route.
 
 use std::{collections::BTreeSet, fs};
 
@@ -12,7 +12,7 @@ fn migrations(database: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn both_databases_have_the_same_migrations() {
+fn migrations_of_both_databases_are_the_same() {
     let (sqlite, postgres) = (migrations("sqlite"), migrations("postgres"));
     assert!(!sqlite.is_empty(), "migrations/sqlite is empty");
     if postgres.is_empty() {
@@ -31,7 +31,7 @@ fn migrations_count_up_from_one() {
     }
 }
 
-/// The routes of both doors: method and path, as the table of rights has them.
+/// The routes of both front ends: method and path, as listed in the table of rights.
 fn routes() -> Vec<(String, String)> {
     let table = read("src/auth/policy.rs");
     let route = |line: &str| {
@@ -41,9 +41,9 @@ fn routes() -> Vec<(String, String)> {
     table.lines().filter_map(route).collect()
 }
 
-/// Whether a text speaks of a path: its fixed pieces stand in their order on one line, or, for a call of gRPC, its service
-/// and its method stand in it as clients write them.
-fn speaks_of(text: &str, method: &str, path: &str) -> bool {
+/// Whether a text mentions a path: the fixed pieces of the path are in order on one line. For a gRPC call the text must
+/// contain the service and the method as clients write them.
+fn mentions(text: &str, method: &str, path: &str) -> bool {
     if method == "RPC" {
         let (service, call) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
         let service = service.rsplit('.').next().unwrap_or(service);
@@ -58,48 +58,48 @@ fn speaks_of(text: &str, method: &str, path: &str) -> bool {
     })
 }
 
-/// Whether the rest of a line goes on with these pieces, and the path ends there.
+/// Whether the rest of a line continues with these pieces and the path ends there.
 fn is_this_path(rest: &str, pieces: &[&str]) -> bool {
     let Some((piece, more)) = pieces.split_first() else {
         return !rest.starts_with(|c: char| c.is_alphanumeric() || "/_-{:".contains(c));
     };
-    // A hole is filled with anything but the end of the text around it.
-    let hole = rest.find(['"', ' ', '`', '?']).unwrap_or(rest.len());
+    // A parameter may be anything up to the end of the surrounding text.
+    let parameter = rest.find(['"', ' ', '`', '?']).unwrap_or(rest.len());
     if piece.is_empty() {
-        return more.is_empty() && hole > 0;
+        return more.is_empty() && parameter > 0;
     }
-    rest[..hole].match_indices(piece).any(|(at, _)| at > 0 && is_this_path(&rest[at + piece.len()..], more))
+    rest[..parameter].match_indices(piece).any(|(at, _)| at > 0 && is_this_path(&rest[at + piece.len()..], more))
 }
 
 #[test]
-fn every_route_is_walked_by_a_test() {
+fn routes_are_each_used_by_a_test() {
     let routes = routes();
     assert!(routes.len() > 30, "only {} routes were found in src/auth/policy.rs", routes.len());
     let rust = sources().iter().filter(|s| s.is_for_tests() && !s.path.starts_with("tests/tidy/")).map(|s| &s.text);
     let clients = files().iter().filter(|f| f.path.starts_with("tests/clients/")).map(|f| &f.text);
-    let tests: Vec<&String> = rust.chain(clients).filter(|text| is_at_a_door(text)).collect();
+    let tests: Vec<&String> = rust.chain(clients).filter(|text| uses_an_api(text)).collect();
     if tests.is_empty() {
-        println!("no test goes through a door: {} routes are unwalked", routes.len());
+        println!("no test uses an API: {} routes are untested", routes.len());
         return;
     }
-    let unwalked = routes.iter().filter(|(method, path)| !tests.iter().any(|text| speaks_of(text, method, path)));
+    let untested = routes.iter().filter(|(method, path)| !tests.iter().any(|text| mentions(text, method, path)));
     all_well(
-        "walk these routes in src/http/tests or tests/flow",
-        &unwalked.map(|(m, p)| format!("{m} {p}")).collect::<Vec<_>>(),
+        "test these routes in src/http/tests or tests/flow",
+        &untested.map(|(m, p)| format!("{m} {p}")).collect::<Vec<_>>(),
     );
 }
 
-fn is_at_a_door(text: &str) -> bool {
+fn uses_an_api(text: &str) -> bool {
     text.contains("/api/v1/") || text.contains("/v1/chat/completions") || text.contains("annie.v1")
 }
 
 #[test]
-fn a_path_is_recognised_however_a_test_fills_its_holes() {
-    assert!(speaks_of("get(&format!(\"/api/v1/tasks/{id}/cancel\"))", "POST", "/api/v1/tasks/{id}/cancel"));
-    assert!(!speaks_of("get(\"/api/v1/tasks/1\")", "POST", "/api/v1/tasks/{id}/cancel"));
-    assert!(speaks_of("get(\"/api/v1/tasks/1?x\")", "GET", "/api/v1/tasks/{id}"));
-    assert!(!speaks_of("get(\"/api/v1/tasks/1\")", "GET", "/api/v1/tasks"));
-    assert!(speaks_of("get(\"/api/v1/tasks?open=true\")", "GET", "/api/v1/tasks"));
-    assert!(speaks_of("let c = ChatClient::new(x);\nc.submit(y)", "RPC", "/annie.v1.Chat/Submit"));
-    assert!(!speaks_of("let c = ChatClient::new(x);", "RPC", "/annie.v1.Chat/Submit"));
+fn route_path_is_recognised_whatever_fills_its_parameters() {
+    assert!(mentions("get(&format!(\"/api/v1/tasks/{id}/cancel\"))", "POST", "/api/v1/tasks/{id}/cancel"));
+    assert!(!mentions("get(\"/api/v1/tasks/1\")", "POST", "/api/v1/tasks/{id}/cancel"));
+    assert!(mentions("get(\"/api/v1/tasks/1?x\")", "GET", "/api/v1/tasks/{id}"));
+    assert!(!mentions("get(\"/api/v1/tasks/1\")", "GET", "/api/v1/tasks"));
+    assert!(mentions("get(\"/api/v1/tasks?open=true\")", "GET", "/api/v1/tasks"));
+    assert!(mentions("let c = ChatClient::new(x);\nc.submit(y)", "RPC", "/annie.v1.Chat/Submit"));
+    assert!(!mentions("let c = ChatClient::new(x);", "RPC", "/annie.v1.Chat/Submit"));
 }

@@ -1,4 +1,4 @@
-//! The documents speak of things that exist: files, tests, metrics, settings.
+//! The documents mention only things that exist: files, tests, metrics, settings.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -9,7 +9,7 @@ use super::{
     tree::{all_well, files, read, root, sources},
 };
 
-/// Endings by which a word between back ticks is taken for a file.
+/// Endings by which a word between back ticks is recognised as a file name.
 const FILE_ENDINGS: &[&str] = &[
     ".rs",
     ".md",
@@ -24,10 +24,10 @@ const FILE_ENDINGS: &[&str] = &[
     "Containerfile",
     ".ci/run",
 ];
-/// Files that are somebody else's: what the documents tell a user to write or an installation to have.
+/// Files outside the repository: the documents tell a user to write them, or an installation has them.
 const NOT_IN_THE_TREE: &[&str] = &["annie.toml", "SKILL.md", "_domain.md", "notes/", "references/"];
 
-/// What stands between single back ticks, outside of fenced blocks, with its line number.
+/// The text between single back ticks outside of fenced blocks, with its line number.
 fn ticked(text: &str) -> Vec<(usize, String)> {
     let (mut found, mut is_fenced) = (Vec::new(), false);
     for (n, line) in (1..).zip(text.lines()) {
@@ -47,7 +47,7 @@ fn is_a_file_of_ours(word: &str) -> bool {
 }
 
 #[test]
-fn the_documents_name_only_files_that_exist() {
+fn documents_name_only_files_that_exist() {
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for document in files().iter().filter(|f| f.path.ends_with(".md") && !f.path.starts_with("skills/")) {
         let folder = PathBuf::from(&document.path).parent().map(|p| root().join(p)).unwrap_or_default();
@@ -62,7 +62,7 @@ fn the_documents_name_only_files_that_exist() {
     all_well("there is no such file", &wrong);
 }
 
-/// Every test of the house by name: functions marked as tests, and the cases of the stores' contract.
+/// The names of all tests: functions marked as tests, and the cases of the store contract.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources() {
@@ -82,7 +82,7 @@ fn tests() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_invariant_names_a_test_that_exists() {
+fn invariants_each_name_a_test_that_exists() {
     let page = read("ARCHITECTURE.md");
     let section =
         page.split("\n## ").find(|s| s.starts_with("Invariants")).expect("ARCHITECTURE.md lists the invariants");
@@ -106,14 +106,14 @@ fn every_invariant_names_a_test_that_exists() {
         );
     }
     assert!(number >= 19, "only {number} invariants were found");
-    all_well("an invariant without a test is a wish", &wrong);
+    all_well("an invariant without a test is unproven", &wrong);
 }
 
-/// Packages, and a request's metadata key, which are named like metrics.
+/// Packages and a metadata key of requests that are named like metrics.
 const NO_METRICS: &[&str] =
     &["annie_skills", "annie_core", "annie_llm", "annie_store", "annie_skillkit", "annie_actors", "annie_testkit"];
 
-/// Names that look like metrics, without what Prometheus adds to histograms.
+/// Names that look like metrics, without the suffixes that Prometheus adds to histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts = text.match_indices("annie_").filter(|(at, _)| !text[..*at].chars().next_back().is_some_and(is_part));
@@ -138,17 +138,22 @@ fn counted() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_is_explained_and_alerts_watch_only_what_is_counted() {
+fn metrics_are_explained_and_alerts_watch_only_counted_metrics() {
     let counted = counted();
     assert!(counted.len() > 10, "only {} metrics were found", counted.len());
     let explained = metrics_in(&read("docs/operating.md"));
     let watched = metrics_in(&read("deploy/prometheus-alerts.yaml"));
     let mut wrong: Vec<String> =
         counted.difference(&explained).map(|m| format!("docs/operating.md does not explain {m}")).collect();
-    wrong
-        .extend(explained.difference(&counted).map(|m| format!("docs/operating.md explains {m}, which nobody counts")));
     wrong.extend(
-        watched.difference(&counted).map(|m| format!("deploy/prometheus-alerts.yaml watches {m}, which nobody counts")),
+        explained
+            .difference(&counted)
+            .map(|m| format!("docs/operating.md explains {m}, which the code does not count")),
+    );
+    wrong.extend(
+        watched
+            .difference(&counted)
+            .map(|m| format!("deploy/prometheus-alerts.yaml watches {m}, which the code does not count")),
     );
     let described = metrics_in(&read("src/telemetry.rs"));
     wrong.extend(counted.difference(&described).map(|m| format!("src/telemetry.rs has no help text for {m}")));
@@ -159,7 +164,7 @@ fn every_metric_is_explained_and_alerts_watch_only_what_is_counted() {
 }
 
 #[test]
-fn decisions_are_numbered_and_say_context_choice_and_price() {
+fn decisions_are_numbered_and_have_context_choice_and_price() {
     let mut wrong = Vec::new();
     let decisions = files().iter().filter(|f| f.path.starts_with("docs/decisions/"));
     for (n, decision) in (0..).zip(decisions) {
@@ -180,7 +185,7 @@ fn decisions_are_numbered_and_say_context_choice_and_price() {
 }
 
 #[test]
-fn the_configuration_that_is_deployed_is_accepted() {
+fn deployed_configuration_is_accepted() {
     let loaded = Sources::only(root().join("deploy/annie.toml")).load();
     if let Err(e) = loaded {
         panic!("deploy/annie.toml: {e}; {}", e.fix);
@@ -188,7 +193,7 @@ fn the_configuration_that_is_deployed_is_accepted() {
 }
 
 #[test]
-fn the_second_command_is_what_continuous_integration_runs() {
+fn continuous_integration_runs_the_test_script_of_the_readme() {
     let (ci, readme) = (read(".ci/run"), read("README.md"));
     let commands: Vec<&str> = ci.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
     assert!(commands.last().is_some_and(|c| c.contains("scripts/test.sh")), "{commands:?}");

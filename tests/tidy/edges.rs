@@ -1,4 +1,5 @@
-//! Who may name whom. The compiler keeps the direction, the manifests say it, and this reads the manifests.
+//! Allowed dependencies between packages. The compiler enforces their direction, the manifests declare them, and this
+//! test reads the manifests.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use toml::Table;
 
 use super::tree::{all_well, files, read, sources};
 
-/// Every package: its folder, what of ours it may use, and what its tests may use besides.
+/// Every package: its folder, the own packages that it may use, and those that its tests may use in addition.
 const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     (
         "",
@@ -22,9 +23,9 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("crates/testkit", &["annie-core"], &[]),
 ];
 
-/// Libraries that stay in their room: a name (or its beginning, with a star), and the only packages that may have it.
-/// The testkit's fake model server is a server; nothing that ships contains the testkit.
-const FENCES: &[(&str, &[&str])] = &[
+/// Libraries that only some packages may use: a name (or its beginning, with a star), and these packages. The testkit's
+/// fake model server is a server; no shipped package contains the testkit.
+const RESTRICTED: &[(&str, &[&str])] = &[
     ("sqlx*", &["crates/store"]),
     ("axum*", &["", "crates/testkit", "crates/llm:dev"]),
     ("tonic*", &[""]),
@@ -39,7 +40,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("anyhow", &[]),
 ];
 
-/// What core may use: plain data and plain functions. No runtime, no I/O.
+/// The dependencies that core may have: plain data and plain functions. No runtime, no I/O.
 const CORE_MAY_USE: &[&str] = &["chrono", "chrono-tz", "regex", "serde", "serde_json", "sha2", "thiserror", "uuid"];
 
 fn manifest(folder: &str) -> Table {
@@ -60,7 +61,7 @@ fn packages_are_those_that_the_list_names() {
 }
 
 #[test]
-fn packages_use_only_what_lies_below_them() {
+fn packages_use_only_packages_below_them() {
     let mut wrong = Vec::new();
     for (folder, uses, tests_use) in PACKAGES {
         let manifest = manifest(folder);
@@ -75,23 +76,23 @@ fn packages_use_only_what_lies_below_them() {
         check("build-dependencies", &[]);
         check("dev-dependencies", &[*uses, *tests_use].concat());
     }
-    all_well("an edge between packages that the house does not have", &wrong);
+    all_well("a dependency between packages that is not allowed", &wrong);
 }
 
 #[test]
-fn libraries_stay_in_their_rooms() {
+fn libraries_are_used_only_by_their_allowed_packages() {
     let mut wrong = Vec::new();
     for (folder, ..) in PACKAGES {
         let manifest = manifest(folder);
         for (section, suffix) in [("dependencies", ""), ("dev-dependencies", ":dev"), ("build-dependencies", "")] {
             for name in names(&manifest, section) {
-                let fence = FENCES.iter().find(|(library, _)| match library.strip_suffix('*') {
+                let restriction = RESTRICTED.iter().find(|(library, _)| match library.strip_suffix('*') {
                     Some(start) => name.starts_with(start),
                     None => name == *library,
                 });
-                let Some((_, rooms)) = fence else { continue };
+                let Some((_, packages)) = restriction else { continue };
                 let here = format!("{folder}{suffix}");
-                if !rooms.contains(&here.as_str()) && !rooms.contains(folder) {
+                if !packages.contains(&here.as_str()) && !packages.contains(folder) {
                     wrong.push(format!("{folder}/Cargo.toml [{section}]: {name}"));
                 }
             }
@@ -99,7 +100,7 @@ fn libraries_stay_in_their_rooms() {
     }
     let client = sources().iter().filter(|s| s.path.starts_with("src/") && !s.path.starts_with("src/cli/"));
     wrong.extend(client.filter(|s| s.shipped().contains("reqwest::")).map(|s| format!("{}: reqwest", s.path)));
-    all_well("a library outside of its room", &wrong);
+    all_well("a library outside of its allowed packages", &wrong);
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn core_uses_no_runtime_and_no_io() {
 }
 
 #[test]
-fn versions_are_said_once_in_the_workspace() {
+fn dependency_versions_are_given_once_in_the_workspace() {
     let mut wrong = Vec::new();
     for (folder, ..) in PACKAGES {
         let manifest = manifest(folder);

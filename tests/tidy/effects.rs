@@ -1,4 +1,4 @@
-//! Where the world is touched: the structural half of invariants 5, 7 and 10.
+//! Rules about effects: the structural half of invariants 5, 7 and 10.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{
     tree::{Source, all_well, sources},
 };
 
-/// What core may not name. Time that passes, chance, files and tasks come in through its ports.
+/// Names that core may not use. Time, randomness, files and tasks reach core through its ports.
 const NOT_IN_CORE: &[&str] = &[
     "std::fs",
     "std::net",
@@ -28,29 +28,29 @@ const NOT_IN_CORE: &[&str] = &[
     "static mut",
     "RandomState",
 ];
-/// The functions of the actors that wait for a model or a skill, and the files they are in.
+/// The calls in the actors that wait for a model or a skill, and the files that may contain them.
 const WAITERS: &[(&str, &[&str])] = &[
     (".model.call(", &["actors/src/effects/model.rs"]),
     (".runner.run(", &["actors/src/breaker/run.rs", "actors/src/effects/facts.rs"]),
     (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
 ];
-/// Calls that lead to those; whoever makes them does so in a tracked task.
+/// Calls that lead to the calls above. They may only be made in a tracked task.
 const LEAD_TO_WAITERS: &[&str] = &["call_model(", "call_skill(", "read_facts(", "run::run("];
-/// Where tasks and threads are begun. Each knows who tracks what it begins.
+/// The files that may spawn tasks and threads. Each of them tracks what it spawns.
 const SPAWNERS: &[(&str, &[&str])] = &[
     ("actors/", &["actors/src/tasks.rs", "actors/src/watchdog.rs"]),
     ("crates/core/", &[]),
     ("crates/llm/", &[]),
     ("crates/store/", &[]),
 ];
-/// How the name of a number in a struct of limits ends: with its unit, or with what is counted and that it is the most.
+/// Allowed endings of numeric fields in limit structs: a unit, or what is counted with `_max`.
 const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "slots"];
 
 fn shipped_of(folder: &str) -> impl Iterator<Item = (&'static Source, String)> {
     sources().iter().filter(move |s| s.path.starts_with(folder) && !s.is_for_tests()).map(|s| (s, s.shipped()))
 }
 
-fn places(source: &Source, code: &str, word: &str) -> Vec<String> {
+fn occurrences(source: &Source, code: &str, word: &str) -> Vec<String> {
     code.match_indices(word).map(|(at, _)| format!("{}:{}: {word}", source.path, source.line_of(at))).collect()
 }
 
@@ -59,14 +59,14 @@ fn core_performs_no_effect_and_reads_no_clock() {
     let mut wrong = Vec::new();
     for (source, code) in shipped_of("crates/core/src/") {
         for word in NOT_IN_CORE {
-            wrong.extend(places(source, &code, word));
+            wrong.extend(occurrences(source, &code, word));
         }
     }
     all_well("core decides; the world comes in through its ports", &wrong);
 }
 
 #[test]
-fn only_the_configuration_reads_the_environment() {
+fn environment_is_read_only_by_the_configuration() {
     let mut wrong = Vec::new();
     for (source, code) in shipped_of("") {
         let is_build_script = source.path.ends_with("build.rs");
@@ -74,7 +74,7 @@ fn only_the_configuration_reads_the_environment() {
             continue;
         }
         for word in ["env::var", "env::vars", "env::set_var"] {
-            wrong.extend(places(source, &code, word));
+            wrong.extend(occurrences(source, &code, word));
         }
     }
     all_well("take it from the configuration", &wrong);
@@ -85,7 +85,7 @@ fn models_and_skills_are_waited_for_by_tracked_tasks_only() {
     let mut wrong = Vec::new();
     for (source, code) in shipped_of("actors/src/") {
         for (call, files) in WAITERS.iter().filter(|(_, files)| !files.contains(&source.path.as_str())) {
-            wrong.extend(places(source, &code, call).into_iter().map(|p| format!("{p} belongs into {files:?}")));
+            wrong.extend(occurrences(source, &code, call).into_iter().map(|p| format!("{p} belongs into {files:?}")));
         }
         let tasks = arguments_of(&code, ".spawn(");
         for call in LEAD_TO_WAITERS {
@@ -95,7 +95,7 @@ fn models_and_skills_are_waited_for_by_tracked_tasks_only() {
         }
     }
     all_well("a handler never waits for a model or a skill", &wrong);
-    // The rule must have something to look at, or a new name would switch it off.
+    // Each of these names must exist in the code, because a renamed function would switch the rule off.
     let all: String = shipped_of("actors/src/").map(|(_, code)| code).collect();
     for name in WAITERS.iter().map(|(call, _)| *call).chain(LEAD_TO_WAITERS.iter().copied()) {
         assert!(all.contains(name), "{name} is gone: put its new name into tests/tidy/effects.rs");
@@ -103,31 +103,31 @@ fn models_and_skills_are_waited_for_by_tracked_tasks_only() {
 }
 
 #[test]
-fn tasks_are_begun_where_they_are_tracked() {
+fn tasks_are_spawned_only_where_they_are_tracked() {
     let mut wrong = Vec::new();
     for (folder, allowed) in SPAWNERS {
         for (source, code) in shipped_of(folder).filter(|(s, _)| !allowed.contains(&s.path.as_str())) {
             for word in ["tokio::spawn(", "task::spawn(", "spawn_blocking(", "thread::spawn(", "thread::Builder"] {
-                wrong.extend(places(source, &code, word));
+                wrong.extend(occurrences(source, &code, word));
             }
         }
     }
-    all_well("a task that nobody tracks outlives its actor and hides its panic", &wrong);
+    all_well("an untracked task outlives its actor and hides its panic", &wrong);
 }
 
 #[test]
-fn no_queue_is_without_a_bound() {
+fn queues_are_all_bounded() {
     let mut wrong = Vec::new();
     for (source, code) in shipped_of("") {
-        wrong.extend(places(source, &code, "unbounded"));
+        wrong.extend(occurrences(source, &code, "unbounded"));
     }
-    all_well("a queue without a bound only moves the trouble", &wrong);
+    all_well("a queue without a bound only moves the problem", &wrong);
     let node = sources().iter().find(|s| s.path == "actors/src/observe/node.rs").expect("the actors' trait");
     assert!(node.code.contains("const MAILBOX_MAX: usize"), "every actor's mailbox has a bound");
 }
 
 #[test]
-fn every_limit_has_its_unit_in_its_name() {
+fn limits_have_their_unit_in_their_name() {
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for (source, code) in shipped_of("") {
         for (name, body) in structs(&code).into_iter().filter(|(name, _)| name.ends_with("Limits")) {
@@ -144,7 +144,7 @@ fn every_limit_has_its_unit_in_its_name() {
 }
 
 #[test]
-fn every_actor_says_what_it_owns_and_what_survives_its_death() {
+fn actor_modules_document_what_they_own_and_what_survives_their_death() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|s| s.path.starts_with("actors/src/") && s.code.contains("impl Node for ")) {
         if source.path.ends_with("tests.rs") {
@@ -160,7 +160,7 @@ fn every_actor_says_what_it_owns_and_what_survives_its_death() {
     all_well("say it in the module's first lines", &wrong);
 }
 
-/// Where the arguments of such calls stand.
+/// The byte ranges of the arguments of these calls.
 fn arguments_of(code: &str, call: &str) -> Vec<Range<usize>> {
     let end = |from: usize| {
         let mut depth = 1;
@@ -179,9 +179,9 @@ fn arguments_of(code: &str, call: &str) -> Vec<Range<usize>> {
     code.match_indices(call).map(|(at, _)| at + call.len()..end(at + call.len())).collect()
 }
 
-/// Structs with named fields: name, and where their fields stand.
+/// Structs with named fields: their names and the byte ranges of their fields.
 fn structs(code: &str) -> Vec<(String, Range<usize>)> {
-    // A struct reads like a function without arguments.
+    // A struct parses like a function without arguments.
     let as_functions = code.replace("struct ", "    fn ");
     debug_assert_eq!(as_functions.len(), code.len());
     let are_structs = |f: &super::lexer::Function| code[f.span.start - 4..].starts_with("struct ");

@@ -1,8 +1,8 @@
-//! As much of Rust's grammar as the house's rules need: where comments, strings, functions and test modules are.
+//! As much of Rust's grammar as the repository's rules need: where comments, strings, functions and test modules are.
 
 use std::ops::Range;
 
-/// The text with comments turned into spaces and the inside of strings into `_`. Every byte and line stays at its place.
+/// The text with comments replaced by spaces and the content of strings by `_`. Every byte keeps its offset and line.
 pub fn code_of(text: &str) -> String {
     let mut lexer = Lexer { bytes: text.as_bytes(), at: 0, out: Vec::with_capacity(text.len()) };
     while lexer.at < lexer.bytes.len() {
@@ -84,7 +84,7 @@ fn block_comment(rest: &[u8]) -> usize {
     at
 }
 
-/// Lengths of what opens a raw string and of what is in it.
+/// The lengths of the opening of a raw string and of its content.
 fn raw_string(rest: &[u8]) -> Option<(usize, usize)> {
     let prefix = [&b"r"[..], b"br", b"cr"].into_iter().find(|p| rest.starts_with(p))?.len();
     let hashes = rest[prefix..].iter().take_while(|b| **b == b'#').count();
@@ -105,7 +105,7 @@ fn quoted(rest: &[u8], end: u8) -> usize {
     at
 }
 
-/// The length of a character's text, or nothing if the quote begins a lifetime.
+/// The length of a character literal, or nothing if the quote begins a lifetime.
 fn character(rest: &[u8]) -> Option<usize> {
     if rest.first() == Some(&b'\\') {
         return Some(2 + quoted(rest.get(2..)?, b'\''));
@@ -118,15 +118,15 @@ fn character(rest: &[u8]) -> Option<usize> {
     (rest.get(len) == Some(&b'\'')).then_some(len)
 }
 
-/// A function: its name and where it stands, from its `fn` to its last brace.
+/// A function: its name and its byte range, from `fn` to its last brace.
 pub struct Function {
     pub name: String,
     pub span: Range<usize>,
-    /// Between its braces.
+    /// The range between its braces.
     pub body: Range<usize>,
 }
 
-/// All functions with a body, in the order of their beginnings.
+/// All functions with a body, in order.
 pub fn functions(code: &str) -> Vec<Function> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("fn ") {
@@ -141,7 +141,7 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// Where the code is that only tests have: each `#[cfg(test)]` with the item behind it.
+/// The byte ranges of test-only code: each `#[cfg(test)]` with the item behind it.
 pub fn test_regions(code: &str) -> Vec<Range<usize>> {
     let of = |(at, found): (usize, &str)| {
         let from = at + found.len();
@@ -152,7 +152,7 @@ pub fn test_regions(code: &str) -> Vec<Range<usize>> {
     code.match_indices("#[cfg(test)]").map(of).collect()
 }
 
-/// What stands between the next item's braces; nothing if it ends without any.
+/// The range between the braces of the next item, or nothing if the item has none.
 fn body_after(code: &str, from: usize) -> Option<Range<usize>> {
     let mut depth = 0_i32;
     for (n, byte) in code.as_bytes().iter().enumerate().skip(from) {
@@ -183,7 +183,7 @@ fn matching_brace(code: &str, open: usize) -> usize {
 }
 
 #[test]
-fn what_is_in_strings_and_comments_is_not_code() {
+fn lexer_hides_strings_and_comments() {
     let text =
         "a(\"fn x() { \\\" }\", 'b', '\\'', 'é', r#\"}\"\"#); // }\n/* /* } */ } */ fn b<'a>(x: &'a [u8; 2]) { '{' }";
     let code = code_of(text);
@@ -195,7 +195,7 @@ fn what_is_in_strings_and_comments_is_not_code() {
 }
 
 #[test]
-fn the_regions_of_tests_end_with_their_items() {
+fn lexer_test_regions_end_with_their_items() {
     let code =
         code_of("fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\nmod more {\n fn c() {}\n}\nfn d() {}");
     let regions = test_regions(&code);

@@ -1,8 +1,9 @@
-//! The house's rules, read off the tree: who may name whom, how long things may be, what may not be written, and that the
-//! documents speak of things that exist. Nothing here builds or runs anything.
+//! The repository's own rules, checked on its files: allowed dependencies, lengths, forbidden words, and documents that
+//! mention only things that exist. No test here builds or runs anything.
 
 mod citations;
 mod data;
+mod dialect;
 mod documents;
 mod edges;
 mod effects;

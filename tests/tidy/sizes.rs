@@ -1,24 +1,24 @@
-//! How long things may be. Aim at 150 to 300 lines a file; where the limit bites, there are two files in it.
+//! Limits of lengths. Aim at 150 to 300 lines a file. A file at the limit should be split in two.
 
 use super::{
     lexer::functions,
     tree::{all_well, sources},
 };
 
-/// Lines of code in a file, at most: comments, blank lines and tests are not counted.
+/// Most lines of code in a file. Comments, blank lines and tests are not counted.
 const FILE_LINES_MAX: usize = 500;
-/// Lines of code in a function, at most.
+/// Most lines of code in a function.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Lines of tests within a file, at most; beyond, they move into a file of their own.
+/// Most lines of tests within a file. Longer tests are in a file of their own.
 const TEST_LINES_MAX: usize = 130;
-/// What is longer, with its present length and its reason. A length here may only fall.
+/// Exceptions, each with its present length and its reason. A length here may only fall.
 const RATCHET: &[(&str, usize, &str)] = &[];
 
 fn lines(code: &str) -> usize {
     code.lines().filter(|l| !l.trim().is_empty()).count()
 }
 
-/// Checks against the limit, or against what the ratchet allows.
+/// Checks against the limit, or against the exception.
 fn check(what: String, len: usize, max: usize, wrong: &mut Vec<String>) {
     let allowed = RATCHET.iter().find(|(known, ..)| *known == what).map_or(max, |(_, len, _)| *len);
     if len > allowed {
@@ -27,7 +27,7 @@ fn check(what: String, len: usize, max: usize, wrong: &mut Vec<String>) {
 }
 
 #[test]
-fn files_stop_at_five_hundred_lines_of_code() {
+fn files_have_at_most_five_hundred_lines_of_code() {
     let mut wrong = Vec::new();
     for source in sources() {
         check(source.path.clone(), lines(&source.shipped()), FILE_LINES_MAX, &mut wrong);
@@ -36,7 +36,7 @@ fn files_stop_at_five_hundred_lines_of_code() {
 }
 
 #[test]
-fn functions_stop_at_seventy_lines() {
+fn functions_have_at_most_seventy_lines_of_code() {
     let mut wrong = Vec::new();
     for source in sources() {
         for function in functions(&source.code) {
@@ -58,7 +58,7 @@ fn long_tests_have_a_file_of_their_own() {
 }
 
 #[test]
-fn the_ratchet_only_falls() {
+fn ratchet_of_exceptions_only_falls() {
     let mut wrong = Vec::new();
     for (what, allowed, reason) in RATCHET {
         let (path, name) = what.split_once("::").unwrap_or((what, ""));

@@ -10,7 +10,7 @@ use super::lexer::{code_of, test_regions};
 
 /// Folders that are not the project's own.
 const NOT_OURS: &[&str] = &[".git", "target", "node_modules", "__pycache__", ".venv"];
-/// Endings of files that are text of ours.
+/// Endings of the project's text files.
 const TEXT: &[&str] =
     &["rs", "md", "toml", "sql", "sh", "py", "yaml", "yml", "proto", "service", "json", "html", "css", "js", "ts"];
 /// Text files without an ending.
@@ -23,7 +23,7 @@ pub fn root() -> &'static Path {
 
 /// One text file.
 pub struct File {
-    /// From the root, with `/` between folders.
+    /// The path from the root, with `/` between folders.
     pub path: String,
     pub text: String,
 }
@@ -32,19 +32,19 @@ pub struct File {
 pub struct Source {
     pub path: String,
     pub text: String,
-    /// Without comments and strings, byte for byte at the same places.
+    /// The text without comments and strings. All bytes keep their offsets.
     pub code: String,
 }
 
 impl Source {
-    /// Whether the whole file is there for tests, benchmarks or examples only.
+    /// Whether the whole file is only for tests, benchmarks or examples.
     pub fn is_for_tests(&self) -> bool {
         let path = self.path.as_str();
         let parts = ["tests/", "benches/", "examples/"];
         parts.iter().any(|p| path.starts_with(p) || path.contains(&format!("/{p}"))) || path.ends_with("/tests.rs")
     }
 
-    /// The code without what only tests have.
+    /// The code without test-only regions.
     pub fn shipped(&self) -> String {
         if self.is_for_tests() {
             return String::new();
@@ -52,7 +52,7 @@ impl Source {
         let mut code = self.code.clone();
         for region in test_regions(&self.code) {
             let blank: String = self.code[region.clone()].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-            // A character may be longer than a blank; such a region is only in strings, which are hidden already.
+            // A character may be longer than a blank. Such a region can only be in strings, which are hidden already.
             if blank.len() == region.len() {
                 code.replace_range(region, &blank);
             }
@@ -60,7 +60,7 @@ impl Source {
         code
     }
 
-    /// The number of the line in which a byte stands.
+    /// The line number of a byte offset.
     pub fn line_of(&self, at: usize) -> usize {
         self.text[..at].matches('\n').count() + 1
     }
@@ -90,19 +90,19 @@ pub fn sources() -> &'static [Source] {
     })
 }
 
-/// The text of a file that must be there.
+/// The text of a file that must exist.
 pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Fails with everything that is wrong, not with the first thing only.
+/// Fails with all violations, not only with the first one.
 pub fn all_well(rule: &str, wrong: &[String]) {
     assert!(wrong.is_empty(), "{rule}:\n  {}", wrong.join("\n  "));
 }
 
 fn walk(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of ours can be read") {
-        let entry = entry.expect("an entry of ours can be read");
+    for entry in fs::read_dir(folder).expect("a folder of the project can be read") {
+        let entry = entry.expect("an entry of the project can be read");
         let (path, name) = (entry.path(), entry.file_name());
         let Some(name) = name.to_str() else { continue };
         if path.is_dir() {

@@ -1,4 +1,4 @@
-//! The list of what keeps each invariant stays true of the code: what is to be taken out is there.
+//! The list of mechanisms that keep the invariants matches the code: each text that is to be replaced exists once.
 
 use std::collections::BTreeSet;
 
@@ -26,13 +26,13 @@ struct Mechanism {
 }
 
 #[test]
-fn what_keeps_an_invariant_can_be_taken_out_as_the_list_says() {
+fn mechanisms_of_invariants_can_be_removed_as_listed() {
     let list: List = toml::from_str(&read("tests/without/mechanisms.toml")).expect("a list");
     let mut wrong = Vec::new();
     for one in &list.mechanism {
-        let places = read(&one.file).matches(&one.old).count();
-        if places != 1 || one.new == one.old {
-            wrong.push(format!("{}: `old` of \"{}\" stands there {places} times", one.file, one.what));
+        let occurrences = read(&one.file).matches(&one.old).count();
+        if occurrences != 1 || one.new == one.old {
+            wrong.push(format!("{}: `old` of \"{}\" occurs {occurrences} times", one.file, one.what));
         }
         let folders: &[&str] = match one.package.as_str() {
             "annie" => &["src/", "tests/"],

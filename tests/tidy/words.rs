@@ -1,11 +1,11 @@
-//! What may not be written anywhere, and what must be.
+//! Words that may not occur anywhere, and texts that must.
 
 use super::{
     lexer::functions,
     tree::{all_well, files, sources},
 };
 
-/// Marks of work that was left lying. Put together here so that this list does not find itself.
+/// Marks of unfinished work. They are concatenated here so that this list does not find itself.
 const OPEN_ENDS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -16,10 +16,10 @@ const OPEN_ENDS: &[&str] = &[
     concat!("not yet ", "implemented"),
     concat!("work in ", "progress"),
 ];
-/// Folders that only one machine has.
+/// Folders that exist on one machine only.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/tm", "p"), concat!("/Us", "ers")];
-/// Hosts of package registries: which one is used is the machine's business.
+/// Hosts of package registries. The choice of a registry belongs to the machine.
 const REGISTRIES: &[&str] = &[
     concat!("crates", ".io"),
     concat!("static.rust", "-lang.org"),
@@ -31,7 +31,7 @@ const REGISTRIES: &[&str] = &[
     concat!("ghcr", ".io"),
     concat!("quay", ".io"),
 ];
-/// Words about how the project was made. It speaks of itself alone.
+/// Words about how the project was made. The project describes only itself.
 const MAKING: &[&str] = &[
     concat!("later ", "issue"),
     concat!("next ", "issue"),
@@ -40,20 +40,19 @@ const MAKING: &[&str] = &[
     concat!("the other ", "helper"),
     concat!("my ", "session"),
 ];
-/// Helpers in tests that look again and again until something is so, and those that play a slow world: the only test code
-/// that may sleep.
+/// Test helpers that may sleep: those that poll for a state, and those that simulate a slow environment.
 const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/world.rs", "eventually_within"),
     ("src/chaos/tests.rs", "until"),
     ("tests/world.rs", "final_of"),
-    ("tests/world.rs", "come_back_after"),
+    ("tests/world.rs", "sleep_for_ms"),
     ("tests/fault/process.rs", "quiet"),
     ("tests/soak/pace.rs", "pause"),
     ("actors/src/scheduler/tests/world.rs", "pass_ms"),
     ("tests/sim/town.rs", "pass_ms"),
 ];
 
-/// Every place where one of these stands, as `file:line: what`.
+/// All occurrences of these words, as `file:line: what`.
 fn found(words: &[&str], is_meant: impl Fn(&str, usize, &str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for file in files() {
@@ -73,18 +72,18 @@ fn is_whole_word(text: &str, at: usize, word: &str) -> bool {
 }
 
 #[test]
-fn every_rust_file_begins_by_saying_what_it_is_for() {
+fn rust_files_each_begin_with_their_purpose() {
     let mute = sources().iter().filter(|s| !s.text.starts_with("//!"));
     all_well("say in the first lines what the file owns and why", &mute.map(|s| s.path.clone()).collect::<Vec<_>>());
 }
 
 #[test]
-fn nothing_is_left_lying() {
+fn code_has_no_marks_of_unfinished_work() {
     all_well("finish these", &found(OPEN_ENDS, |text, at, word| word.ends_with('(') || is_whole_word(text, at, word)));
 }
 
 #[test]
-fn no_test_is_ignored_and_nothing_blocks_a_thread_by_sleeping() {
+fn tests_are_never_ignored_and_no_code_blocks_a_thread_by_sleeping() {
     let mut wrong = Vec::new();
     for source in sources() {
         for word in ["#[ignore", "thread::sleep("] {
@@ -96,11 +95,11 @@ fn no_test_is_ignored_and_nothing_blocks_a_thread_by_sleeping() {
             );
         }
     }
-    all_well("a test that does not run proves nothing, and a thread that sleeps serves nobody", &wrong);
+    all_well("a test that does not run proves nothing, and a thread that sleeps does no work", &wrong);
 }
 
 #[test]
-fn tests_wait_for_facts_and_not_for_time() {
+fn tests_wait_for_states_and_not_for_time() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|s| !s.path.starts_with("benches/") && !s.path.contains("/examples/")) {
         let (functions, shipped) = (functions(&source.code), source.shipped());
@@ -115,16 +114,16 @@ fn tests_wait_for_facts_and_not_for_time() {
             }
         }
     }
-    all_well("use a paused clock, or `eventually` with what is waited for", &wrong);
+    all_well("use a paused clock, or `eventually` with the state that the test waits for", &wrong);
 }
 
 #[test]
-fn nothing_names_a_folder_of_one_machine_or_a_registry() {
-    // A folder of its own at the root of a disk, and not the middle of a longer path or word.
+fn files_name_no_folder_of_one_machine_and_no_registry() {
+    // A folder at the root of a disk, and not the middle of a longer path or word.
     let is_folder = |text: &str, at: usize, word: &str| {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-        let goes_on = |c: char| is_part(c) || matches!(c, '.' | '}' | '~' | '*' | '/' | '>');
-        !text[..at].chars().next_back().is_some_and(goes_on)
+        let continues = |c: char| is_part(c) || matches!(c, '.' | '}' | '~' | '*' | '/' | '>');
+        !text[..at].chars().next_back().is_some_and(continues)
             && !text[at + word.len()..].chars().next().is_some_and(is_part)
     };
     let mut wrong = found(MACHINE_PATHS, is_folder);
@@ -133,6 +132,6 @@ fn nothing_names_a_folder_of_one_machine_or_a_registry() {
 }
 
 #[test]
-fn the_project_speaks_of_itself_alone() {
+fn files_describe_only_the_project_itself() {
     all_well("say what is, not how it came about", &found(MAKING, |_, _, _| true));
 }

@@ -20,25 +20,25 @@ use crate::{
     wiring::Wiring,
 };
 
-/// Deaths of one breaker before it is left alone for the window.
+/// Deaths of one breaker in the window, after which it is not started again until the window has passed.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 20, window_ms: 10_000 };
 
-/// Breakers that are started at the beginning because they were left open.
+/// Open breakers that are started when the process starts.
 const OPEN_MAX: u32 = 1_000;
-/// Waits between two attempts to list them.
-const LOOK_AGAIN_MS_MIN: u64 = 500;
-const LOOK_AGAIN_MS_MAX: u64 = 30_000;
+/// Minimum and maximum back-off between two attempts to list the open breakers, in milliseconds.
+const LIST_AGAIN_MS_MIN: u64 = 500;
+const LIST_AGAIN_MS_MAX: u64 = 30_000;
 
-/// What it hears.
+/// Messages of the parent of all breakers.
 pub enum BreakersMsg {
-    /// Give the breaker of this skill, started if need be; nothing if it dies too often.
+    /// Return the breaker of this skill, and start it if necessary; `None` if it dies too often.
     Ensure {
-        /// Which skill.
+        /// The skill.
         skill: String,
-        /// Whom to answer.
+        /// Receives the breaker's address.
         reply: oneshot::Sender<Option<Addr<BreakerMsg>>>,
     },
-    /// These breakers were left open by an earlier run.
+    /// These breakers were left open by an earlier run of the process.
     LeftOpen(Vec<String>),
 }
 
@@ -51,22 +51,21 @@ impl Named for BreakersMsg {
     }
 }
 
-struct Seat {
+struct Child {
     addr: Option<Addr<BreakerMsg>>,
     budget: Budget,
-    tired: bool,
+    is_over_budget: bool,
 }
 
-/// Its state.
 pub(crate) struct BreakersState {
     wiring: Arc<Wiring>,
-    seats: BTreeMap<String, Seat>,
+    children: BTreeMap<String, Child>,
     cells: HashMap<ActorId, String>,
-    /// The look for breakers that an earlier run left open.
-    looking: Tasks<()>,
+    /// The task that lists the breakers that an earlier run left open.
+    listing: Tasks<()>,
 }
 
-/// The parent of all breakers.
+/// The actor of the parent of all breakers.
 pub(crate) struct Breakers;
 
 impl Node for Breakers {
@@ -76,12 +75,12 @@ impl Node for Breakers {
     const KIND: &'static str = "breakers";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<BreakersState, NodeError> {
-        let looking = Tasks::of(ctx.branch());
-        Ok(BreakersState { wiring, seats: BTreeMap::new(), cells: HashMap::new(), looking })
+        let listing = Tasks::of(ctx.branch());
+        Ok(BreakersState { wiring, children: BTreeMap::new(), cells: HashMap::new(), listing })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut BreakersState) -> Result<(), NodeError> {
-        look_for_open(ctx, state);
+        list_open(ctx, state);
         Ok(())
     }
 
@@ -89,11 +88,11 @@ impl Node for Breakers {
         match msg {
             BreakersMsg::Ensure { skill, reply } => {
                 let addr = ensure(ctx, state, &skill).await;
-                // Whoever asked may have given up.
+                // The requester may have given up.
                 let _ = reply.send(addr);
             }
             BreakersMsg::LeftOpen(skills) => {
-                state.looking.remove(&());
+                state.listing.remove(&());
                 for skill in skills {
                     ensure(ctx, state, &skill).await;
                 }
@@ -104,54 +103,56 @@ impl Node for Breakers {
 
     async fn child_ended(ctx: &Context<Self>, state: &mut BreakersState, ended: ChildEnded) -> Result<(), NodeError> {
         let Some(skill) = state.cells.remove(&ended.id) else { return Ok(()) };
-        let Some(seat) = state.seats.get_mut(&skill) else { return Ok(()) };
-        seat.addr = None;
-        // It comes back on its next use; the row in the store has its state. A store that is away is held against nobody.
+        let Some(child) = state.children.get_mut(&skill) else { return Ok(()) };
+        child.addr = None;
+        // The breaker is started again on its next use; the row in the store has its state. A death because of an
+        // unavailable store does not count.
         if matches!(ended.kind, EndKind::Killed | EndKind::Failed(_)) {
-            seat.tired = seat.budget.died(ctx.now()).is_none();
+            child.is_over_budget = child.budget.died(ctx.now()).is_none();
         }
         Ok(())
     }
 
     async fn stopping(_ctx: &Context<Self>, state: &mut BreakersState) {
-        for addr in state.seats.values_mut().filter_map(|s| s.addr.take()) {
+        for addr in state.children.values_mut().filter_map(|s| s.addr.take()) {
             stop_child(&addr.cell, Duration::from_secs(1)).await;
         }
     }
 
     fn view(state: &BreakersState) -> Value {
-        let tired: Vec<&String> = state.seats.iter().filter(|(_, s)| s.tired).map(|(skill, _)| skill).collect();
-        json!({"breakers": state.cells.len(), "left_alone": tired})
+        let left_alone: Vec<&String> =
+            state.children.iter().filter(|(_, s)| s.is_over_budget).map(|(skill, _)| skill).collect();
+        json!({"breakers": state.cells.len(), "left_alone": left_alone})
     }
 }
 
 /// Starts the breakers that an earlier run left open, so that operators see them before their skill is called.
-fn look_for_open(ctx: &Context<Breakers>, state: &mut BreakersState) {
+fn list_open(ctx: &Context<Breakers>, state: &mut BreakersState) {
     let (store, me) = (state.wiring.store.clone(), ctx.me());
-    state.looking.spawn((), async move {
-        let mut wait_ms = LOOK_AGAIN_MS_MIN;
+    state.listing.spawn((), async move {
+        let mut wait_ms = LIST_AGAIN_MS_MIN;
         loop {
             match store.open_breakers(OPEN_MAX).await {
                 Ok(skills) => {
-                    // If the message is not taken this incarnation has ended, and the next one looks again.
+                    // If the message is lost, this incarnation has ended, and the next one lists them again.
                     me.tell(BreakersMsg::LeftOpen(skills));
                     return;
                 }
                 Err(e) => tracing::warn!(error = %e, "open breakers could not be listed; trying again"),
             }
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-            wait_ms = (wait_ms * 2).min(LOOK_AGAIN_MS_MAX);
+            wait_ms = (wait_ms * 2).min(LIST_AGAIN_MS_MAX);
         }
     });
 }
 
 async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str) -> Option<Addr<BreakerMsg>> {
-    if let Some(addr) = state.seats.get(skill).and_then(|s| s.addr.clone()) {
+    if let Some(addr) = state.children.get(skill).and_then(|s| s.addr.clone()) {
         return Some(addr);
     }
-    if let Some(seat) = state.seats.get_mut(skill) {
-        seat.tired = seat.budget.is_used_up(ctx.now());
-        if seat.tired {
+    if let Some(child) = state.children.get_mut(skill) {
+        child.is_over_budget = child.budget.is_used_up(ctx.now());
+        if child.is_over_budget {
             return None;
         }
     }
@@ -167,12 +168,12 @@ async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str)
     match ctx.spawn::<CircuitBreaker>(&format!("breaker:{skill}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), skill.to_owned());
-            let seat = state.seats.entry(skill.to_owned()).or_insert_with(|| Seat {
+            let child = state.children.entry(skill.to_owned()).or_insert_with(|| Child {
                 addr: None,
                 budget: Budget::new(BUDGET),
-                tired: false,
+                is_over_budget: false,
             });
-            seat.addr = Some(addr.clone());
+            child.addr = Some(addr.clone());
             Some(addr)
         }
         Err(e) => {

@@ -1,12 +1,12 @@
-//! The guarded door to one skill [S0 5.4].
+//! The circuit breaker of one skill [S0 5.4].
 //!
-//! Owns: the breaker's state and the runs under way. A run is admitted or refused, marked as started (unless it only reads),
-//! run under its time limit, answered and counted, all behind this door. Supervised by: [`Breakers`]. Survives its death: the
-//! row in the store; runs under way are aborted, and their callers look into the log whether they had begun: if not, they are
-//! new calls to the next life.
+//! Owns: the breaker's state and the runs under way. The breaker admits or refuses a run, marks it as started (unless it
+//! only reads), runs it under its time limit, answers and counts it. Supervised by: [`Breakers`]. Survives its death: the
+//! row in the store. Runs under way are aborted, and their callers read in the log whether they had begun: if not, they are
+//! new calls to the next incarnation.
 //!
-//! Before its row is read nothing is admitted. A store that is away is no death of the breaker: whoever asks is told that
-//! the run could not begin, and the next one who asks has the row read again.
+//! Nothing is admitted before the row is read. An unavailable store does not end the breaker: callers get the answer that
+//! the run could not begin, and the next call reads the row again.
 
 mod breakers;
 mod run;
@@ -37,70 +37,71 @@ use crate::{
     tasks::{Tasks, caught},
 };
 
-/// Runs of one skill at a time, at most.
+/// Concurrent runs of one skill, at most.
 const RUNS_MAX: usize = 256;
-/// How long until a row is kept again that could not be, in milliseconds.
+/// Back-off before a row is stored again after a failure, in milliseconds.
 const KEEP_AGAIN_MS: u64 = 2_000;
 
-/// A run as its caller asks for it.
+/// A request to run a skill.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
-    /// What to run.
+    /// The skill and its arguments.
     pub skill: PlannedSkill,
-    /// Which call of the reply.
+    /// The call's id in the model's reply.
     pub call_id: String,
-    /// For whom.
+    /// The user for whom it runs.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation of the call.
     pub conversation: ConversationId,
-    /// In which task.
+    /// The task of the call.
     pub task: TaskId,
-    /// By which agent.
+    /// The agent that makes the call.
     pub agent: AgentId,
-    /// Under which ownership of the conversation.
+    /// The epoch under which the run is marked as started.
     pub epoch: Epoch,
     /// IANA name of the user's time zone.
     pub timezone: String,
-    /// It was started in a former life: find out rather than run, if its effect forbids a repetition.
+    /// The intent was started before: reconcile instead of running it, if its effect forbids a repetition.
     pub started_before: bool,
-    /// A door died over it, and what became of it there is not known yet: no other door may be asked before the log was.
+    /// A breaker died over this call, and it is not known whether the run had begun. The log must be read before another
+    /// breaker is asked.
     pub asked_before: bool,
 }
 
-/// What a caller gets.
+/// The answer to a request.
 #[derive(Debug)]
 pub enum RunAnswer {
     /// The outcome.
     Done(Outcome),
-    /// Somebody else owns the conversation now.
+    /// Another epoch owns the conversation now.
     Fenced,
-    /// It could not begin, and this door will not begin it.
+    /// The run could not begin, and this breaker will not begin it.
     NotBegun(NotBegun),
 }
 
-/// What a breaker hears.
+/// Messages of a breaker.
 pub enum BreakerMsg {
     /// Run the skill.
     Run {
-        /// How.
+        /// The request.
         request: RunRequest,
-        /// Whom to answer.
+        /// Receives the answer.
         reply: oneshot::Sender<RunAnswer>,
     },
     /// A run is over.
     RunEnded {
-        /// Which.
+        /// The number of the run.
         run: u64,
-        /// Whether it counts as the skill's failure; nothing if it says nothing about the skill.
+        /// Whether the run counts as a failure of the skill; `None` if it does not count.
         failed: Option<bool>,
     },
     /// An operator closes the breaker.
     Reset,
-    /// The row has been read, or could not be.
+    /// The row has been read, or could not be read.
     RowRead(Result<BreakerRow, NotBegun>),
-    /// The row has been kept, or could not be.
+    /// The row has been stored, or could not be stored.
     RowKept {
-        /// Whether it was kept.
+        /// Whether it was stored.
         kept: bool,
     },
 }
@@ -117,7 +118,7 @@ impl Named for BreakerMsg {
     }
 }
 
-/// What a breaker starts from.
+/// The arguments of a breaker.
 #[derive(Clone)]
 pub struct BreakerArgs {
     pub(crate) skill: String,
@@ -129,13 +130,13 @@ pub struct BreakerArgs {
     pub(crate) lease: Arc<Lease>,
 }
 
-/// A breaker's state.
+/// The state of a breaker's actor.
 pub struct BreakerActorState {
     args: BreakerArgs,
-    /// Nothing until it is read.
+    /// `None` until the row is read.
     row: Option<BreakerRow>,
     reading: Tasks<()>,
-    /// Runs that wait until the row is read, and whether it is to be closed then.
+    /// Requests that wait until the row is read, and whether the breaker is to be closed then.
     waiting: Vec<(RunRequest, oneshot::Sender<RunAnswer>)>,
     is_to_close: bool,
     runs: Tasks<u64>,
@@ -145,7 +146,7 @@ pub struct BreakerActorState {
     dirty: bool,
 }
 
-/// The door to one skill.
+/// The actor of the breaker of one skill.
 pub struct CircuitBreaker;
 
 impl Node for CircuitBreaker {
@@ -194,7 +195,7 @@ impl Node for CircuitBreaker {
             BreakerMsg::RowKept { kept } => {
                 state.keeping.remove(&());
                 if !kept {
-                    tracing::warn!(skill = state.args.skill, "the breaker's row could not be kept");
+                    tracing::warn!(skill = state.args.skill, "the breaker's row could not be stored, trying again");
                     keep(ctx, state, KEEP_AGAIN_MS);
                 } else if std::mem::take(&mut state.dirty) {
                     keep(ctx, state, 0);
@@ -214,7 +215,7 @@ impl Node for CircuitBreaker {
     }
 }
 
-/// Reads the row, unless it is being read.
+/// Starts to read the row, unless that is under way.
 fn read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
     if state.reading.contains(&()) {
         return;
@@ -222,22 +223,22 @@ fn read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
     let (store, skill, me) = (state.args.store.clone(), state.args.skill.clone(), ctx.me());
     state.reading.spawn((), async move {
         let row = stored::row(store.as_ref(), skill).await;
-        // If it does not arrive this life is over, and with it whoever waits.
+        // If the message is lost, this incarnation has ended, and the waiting requests with it.
         me.tell(BreakerMsg::RowRead(row));
     });
 }
 
-/// The row is known, or whoever waits is told that it is not.
+/// Handles the row that was read. If it could not be read, the waiting requests are answered with the error.
 fn row_read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, row: Result<BreakerRow, NotBegun>) {
     let waiting = std::mem::take(&mut state.waiting);
     match row {
         Ok(row) => state.row = Some(row),
-        // What cannot be read and is to be closed is written anew.
+        // A row that cannot be read is replaced if the breaker is to be closed.
         Err(why) if state.is_to_close && !why.is_passing => state.row = Some(BreakerRow::default()),
         Err(why) => {
-            tracing::warn!(skill = state.args.skill, %why, "a breaker does not know its row");
+            tracing::warn!(skill = state.args.skill, %why, "the breaker's row could not be read");
             for (_, reply) in waiting {
-                // Whoever asked may have given up.
+                // The requester may have given up.
                 let _ = reply.send(RunAnswer::NotBegun(why.clone()));
             }
             return;
@@ -252,7 +253,7 @@ fn row_read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, row: R
     }
 }
 
-/// An operator wants it closed.
+/// Closes the breaker on request of an operator.
 fn close(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
     (state.probe, state.is_to_close) = (None, false);
     let changed = state.row.as_mut().is_some_and(BreakerRow::reset);
@@ -285,7 +286,7 @@ fn admit(
     };
     let run = state.next_run;
     state.next_run += 1;
-    // A run that was started before is no new call: what became of it is asked even of an open breaker.
+    // A run that was started before is no new call: even an open breaker reconciles it.
     if !request.started_before {
         let (admission, changed) = row.admit(&state.args.limits, ctx.now());
         match admission {
@@ -308,16 +309,16 @@ fn admit(
         let answer = tokio::select! {
             biased;
             answer = run::run(&args, &env, request) => answer,
-            // Its turn is cancelled or its agent is dead: what nobody waits for ends (invariant 13).
+            // The turn was cancelled or the agent died: a run without a waiting caller is ended (invariant 13).
             () = reply.closed() => {
                 me.tell(BreakerMsg::RunEnded { run, failed: None });
                 return;
             }
         };
         let failed = answer.counts();
-        // Counted before it is answered, so that whoever saw the failure finds the breaker knowing of it.
+        // The result is counted before it is answered, so that a caller that received the failure finds the breaker updated.
         me.tell(BreakerMsg::RunEnded { run, failed });
-        // An error there loses nothing but the answer, which the caller asks for again.
+        // A fault here loses only the answer, and the caller asks again.
         if task_point(&env, "run", "counted").await.is_ok() {
             let _ = reply.send(answer.answer);
         }
@@ -327,7 +328,7 @@ fn admit(
 fn ended(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, run: u64, failed: Option<bool>) {
     state.runs.remove(&run);
     let probe = state.probe.take_if(|p| *p == run).is_some();
-    // Nothing runs before the row is read.
+    // No run starts before the row is read.
     let Some(row) = &mut state.row else { return };
     let before = row.state;
     let changed = match failed {
@@ -337,7 +338,12 @@ fn ended(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, run: u64,
     };
     let now = row.state;
     if now != before {
-        tracing::warn!(skill = state.args.skill, from = before.as_str(), to = now.as_str(), "breaker moved");
+        tracing::warn!(
+            skill = state.args.skill,
+            from = before.as_str(),
+            to = now.as_str(),
+            "breaker changed its state"
+        );
         metrics::counter!(
             "annie_breaker_transitions_total", "skill" => state.args.skill.clone(), "to" => now.as_str()
         )
@@ -366,7 +372,7 @@ fn keep_if(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, changed
     }
 }
 
-/// Keeps the row as it is now, after so many milliseconds.
+/// Stores the row as it is now, after `after_ms` milliseconds.
 fn keep(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, after_ms: u64) {
     state.dirty = false;
     let Some(row) = state.row else { return };

@@ -1,4 +1,4 @@
-//! One run behind the door: mark it started, run it under its time limit, and never repeat what must not be repeated.
+//! One run of a skill: mark it started, run it under its time limit, and never repeat what must not be repeated.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::{
     tasks::caught,
 };
 
-/// How long a reconcile hook may take, in milliseconds.
+/// Time limit of a reconcile hook, in milliseconds.
 const RECONCILE_MS_MAX: u64 = 10_000;
 
-/// An answer, and whether the skill itself was asked.
+/// An answer, and whether the skill itself was run.
 pub struct Ran {
     pub answer: RunAnswer,
     ran: bool,
 }
 
 impl Ran {
-    /// Whether it counts as a failure of the skill; nothing if the skill was not asked.
+    /// Whether the run counts as a failure of the skill; `None` if the skill was not run.
     pub fn counts(&self) -> Option<bool> {
         match &self.answer {
             RunAnswer::Done(outcome) if self.ran => Some(outcome.counts_against_the_skill()),
@@ -40,7 +40,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
     let (effect, holder) = (request.skill.effect, args.lease.incarnation());
     let not_run = |answer| Ran { answer, ran: false };
     if effect == Effect::Once && request.started_before {
-        return not_run(RunAnswer::Done(find_out(args, env, &request).await));
+        return not_run(RunAnswer::Done(reconcile_or_unknown(args, env, &request).await));
     }
     if effect != Effect::Read {
         let marked = match task_point(env, "run", "starting").await {
@@ -51,13 +51,13 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Ok(()) => {}
             Err(LogError::Refused(AppendError::Fenced)) => return not_run(RunAnswer::Fenced),
             Err(LogError::Refused(AppendError::AlreadyStarted(_))) => {
-                return not_run(RunAnswer::Done(find_out(args, env, &request).await));
+                return not_run(RunAnswer::Done(reconcile_or_unknown(args, env, &request).await));
             }
             Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
     }
-    // A process that stood still behind its mark may have been declared dead since: another one tells the user that nobody
-    // knows whether it ran.
+    // A process that was frozen after it stored the mark may have been declared dead since. The new owner then reports the
+    // run as unknown.
     if effect == Effect::Once && !args.lease.holds(holder, env.clock.as_ref()).await {
         return not_run(RunAnswer::Done(not_started(&request, "the lease of this process has run out".to_owned())));
     }
@@ -68,7 +68,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Ok(outcome) if outcome.status == Status::Unknown && runs < effect.runs_max() => {
                 tracing::info!(skill = request.skill.skill, "a run of unknown outcome is resumed under its intent");
             }
-            // A failure says nothing of a run before it, which may have taken effect.
+            // A failure does not say whether an earlier run under this intent took effect.
             Ok(outcome) if runs > 1 => break in_doubt(&request, outcome),
             Ok(outcome) => break in_doubt_if_started(&request, outcome),
             Err(cut) if runs < effect.runs_max() => {
@@ -91,7 +91,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// What its caller is told. An effect may have happened, so only what reads may be tried again under another intent.
+    /// The outcome for the caller. The effect may have happened, so only a `read` skill may be called again under another
+    /// intent.
     fn outcome(&self, request: &RunRequest) -> Outcome {
         match request.skill.effect {
             Effect::Once | Effect::Idempotent => Outcome::unknown(
@@ -157,8 +158,8 @@ async fn mark_started(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Re
     append(&args.log, what).await.map(|_| ())
 }
 
-/// A run whose mark may or may not be stored. This breaker did not run it, and that can be told, unless the intent was
-/// started before.
+/// The outcome of a run whose mark may or may not be stored. This breaker did not run the skill, so the outcome says that,
+/// unless the intent was started before.
 fn not_started(request: &RunRequest, why: String) -> Outcome {
     let text = format!("{} was not run: its intent could not be recorded.", request.skill.skill);
     in_doubt_if_started(request, Outcome::transient("not_started", text)).with_detail(why)
@@ -170,8 +171,8 @@ pub(crate) fn in_doubt_if_started(request: &RunRequest, outcome: Outcome) -> Out
     if request.started_before || request.asked_before { in_doubt(request, outcome) } else { outcome }
 }
 
-/// The outcome of a call whose earlier run may have taken effect. A failure would have the call made again under a new intent,
-/// and the effect happen twice. Only a success is proof, and a skill that reads has no effect.
+/// The outcome of a call whose earlier run may have taken effect. A plain failure would make the caller repeat the call
+/// under a new intent, and the effect could happen twice. Only a success is proof, and a `read` skill has no effect.
 fn in_doubt(request: &RunRequest, outcome: Outcome) -> Outcome {
     if request.skill.effect == Effect::Read || outcome.status.is_ok() || outcome.status == Status::Unknown {
         return outcome;
@@ -181,8 +182,8 @@ fn in_doubt(request: &RunRequest, outcome: Outcome) -> Outcome {
     Outcome { error_detail: outcome.error_detail, ..unknown }
 }
 
-/// A `once` run was started and its receipt is missing: the skill may know, otherwise nobody does.
-async fn find_out(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Outcome {
+/// Determines the outcome of a `once` run that was started and has no receipt. Only the skill itself may know it.
+async fn reconcile_or_unknown(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Outcome {
     let wait = Duration::from_millis(RECONCILE_MS_MAX);
     match tokio::time::timeout(wait, caught(args.runner.reconcile(call(args, env, request)))).await {
         Ok(Ok(Some(outcome))) => outcome.clipped(),

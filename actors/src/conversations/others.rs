@@ -1,5 +1,5 @@
-//! Other processes on the same database: who owns a conversation whose Engine was shut out, what they have stored for those
-//! that are owned here, and what is left of those that are dead.
+//! Other nodes on the same database: who owns the conversation of a fenced Engine, what other nodes stored for conversations
+//! owned here, and which open conversations dead nodes left behind.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -11,142 +11,149 @@ use annie_core::{
 
 use super::{
     Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, DEPRIVED_MS_MIN, Work, quarantine,
-    room::{come_back, make_room},
+    residency::{activate_again, activate_waiting},
     scan::{broken, scan},
     start_again, steady,
 };
 use crate::{engine::EngineMsg, hub::Live, observe::Context, scheduler::SchedulerMsg, tasks::caught};
 
-/// How long the store may take to say whose a conversation is, in milliseconds.
+/// Time limit of one ownership query, in milliseconds.
 const WHOSE_MS_MAX: u64 = 5_000;
-/// From one hint of other processes to the next that is heeded, in milliseconds.
+/// Minimum interval between two hints of other nodes that are acted on, in milliseconds.
 const WOKEN_MS_MIN: u64 = 100;
-/// From a hint to the look which conversations are another's now, in milliseconds: one look for many hints.
+/// Delay from a hint to the check which conversations other nodes have claimed, in milliseconds: one check serves many
+/// hints.
 const LOOK_MS: u64 = 1_000;
-/// From one look for what dead processes left, or what was left unclaimed, to the next, in milliseconds: both are looked for
-/// at once when a process is found dead, and this makes up for what was missed.
+/// Interval between two scans for conversations that dead nodes left or that no node has claimed, in milliseconds. Both are
+/// scanned for at once when a node is declared dead; the periodic scan finds what was missed.
 const LEFT_MS: u64 = 60_000;
-/// Conversations among which it is looked for those that others have taken over lately: the newest of all.
+/// How many conversations the ownership check reads: the most recently updated ones.
 const NEWEST_MAX: u32 = 500;
 
-/// Who owns a conversation whose Engine was shut out, or was refused its claim.
+/// The owner of a conversation whose Engine was fenced, or whose claim was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// This process: only a former life of it shut the Engine out.
+pub enum Ownership {
+    /// This node: the Engine was fenced by an earlier incarnation of itself.
     Ours,
-    /// Another process that lives.
-    Anothers,
-    /// A process that is dead.
-    Nobodys,
-    /// That is not this process's business: it was declared dead itself.
+    /// Another live node.
+    LiveNode,
+    /// A dead node.
+    DeadNode,
+    /// Not to be decided by this process, because it was declared dead itself.
     Unknown,
 }
 
-/// What the store says of the conversations that are awake here: those that another process has now, by the life that does not
-/// know of it.
+/// The conversations active here that another node owns now, each with the incarnation of the Engine that does not know it.
 #[derive(Debug, Default)]
 pub struct Looked(Vec<(ConversationId, Incarnation)>);
 
-/// Asks the store, within a time.
+/// Runs a store query with a time limit.
 async fn ask<T>(what: &'static str, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     match tokio::time::timeout(Duration::from_millis(WHOSE_MS_MAX), caught(call)).await {
-        Ok(Ok(said)) => said,
+        Ok(Ok(reply)) => reply,
         Ok(Err(panic)) => Err(broken(what, panic)),
         Err(_) => Err(broken(what, format!("no answer within {WHOSE_MS_MAX} ms"))),
     }
 }
 
-/// Asks who shut an Engine out. Until that is known it is not started, unless something arrives for it here.
-pub(super) fn ask_whose(
+/// Queries the owner of a fenced Engine's conversation. Until the answer arrives the Engine is not started, unless a message
+/// arrives for it here.
+pub(super) fn ask_owner(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
     wait_ms: u64,
 ) {
     let (store, by, me) = (state.wiring.store.clone(), state.wiring.lease.incarnation(), ctx.me());
-    state.tasks.spawn(Work::Whose(conversation), async move {
+    state.tasks.spawn(Work::Ownership(conversation), async move {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        let whose = ask("conversation", whose(store.as_ref(), by, conversation)).await;
-        me.tell(ConversationsMsg::Fenced { conversation, whose });
+        let ownership = ask("conversation", ownership(store.as_ref(), by, conversation)).await;
+        me.tell(ConversationsMsg::Fenced { conversation, ownership });
     });
 }
 
-async fn whose(store: &dyn Store, me: NodeIncarnation, conversation: ConversationId) -> Result<Whose, StoreError> {
+async fn ownership(
+    store: &dyn Store,
+    me: NodeIncarnation,
+    conversation: ConversationId,
+) -> Result<Ownership, StoreError> {
     let owner = store.conversation(Scope::Operator, conversation).await?.and_then(|row| row.owner);
     let nodes = if store.is_shared() { store.nodes().await? } else { Vec::new() };
-    let lives = |node| nodes.iter().any(|row| row.incarnation == node && row.ended_at.is_none());
+    let is_live = |node| nodes.iter().any(|row| row.incarnation == node && row.ended_at.is_none());
     Ok(match owner {
-        _ if store.is_shared() && !lives(me) => Whose::Unknown,
-        None => Whose::Ours,
-        Some(owner) if owner == me => Whose::Ours,
-        // A data folder whose lock was lost: two that claimed from each other would get nothing done.
-        Some(_) if !store.is_shared() => Whose::Anothers,
-        Some(owner) if lives(owner) => Whose::Anothers,
-        Some(_) => Whose::Nobodys,
+        _ if store.is_shared() && !is_live(me) => Ownership::Unknown,
+        None => Ownership::Ours,
+        Some(owner) if owner == me => Ownership::Ours,
+        // On SQLite another owner means that the lock of the data folder was lost. Two processes claiming in turn would make
+        // no progress.
+        Some(_) if !store.is_shared() => Ownership::LiveNode,
+        Some(owner) if is_live(owner) => Ownership::LiveNode,
+        Some(_) => Ownership::DeadNode,
     })
 }
 
-/// What a living process owns is left to it: it hears of the messages that came here. What shut an Engine out of this very
-/// process was the last breath of a life before it, whose parent was killed: then it goes on, as after a death.
+/// A conversation that a live node owns is left to that node, which is notified of messages stored here. If this node is the
+/// owner, an earlier incarnation whose parent was killed made a last write that fenced the Engine; the Engine is then
+/// restarted as after a crash.
 pub(super) async fn fenced(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
-    whose: Result<Whose, StoreError>,
+    ownership: Result<Ownership, StoreError>,
 ) {
-    state.tasks.remove(&Work::Whose(conversation));
-    let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.addr.is_none()) else { return };
-    match whose {
-        Ok(Whose::Ours) => {
+    state.tasks.remove(&Work::Ownership(conversation));
+    let Some(child) = state.children.get_mut(&conversation).filter(|child| child.addr.is_none()) else { return };
+    match ownership {
+        Ok(Ownership::Ours) => {
             if !start_again(ctx, state, conversation).await {
                 quarantine(ctx, state, conversation);
-                make_room(ctx, state).await;
+                activate_waiting(ctx, state).await;
             }
         }
-        Ok(whose) => {
+        Ok(ownership) => {
             metrics::counter!("annie_conversations_lost_total").increment(1);
-            tracing::info!(%conversation, ?whose, "another process owns the conversation now");
-            state.seats.remove(&conversation);
-            if whose == Whose::Nobodys {
+            tracing::info!(%conversation, ?ownership, "another node owns the conversation now");
+            state.children.remove(&conversation);
+            if ownership == Ownership::DeadNode {
                 doubt(ctx, state, conversation);
             }
-            make_room(ctx, state).await;
+            activate_waiting(ctx, state).await;
         }
         Err(error) => {
-            tracing::warn!(%conversation, %error, "it is not known who owns a conversation now");
-            let wait_ms = seat.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX);
-            ask_whose(ctx, state, conversation, wait_ms.clamp(DEPRIVED_MS_MIN, DEPRIVED_MS_MAX));
+            tracing::warn!(%conversation, %error, "cannot read the owner of a conversation, trying again");
+            let wait_ms = child.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX);
+            ask_owner(ctx, state, conversation, wait_ms.clamp(DEPRIVED_MS_MIN, DEPRIVED_MS_MAX));
         }
     }
 }
 
-/// Takes a conversation up if something is open in it that this process may go on with.
+/// Takes up a conversation if it has open work that this node may continue.
 fn doubt(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
     state.wanted.doubted.insert(conversation);
     scan(ctx, state);
 }
 
-/// A life left something open when it left memory. That is no message for this process: if another one has taken the
-/// conversation over meanwhile, it goes on there.
+/// Handles open work that a passivating Engine left. This is not a message that arrived on this node: if another node has
+/// claimed the conversation meanwhile, that node continues it.
 pub(super) async fn unfinished(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
 ) {
-    match state.seats.get_mut(&conversation) {
-        Some(seat) if seat.is_elsewhere => doubt(ctx, state, conversation),
-        Some(seat) => {
-            // Where nobody lives yet, whoever comes reads the log.
-            if seat.addr.as_ref().is_some_and(|addr| addr.tell(EngineMsg::Wake(None))) {
-                seat.wakes_sent += 1;
+    match state.children.get_mut(&conversation) {
+        Some(child) if child.is_elsewhere => doubt(ctx, state, conversation),
+        Some(child) => {
+            // If no Engine runs yet, the next one reads the log when it activates.
+            if child.addr.as_ref().is_some_and(|addr| addr.tell(EngineMsg::Wake(None))) {
+                child.wakes_sent += 1;
             }
         }
-        None => come_back(ctx, state, conversation, user).await,
+        None => activate_again(ctx, state, conversation, user).await,
     }
 }
 
-/// Listens for what other processes store. The pause makes one hint of many.
+/// Listens for hints that other nodes stored something. The pause merges many hints into one.
 pub(super) fn listen(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     let (store, me) = (state.wiring.store.clone(), ctx.me());
     state.tasks.spawn(Work::Listen, async move {
@@ -158,68 +165,75 @@ pub(super) fn listen(ctx: &Context<Conversations>, state: &mut ConversationsStat
     });
 }
 
-/// Another process has stored something. What it says in a conversation that is not awake here is announced by nobody else.
-pub(super) fn heard(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+/// Handles a hint that another node stored something. No local Engine announces events of conversations that are not active
+/// here, so their listeners must read the log.
+pub(super) fn on_hint(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     let is_here =
-        |id: ConversationId| state.seats.get(&id).is_some_and(|seat| seat.addr.is_some() && !seat.is_elsewhere);
+        |id: ConversationId| state.children.get(&id).is_some_and(|child| child.addr.is_some() && !child.is_elsewhere);
     state.wiring.hub.unsure_of(|conversation| !is_here(conversation));
-    // What they ended keeps no place here, and nobody waits for it. If nobody lives there, its next life reads the table.
+    // Tasks that other nodes ended must leave the queue here and unblock the tasks that wait for them. If the Scheduler is
+    // down, its next incarnation reads the task table.
     state.wiring.scheduler.tell(SchedulerMsg::Woken);
-    if state.tasks.contains(&Work::Look) {
-        state.look_again = true;
+    if state.tasks.contains(&Work::CheckOwnership) {
+        state.check_again = true;
     } else {
-        look(ctx, state);
+        check_ownership(ctx, state);
     }
     let now = steady(ctx);
-    let is_time = state.all_at.is_some_and(|at| now.since_ms(at) >= LEFT_MS);
+    let is_scan_due = state.all_at.is_some_and(|at| now.since_ms(at) >= LEFT_MS);
     state.wanted.ours = true;
-    state.wanted.claimed |= is_time;
+    state.wanted.claimed |= is_scan_due;
     scan(ctx, state);
 }
 
-/// A process is dead, and what is open of it is anybody's: each of those that live takes what it is first to claim. It may
-/// also have died between taking a message in and claiming its conversation.
+/// Handles the death of a node. Every live node takes the dead node's open conversations that it is first to claim. The dead
+/// node may also have stored a message without having claimed the conversation.
 pub(super) fn nodes_ended(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.wanted.all = true;
     scan(ctx, state);
 }
 
-/// Looks which conversations that are awake here another process has taken over.
-fn look(ctx: &Context<Conversations>, state: &mut ConversationsState) {
-    state.look_again = false;
-    let awake = state.seats.iter().filter_map(|(id, seat)| Some((*id, seat.addr.as_ref()?.incarnation)));
-    let awake: BTreeMap<ConversationId, Incarnation> = awake.collect();
-    if awake.is_empty() {
+/// Checks which conversations active here another node has claimed.
+fn check_ownership(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    state.check_again = false;
+    let active = state.children.iter().filter_map(|(id, child)| Some((*id, child.addr.as_ref()?.incarnation)));
+    let active: BTreeMap<ConversationId, Incarnation> = active.collect();
+    if active.is_empty() {
         return;
     }
     let (store, by, me) = (state.wiring.store.clone(), state.wiring.lease.incarnation(), ctx.me());
-    state.tasks.spawn(Work::Look, async move {
+    state.tasks.spawn(Work::CheckOwnership, async move {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
         let newest = ask("conversations", store.conversations(Scope::Operator, Before::NEWEST, NEWEST_MAX)).await;
         let elsewhere = newest.map(|rows| {
             let others = rows.into_iter().filter(|row| row.owner.is_some_and(|owner| owner != by));
-            Looked(others.filter_map(|row| Some((row.id, *awake.get(&row.id)?))).collect())
+            Looked(others.filter_map(|row| Some((row.id, *active.get(&row.id)?))).collect())
         });
         me.tell(ConversationsMsg::Looked(elsewhere));
     });
 }
 
-/// A life that was shut out is left to find that out, or to leave memory; the next message for it goes to a new one.
-pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsState, seen: Result<Looked, StoreError>) {
-    state.tasks.remove(&Work::Look);
-    let Looked(elsewhere) = seen.unwrap_or_else(|error| {
-        tracing::warn!(%error, "it is not known what other processes did");
-        state.look_again = true;
+/// Marks the conversations that another node owns. Their Engines are left to notice the fence or to passivate; the next
+/// message for such a conversation goes to a new Engine.
+pub(super) fn looked(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    checked: Result<Looked, StoreError>,
+) {
+    state.tasks.remove(&Work::CheckOwnership);
+    let Looked(elsewhere) = checked.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot read which conversations other nodes own, trying again");
+        state.check_again = true;
         Looked::default()
     });
     for (conversation, incarnation) in elsewhere {
-        let Some(seat) = state.seats.get_mut(&conversation) else { continue };
-        if seat.addr.as_ref().is_some_and(|addr| addr.incarnation == incarnation) && !seat.is_elsewhere {
-            seat.is_elsewhere = true;
+        let Some(child) = state.children.get_mut(&conversation) else { continue };
+        if child.addr.as_ref().is_some_and(|addr| addr.incarnation == incarnation) && !child.is_elsewhere {
+            child.is_elsewhere = true;
             state.wiring.hub.publish(conversation, Live::Unsure);
         }
     }
-    if state.look_again {
-        look(ctx, state);
+    if state.check_again {
+        check_ownership(ctx, state);
     }
 }

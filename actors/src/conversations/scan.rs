@@ -1,4 +1,4 @@
-//! What is open, as the log says: asked at the start, and when a wake-up may have been lost.
+//! Scans the log for open conversations: at the start, and when a wake-up may have been lost.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,22 +8,22 @@ use annie_core::{
     ports::{OpenConversation, StoreError, StoreErrorKind},
 };
 
-use super::{Conversations, ConversationsMsg, ConversationsState, Work, room::take_seat, steady, wake};
+use super::{Conversations, ConversationsMsg, ConversationsState, Work, residency::ensure_child, steady, wake};
 use crate::{observe::Context, tasks::caught};
 
-/// How long the log may take to say what is open, in milliseconds.
+/// Time limit of one scan, in milliseconds.
 const SCAN_MS_MAX: u64 = 30_000;
 
-/// What a scan takes, of what is open here or at no living process.
+/// The conversations that a scan takes up, among the open ones that this node owns or that no live node owns.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Everything: a wake-up of this process may have been lost, or another one is dead.
+    /// Everything: a wake-up of this process may have been lost, or another node is dead.
     pub all: bool,
-    /// Everything but what nobody owns yet: a process that took a message in a moment ago is about to claim it.
+    /// Everything except conversations without an owner: the node that stored a message a moment ago is about to claim them.
     pub claimed: bool,
-    /// What this process owns: another one may have stored a message for it.
+    /// Conversations that this node owns: another node may have stored a message for one of them.
     pub ours: bool,
-    /// What may be stored of which nobody was told.
+    /// Conversations for which a message may be stored without a wake-up having been sent.
     pub doubted: BTreeSet<ConversationId>,
 }
 
@@ -40,8 +40,8 @@ impl Wanted {
     }
 }
 
-/// Asks the log what is open here, and at no living process. Who is wanted while it is being asked is asked for after that: many hints shall not keep the
-/// log from ever answering.
+/// Reads the open conversations that this node owns or that no live node owns. Requests that come while a scan runs are
+/// served by the next scan: restarting the scan at every hint would keep it from ever finishing.
 pub(super) fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     const WHAT: &str = "open_for";
     if state.tasks.contains(&Work::Scan) {
@@ -49,7 +49,8 @@ pub(super) fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState)
     }
     state.scanning = std::mem::take(&mut state.wanted);
     let (store, me, by) = (state.wiring.store.clone(), ctx.me(), state.wiring.lease.incarnation());
-    // A hint is of what is stored; whoever gave up a commit asks what it left, and so not before its fate is decided.
+    // With `settled`, commits whose callers gave up waiting are decided before the scan reads. A scan for hints of other
+    // nodes alone does not need that, because a hint is sent only for a message that is stored.
     let settled = state.scanning.all || state.scanning.claimed || !state.scanning.doubted.is_empty();
     state.tasks.spawn(Work::Scan, async move {
         let wait = Duration::from_millis(SCAN_MS_MAX);
@@ -62,7 +63,7 @@ pub(super) fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState)
 }
 
 pub(super) fn broken(what: &'static str, why: String) -> StoreError {
-    StoreError { kind: StoreErrorKind::Unavailable, what, detail: format!("it broke down: {why}") }
+    StoreError { kind: StoreErrorKind::Unavailable, what, detail: format!("the call failed: {why}") }
 }
 
 pub(super) async fn scanned(
@@ -102,8 +103,8 @@ pub(super) async fn scanned(
         };
         if is_wanted || wanted.doubted.contains(&found.id) {
             let is_orphan = found.owner.is_some_and(|owner| owner != me);
-            let is_told = !wanted.all && !wanted.doubted.contains(&found.id);
-            take(ctx, state, found, (is_first || is_orphan).then_some(ResumeCause::Restart), is_told).await;
+            let only_news = !wanted.all && !wanted.doubted.contains(&found.id);
+            take_up(ctx, state, found, (is_first || is_orphan).then_some(ResumeCause::Restart), only_news).await;
         }
     }
     if !state.wanted.is_nothing() {
@@ -111,27 +112,27 @@ pub(super) async fn scanned(
     }
 }
 
-/// Takes an open conversation up where nothing is at work in it. `is_told`: wake-ups of this process are not in doubt, and
-/// only a message of another one is news.
-async fn take(
+/// Takes up an open conversation unless its Engine is at work on it already. `only_news`: no wake-up of this process is in
+/// doubt, so only a message of which the Engine was not notified is a reason to wake it.
+async fn take_up(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     found: OpenConversation,
     cause: Option<ResumeCause>,
-    is_told: bool,
+    only_news: bool,
 ) {
     let OpenConversation { id, user, last, waiting, .. } = found;
-    if state.room.sleeps(id, last) {
+    if state.residency.is_passive(id, last) {
         return;
     }
-    if let Some(seat) = state.seats.get_mut(&id) {
+    if let Some(child) = state.children.get_mut(&id) {
         let newest = waiting.unwrap_or_default();
-        if is_told && seat.told_to >= newest {
+        if only_news && child.notified_seq >= newest {
             return;
         }
-        seat.told_to = seat.told_to.max(newest);
+        child.notified_seq = child.notified_seq.max(newest);
     }
-    if take_seat(ctx, state, id, &user, cause) {
+    if ensure_child(ctx, state, id, &user, cause) {
         wake(ctx, state, id, user, None).await;
     }
 }

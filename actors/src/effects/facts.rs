@@ -1,4 +1,4 @@
-//! What a turn's prompts are made of besides the conversation, read once when the turn begins [S0 6.1].
+//! The inputs of a turn's prompts besides the conversation, read once when the turn begins [S0 6.1].
 
 use std::{
     sync::{
@@ -30,13 +30,14 @@ use crate::{
 
 /// Memories in a prompt, at most.
 const MEMORIES_MAX: u32 = 5;
-/// How long reading may take before the turn goes on without, in milliseconds.
+/// Time limit of each read, in milliseconds; the turn continues without what could not be read.
 const READ_MS_MAX: u64 = 2_000;
 
-/// The last picture of the skills of which it was logged that a prompt has no room for all that they say of themselves.
+/// The last version of the skill set for which it was logged that skill descriptions were left out of prompts.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// Reads the facts for one turn. What cannot be read in time is left out: an answer without memories beats none.
+/// Reads the facts for one turn. A fact that cannot be read in time is left out: an answer without memories is better than
+/// none.
 pub(crate) async fn read_facts(
     wiring: &Wiring,
     user: &UserId,
@@ -46,7 +47,7 @@ pub(crate) async fn read_facts(
     routed: &Routed,
 ) -> (Mode, PromptFacts, TurnLimits) {
     let window = window(wiring, &routed.candidates);
-    // A program that brings its own instructions and tools is told nothing of the user, and offered no skill.
+    // A program that brings its own instructions and tools gets no facts about the user and no skills.
     if inbound.thread().is_some_and(|thread| !thread.with_skills) {
         let timezone = wiring.profiles.of(user).timezone.clone();
         return (
@@ -59,7 +60,7 @@ pub(crate) async fn read_facts(
     let mut limits = TurnLimits { main_interface, ..wiring.limits.turn.clone() }.fitted_to(window);
     let spoken_as = (inbound.priority == Priority::Realtime).then(|| classify::spoken(&inbound.text));
     if spoken_as.is_some() {
-        // An orchestrator costs rounds, and a person who speaks waits for each.
+        // An orchestrator costs extra rounds, and a person who speaks waits for each of them.
         mode = Mode::SingleLoop;
         limits.response_tokens_reserve = limits.response_tokens_reserve.min(limits.voice_response_tokens_max);
     }
@@ -98,11 +99,11 @@ pub(crate) async fn read_facts(
     (mode, facts, limits)
 }
 
-/// How a turn on this route is run: as the caller, its first backend or the configuration says, and by commands where that
-/// backend's model was found not to use tools.
+/// The mode and interface of a turn on this route. The caller's choice comes first, then the first backend's, then the
+/// configuration's. Commands are used where that backend's model was found not to use tools.
 fn interface(wiring: &Wiring, inbound: &Inbound, route: &[String]) -> (Mode, MainInterface) {
     if inbound.thread().is_some() {
-        // It brings tools.
+        // A caller's thread brings its own tools.
         return (Mode::Direct, MainInterface::Tools);
     }
     let all = &wiring.routing.facts;
@@ -114,22 +115,22 @@ fn interface(wiring: &Wiring, inbound: &Inbound, route: &[String]) -> (Mode, Mai
     (interface.mode(mode), interface)
 }
 
-/// The smallest window that is known of those that may run the turn. The prompt fits into each whose window is known; one
-/// whose window nobody knows may still refuse it.
+/// The smallest known window of the backends that may run the turn. The prompt fits into each backend whose window is known;
+/// a backend with an unknown window may still refuse it.
 fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
-    // Nothing means the first that is configured.
+    // An empty route means the first configured backend.
     let first = wiring.routing.facts.first().filter(|_| candidates.is_empty()).map(|f| &f.name);
     candidates.iter().chain(first).filter_map(|name| wiring.leases.window(name)).min()
 }
 
-/// The skill list of the prompt. That it leaves something out is logged once for each picture of the skills.
-fn listed(skills: &SkillSet, window: Option<u32>, said: &str) -> String {
+/// The skill list of the prompt. If something is left out, that is logged once for each version of the skill set.
+fn listed(skills: &SkillSet, window: Option<u32>, message_text: &str) -> String {
     let chars_max = TurnLimits::skill_list_chars_max(window);
-    let list = skills_list_for(skills, chars_max, said);
+    let list = skills_list_for(skills, chars_max, message_text);
     if let Some(left_out) = list.left_out
         && LEFT_OUT.swap(skills.version().saturating_add(1), Ordering::Relaxed) != skills.version().saturating_add(1)
     {
-        tracing::info!(left_out, chars_max, "prompts list the skills without what there is no room for");
+        tracing::info!(left_out, chars_max, "skill descriptions were left out of prompts to fit the limit");
     }
     list.text
 }
@@ -159,7 +160,7 @@ fn recalled(memory: Memory) -> Recalled {
     Recalled { number: memory.number, category, origin: origin.join(", "), text: memory.content }
 }
 
-/// How the answer should sound, for the prompt [S3 12.1].
+/// The tone of the answer, for the prompt [S3 12.1].
 const fn tone(mood: &Mood) -> &'static str {
     match (mood.brevity, mood.nudges) {
         (Brevity::Minimal, _) => "Answer in as few words as possible, and suggest nothing that was not asked for.",

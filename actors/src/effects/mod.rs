@@ -1,14 +1,14 @@
-//! Carries out directives: each effect is a future that ends in one value. The actor that owns it runs it as a tracked task
+//! Carries out directives. Each effect is a future that ends in one value. The actor that owns it runs it as a tracked task
 //! and gets the value as a message; nothing here touches an actor's state.
 
 mod facts;
+mod job_command;
 mod model;
-mod order;
 mod route;
 mod skill;
 
 pub(crate) use facts::read_facts;
+pub(crate) use job_command::{carry_out_order, understand_order};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
-pub(crate) use order::{carry_out_order, understand_order};
 pub(crate) use route::{Routed, route};
 pub(crate) use skill::{SkillDone, call_skill};

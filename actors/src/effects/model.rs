@@ -1,5 +1,5 @@
-//! One round: wait for a permit, stream, give the permit back. The permit is never held across a wait for anything else
-//! (invariant 8), and comes back even if the task is aborted.
+//! One round: wait for a permit, call the model and stream its drafts, give the permit back. The permit is never held across
+//! a wait for anything else (invariant 8), and is released even if the task is aborted.
 
 use std::{
     sync::{
@@ -25,20 +25,20 @@ use crate::{
     hub::Live,
     log_writer::{LogError, append},
     observe::task_point,
-    scheduler::{PermitRequest, Verdict, Wish, acquire},
+    scheduler::{PermitRequest, RequestHandle, Verdict, acquire},
     tasks::caught,
     wiring::{Backend, Wiring},
 };
 
-/// How often the beginning of a round is said to the log before it is not begun: for about ten seconds.
+/// Attempts to store the mark that a round began before the round is given up; together about ten seconds.
 const MARKS_MAX: u32 = 9;
 
-/// Who asks, for a backend that works by itself.
+/// The persona in a request to an agentic backend.
 const PERSONA: &str =
     "You work for Annie, an assistant, on one task of a user. Do it, and report in words what you did.";
 
-/// Whether a round may begin on a backend that works by itself, and whether it has. Its Engine, which may end the turn at any
-/// moment, has the same one.
+/// Whether a round may begin on an agentic backend, and whether it has begun. The round shares this with its Engine, which
+/// may end the turn at any moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begin(Arc<AtomicU8>);
 
@@ -47,51 +47,52 @@ impl Begin {
     const BEGUN: u8 = 1;
     const FORBIDDEN: u8 = 2;
 
-    /// The round begins now; false if it may not any more.
+    /// Marks the round as begun. Returns false if the round was forbidden before.
     fn begin(&self) -> bool {
         let before = self.0.compare_exchange(Self::OPEN, Self::BEGUN, Ordering::SeqCst, Ordering::SeqCst);
         before != Err(Self::FORBIDDEN)
     }
 
-    /// Whether it may have begun.
+    /// Whether the round may have begun.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.load(Ordering::SeqCst) == Self::BEGUN
     }
 
-    /// The backend did nothing: the round may begin on another.
+    /// Clears the mark, because the backend did nothing: the round may begin on another backend.
     fn take_back(&self) {
         let _ = self.0.compare_exchange(Self::BEGUN, Self::OPEN, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Nothing begins from here on; false if it may have begun.
+    /// Forbids the round. Returns false if it may have begun already.
     pub(crate) fn forbid(&self) -> bool {
         let before = self.0.compare_exchange(Self::OPEN, Self::FORBIDDEN, Ordering::SeqCst, Ordering::SeqCst);
         before != Err(Self::BEGUN)
     }
 }
 
-/// How long rounds wait for their permits. Whoever has the rounds run shares it: that time is not the task's.
+/// How long rounds wait for their permits, shared with the actor that runs the rounds: this time does not count against the
+/// task.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waits(Arc<Mutex<Waited>>);
 
 #[derive(Debug, Default)]
 struct Waited {
-    /// The waits that are over, in milliseconds.
+    /// The sum of all finished waits, in milliseconds.
     ms: u64,
-    /// Since when a round waits.
+    /// Since when a round waits for its permit.
     since: Option<Micros>,
-    /// How long models read before their first tokens, in milliseconds, and since when one reads now.
+    /// How long models have read prompts before their first tokens, in milliseconds, and since when one reads now.
     prefill_ms: u64,
     reads_since: Option<Micros>,
 }
 
 impl Waits {
-    /// A round waits from now on.
+    /// Starts a wait, unless one is under way.
     pub(crate) fn begin(&self, now: Micros) {
         self.0.lock().since.get_or_insert(now);
     }
 
-    /// The wait is over; it took this long, in milliseconds.
+    /// Ends the wait and returns its length, in milliseconds.
     fn end(&self, now: Micros) -> u64 {
         let mut waited = self.0.lock();
         let ms = waited.since.take().map_or(0, |since| now.since_ms(since));
@@ -99,17 +100,18 @@ impl Waits {
         ms
     }
 
-    /// Whether a round waits now.
+    /// Whether a round waits for its permit now.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.lock().since.is_some()
     }
 
-    /// A model is asked, and reads.
+    /// Records that a model starts to read a prompt.
     fn begin_to_read(&self, now: Micros) {
         self.0.lock().reads_since = Some(now);
     }
 
-    /// The first token has come, or there will be none; it took this long, in milliseconds. Nothing after the first time.
+    /// Records that the first token has arrived, or that none will arrive. Returns how long the model read, in milliseconds;
+    /// 0 if that was recorded before.
     fn has_read(&self, now: impl FnOnce() -> Micros) -> u64 {
         let mut waited = self.0.lock();
         let ms = waited.reads_since.take().map_or(0, |since| now().since_ms(since));
@@ -117,25 +119,25 @@ impl Waits {
         ms
     }
 
-    /// Whether a model reads now.
+    /// Whether a model reads a prompt now.
     pub(crate) fn is_reading(&self) -> bool {
         self.0.lock().reads_since.is_some()
     }
 
-    /// All that models have read until now, in milliseconds.
+    /// How long models have read prompts until `now`, in milliseconds.
     pub(crate) fn read_ms_until(&self, now: Micros) -> u64 {
         let waited = self.0.lock();
         waited.prefill_ms.saturating_add(waited.reads_since.map_or(0, |since| now.since_ms(since)))
     }
 
-    /// All waits until now, in milliseconds.
+    /// How long rounds have waited for permits until `now`, in milliseconds.
     pub(crate) fn ms_until(&self, now: Micros) -> u64 {
         let waited = self.0.lock();
         waited.ms.saturating_add(waited.since.map_or(0, |since| now.since_ms(since)))
     }
 }
 
-/// A round to run.
+/// The input of one round.
 pub(crate) struct ModelCall {
     pub task: TaskId,
     pub user: UserId,
@@ -144,47 +146,47 @@ pub(crate) struct ModelCall {
     pub priority: Priority,
     pub round: u32,
     pub request: ModelRequest,
-    /// How long it may take after its permit, in milliseconds.
+    /// Time limit of the model call, in milliseconds, without the wait for the permit.
     pub ms_max: u64,
-    /// Under which ownership of the conversation.
+    /// The epoch under which marks of the round are stored.
     pub epoch: Epoch,
-    /// The backends that may run it, the one meant first.
+    /// The backends that may run the round, the preferred one first.
     pub route: Vec<String>,
-    /// It starts when these have ended.
+    /// The round starts after these tasks have ended.
     pub after: Vec<TaskId>,
-    /// The user's mood moves it among its equals, in milliseconds.
+    /// Moves the task within its class, in milliseconds; follows from the user's mood.
     pub shift_ms: i64,
-    /// Taken back by whoever called, unless its permit has come.
-    pub wish: Wish,
-    /// Whether it may act, and does.
+    /// Lets the Engine withdraw the permit request, unless the permit has been granted.
+    pub handle: RequestHandle,
+    /// Whether the round may begin on an agentic backend, and has begun.
     pub begin: Begin,
-    /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
+    /// The round's number and the maximum, for a round of the orchestrator; `None` for a sub-agent.
     pub progress: Option<(u32, u32)>,
-    /// How long it waits for its permits.
+    /// How long the round waits for its permits.
     pub waits: Waits,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug)]
 pub(crate) struct ModelDone {
     pub task: TaskId,
     pub round: u32,
     pub result: Result<ModelReply, ModelError>,
     pub backend: String,
-    /// How long it ran after its permit, in milliseconds.
+    /// How long the model calls ran after their permits, in milliseconds.
     pub ran_ms: u64,
-    /// How long it waited for that, in milliseconds.
+    /// How long the round waited for its permits, in milliseconds.
     pub waited_ms: u64,
-    /// How long models read before their first tokens, in milliseconds.
+    /// How long models read the prompt before their first tokens, in milliseconds.
     pub prefill_ms: u64,
-    /// Whether the backend works by itself and may have done something.
+    /// Whether an agentic backend was used that may have had effects.
     pub acted: bool,
-    /// Whether the backend was asked. If not, its failure says nothing of it, and another would not be asked either.
+    /// Whether the backend was called. If not, the failure does not concern the backend, and no fallback is tried.
     is_asked: bool,
 }
 
-/// Runs a round on the first backend of its route that takes it. If that one fails in a way that another may not, the round
-/// is tried on the next, with a permit of its own.
+/// Runs a round on the first backend of its route that grants a permit. If the round fails in a way that another backend may
+/// not, it is retried on the next one, with a permit of its own.
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
     let mut route = call.route.clone();
     let (mut ran_ms, mut waited_ms, mut prefill_ms) = (0, 0, 0);
@@ -202,13 +204,13 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
             return ModelDone { ran_ms, waited_ms, prefill_ms, ..done };
         }
         metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
-        tracing::info!(task = %call.task, from = done.backend, to = ?rest, "a round is tried on another backend");
+        tracing::info!(task = %call.task, from = done.backend, to = ?rest, "retrying a round on another backend");
         route = rest;
     }
 }
 
-/// A backend that works by itself did nothing: the log says so before another backend is asked, so that neither a reply of
-/// that one nor an interruption is taken for the work of the first.
+/// Stores that an agentic backend did nothing, before another backend is called. Otherwise the reply of the other backend,
+/// or an interruption, would be taken for the work of the first.
 async fn unless_it_never_began(wiring: &Arc<Wiring>, call: &ModelCall, done: ModelDone) -> ModelDone {
     match &done.result {
         Err(error) if done.acted && route::is_without_effect(error) => {}
@@ -220,7 +222,7 @@ async fn unless_it_never_began(wiring: &Arc<Wiring>, call: &ModelCall, done: Mod
             call.begin.take_back();
             ModelDone { acted: false, ..done }
         }
-        // The log says that the round began there, and nothing else may begin it.
+        // The log still says that the round began on that backend, so no other backend may begin it.
         Err(e) => {
             let why = format!("{}; and that it did nothing could not be stored: {e}", done.backend);
             ModelDone { result: Err(ModelError::new(ModelErrorKind::InDoubt, why)), ..done }
@@ -244,7 +246,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let (task, round) = (call.task, call.round);
     call.waits.begin(wiring.env.now());
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
-    let permit = acquire(wiring, wanted, &call.wish).await;
+    let permit = acquire(wiring, wanted, &call.handle).await;
     let waited_ms = call.waits.end(wiring.env.now());
     let permit = match permit {
         Ok(permit) => permit,
@@ -271,7 +273,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         },
         (Ok(()), None) => unavailable(&format!("there is no backend {backend:?}")),
     };
-    // What acted is followed by no other, however its end was lost.
+    // After an agentic backend may have acted, the round must not be retried, whatever happened to its result.
     let lost = |why: &dyn std::fmt::Display| {
         let kind = if acted { ModelErrorKind::InDoubt } else { ModelErrorKind::Unavailable };
         Err(ModelError::new(kind, why.to_string()))
@@ -294,7 +296,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, acted, is_asked }
 }
 
-/// A round that got no permit.
+/// The result of a round that got no permit.
 fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
     ModelDone {
         task: call.task,
@@ -309,7 +311,8 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
     }
 }
 
-/// A backend that works by itself is given the task, not the conversation, once the log says so.
+/// Prepares a round on an agentic backend: stores the mark that the round begins, and builds a request from the task instead
+/// of the conversation. Returns `None` for other backends.
 async fn prepare(
     wiring: &Arc<Wiring>,
     call: &ModelCall,
@@ -326,12 +329,12 @@ async fn prepare(
         return Err(ModelError::new(ModelErrorKind::Protocol, "it was not begun: its turn has ended"));
     }
     let holder = wiring.lease.incarnation();
-    // Before it begins the log says so: a round that is found begun is never run again.
+    // The mark is stored before the round begins: a round that is found begun is never run again.
     let body = EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() };
     if let Err(e) = mark(wiring, call, body).await {
         return not_begun(&e);
     }
-    // A process that stood still behind its mark may have been replaced: nobody knows then whether the round was begun.
+    // A process that was frozen after it stored the mark may have been replaced; the new owner treats the round as in doubt.
     if wiring.lease.holds(holder, &*wiring.env.clock).await {
         Ok(Some(hand_over(call, endpoint)))
     } else {
@@ -354,7 +357,7 @@ async fn run(
     let is_fitting = handed_over.is_some() || output_tokens_max == call.request.output_tokens_max;
     let fitted = (!is_fitting).then(|| ModelRequest { output_tokens_max, ..call.request.clone() });
     let request = handed_over.as_ref().or(fitted.as_ref()).unwrap_or(&call.request);
-    // A program works from its beginning on.
+    // An agentic backend acts from the start, so it has no reading phase.
     if handed_over.is_none() {
         call.waits.begin_to_read(wiring.env.now());
     }
@@ -371,7 +374,7 @@ async fn run(
     (result, read_ms.load(Ordering::Relaxed))
 }
 
-/// Stores whether this round began on a backend that works by itself.
+/// Stores whether this round began on an agentic backend.
 async fn mark(wiring: &Arc<Wiring>, call: &ModelCall, body: EventBody) -> Result<(), LogError> {
     let mark = NewEvent { at: wiring.env.now(), task: call.task, agent: call.agent.clone(), body };
     let what = Append {
@@ -385,7 +388,7 @@ async fn mark(wiring: &Arc<Wiring>, call: &ModelCall, body: EventBody) -> Result
         attempt += 1;
         match append(&wiring.log, what.clone()).await {
             Ok(_) => return Ok(()),
-            // Nobody knows whether it is stored. To say it twice does no harm, since this task alone begins this round.
+            // Whether the mark is stored is unknown. A second mark does no harm, since this task alone begins this round.
             Err(LogError::Lost(_) | LogError::Refused(AppendError::Store(_))) if attempt < MARKS_MAX => {
                 tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
             }
@@ -394,7 +397,7 @@ async fn mark(wiring: &Arc<Wiring>, call: &ModelCall, body: EventBody) -> Result
     }
 }
 
-/// A failure in the middle of work that may have had effects.
+/// Marks a failure during work that may have had effects as in doubt.
 fn in_doubt(error: ModelError) -> ModelError {
     match error.kind {
         ModelErrorKind::Timeout | ModelErrorKind::Truncated | ModelErrorKind::Protocol => {
@@ -416,7 +419,7 @@ fn hand_over(call: &ModelCall, endpoint: &Backend) -> ModelRequest {
     }
 }
 
-/// Drafts of the agent that answers the user go straight to the listeners; a sub-agent's are nobody's business.
+/// Drafts of the orchestrator go straight to the listeners; drafts of a sub-agent are dropped.
 fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> DraftSink {
     let (waits, clock, read_ms) = (call.waits.clone(), wiring.env.clock.clone(), Arc::clone(read_ms));
     let begins = move || {
@@ -426,9 +429,9 @@ fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> Dra
         return Arc::new(move |_| begins());
     }
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
-    // Without tools it may write commands, which are no part of its answer.
+    // A model without tools may write commands into its text; they are no part of the answer.
     let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
-    // A program that calls is given what its model wrote.
+    // A program that brings its own thread gets the model's text unfiltered.
     let withheld = (!call.request.options.is_thread).then(|| Mutex::new(Withheld::default()));
     Arc::new(move |draft: Draft| {
         begins();
@@ -462,7 +465,8 @@ fn measure(backend: &str, result: &Result<ModelReply, ModelError>, ran_us: u64) 
         let count = |kind: &'static str, tokens: u64| {
             metrics::counter!("annie_llm_tokens_total", "type" => kind).increment(tokens);
         };
-        // The provider's input count includes cached and written tokens; the types are disjoint, so that they can be summed.
+        // The provider's input count includes cached and written tokens; the types reported here are disjoint, so they can
+        // be summed.
         let from_cache = reply.usage.cached_tokens.saturating_add(reply.usage.cache_written_tokens);
         count("input", reply.usage.input_tokens.saturating_sub(from_cache));
         count("cached", reply.usage.cached_tokens);

@@ -1,4 +1,4 @@
-//! Which backends may run a turn's rounds, worked out once when it begins and recorded with the reasons.
+//! The backends that may run a turn's rounds: decided once when the turn begins, and recorded with the reasons.
 
 use annie_core::{
     caller::Thread,
@@ -9,18 +9,18 @@ use annie_core::{
 
 use crate::wiring::Wiring;
 
-/// The backends of a turn.
+/// The route of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Routed {
-    /// The one meant first, then who may stand in. Empty if nobody may take it.
+    /// The preferred backend first, then the fallbacks. Empty if no backend may run the turn.
     pub candidates: Vec<String>,
-    /// The message without the name of a backend that the user called.
+    /// The message without the backend's name with which the user addressed it.
     pub stripped: Option<String>,
-    /// What was decided, for the log; nothing where there is no choice.
+    /// The decision for the log; `None` where there is no choice.
     pub decided: Option<EventBody>,
-    /// What the user is told below the answer, in suggest mode.
+    /// The text shown below the answer in suggest mode.
     pub suggestion: String,
-    /// Why nobody may take it, for the user.
+    /// Why no backend may run the turn, for the user.
     pub refused: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
         tokens_estimate: tokens(inbound.thread().map_or(inbound.text.len(), Thread::len_bytes)),
         private: inbound.private,
     };
-    // What works by itself takes neither tools nor a form for its answer.
+    // An agentic backend accepts neither tools nor an answer format.
     let needs_a_model = inbound.thread().is_some() || inbound.format().is_some();
     let mut facts = wiring.known_facts();
     facts.retain(|facts| !(needs_a_model && facts.acts));

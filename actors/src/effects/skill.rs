@@ -1,4 +1,4 @@
-//! A skill call as its agent sees it: through the breaker's door, and through a new one if the breaker dies over it.
+//! A skill call as its agent sees it: it goes through the skill's breaker, and through a new breaker if the first one dies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,26 +11,27 @@ use crate::{
     wiring::Wiring,
 };
 
-/// Doors tried before the call is given up.
-const DOORS_MAX: u32 = 4;
+/// Breaker incarnations tried before the call is given up.
+const BREAKERS_MAX: u32 = 4;
 
-/// How long a call waits for a store that is away, in milliseconds; as long as the log may take to say what is open.
+/// How long a call waits for an unavailable store, in milliseconds; as long as a scan of the log may take.
 const AWAY_MS_MAX: u64 = 30_000;
-/// How long it waits between two tries, at most, in milliseconds.
+/// Maximum back-off between two attempts, in milliseconds.
 const TRY_AGAIN_MS_MAX: u64 = 2_000;
 
-/// How long a call may take beside the time of its runs, in milliseconds: its breaker's row is read twice (10 s), two commits are
-/// waited for (30 s), and the skill is asked what became of it (10 s). Beyond that the door itself is stuck.
+/// Time limit of a call in addition to the time of its runs, in milliseconds: the breaker's row is read twice (10 s), two
+/// commits are waited for (30 s), and the skill is asked for the state of an earlier run (10 s). After this time the breaker
+/// is stuck.
 const AROUND_MS_MAX: u64 = 60_000;
 
-/// What a skill call came to.
+/// The result of a skill call.
 #[derive(Debug)]
 pub(crate) struct SkillDone {
     /// The call.
     pub request: RunRequest,
-    /// The outcome; nothing if somebody else owns the conversation now.
+    /// The outcome; `None` if another epoch owns the conversation now.
     pub outcome: Option<Outcome>,
-    /// How long it took, in milliseconds. Waiting for the store does not count.
+    /// How long the call took, in milliseconds, without waiting for the store.
     pub duration_ms: u64,
 }
 
@@ -38,11 +39,11 @@ pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> 
     let clock = wiring.env.clock.clone();
     let mut from_us = clock.monotonic_us();
     let mut patience = Patience::default();
-    let mut doors = 0;
+    let mut breakers = 0;
     let outcome = loop {
-        let answer = match look_back(&wiring, &mut request).await {
-            Ok(()) if doors == DOORS_MAX => break given_up(&request, "its breaker keeps failing", None),
-            Ok(()) => through_a_door(&wiring, &request).await,
+        let answer = match check_for_earlier_start(&wiring, &mut request).await {
+            Ok(()) if breakers == BREAKERS_MAX => break given_up(&request, "its breaker keeps failing", None),
+            Ok(()) => through_a_breaker(&wiring, &request).await,
             Err(why) => Ok(RunAnswer::NotBegun(why)),
         };
         match answer {
@@ -53,17 +54,17 @@ pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> 
                 if !(why.is_passing && patience.wait(clock.as_ref()).await) {
                     break given_up(&request, "the store does not say what is known of it", Some(&why));
                 }
-                // Nothing was asked of the skill, and the wait is nobody's time.
+                // The skill was not run, and the wait does not count as the call's time.
                 from_us = clock.monotonic_us();
             }
             Err(NoAnswer { why, asked }) => {
-                tracing::debug!(skill = request.skill.skill, doors, %why, "the breaker did not answer a call");
+                tracing::debug!(skill = request.skill.skill, breakers, %why, "the breaker did not answer a call");
                 if asked {
                     leave_in_doubt(&mut request, why);
                 }
                 patience = Patience::default();
-                tokio::time::sleep(Duration::from_millis(20 << doors)).await;
-                doors += 1;
+                tokio::time::sleep(Duration::from_millis(20 << breakers)).await;
+                breakers += 1;
             }
         }
     };
@@ -75,7 +76,7 @@ fn done(wiring: &Wiring, request: RunRequest, outcome: Option<Outcome>, from_us:
     SkillDone { request, outcome, duration_ms }
 }
 
-/// How a call waits for a store that is away.
+/// The back-off of a call while the store is unavailable.
 #[derive(Default)]
 struct Patience {
     since_us: Option<u64>,
@@ -83,7 +84,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// Waits before the next try; false if that was long enough.
+    /// Waits before the next attempt. Returns false if the time limit was reached.
     async fn wait(&mut self, clock: &dyn Clock) -> bool {
         let now_us = clock.monotonic_us();
         let since_us = *self.since_us.get_or_insert(now_us);
@@ -97,18 +98,18 @@ impl Patience {
     }
 }
 
-/// A door was asked and gave no answer. What only reads is a new call all the same.
+/// Marks a call whose breaker was asked and did not answer. A call of a `read` skill is simply made again.
 fn leave_in_doubt(request: &mut RunRequest, why: SendError) {
     match request.skill.effect {
         Effect::Read => {}
-        // The door is stuck and not gone, and may begin it yet: nobody knows, but perhaps the skill itself.
+        // The breaker is stuck but not dead, so it may still start the run. Only the skill itself may know.
         Effect::Once if why == SendError::Timeout => request.started_before = true,
         Effect::Once | Effect::Idempotent => request.asked_before = true,
     }
 }
 
-/// A door that is gone may have let the run begin. The log knows: if not, it is a new call, which an open breaker refuses.
-async fn look_back(wiring: &Wiring, request: &mut RunRequest) -> Result<(), NotBegun> {
+/// Checks in the log whether a dead breaker started the run. If not, the call is a new one, which an open breaker refuses.
+async fn check_for_earlier_start(wiring: &Wiring, request: &mut RunRequest) -> Result<(), NotBegun> {
     if request.asked_before {
         request.started_before |= has_begun(wiring.store.as_ref(), request.task, request.skill.intent).await?;
         request.asked_before = false;
@@ -125,7 +126,7 @@ fn given_up(request: &RunRequest, what: &str, why: Option<&NotBegun>) -> Outcome
     }
 }
 
-/// Why a door gave no answer, and whether it was asked at all.
+/// Why a breaker gave no answer, and whether it received the call.
 struct NoAnswer {
     why: SendError,
     asked: bool,
@@ -137,10 +138,10 @@ impl From<SendError> for NoAnswer {
     }
 }
 
-async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnswer, NoAnswer> {
-    let door = door(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
+async fn through_a_breaker(wiring: &Wiring, request: &RunRequest) -> Result<RunAnswer, NoAnswer> {
+    let breaker = breaker(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
     let (reply, answer) = oneshot::channel();
-    door.cast(BreakerMsg::Run { request: request.clone(), reply })?;
+    breaker.cast(BreakerMsg::Run { request: request.clone(), reply })?;
     let run_ms_max = request.skill.timeout_ms.saturating_mul(u64::from(request.skill.effect.runs_max()));
     let wait = Duration::from_millis(run_ms_max.saturating_add(AROUND_MS_MAX));
     match tokio::time::timeout(wait, answer).await {
@@ -150,7 +151,7 @@ async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnsw
     }
 }
 
-async fn door(wiring: &Wiring, skill: &str) -> Result<Addr<BreakerMsg>, SendError> {
+async fn breaker(wiring: &Wiring, skill: &str) -> Result<Addr<BreakerMsg>, SendError> {
     let path = Path::root().child("breakers").child(&format!("breaker:{skill}"));
     let known: Handle<BreakerMsg> = wiring.breakers.sibling(path);
     if let Ok(addr) = known.resolve() {

@@ -1,4 +1,4 @@
-//! The Engine's sub-agents: started, heard once, dismissed. A death becomes one report (invariant 12).
+//! The Engine's sub-agents: started, collected once, dismissed. A death becomes one report (invariant 12).
 
 use std::collections::HashSet;
 
@@ -9,20 +9,20 @@ use annie_core::{
     turn::DirectiveId,
 };
 
-use super::{Engine, EngineState, Seat, record};
+use super::{Child, Engine, EngineState, record};
 use crate::{
     effects::Waits,
     observe::{ChildEnded, Context, EndKind, NodeError},
     sub_agent::{SubAgent, SubAgentArgs, Tally},
 };
 
-/// Its place under the Engine: its own name, unless another turn's agent has the same.
-fn seat_name(state: &EngineState, task: TaskId, agent: &AgentId) -> String {
+/// The name of the sub-agent as a child of the Engine: its own name, unless an agent of another turn has the same.
+fn child_name(state: &EngineState, task: TaskId, agent: &AgentId) -> String {
     let is_taken = state.agents.values().any(|s| s.agent == *agent);
     if is_taken { format!("agent:{agent}:{task}") } else { format!("agent:{agent}") }
 }
 
-/// Starts a sub-agent, unless it runs.
+/// Starts a sub-agent, unless it runs already.
 pub(super) async fn run(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -34,51 +34,52 @@ pub(super) async fn run(
     }
     let Some(turn) = state.conv.sub_turn(task, &agent) else { return Ok(()) };
     let effects = state.effects.entry(task).or_default().clone();
-    // Before the first of them runs, all are known.
+    // All agents of the turn are registered before the first of them runs.
     state.conv.turn(task).inspect(|turn| effects.learn(turn));
     let tally = Tally::of(&turn, ctx.now());
     let (wiring, epoch) = (state.wiring.clone(), state.epoch);
     let waits = Waits::default();
     let args =
         SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone(), effects };
-    match ctx.spawn::<SubAgent>(&seat_name(state, task, &agent), args).await {
+    match ctx.spawn::<SubAgent>(&child_name(state, task, &agent), args).await {
         Ok(addr) => {
-            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr, tally, waits });
+            state.agents.insert(addr.cell.get_id(), Child { task, agent, addr, tally, waits });
             Ok(())
         }
         Err(e) => crashed(ctx, state, (task, agent), &tally, &e.why).await,
     }
 }
 
-/// Tells the state what the live sub-agents have done so far: what is decided next may end one, and its report says that.
+/// Updates the state with the work of the running sub-agents. The next decision may end one of them, and its report must
+/// contain that work.
 pub(super) fn note_progress(state: &mut EngineState) {
-    for seat in state.agents.values() {
-        state.conv.agent_progress(seat.task, &seat.agent, seat.tally.so_far());
+    for child in state.agents.values() {
+        state.conv.agent_progress(child.task, &child.agent, child.tally.so_far());
     }
 }
 
-/// Sends away those whose work is no longer wanted: reported, or of a turn that ended.
+/// Stops sub-agents whose work is no longer wanted: those that were reported, and those of ended turns.
 pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<DirectiveId>) {
-    state.agents.retain(|_, seat| {
-        let keep = wanted.contains(&DirectiveId::Agent(seat.task, seat.agent.clone()));
+    state.agents.retain(|_, child| {
+        let keep = wanted.contains(&DirectiveId::Agent(child.task, child.agent.clone()));
         if !keep {
-            // Its handlers are short and its tasks end with it; one that hangs is the watchdog's.
-            seat.addr.cell.stop(None);
+            // Its handlers are short and its tasks end with it. The watchdog ends a sub-agent that hangs.
+            child.addr.cell.stop(None);
         }
         keep
     });
     let agents = &state.agents;
-    state.effects.retain(|task, _| agents.values().any(|seat| seat.task == *task));
+    state.effects.retain(|task, _| agents.values().any(|child| child.task == *task));
 }
 
-/// Those of a turn that wait for an agent's effects hear that it has ended.
-fn tell_others(state: &EngineState, task: TaskId) {
+/// Notifies the agents of a turn that wait for an agent's effects that it has ended.
+fn notify_waiting_agents(state: &EngineState, task: TaskId) {
     if let (Some(effects), Some(turn)) = (state.effects.get(&task), state.conv.turn(task)) {
         effects.learn(turn);
     }
 }
 
-/// A sub-agent hands in its last events and its report; they are stored together.
+/// Stores the last events of a sub-agent together with its report.
 pub(super) async fn finished(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -88,13 +89,13 @@ pub(super) async fn finished(
     report: AgentReport,
 ) -> Result<(), NodeError> {
     if !is_running(state, task, &agent) {
-        // Its turn is over or was cancelled. A receipt is stored all the same: what took effect must not stay in doubt.
+        // Its turn is over or was cancelled. Receipts are stored nevertheless: otherwise their effects would stay in doubt.
         events.retain(|e| matches!(e.body, EventBody::SkillFinished { .. }));
         return record::record_all(ctx, state, events).await;
     }
     events.push(NewEvent { at: ctx.now(), task, agent, body: EventBody::AgentReported { report } });
     record::record_all(ctx, state, events).await?;
-    tell_others(state, task);
+    notify_waiting_agents(state, task);
     Ok(())
 }
 
@@ -104,20 +105,20 @@ fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
     })
 }
 
-/// A sub-agent's life ended. Before its report, that is a crash, unless it was the store that was away.
+/// Handles the end of a sub-agent. An end before its report is a crash, unless the store was unavailable.
 pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
-    let Some(seat) = state.agents.remove(&ended.id) else { return Ok(()) };
-    if !is_running(state, seat.task, &seat.agent) {
+    let Some(child) = state.agents.remove(&ended.id) else { return Ok(()) };
+    if !is_running(state, child.task, &child.agent) {
         return Ok(());
     }
     let why = match ended.kind {
         EndKind::Done | EndKind::Stopped => "it stopped without a report".to_owned(),
         EndKind::Killed => "it was killed".to_owned(),
-        // The next life of the Engine runs it again, from where the log is.
+        // The next incarnation of the Engine runs the sub-agent again, from the state in the log.
         EndKind::Deprived(why) => return Err(NodeError::deprived(why)),
         EndKind::Failed(error) => error,
     };
-    crashed(ctx, state, (seat.task, seat.agent), &seat.tally, &why).await
+    crashed(ctx, state, (child.task, child.agent), &child.tally, &why).await
 }
 
 async fn crashed(
@@ -135,6 +136,6 @@ async fn crashed(
     };
     let report = AgentReport { status: ReportStatus::Crashed, result, duration_ms, ..tally.at_death() };
     Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await?;
-    tell_others(state, task);
+    notify_waiting_agents(state, task);
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! Which task an Engine works on, as its parent finds it when the Engine is dead: so that a death counts against the message
-//! that brought it about, and no other.
+//! The task that an Engine works on, shared with its parent. When the Engine dies, the parent counts the death against the task
+//! that caused it and no other.
 
 use std::sync::Arc;
 
 use annie_core::ids::TaskId;
 use parking_lot::Mutex;
 
-/// What one life of an Engine works on. Its parent has it too.
+/// The work of one Engine incarnation, shared with the Engine's parent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AtWork(Arc<Mutex<Work>>);
 
@@ -17,27 +17,27 @@ struct Work {
 }
 
 impl AtWork {
-    /// The work of a new life, which is about to take up what the former one died over.
+    /// The work of a new incarnation, which starts with the task on which the previous one died.
     pub fn after(blamed: Option<TaskId>) -> Self {
         Self(Arc::new(Mutex::new(Work { now: blamed, broke: None })))
     }
 
-    /// It works for this task now, or for none. What it works for when it dies stays.
+    /// Sets the task that the Engine works on, if any. The value at the Engine's death is kept.
     pub fn on(&self, task: Option<TaskId>) {
         self.0.lock().now = task;
     }
 
-    /// What it works for now.
+    /// The task that the Engine works on now.
     pub fn now(&self) -> Option<TaskId> {
         self.0.lock().now
     }
 
-    /// A task of the runtime broke down that worked for this one, and its Engine dies of that.
+    /// Records that a runtime task that worked for `task` panicked, which ends the Engine.
     pub fn broke(&self, task: TaskId) {
         self.0.lock().broke = Some(task);
     }
 
-    /// Whose work it died over. Nothing if it was struck from outside while it waited.
+    /// The task on which the Engine died. `None` if it was killed from outside while it waited.
     pub fn blamed(&self) -> Option<TaskId> {
         let work = self.0.lock();
         work.broke.or(work.now)

@@ -1,4 +1,4 @@
-//! What happens when time passes: a deadline of a task, or a message that is due. One timer, for the earliest of them.
+//! Deadlines of tasks and messages that become due. One timer serves the earliest of them.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use annie_core::{
 use super::{Engine, EngineMsg, EngineState, EngineTask, record};
 use crate::observe::{Context, NodeError};
 
-/// What a message that has not begun is given after a thaw, in milliseconds: nobody could begin it before.
-const THAW_MS: i64 = 30_000;
+/// Minimum time that a message that has not begun gets after activation, in milliseconds: nothing could begin it before.
+const ACTIVATION_GRACE_MS: i64 = 30_000;
 
-/// While a round waits for its permit, its task's deadline is looked at again after this long at the earliest, in milliseconds.
+/// While a round waits for its permit, its task's deadline is checked again after this time at the earliest, in
+/// milliseconds.
 const WAIT_MS_MIN: i64 = 250;
 
-/// The next deadline. The time that a round waits for its permit is not the task's, up to a limit: the event that ends the
-/// round will say how long that was, and the report of a sub-agent how long its rounds waited.
+/// The next deadline. The time that a round waits for its permit does not count against the task, up to a limit. The event
+/// that ends the round will record that time, and a sub-agent's report will record how long its rounds waited.
 fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
-    let moved = |turn: &Turn, at: Micros, hard: bool| {
+    let extended = |turn: &Turn, at: Micros, hard: bool| {
         let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
         let (waited_ms, is_waiting) = match state.asked.get(&id) {
             Some(asked) => (asked.waits.ms_until(now), asked.waits.is_waiting()),
             None => {
-                let agents = || state.agents.values().filter(|seat| seat.task == turn.task).map(|seat| &seat.waits);
+                let agents = || state.agents.values().filter(|child| child.task == turn.task).map(|child| &child.waits);
                 let longest_ms = agents().map(|waits| waits.ms_until(now)).max().unwrap_or(0);
                 let is_waiting = agents().any(super::Waits::is_waiting);
                 (longest_ms.saturating_sub(turn.clock.agents_waited_ms), is_waiting)
@@ -34,28 +35,28 @@ fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
         };
         let credit_ms = turn.permit_credit_ms(&state.wiring.limits.deadlines, waited_ms);
         let at = at.later_ms(credit_ms);
-        // Beyond the limit the wait is the task's own time.
+        // Beyond the limit the wait counts against the task.
         let at = if is_waiting && credit_ms == waited_ms { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at };
         if hard {
             return at;
         }
-        // Nor can a model come to an end before its first token.
+        // The soft deadline does not pass while a model reads the prompt, because the model cannot finish before its first
+        // token.
         let (read_ms, is_reading) = read(state, turn, &id, now);
         let at = at.later_ms(read_ms);
         if is_reading { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
     };
-    let (at, task, hard) = state.conv.next_deadline_but(&state.wiring.limits.deadlines, moved)?;
+    let (at, task, hard) = state.conv.next_deadline_adjusted(&state.wiring.limits.deadlines, extended)?;
     let has_begun = state.conv.turn(task).is_some();
-    Some((if has_begun { at } else { at.max(state.born_at.plus_ms(THAW_MS)) }, task, hard))
+    Some((if has_begun { at } else { at.max(state.born_at.plus_ms(ACTIVATION_GRACE_MS)) }, task, hard))
 }
 
-/// How long models have read before their first tokens of which the log does not say so yet, in milliseconds, and whether one
-/// reads now.
+/// The prefill time that the log does not contain yet, in milliseconds, and whether a model is reading a prompt now.
 fn read(state: &EngineState, turn: &Turn, id: &DirectiveId, now: Micros) -> (u64, bool) {
     match state.asked.get(id) {
         Some(asked) => (asked.waits.read_ms_until(now), asked.waits.is_reading()),
         None => {
-            let agents = || state.agents.values().filter(|seat| seat.task == turn.task).map(|seat| &seat.waits);
+            let agents = || state.agents.values().filter(|child| child.task == turn.task).map(|child| &child.waits);
             let longest_ms = agents().map(|waits| waits.read_ms_until(now)).max().unwrap_or(0);
             let is_reading = agents().any(super::Waits::is_reading);
             (longest_ms.saturating_sub(turn.clock.agents_prefill_ms), is_reading)
@@ -63,20 +64,20 @@ fn read(state: &EngineState, turn: &Turn, id: &DirectiveId, now: Micros) -> (u64
     }
 }
 
-/// When the clock strikes next.
+/// The time of the next deadline or due message.
 pub(super) fn next_at(state: &EngineState, now: Micros) -> Option<Micros> {
     next(state, now).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).min()
 }
 
-/// Sets the timer, unless one goes off in time already.
-pub(super) fn wind(ctx: &Context<Engine>, state: &mut EngineState) {
+/// Sets the timer, unless the present one is early enough.
+pub(super) fn set_timer(ctx: &Context<Engine>, state: &mut EngineState) {
     let now = ctx.now();
     let Some(at) = next_at(state, now) else {
         state.clock_at = None;
         state.tasks.remove(&EngineTask::Clock);
         return;
     };
-    // One that goes off too early only looks and is set again: a deadline that is pushed back costs nothing.
+    // A timer that goes off too early only checks and is set again, so a deadline that moves back costs nothing.
     if state.clock_at.is_some_and(|set| set <= at) {
         return;
     }
@@ -84,22 +85,22 @@ pub(super) fn wind(ctx: &Context<Engine>, state: &mut EngineState) {
     let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(now) + 1));
     state.tasks.spawn(EngineTask::Clock, async move {
         tokio::time::sleep(wait).await;
-        // If it fails this life is over, and the next one winds its own.
+        // If the message is lost, this incarnation has ended, and the next one sets its own timer.
         me.tell(EngineMsg::Clock);
     });
 }
 
-/// Records every deadline that has passed, and begins what is due.
-pub(super) async fn strike(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+/// Records the deadline that has passed, and begins what is due.
+pub(super) async fn tick(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     state.clock_at = None;
     state.tasks.remove(&EngineTask::Clock);
     let now: Micros = ctx.now();
     match next(state, now) {
         Some((at, task, hard)) if at <= now => {
-            let letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.letters.clone());
-            let body = EventBody::DeadlinePassed { hard, letters };
+            let dead_letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.dead_letters.clone());
+            let body = EventBody::DeadlinePassed { hard, dead_letters };
             record::record(ctx, state, task, AgentId::orchestrator(), body).await
         }
-        _ => record::go_on(ctx, state).await,
+        _ => record::record_decisions(ctx, state).await,
     }
 }

@@ -1,22 +1,23 @@
-//! One conversation at work.
+//! The Engine: the actor of one active conversation.
 //!
-//! Owns: the conversation's state, its ownership epoch, the tasks and sub-agents of its turn. Supervised by: Conversations,
-//! with a budget of its own. Survives its death: everything, because it is a fold over the log: the next life claims the
-//! conversation (which shuts a former one out), reads the log, and starts what is outstanding under the same ids.
+//! Owns: the conversation's state, its ownership epoch, the tasks and sub-agents of its turns. Supervised by: Conversations,
+//! with a restart budget of its own. Survives its death: everything, because the state is a fold over the log. The next
+//! incarnation claims the conversation (which fences the previous owner), reads the log, and starts what is outstanding
+//! under the same ids.
 //!
-//! Nothing else decides: an event is folded, [`Conversation::decide`] adds what follows, all of it is stored in one append,
-//! and then what is outstanding is compared with what is under way.
+//! Nothing else decides: an event is folded, [`Conversation::decide`] adds what follows from it, all of it is stored in one
+//! append, and then the outstanding directives are compared with the running tasks.
 
+mod activate;
 mod agents;
 mod at_work;
 mod clock;
-mod leave;
+mod job_commands;
 mod model;
-mod orders;
+mod passivate;
 mod perform;
 mod record;
 mod snapshot;
-mod thaw;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +33,7 @@ use annie_core::{
     turn::{Conversation, DirectiveId, Meant, Turn},
 };
 pub(crate) use at_work::AtWork;
-pub use leave::Sleep;
+pub use passivate::Passivation;
 use ractor::ActorId;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -46,104 +47,105 @@ use crate::{
     wiring::Wiring,
 };
 
-/// What is done with a task from outside.
+/// A control of a task, requested from outside the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// End it.
+    /// End the task.
     Cancel,
-    /// Start no further round of it until it is let go on.
+    /// Suspend the task: no further round of it starts until it is continued.
     Suspend,
-    /// Let it go on.
+    /// Continue a suspended or deferred task.
     Continue,
-    /// Let it go on because its model answers again; nothing if it is suspended.
+    /// Continue a task that was deferred because its model failed, now that the model answers again. No effect if the task
+    /// is suspended.
     TryAgain,
-    /// Change its class.
+    /// Change the class of the task.
     Reprioritise(Priority),
 }
 
-/// What became of it.
+/// The result of a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controlled {
-    /// It is done, or was so before.
+    /// The control took effect, or had taken effect before.
     Done,
     /// The task had ended before.
     TooLate,
 }
 
-/// What an Engine hears.
+/// Messages of an Engine.
 pub enum EngineMsg {
-    /// A message is in the log. Only a wake-up: without the event the log is asked.
+    /// A message is in the log. Without the event, the Engine reads the log.
     Wake(Option<Arc<Event>>),
-    /// Do something with a task.
+    /// Apply a control to a task.
     Control {
-        /// With which.
+        /// The task to control.
         task: TaskId,
-        /// What.
+        /// The control to apply.
         control: Control,
-        /// Who asks.
+        /// The name of the requester, for the log.
         by: String,
-        /// Whom to answer.
+        /// Receives the result.
         reply: oneshot::Sender<Controlled>,
     },
-    /// A turn's facts are read.
+    /// The facts for a turn's prompts have been read.
     FactsRead {
-        /// Of which turn.
+        /// The task of the turn.
         task: TaskId,
-        /// Its mode.
+        /// The mode in which the turn runs.
         mode: Mode,
         /// The facts.
         facts: Box<PromptFacts>,
-        /// Its limits.
+        /// The limits of the turn.
         limits: TurnLimits,
-        /// The backends that may run it, and why those.
+        /// The backends that may run the turn, with the reason for the choice.
         route: Box<Routed>,
     },
-    /// An order about tasks is understood.
+    /// A job command has been parsed and resolved.
     Understood {
-        /// The order's task.
+        /// The task of the job command.
         task: TaskId,
-        /// What it means.
+        /// The meaning of the command.
         meant: Meant,
     },
-    /// An order is carried out.
+    /// A job command has been carried out.
     CarriedOut {
-        /// The order's task.
+        /// The task of the job command.
         task: TaskId,
-        /// What the user is told.
+        /// The answer to the user.
         text: String,
     },
     /// A deadline may have passed, or a message may be due.
     Clock,
-    /// A round of the main agent is over.
+    /// A round of the orchestrator is over.
     ModelReplied(Box<ModelDone>),
-    /// A skill call of the main agent is over.
+    /// A skill call of the orchestrator is over.
     SkillFinished(Box<SkillDone>),
     /// A sub-agent has ended; its last events are not stored yet.
     AgentFinished {
-        /// In which turn.
+        /// The task of its turn.
         task: TaskId,
-        /// Which.
+        /// The sub-agent.
         agent: AgentId,
         /// Its last events.
         events: Vec<NewEvent>,
         /// Its report.
         report: Box<AgentReport>,
     },
-    /// A turn has begun and its model has not answered at once: what is known of it is stored.
+    /// Store the beginning of a turn, because the model did not answer at once.
     Save,
-    /// A snapshot is kept, or could not be.
+    /// A snapshot was saved, or could not be saved.
     SnapshotKept(Result<snapshot::Kept, String>),
-    /// Nothing has happened for a while.
+    /// The conversation has been idle for a whole quiet period.
     Idle {
-        /// The quiet period that has passed, by number.
+        /// The number of the quiet period that has passed.
         period: u64,
     },
-    /// Others want its room: leave memory, if it only waits.
-    Vacate,
-    /// A wake-up is on its way, or nobody wants its room any more: go on.
-    Stay,
+    /// Other conversations wait for capacity: leave memory if this conversation only waits.
+    Evict,
+    /// A wake-up is on its way, or the capacity is no longer wanted: continue.
+    StayActive,
     /// No wake-up is on its way: leave memory.
-    Hibernate,
+    Passivate,
 }
 
 impl Named for EngineMsg {
@@ -161,15 +163,15 @@ impl Named for EngineMsg {
             Self::Save => "Save",
             Self::SnapshotKept(_) => "SnapshotKept",
             Self::Idle { .. } => "Idle",
-            Self::Vacate => "Vacate",
-            Self::Stay => "Stay",
-            Self::Hibernate => "Hibernate",
+            Self::Evict => "Evict",
+            Self::StayActive => "StayActive",
+            Self::Passivate => "Passivate",
         }
     }
 }
 
 impl EngineMsg {
-    /// The task that it is about, if it is about one.
+    /// The task that the message concerns, if any.
     fn task(&self) -> Option<TaskId> {
         match self {
             Self::Wake(event) => event.as_ref().map(|event| event.task),
@@ -181,27 +183,26 @@ impl EngineMsg {
             Self::ModelReplied(done) => Some(done.task),
             Self::SkillFinished(done) => Some(done.request.task),
             Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Idle { .. } => None,
-            Self::Vacate | Self::Stay | Self::Hibernate => None,
+            Self::Evict | Self::StayActive | Self::Passivate => None,
         }
     }
 }
 
-/// What an Engine starts from.
 pub(crate) struct EngineArgs {
     pub wiring: Arc<Wiring>,
     pub conversation: ConversationId,
     pub user: UserId,
-    /// Why the former life ended, if there was one.
+    /// Why the last incarnation ended, if there was one.
     pub cause: Option<ResumeCause>,
-    /// Over which task it died, as far as that is known.
+    /// The task on which the last incarnation died, if it is known.
     pub blamed: Option<TaskId>,
-    /// What this life works on.
+    /// The record of what this incarnation works on, shared with the parent.
     pub at_work: AtWork,
-    /// It takes the conversation whoever owns it.
+    /// Claim the conversation even from a live node.
     pub takes_over: bool,
 }
 
-/// What an Engine's tasks are for.
+/// The purposes of an Engine's tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum EngineTask {
     Effect(DirectiveId),
@@ -212,7 +213,7 @@ pub(crate) enum EngineTask {
 }
 
 /// A running sub-agent.
-pub(crate) struct Seat {
+pub(crate) struct Child {
     pub task: TaskId,
     pub agent: AgentId,
     pub addr: Addr<SubAgentMsg>,
@@ -221,7 +222,6 @@ pub(crate) struct Seat {
     pub waits: Waits,
 }
 
-/// An Engine's state.
 pub(crate) struct EngineState {
     pub wiring: Arc<Wiring>,
     pub conv: Conversation,
@@ -231,39 +231,39 @@ pub(crate) struct EngineState {
     pub takes_over: bool,
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
-    pub agents: BTreeMap<ActorId, Seat>,
-    /// What the agents of each turn do, while they run.
+    pub agents: BTreeMap<ActorId, Child>,
+    /// The effects of each turn's agents, shared among them while they run.
     pub effects: BTreeMap<TaskId, SharedEffects>,
-    /// The rounds of the main agents that are asked for or run.
-    pub asked: BTreeMap<DirectiveId, leave::Asked>,
-    /// It has asked whether it may leave memory.
-    pub leaving: Option<leave::Leaving>,
-    /// How often it has asked that without an answer yet.
+    /// The orchestrators' rounds that wait for a permit or run.
+    pub asked: BTreeMap<DirectiveId, passivate::Asked>,
+    /// Set while the Engine waits for permission to leave memory.
+    pub leaving: Option<passivate::Leaving>,
+    /// The number of requests to leave that have not been answered.
     pub questions_open: u32,
-    /// Up to there all messages of the log are known.
+    /// All messages of the log up to this sequence number are known.
     pub read_to: Seq,
-    /// What is known behind it, by its place: messages, and what this life stored.
+    /// The known events after `read_to`, by sequence number: messages, and what this incarnation stored.
     pub woken: BTreeSet<Seq>,
-    /// The beginning of a turn that is folded and not stored yet; it goes with the next append, or soon by itself.
+    /// The beginning of a turn, folded and not stored yet. It is stored with the next append, or by the save timer.
     pub unsaved: Vec<NewEvent>,
-    /// The place of the last snapshot that is kept.
+    /// The sequence number of the last snapshot that was saved.
     pub snapshot_at: Seq,
-    /// Where the log was when the last one was tried.
+    /// The sequence number of the log when the last snapshot was attempted.
     pub snapshot_tried: Seq,
-    /// Events that this life read when it began.
+    /// The number of events that this incarnation read when it activated.
     pub read_at_birth: usize,
-    /// Wake-ups that it has seen, and questions about its tasks.
+    /// The number of wake-ups and task controls received.
     pub wakes_seen: u64,
     pub quiet_periods: u64,
     /// When the clock's timer goes off.
     pub clock_at: Option<Micros>,
-    /// When this life began.
+    /// When this incarnation started.
     pub born_at: Micros,
-    /// Another life owns the conversation: what this one meant to store is not stored.
+    /// Another epoch owns the conversation: the store refuses what this incarnation writes.
     pub fenced: bool,
 }
 
-/// One conversation at work.
+/// The Engine's actor.
 pub(crate) struct Engine;
 
 impl Node for Engine {
@@ -302,13 +302,13 @@ impl Node for Engine {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut EngineState) -> Result<(), NodeError> {
-        thaw::thaw(ctx, state).await?;
+        activate::activate(ctx, state).await?;
         state.at_work.on(None);
         Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
-        let Some(msg) = leave::meanwhile(ctx, state, msg).await? else { return Ok(()) };
+        let Some(msg) = passivate::defer_while_leaving(ctx, state, msg).await? else { return Ok(()) };
         state.at_work.on(msg.task());
         act(ctx, state, msg).await?;
         state.at_work.on(None);
@@ -316,7 +316,7 @@ impl Node for Engine {
     }
 
     async fn child_ended(ctx: &Context<Self>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
-        state.at_work.on(state.agents.get(&ended.id).map(|seat| seat.task));
+        state.at_work.on(state.agents.get(&ended.id).map(|child| child.task));
         agents::ended(ctx, state, ended).await?;
         state.at_work.on(None);
         Ok(())
@@ -326,7 +326,7 @@ impl Node for Engine {
         let turns: Vec<Value> = state.conv.turns.iter().map(view_of).collect();
         json!({
             "conversation": state.conv.id, "user": state.conv.user, "epoch": state.epoch, "seq": state.conv.seq,
-            "inbox": state.conv.inbox.len(), "orders": state.conv.orders.len(), "turns": turns,
+            "inbox": state.conv.inbox.len(), "orders": state.conv.job_commands.len(), "turns": turns,
             "paused": state.conv.paused.is_some(), "tasks": state.tasks.len(), "snapshot_at": state.snapshot_at,
             "read_at_birth": state.read_at_birth, "read_to": state.read_to
         })
@@ -338,15 +338,15 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         EngineMsg::Wake(event) => wake(ctx, state, event).await,
         EngineMsg::Control { task, control, by, reply } => {
             state.wakes_seen += 1;
-            orders::control(ctx, state, task, control, by, reply).await
+            job_commands::control(ctx, state, task, control, by, reply).await
         }
         EngineMsg::FactsRead { task, mode, facts, limits, route } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
             begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
         }
-        EngineMsg::Understood { task, meant } => orders::understood(ctx, state, task, meant).await,
-        EngineMsg::CarriedOut { task, text } => orders::carried_out(ctx, state, task, text).await,
-        EngineMsg::Clock => clock::strike(ctx, state).await,
+        EngineMsg::Understood { task, meant } => job_commands::understood(ctx, state, task, meant).await,
+        EngineMsg::CarriedOut { task, text } => job_commands::carried_out(ctx, state, task, text).await,
+        EngineMsg::Clock => clock::tick(ctx, state).await,
         EngineMsg::Save => {
             state.tasks.remove(&EngineTask::SaveTimer);
             record::save(ctx, state).await
@@ -359,13 +359,13 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         }
         EngineMsg::Idle { period } => {
             if period == state.quiet_periods && state.conv.is_idle() {
-                leave::leave(ctx, state, false).await?;
+                passivate::ask_to_passivate(ctx, state, false).await?;
             }
             Ok(())
         }
-        EngineMsg::Vacate => leave::leave(ctx, state, true).await,
-        EngineMsg::Stay => leave::refused(ctx, state).await,
-        EngineMsg::Hibernate => leave::hibernate(ctx, state).await,
+        EngineMsg::Evict => passivate::ask_to_passivate(ctx, state, true).await,
+        EngineMsg::StayActive => passivate::refused(ctx, state).await,
+        EngineMsg::Passivate => passivate::passivate(ctx, state).await,
     }
 }
 
@@ -384,60 +384,61 @@ fn view_of(turn: &Turn) -> Value {
     })
 }
 
-/// A message is in the log. Without the event, somebody is not sure that its wake-up came: the log is asked.
+/// Handles a wake-up. Without the event a wake-up may have been lost, so the log is read.
 async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<Event>>) -> Result<(), NodeError> {
     state.wakes_seen += 1;
     match event {
         Some(event) => {
-            take_in(state, &event);
+            fold_message(state, &event);
         }
-        None => read_on(ctx, state).await?,
+        None => read_new_messages(ctx, state).await?,
     }
-    record::go_on(ctx, state).await
+    record::record_decisions(ctx, state).await
 }
 
-/// Takes in what the log has and nobody told.
-async fn read_on(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    let read = thaw::received_since(ctx, state).await?;
+/// Takes in messages that are in the log and for which no wake-up arrived.
+async fn read_new_messages(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    let read = activate::received_since(ctx, state).await?;
     for event in &read.messages {
-        take_in(state, event);
+        fold_message(state, event);
     }
-    all_known(state, read.to);
+    mark_known_up_to(state, read.to);
     Ok(())
 }
 
-/// All messages up to a place are known.
-fn all_known(state: &mut EngineState, to: Seq) {
+/// Records that all messages up to `to` are known.
+fn mark_known_up_to(state: &mut EngineState, to: Seq) {
     state.read_to = to.max(state.read_to);
     state.woken = state.woken.split_off(&Seq(state.read_to.0 + 1));
-    close_up(state);
+    advance_read_to(state);
 }
 
-/// What stands at so many places from this one on was stored by this life.
-fn own(state: &mut EngineState, first: Seq, count: u64) {
+/// Records `count` events from `first` on as stored by this incarnation.
+fn note_stored(state: &mut EngineState, first: Seq, count: u64) {
     state.woken.extend((first.0..first.0 + count).map(Seq).filter(|seq| *seq > state.read_to));
-    close_up(state);
+    advance_read_to(state);
 }
 
-/// Where no place is missing, all messages are known.
-fn close_up(state: &mut EngineState) {
+/// Advances `read_to` over the events that follow it without a gap.
+fn advance_read_to(state: &mut EngineState) {
     while state.woken.remove(&Seq(state.read_to.0 + 1)) {
         state.read_to.0 += 1;
     }
 }
 
-/// Takes in a message; false if this life knows it already.
-fn take_in(state: &mut EngineState, event: &Event) -> bool {
+/// Folds a message. Returns false if this incarnation knows it already.
+fn fold_message(state: &mut EngineState, event: &Event) -> bool {
     let is_new = event.seq > state.read_to && state.woken.insert(event.seq);
     if is_new {
         state.conv.apply(event);
-        close_up(state);
+        advance_read_to(state);
     }
     is_new
 }
 
-/// Begins a turn when its facts are read. An older message may have come to a process that owned the conversation before,
-/// and its hint be on the way: a place before this message of which nothing was heard is the sign, and then the log is read.
+/// Begins a turn when its facts are read. Another node that owned the conversation before may have stored an older message,
+/// and its hint may still be on the way. A gap in the known sequence numbers before this message is the sign of it, and then
+/// the log is read first.
 async fn begin(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -448,20 +449,20 @@ async fn begin(
         state.conv.inbox.iter().any(|pending| pending.task == task && pending.seq > state.read_to)
     };
     if state.wiring.store.is_shared() && is_behind_a_gap(state) {
-        read_on(ctx, state).await?;
+        read_new_messages(ctx, state).await?;
         if state.conv.may_begin(task).is_none() {
-            return record::go_on(ctx, state).await;
+            return record::record_decisions(ctx, state).await;
         }
     }
     record::begin(ctx, state, task, beginning).await
 }
 
-/// Starts the clock of a quiet period.
-pub(crate) fn rest(ctx: &Context<Engine>, state: &mut EngineState) {
+/// Starts the idle timer of a new quiet period.
+pub(crate) fn start_idle_timer(ctx: &Context<Engine>, state: &mut EngineState) {
     state.quiet_periods += 1;
     let (period, me) = (state.quiet_periods, ctx.me());
-    // Nobody comes back to a stateless conversation.
-    let wait_ms = if !state.conv.is_listed { 0 } else { state.wiring.limits.hibernate_ms };
+    // A stateless conversation gets no further message, so it passivates at once.
+    let wait_ms = if !state.conv.is_listed { 0 } else { state.wiring.limits.passivate_after_ms };
     let wait = Duration::from_millis(wait_ms);
     state.tasks.spawn(EngineTask::IdleTimer, async move {
         tokio::time::sleep(wait).await;

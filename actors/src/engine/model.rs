@@ -1,4 +1,4 @@
-//! Results of the main agent's rounds and skill calls become events.
+//! Turns the results of the orchestrator's rounds and skill calls into events.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         Err(error) => EventBody::ModelFailed { round: done.round, error, waited_ms: done.waited_ms },
     };
     record::record(ctx, state, task, agent, body).await?;
-    // Later turns on this backend need not find it out again.
+    // Later turns on this backend use commands from the start.
     if !was_by_commands && state.conv.turn(task).is_some_and(|turn| turn.main.is_cmd()) {
         match &refusal {
             Some(refusal) => state.wiring.leases.use_commands(&backend, refusal),
@@ -57,11 +57,11 @@ pub(super) async fn skill_finished(
     let RunRequest { skill, call_id, task, agent, .. } = done.request;
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Skill(task, agent.clone(), skill.intent.to_string())));
     let Some(outcome) = done.outcome else {
-        tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
+        tracing::info!(conversation = %state.conv.id, "another epoch owns the conversation now");
         ctx.stop();
         return Ok(());
     };
-    // A receipt is stored even if its turn is over by now: what took effect must not stay in doubt.
+    // A receipt is stored even if its turn is over: otherwise the effect would stay in doubt.
     let body = EventBody::SkillFinished {
         intent: skill.intent,
         call_id,

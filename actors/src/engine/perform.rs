@@ -1,4 +1,4 @@
-//! Compares what is outstanding with what is under way: starts what is missing, ends what is no longer wanted.
+//! Compares the outstanding directives with the running tasks: starts what is missing, and ends what is no longer wanted.
 
 use std::{collections::HashSet, future::Future};
 
@@ -7,12 +7,12 @@ use annie_core::{
     turn::{Directive, DirectiveId},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, agents, leave::Asked};
+use super::{Engine, EngineMsg, EngineState, EngineTask, agents, passivate::Asked};
 use crate::{
     breaker::RunRequest,
     effects::{Begin, ModelCall, Waits, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
-    scheduler::Wish,
+    scheduler::RequestHandle,
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
@@ -39,7 +39,7 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
 }
 
 impl EngineState {
-    /// Begins an effect. If it breaks down, its task is to blame.
+    /// Starts the task of an effect. If it panics, the effect's conversation task is blamed for the Engine's death.
     fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
         let (at_work, task) = (self.at_work.clone(), id.task());
         self.tasks.spawn_noting(EngineTask::Effect(id), work, move || at_work.broke(task));
@@ -60,7 +60,7 @@ async fn start(
             state.spawn(id, async move {
                 let route = route(&wiring, &inbound);
                 let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, &route).await;
-                // If it does not arrive this life is over, and the next one begins the turn.
+                // If the message is lost, this incarnation has ended, and the next one begins the turn.
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route: Box::new(route) });
             });
         }
@@ -70,7 +70,7 @@ async fn start(
             state.asked.insert(
                 id.clone(),
                 Asked {
-                    wish: call.wish.clone(),
+                    handle: call.handle.clone(),
                     begin: call.begin.clone(),
                     waits: call.waits.clone(),
                     since: ctx.now(),
@@ -102,11 +102,11 @@ async fn start(
             });
         }
         Directive::Understand { task, text } => {
-            let source = state.conv.orders.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
+            let source = state.conv.job_commands.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
             state.spawn(id, async move {
                 let words = (text.as_str(), source.as_deref().unwrap_or_default());
                 let meant = understand_order(&wiring, &user, conversation, task, words).await;
-                // If one of these does not arrive this life is over, and the next one asks again.
+                // If one of these messages is lost, this incarnation has ended, and the next one starts the command again.
                 me.tell(EngineMsg::Understood { task, meant });
             });
         }
@@ -138,7 +138,7 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         route: turn.route.clone(),
         after: turn.inbound.after.clone(),
         shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
-        wish: Wish::default(),
+        handle: RequestHandle::default(),
         begin: Begin::default(),
         progress: Some((round, turn.main.rounds_max)),
         waits: Waits::default(),

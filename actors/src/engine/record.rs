@@ -1,4 +1,4 @@
-//! The one way in which an Engine's state moves: fold, decide, store, and only then act.
+//! The only way in which an Engine's state changes: fold, decide, store, and only then act.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,19 +10,19 @@ use annie_core::{
     turn::DirectiveId,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, agents, clock, perform, rest, snapshot};
+use super::{Engine, EngineMsg, EngineState, EngineTask, agents, clock, perform, snapshot, start_idle_timer};
 use crate::{
     effects::Routed,
     log_writer::{LogError, append},
     observe::{Context, NodeError},
 };
 
-/// Decisions about one task in a row without anything from outside; more would be a circle in the core. About how many tasks
-/// is not bounded: an answer may be owed to any number of them.
+/// Decisions in a row about one task without input from outside; more indicates a cycle in the core. The number of tasks is
+/// not bounded: any number of them may be owed an answer.
 const DECISIONS_MAX: u32 = 1_000;
-/// Events that are stored at once. What is behind them follows from them, in this life or the next.
+/// Events that are stored in one append. Later events follow from the stored ones, in this incarnation or the next.
 const APPEND_EVENTS_MAX: usize = 1_000;
-/// How long the beginning of a turn waits for the model's reply before it is stored by itself, in milliseconds.
+/// How long the beginning of a turn waits for the model's reply before it is stored on its own, in milliseconds.
 const SAVE_MS: u64 = 5;
 
 /// Records one event and what follows from it.
@@ -38,10 +38,10 @@ pub(super) async fn record(
     record_all(ctx, state, vec![event]).await
 }
 
-/// Begins a turn. What is known of it is not announced and has had no effect yet, so it may wait a moment for the model's
-/// reply and be stored together with it: a model that answers at once costs one commit less. After a death it is stored at
-/// once, so that a message that kills its Engine is found out; and so it is if a backend may run it that works by itself,
-/// whose mark that a round began must stand behind it in the log.
+/// Begins a turn. The beginning is not announced and has had no effect yet, so it may wait briefly for the model's reply and
+/// be stored together with it. This saves one commit when the model answers at once. There are two exceptions. After a crash
+/// the beginning is stored at once, so that a message that kills its Engine is identified. It is also stored at once if an
+/// agentic backend may run the turn, because the mark that a round began must come after it in the log.
 pub(super) async fn begin(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -49,7 +49,7 @@ pub(super) async fn begin(
     beginning: Beginning,
 ) -> Result<(), NodeError> {
     let Some(inbound) = state.conv.may_begin(task) else {
-        // It was cancelled or held back while its facts were read.
+        // The turn was cancelled or suspended while its facts were read.
         return Ok(());
     };
     let Beginning { mode, mut facts, limits, route } = beginning;
@@ -68,7 +68,7 @@ pub(super) async fn begin(
             code: "no_backend".to_owned(),
             text,
             detail: String::new(),
-            letter: None,
+            dead_letter: None,
         }));
         return record_all(ctx, state, events).await;
     }
@@ -82,16 +82,16 @@ pub(super) async fn begin(
     let me = ctx.me();
     state.tasks.spawn(EngineTask::SaveTimer, async move {
         tokio::time::sleep(Duration::from_millis(SAVE_MS)).await;
-        // If it fails this life is over, and the next one begins the turn.
+        // If the message is lost, this incarnation has ended, and the next one begins the turn.
         me.tell(EngineMsg::Save);
     });
     perform::perform(ctx, state).await?;
-    // A first round may take longer than the soft deadline.
-    clock::wind(ctx, state);
+    // The first round may take longer than the soft deadline.
+    clock::set_timer(ctx, state);
     Ok(())
 }
 
-/// What a turn begins with.
+/// The data with which a turn begins.
 pub(super) struct Beginning {
     pub mode: Mode,
     pub facts: PromptFacts,
@@ -114,7 +114,7 @@ fn mode_decided(mode: Mode, asked: bool, is_spoken: bool) -> EventBody {
     }
 }
 
-/// Stores what has waited.
+/// Stores the beginning of a turn that is not stored yet.
 pub(super) async fn save(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     if !state.unsaved.is_empty() {
         store(ctx, state, Vec::new()).await?;
@@ -122,8 +122,8 @@ pub(super) async fn save(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     Ok(())
 }
 
-/// Records nothing new, but what follows from the state as it is.
-pub(super) async fn go_on(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+/// Records only what follows from the state as it is.
+pub(super) async fn record_decisions(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     record_all(ctx, state, Vec::new()).await
 }
 
@@ -158,15 +158,15 @@ pub(super) async fn record_all(
         }
     }
     perform::perform(ctx, state).await?;
-    clock::wind(ctx, state);
+    clock::set_timer(ctx, state);
     if state.conv.is_idle() {
-        rest(ctx, state);
+        start_idle_timer(ctx, state);
     }
     Ok(())
 }
 
-/// Before anything is decided the state learns which rounds have begun on a backend that works by itself, so that what ends
-/// their turn tells it.
+/// Notes in the state which rounds have begun on an agentic backend. This happens before anything is decided, so that an
+/// event that ends a turn reports that round.
 fn note_rounds_that_act(state: &mut EngineState) {
     for (id, asked) in &state.asked {
         let DirectiveId::Model(task, _, round) = id else { continue };
@@ -178,23 +178,23 @@ fn note_rounds_that_act(state: &mut EngineState) {
     }
 }
 
-/// Of a turn whose final event is decided no round begins any more. True if one has begun that the decision did not know of:
-/// then it is decided again.
+/// Forbids further rounds of a turn whose final event is decided. Returns true if a round has begun that the decision did
+/// not know of; then the decision must be made again.
 fn forbid_rounds(state: &mut EngineState, task: TaskId) -> bool {
-    let mut is_news = false;
+    let mut has_new_round = false;
     for (id, asked) in &state.asked {
         if let DirectiveId::Model(of, _, round) = id
             && *of == task
             && !asked.begin.forbid()
         {
-            is_news |= state.conv.round_acts(task, *round);
+            has_new_round |= state.conv.round_acts(task, *round);
         }
     }
-    is_news
+    has_new_round
 }
 
-/// Stores events that are folded already, behind those that have waited. False if another life owns the conversation now:
-/// then this one ends, and starts nothing more.
+/// Stores folded events, after those that are still unsaved. Returns false if another epoch owns the conversation now; then
+/// this incarnation stops and starts nothing more.
 async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<bool, NodeError> {
     let mut events = std::mem::take(&mut state.unsaved);
     events.extend(new);
@@ -204,22 +204,22 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
         Append { conversation: state.conv.id, user: state.conv.user.clone(), fence: Fence::Owner(state.epoch), events };
     match ctx.wait_for(append(&state.wiring.log, what)).await {
         Ok(stored) => {
-            state.conv.placed(Seq(stored.first.0 + count - 1));
-            super::own(state, stored.first, count);
+            state.conv.set_last_seq(Seq(stored.first.0 + count - 1));
+            super::note_stored(state, stored.first, count);
         }
         Err(LogError::Refused(AppendError::Fenced)) => {
-            tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
+            tracing::info!(conversation = %state.conv.id, "another epoch owns the conversation now");
             state.fenced = true;
             ctx.stop();
             return Ok(false);
         }
-        // The state says more than the log, or the log more than is known: the next life reads it.
+        // The state is ahead of the log, or the append was stored without confirmation. The next incarnation reads the log.
         Err(e) => {
             let what = format!("an append failed: {e}");
             return Err(if e.is_passing() { NodeError::deprived(what) } else { NodeError::new(what) });
         }
     }
-    snapshot::keep_now_and_then(ctx, state);
+    snapshot::save_if_due(ctx, state);
     ctx.fault_point("stored").await?;
     Ok(true)
 }

@@ -1,8 +1,9 @@
-//! Snapshots: how much of the log the next life does not have to read again.
+//! Snapshots: the part of the log that the next incarnation need not read again.
 //!
-//! While the Engine is awake a task makes them, from the log alone: this life's state runs ahead of what is stored, and behind
-//! what doors and agents store beside it, so it is not always what the log says at any one place. When the Engine leaves
-//! memory nothing is under way, and its own state is that; unless another process stored a message that nobody told here.
+//! While the Engine is active, a separate task makes snapshots from the log alone. The Engine's own state cannot be used: it
+//! is ahead of what is stored, and behind what front ends and agents store beside it, so it may match the log at no single
+//! sequence number. When the Engine passivates nothing is under way, and its own state matches the log, unless another node
+//! stored a message whose hint did not arrive here.
 
 use std::sync::Arc;
 
@@ -13,29 +14,29 @@ use annie_core::{
     turn::STATE_VERSION,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, all_known, leave, record, take_in, thaw};
+use super::{Engine, EngineMsg, EngineState, EngineTask, activate, fold_message, mark_known_up_to, passivate, record};
 use crate::{
     observe::{Context, NodeError},
     tasks::caught,
 };
 
-/// Events from one snapshot of an Engine that is awake to the next, and from a try that failed to the next one. To read and
-/// fold an event takes about 0.03 ms (`just recovery`), so what a crash leaves to be read takes under 10 ms of the 50 that an
-/// Engine has until it answers again; and a state, tens of kilobytes, is written once for some fifty plain turns.
+/// Events between two snapshots of an active Engine, and between a failed attempt and the next one. Reading and folding an
+/// event takes about 0.03 ms (`just recovery`), so after a crash reading the rest takes under 10 ms of the 50 ms that an
+/// Engine has until it answers again. A state of tens of kilobytes is then written once for some fifty plain turns.
 const AWAKE_EVENTS: u64 = 256;
-/// Events since the last snapshot that are worth a new one when the Engine leaves memory.
+/// Events since the last snapshot for which a passivating Engine saves a new one.
 const LEAVING_EVENTS: u64 = 100;
 
-/// A snapshot that is kept.
+/// A snapshot that was saved.
 pub struct Kept {
-    /// The last event in it.
+    /// The sequence number of its last event.
     seq: Seq,
-    /// The messages that were read for it: all that this life may not know.
+    /// The messages that were read for the snapshot: all that this incarnation may not know.
     received: Vec<Event>,
 }
 
-/// Has one made, if enough was stored since the last one. Nobody waits for it.
-pub(super) fn keep_now_and_then(ctx: &Context<Engine>, state: &mut EngineState) {
+/// Starts a snapshot task if enough was stored since the last one. The Engine does not wait for it.
+pub(super) fn save_if_due(ctx: &Context<Engine>, state: &mut EngineState) {
     let seq = state.conv.seq;
     let from = state.snapshot_at.max(state.snapshot_tried);
     if seq.0 < from.0 + AWAKE_EVENTS || state.tasks.contains(&EngineTask::Snapshot) {
@@ -47,14 +48,14 @@ pub(super) fn keep_now_and_then(ctx: &Context<Engine>, state: &mut EngineState) 
     state.tasks.spawn(EngineTask::Snapshot, async move {
         let kept = caught(make(store, id, user, epoch, read_to)).await;
         let kept = kept.and_then(|kept| kept.map_err(|e| e.to_string()));
-        // If it does not arrive this life is over, and its snapshot is kept or not.
+        // If the message is lost, this incarnation has ended; the snapshot is saved or not.
         me.tell(EngineMsg::SnapshotKept(kept));
     });
 }
 
-/// Folds the log from its last snapshot on, and keeps what comes of it. A store refuses it of a life that was shut out.
-/// The last one may be a later one than its Engine knows of, whose keeping was not answered: what that has swallowed since
-/// `read_to` is read, too.
+/// Folds the log from its last snapshot on, and saves the result. The store refuses the snapshot of a fenced Engine. The
+/// last snapshot may be newer than the Engine knows, if its confirmation was lost. Messages since `read_to` that such a
+/// snapshot contains are therefore read as well.
 async fn make(
     store: Arc<dyn Store>,
     id: ConversationId,
@@ -62,13 +63,13 @@ async fn make(
     epoch: Epoch,
     read_to: Seq,
 ) -> Result<Kept, NodeError> {
-    let folded = thaw::fold(store.as_ref(), id, user.clone()).await?;
+    let folded = activate::fold(store.as_ref(), id, user.clone()).await?;
     let seq = folded.conv.seq;
     let state = serde_json::to_string(&folded.conv).map_err(|e| NodeError::new(e.to_string()))?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state };
-    thaw::ask("cannot keep the snapshot", store.put_snapshot(id, epoch, snapshot)).await?;
+    activate::ask("cannot save the snapshot", store.put_snapshot(id, epoch, snapshot)).await?;
     let mut received = if folded.snapshot_at > read_to {
-        thaw::read_after(store.as_ref(), id, &user, read_to).await?
+        activate::read_after(store.as_ref(), id, &user, read_to).await?
     } else {
         folded.tail
     };
@@ -76,7 +77,7 @@ async fn make(
     Ok(Kept { seq, received })
 }
 
-/// One is kept, or could not be: then the next one is.
+/// Handles the end of a snapshot task. If it failed, the next snapshot is attempted when it is due.
 pub(super) async fn kept(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -86,37 +87,37 @@ pub(super) async fn kept(
     let Kept { seq, received } = match kept {
         Ok(kept) => kept,
         Err(error) => {
-            tracing::warn!(conversation = %state.conv.id, error, "a snapshot could not be kept");
+            tracing::warn!(conversation = %state.conv.id, error, "a snapshot could not be saved");
             return Ok(());
         }
     };
     state.snapshot_at = seq.max(state.snapshot_at);
     let mut has_news = false;
     for event in &received {
-        has_news |= take_in(state, event);
+        has_news |= fold_message(state, event);
     }
-    all_known(state, seq);
-    if has_news { record::go_on(ctx, state).await } else { Ok(()) }
+    mark_known_up_to(state, seq);
+    if has_news { record::record_decisions(ctx, state).await } else { Ok(()) }
 }
 
-/// Keeps one of a state in which nothing is under way, if enough has happened since the last one. No wake-up is on its way,
-/// so the state holds everything up to its place; but for what another process stored while its hint was lost, and that is
-/// the next life's work.
-pub(super) async fn keep_at_leave(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+/// Saves a snapshot of a state in which nothing is under way, if enough happened since the last one. No wake-up is on its
+/// way, so the state holds everything up to its sequence number, except a message that another node stored and whose hint
+/// was lost. The next incarnation handles that message.
+pub(super) async fn save_on_passivate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let seq = state.conv.seq;
     if seq.0 < state.snapshot_at.0 + LEAVING_EVENTS {
         return Ok(());
     }
     let id = state.conv.id;
     let is_known = |event: &Event| event.seq <= state.read_to || state.woken.contains(&event.seq);
-    match thaw::received_since(ctx, state).await {
+    match activate::received_since(ctx, state).await {
         Ok(read) if read.messages.iter().all(is_known) => {}
         Ok(_) => {
-            leave::leave_open(state);
+            passivate::report_open_work(state);
             return Ok(());
         }
         Err(error) => {
-            tracing::warn!(conversation = %id, %error, "no snapshot is kept");
+            tracing::warn!(conversation = %id, %error, "the log could not be read, no snapshot is saved");
             return Ok(());
         }
     }
@@ -124,8 +125,8 @@ pub(super) async fn keep_at_leave(ctx: &Context<Engine>, state: &mut EngineState
     ctx.fault_point("snapshot").await?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state: json };
     let keep = state.wiring.store.put_snapshot(id, state.epoch, snapshot);
-    if let Err(error) = ctx.wait_for(thaw::ask("cannot keep the snapshot", keep)).await {
-        tracing::warn!(conversation = %id, %error, "a snapshot could not be kept");
+    if let Err(error) = ctx.wait_for(activate::ask("cannot save the snapshot", keep)).await {
+        tracing::warn!(conversation = %id, %error, "a snapshot could not be saved");
     }
     ctx.fault_point("snapshot_kept").await
 }

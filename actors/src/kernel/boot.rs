@@ -1,4 +1,4 @@
-//! Building a kernel out of its parts, and ending it in good order.
+//! Building a kernel out of its parts, and stopping it gracefully.
 
 use std::{
     collections::BTreeMap,
@@ -22,10 +22,10 @@ use crate::{
     backend::{self, BackendArgs, Backends},
     breaker::Breakers,
     conversations::Conversations,
+    dead_letters::DeadLetters,
     expiry::Expiry,
     hub::Hub,
-    letters::DeadLetters,
-    log_writer::{Keepers, LogArgs, LogWriter},
+    log_writer::{LogArgs, LogWriter, Subscribers},
     node_lease::{Lease, NodeLease},
     notify::Notifier,
     observe::{Directory, Path, System},
@@ -38,53 +38,53 @@ use crate::{
     wiring::{Backend, KernelLimits, Profiles, Routing, Wiring},
 };
 
-/// Who must live for all to work: the tree without what it starts on demand.
+/// The actors that must run for the kernel to be healthy: the tree without the actors that are started on demand.
 const PERMANENT: [&str; 11] = [
     "/infra/log",
     "/infra/node",
     "/infra/notifier",
-    "/infra/letters",
+    "/infra/dead_letters",
     "/infra/expiry",
     "/resources/services",
     "/resources/backends",
     "/scheduler",
     "/breakers",
     "/conversations",
-    "/doors",
+    "/listeners",
 ];
 
-/// How long the store may take to take note that the process ends, in milliseconds.
+/// Time limit for the store to record that the process ends, in milliseconds.
 const END_MS_MAX: u64 = 1_000;
 
-/// What a kernel is made of.
+/// The parts of a kernel.
 pub struct Parts {
     /// Time, randomness, faults.
     pub env: Env,
-    /// Which node this process is among those that share its store: the same after a restart on the same data folder, and
-    /// no other living process's.
+    /// The id of this node among those that share its store: the same after a restart on the same data folder, and different
+    /// from that of every other live process.
     pub node: NodeId,
-    /// Where everything is kept.
+    /// The store.
     pub store: Arc<dyn Store>,
     /// The skills.
     pub catalog: Arc<dyn Catalog>,
-    /// Who runs them.
+    /// Runs the skills.
     pub runner: Arc<dyn SkillRunner>,
-    /// The models; the first is everybody's.
+    /// The model backends; the first one is the default.
     pub backends: Vec<Backend>,
-    /// How users are addressed.
+    /// The users' names and time zones.
     pub profiles: Profiles,
-    /// Limits and choices.
+    /// Limits and modes.
     pub limits: KernelLimits,
-    /// The rules by which a backend is chosen, and how far they are trusted.
+    /// The rules by which a backend is chosen, and whether they are only suggested or applied.
     pub routing: (RouteTable, RouteMode),
 }
 
 /// Why a kernel ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopReason {
-    /// As asked.
+    /// It was stopped on request.
     Asked,
-    /// The root used up its budget or died: the process should exit and be started again.
+    /// The root used up its restart budget or died: the process should exit and be started again.
     Failed(String),
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for StopReason {
 }
 
 impl Kernel {
-    /// Starts the tree. When this returns, messages are taken.
+    /// Starts the tree. When this returns, the kernel accepts messages.
     ///
     /// # Errors
     /// If a part is missing or an actor does not start.
@@ -108,10 +108,10 @@ impl Kernel {
         }
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
-        let order =
+        let backends =
             parts.backends.iter().map(|b| (BackendFacts { name: b.name.clone(), ..b.facts.clone() }, b.slots.max(1)));
-        let order: Vec<(BackendFacts, u32)> = order.collect();
-        let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &order);
+        let backends: Vec<(BackendFacts, u32)> = backends.collect();
+        let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &backends);
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
         let lease = Lease::register(parts.node, &parts.env, parts.store.as_ref(), parts.limits.lease).await?;
@@ -139,15 +139,15 @@ impl Kernel {
             breakers: system.handle(&root.child("breakers")),
             conversations: system.handle(&root.child("conversations")),
             resources: Arc::default(),
-            doors: Arc::default(),
+            listeners: Arc::default(),
         });
-        let (tell, ended) = watch::channel(None);
-        let args = RootArgs { tree: tree(&wiring, order), ended: Arc::new(tell) };
+        let (end_sender, ended) = watch::channel(None);
+        let args = RootArgs { tree: tree(&wiring, backends), ended: Arc::new(end_sender) };
         let started = crate::observe::spawn::<Root>(&system, root, args, None).await;
         let (_, root) = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
         let kernel = Self { wiring, system, root, ended, draining: Arc::new(AtomicBool::new(false)) };
         if let Err(e) = kernel.wait_until_up().await {
-            // Nobody gets a handle to stop what did come up.
+            // The caller gets no handle with which to stop the actors that did start.
             kernel.crash().await;
             return Err(e);
         }
@@ -155,7 +155,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits until every permanent actor lives.
+    /// Waits until every permanent actor runs.
     async fn wait_until_up(&self) -> Result<(), KernelError> {
         for _ in 0..2_000 {
             if let Some(reason) = self.ended.borrow().clone() {
@@ -169,53 +169,54 @@ impl Kernel {
         Err(KernelError::Unavailable("the tree did not come up within 10 s".to_owned()))
     }
 
-    /// Permanent actors that do not live just now.
+    /// Permanent actors that are not running now.
     pub(super) fn missing(&self) -> impl Iterator<Item = &'static str> {
         PERMANENT.into_iter().filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
     }
 
-    /// Runs long work of the resources as a part of the tree, restarted when it dies: the watcher of the skill folder.
+    /// Runs a long-running service of the resources, such as the watcher of the skill folder, as a part of the tree. It is
+    /// restarted when it dies.
     pub fn run_resource(&self, name: &str, make: MakeService) {
         self.wiring.resources.add(name, make);
-        self.look("/resources/services");
+        self.start_new_services("/resources/services");
     }
 
-    /// Runs a door's listener as a part of the tree, restarted when it dies.
-    pub fn run_door(&self, name: &str, make: MakeService) {
-        self.wiring.doors.add(name, make);
-        self.look("/doors");
+    /// Runs a front end's listener as a part of the tree. It is restarted when it dies.
+    pub fn run_listener(&self, name: &str, make: MakeService) {
+        self.wiring.listeners.add(name, make);
+        self.start_new_services("/listeners");
     }
 
-    fn look(&self, group: &str) {
+    fn start_new_services(&self, group: &str) {
         let group = self.system.handle::<ServicesMsg>(&Path::parse(group));
-        // If nobody lives there, its next life looks by itself.
+        // If the group is dead, its next incarnation starts all services of its list.
         group.tell(ServicesMsg::Look);
     }
 
-    /// Stops taking messages; what was taken goes on.
+    /// Stops accepting messages; accepted ones continue.
     pub fn drain(&self) {
         self.draining.store(true, Relaxed);
     }
 
-    /// Ends the tree in good order within 25 s, then closes the store. What is open goes on after the next start.
+    /// Stops the tree gracefully within 25 s, then closes the store. Open work continues after the next start.
     pub async fn stop(&self) {
         self.drain();
         stop_child(&self.root.cell, Duration::from_secs(25)).await;
-        // A store that does not answer tells the others nothing; the lease expires by itself.
+        // If the store does not answer, other nodes are not notified of the end; the lease expires on its own.
         let end = self.wiring.lease.end(self.wiring.store.as_ref());
         if !matches!(tokio::time::timeout(Duration::from_millis(END_MS_MAX), end).await, Ok(Ok(()))) {
-            tracing::warn!("other processes are not told that this one has ended");
+            tracing::warn!("could not end the lease of this node, other nodes wait until it expires");
         }
         self.wiring.store.close().await;
     }
 
-    /// Ends everything at once, as a power cut would, for tests: nothing is told, nothing is closed.
+    /// Ends everything at once, as a power cut would, for tests: no node is notified, and the store is not closed.
     pub async fn crash(&self) {
         self.root.kill();
         let _ = self.root.cell.wait(Some(Duration::from_secs(5))).await;
     }
 
-    /// Waits until the kernel has ended, and says why.
+    /// Waits until the kernel has ended, and returns the reason.
     pub async fn ended(&self) -> StopReason {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
@@ -225,24 +226,24 @@ impl Kernel {
     }
 }
 
-/// The log, and who works on what is stored beside the conversations.
+/// The log writer, and the actors that process what is stored outside the conversations.
 fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
-    let (wiring, has_lived) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
+    let (wiring, has_run_before) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
     let infra = ChildSpec::permanent::<Supervisor>("infra", move || {
-        let (node, notifier, letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone(), wiring.clone());
-        let (wiring, has_lived) = (wiring.clone(), has_lived.clone());
+        let (node, notifier, dead_letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone(), wiring.clone());
+        let (wiring, has_run_before) = (wiring.clone(), has_run_before.clone());
         let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
             store: wiring.store.clone(),
             hub: wiring.hub.clone(),
             conversations: wiring.conversations.clone(),
-            keepers: keepers(&wiring),
-            has_lived: has_lived.clone(),
+            subscribers: subscribers(&wiring),
+            has_run_before: has_run_before.clone(),
         });
         let children = vec![
             log,
             ChildSpec::permanent::<NodeLease>("node", move || node.clone()),
             ChildSpec::permanent::<Notifier>("notifier", move || notifier.clone()),
-            ChildSpec::permanent::<DeadLetters>("letters", move || letters.clone()),
+            ChildSpec::permanent::<DeadLetters>("dead_letters", move || dead_letters.clone()),
             ChildSpec::permanent::<Expiry>("expiry", move || expiry.clone()),
         ];
         SupervisorArgs { children, budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
@@ -250,18 +251,18 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
     infra.stop_within_ms(8_000)
 }
 
-/// Who hears of what is stored beside the conversations.
-fn keepers(wiring: &Wiring) -> Keepers {
+/// The actors that are notified of what is stored outside the conversations.
+fn subscribers(wiring: &Wiring) -> Subscribers {
     let infra = Path::root().child("infra");
-    Keepers {
+    Subscribers {
         notifier: wiring.log.sibling(infra.child("notifier")),
-        letters: wiring.log.sibling(infra.child("letters")),
+        dead_letters: wiring.log.sibling(infra.child("dead_letters")),
         expiry: wiring.log.sibling(infra.child("expiry")),
         scheduler: wiring.scheduler.clone(),
     }
 }
 
-/// The permanent actors: what the root supervises from start to stop.
+/// The permanent actors, which the root supervises from start to stop.
 fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorArgs {
     let infra = infra(wiring);
     let names: Vec<String> = backends.into_iter().map(|(facts, _)| facts.name).collect();
@@ -278,10 +279,10 @@ fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorA
         let list = list.clone();
         ChildSpec::permanent::<Services>(name, move || list.clone())
     };
-    let doors = group("doors", &wiring.doors);
+    let listeners = group("listeners", &wiring.listeners);
     let resources = resources(wiring, names);
     SupervisorArgs {
-        children: vec![infra, resources, scheduler, breakers, conversations, doors],
+        children: vec![infra, resources, scheduler, breakers, conversations, listeners],
         budget: BudgetLimits { restarts_max: 20, window_ms: 30_000 },
     }
 }
@@ -298,12 +299,12 @@ fn scheduler(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
     })
 }
 
-/// Where a backend's actor stands.
+/// The path of a backend's actor.
 fn backend_path(name: &str) -> Path {
     Path::parse("/resources/backends").child(&backend::segment(name))
 }
 
-/// Long-running work of the resources, and the backends' actors.
+/// The services of the resources, and the backends' actors.
 fn resources(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
     let wiring = wiring.clone();
     ChildSpec::permanent::<Supervisor>("resources", move || {

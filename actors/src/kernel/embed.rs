@@ -1,5 +1,5 @@
-//! Embeddings through the pool: a permit on a backend that makes them, one call, and the permit back. They are no tasks, so
-//! the queue's limits do not count them: they have limits of their own.
+//! Embeddings through the backend pool: a permit on a backend that makes embeddings, one call, and the permit is given back.
+//! These calls are not tasks, so the queue's limits do not count them, and they have limits of their own.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -18,31 +18,31 @@ use serde_json::{Map, Value};
 
 use super::Kernel;
 use crate::{
-    scheduler::{PermitRequest, SchedulerMsg, Verdict, Wish, acquire},
+    scheduler::{PermitRequest, RequestHandle, SchedulerMsg, Verdict, acquire},
     tasks::caught,
 };
 
-/// Requests of one user under way at a time, at most: programs send their batches side by side.
+/// Concurrent requests of one user, at most: programs send batches in parallel.
 const PER_USER_MAX: u32 = 16;
-/// Requests of all users under way at a time, at most.
+/// Concurrent requests of all users, at most.
 const TOTAL_MAX: u32 = 256;
-/// How long a request waits for its permit, at most, in milliseconds. Its caller sends it again.
+/// How long a request waits for its permit, at most, in milliseconds. The caller may send it again.
 const WAIT_MS_MAX: u64 = 60_000;
-/// When a refused caller may come back, in milliseconds: about as long as a request takes.
+/// When a refused caller may try again, in milliseconds: about as long as a request takes.
 const RETRY_AFTER_MS: u64 = 2_000;
 
-/// The requests for embeddings under way, by user.
+/// The number of requests for embeddings under way, by user.
 #[derive(Debug, Default)]
 pub(crate) struct Embeddings(Mutex<BTreeMap<UserId, u32>>);
 
-/// The place of one request; it is free again when this is dropped.
-struct Seat {
+/// The slot of one request; released when dropped.
+struct Slot {
     embeddings: Arc<Embeddings>,
     user: UserId,
 }
 
 impl Embeddings {
-    fn take(self: &Arc<Self>, user: &UserId) -> Result<Seat, Refusal> {
+    fn take(self: &Arc<Self>, user: &UserId) -> Result<Slot, Refusal> {
         let mut by_user = self.0.lock();
         let total: u32 = by_user.values().sum();
         let own = by_user.get(user).copied().unwrap_or(0);
@@ -53,11 +53,11 @@ impl Embeddings {
             return Err(refused(RefusalReason::QueueFull, TOTAL_MAX));
         }
         by_user.insert(user.clone(), own + 1);
-        Ok(Seat { embeddings: self.clone(), user: user.clone() })
+        Ok(Slot { embeddings: self.clone(), user: user.clone() })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         if let Entry::Occupied(mut own) = self.embeddings.0.lock().entry(self.user.clone()) {
             *own.get_mut() -= 1;
@@ -74,13 +74,13 @@ fn refused(reason: RefusalReason, limit: u32) -> Refusal {
     Refusal { reason, class: Priority::High, limit, position, retry_after_ms: RETRY_AFTER_MS }
 }
 
-/// Why there are no vectors.
+/// Why a request for embeddings failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
-    /// No backend makes any of this model; these are the models that there are.
+    /// No backend makes embeddings with this model; the value lists the available models.
     #[error("no backend makes embeddings with this model")]
     NoModel(Vec<String>),
-    /// Too many requests are under way; the caller may come back.
+    /// Too many requests are under way; the caller may try again.
     #[error(transparent)]
     Full(#[from] Refusal),
     /// The backend failed.
@@ -88,7 +88,7 @@ pub enum EmbedError {
     Model(#[from] ModelError),
 }
 
-/// What the scheduler knows of the call is forgotten with it, however it ends.
+/// Makes the Scheduler forget the call when it ends, however it ends.
 struct Known<'a>(&'a Kernel, TaskId);
 
 impl Drop for Known<'_> {
@@ -104,8 +104,8 @@ impl Kernel {
         self.wiring.backends.values().filter_map(|b| b.model.embeds().map(str::to_owned)).collect()
     }
 
-    /// Has a backend make vectors: a request of OpenAI's shape without its model, and the provider's reply. Nothing names any
-    /// model that there is.
+    /// Makes embeddings: `request` has the shape of OpenAI's request without its model, and the result is the provider's
+    /// reply. Without `model`, any available model is used.
     ///
     /// # Errors
     /// If no backend makes them, or it fails.
@@ -122,7 +122,7 @@ impl Kernel {
         if route.is_empty() {
             return Err(EmbedError::NoModel(self.embedding_models()));
         }
-        let _seat = wiring.embeddings.take(&user)?;
+        let _slot = wiring.embeddings.take(&user)?;
         let known = Known(self, TaskId::from_uuid(env.uuid()));
         let wanted = PermitRequest {
             task: known.1,
@@ -136,8 +136,8 @@ impl Kernel {
             is_task: false,
         };
         let unavailable = |why: String| ModelError::new(ModelErrorKind::Unavailable, why);
-        let wish = Wish::default();
-        let permit = tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), acquire(wiring, wanted, &wish)).await;
+        let handle = RequestHandle::default();
+        let permit = tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), acquire(wiring, wanted, &handle)).await;
         let busy = |_| ModelError::new(ModelErrorKind::RateLimited, "no backend was free in time");
         let permit = permit.map_err(busy)?;
         let permit = permit.map_err(|why| why.into_error(env.now()))?;
@@ -163,19 +163,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embeddings_have_a_limit_for_each_user_and_for_all_and_a_place_comes_back() {
+    fn embeddings_limit_per_user_and_total_and_release_slot_on_drop() {
         let embeddings = Arc::new(Embeddings::default());
         let user = |n: u32| UserId::new(format!("u{n}")).unwrap();
-        let mut seats: Vec<Seat> = (0..PER_USER_MAX).map(|_| embeddings.take(&user(0)).unwrap()).collect();
+        let mut slots: Vec<Slot> = (0..PER_USER_MAX).map(|_| embeddings.take(&user(0)).unwrap()).collect();
         let full = embeddings.take(&user(0)).map(drop).unwrap_err();
         assert_eq!((full.reason, full.limit), (RefusalReason::UserDepth, PER_USER_MAX));
         assert!(full.retry_after_ms > 0);
         for n in PER_USER_MAX..TOTAL_MAX {
-            seats.push(embeddings.take(&user(n)).unwrap());
+            slots.push(embeddings.take(&user(n)).unwrap());
         }
         let full = embeddings.take(&user(1)).map(drop).unwrap_err();
         assert_eq!((full.reason, full.limit), (RefusalReason::QueueFull, TOTAL_MAX));
-        seats.clear();
+        slots.clear();
         assert!(embeddings.0.lock().is_empty());
         assert!(embeddings.take(&user(0)).is_ok());
     }

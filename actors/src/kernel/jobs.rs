@@ -1,4 +1,4 @@
-//! What a user does with tasks: look at them, hold them back, let them go on, hurry them, end them.
+//! Operations of a user on tasks: list, suspend, continue, reprioritise and cancel them.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::{
     jobs,
 };
 
-/// How long an Engine may take to do something with its task, in milliseconds.
+/// Time limit for an Engine to answer a control, in milliseconds.
 const CONTROL_MS_MAX: u64 = 5_000;
 
 impl Kernel {
-    /// A user's open tasks, with their places and what is expected of them: what runs first.
+    /// A user's open tasks, with their queue positions and expected times, in the order in which they will run.
     ///
     /// # Errors
     /// If the store fails.
@@ -27,7 +27,7 @@ impl Kernel {
         Ok(jobs::lines(&self.wiring, user, None).await?)
     }
 
-    /// Does something with a task. True if it is done; false if the task had ended before.
+    /// Applies a control to a task. True if it took effect; false if the task had ended before.
     ///
     /// # Errors
     /// If there is no such task that the scope sees, or its Engine does not answer.

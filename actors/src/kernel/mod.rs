@@ -1,10 +1,10 @@
-//! The handle that the doors hold. Everything that a door can do goes through here, with the caller's scope: what a caller
-//! may not see is not found (invariant 17).
+//! The handle that front ends hold. Every operation of a front end goes through it with the caller's scope. What a caller
+//! may not see is reported as not found (invariant 17).
 
 mod boot;
+mod dead_letters;
 mod embed;
 mod jobs;
-mod letters;
 mod notices;
 mod operate;
 mod operations;
@@ -21,23 +21,23 @@ use annie_core::{
     time::Micros,
 };
 pub use boot::{Parts, StopReason};
+pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};
 pub use embed::EmbedError;
 pub(crate) use embed::Embeddings;
-pub use letters::{LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters};
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
 pub use operations::OperationResult;
 pub use stream::{Follow, StreamItem};
-pub(crate) use submit::take_in;
+pub(crate) use submit::accept_message;
 pub use submit::{Submission, Submitted, THREAD_BYTES_MAX};
 use tokio::sync::watch;
 
 use crate::{log_writer::LogError, observe::SendError, wiring::Wiring};
 
-/// Why the kernel did not do what it was asked. Doors map these to their own codes, in one place.
+/// Why the kernel refused or failed a request. Front ends map these errors to their own codes, in one place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
-    /// The request itself is wrong; says what, and how to put it right.
+    /// The request itself is wrong; the text says why and how to correct it.
     #[error("{0}")]
     Invalid(String),
     /// There is no such thing, or the caller may not see it.
@@ -51,22 +51,22 @@ pub enum KernelError {
         "this conversation was steered a moment ago: try again in {retry_after_ms} ms, or send it as a message of its own"
     )]
     TooSoon {
-        /// When it may be steered again, in milliseconds.
+        /// When the turn may be steered again, in milliseconds.
         retry_after_ms: u64,
     },
-    /// The same id was used for another message.
+    /// The same client id was used for another message.
     #[error("this message id was already used for another message ({task})")]
     Conflict {
-        /// The task that it became.
+        /// The task of that other message.
         task: TaskId,
     },
-    /// The thing has another state than the caller thought.
+    /// The state of the thing has changed, or is not the one that the caller expected.
     #[error("{0}")]
     Stale(String),
-    /// Annie is stopping or starting; try again shortly. What was asked for may have happened.
+    /// The kernel is stopping or starting; the caller may try again shortly. The request may have taken effect.
     #[error("annie is not ready: {0}")]
     Unavailable(String),
-    /// The same before anything was stored: nothing that was to be stored will be.
+    /// As `Unavailable`, but before anything was stored: the request has had no effect and will have none.
     #[error("annie is not ready: {0}")]
     NotReady(String),
     /// The store failed.
@@ -95,7 +95,7 @@ impl From<LogError> for KernelError {
     }
 }
 
-/// A running kernel. Cheap to clone; the last clone does not stop it, [`Kernel::stop`] does.
+/// A running kernel. Cheap to clone. Dropping the last clone does not stop it; [`Kernel::stop`] does.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) wiring: Arc<Wiring>,
@@ -105,11 +105,11 @@ pub struct Kernel {
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }
 
-/// Rows on one page at most.
+/// Rows on one page, at most.
 pub const PAGE_MAX: u32 = 500;
 
 impl Kernel {
-    /// What time it is, for doors.
+    /// The present time, for front ends.
     #[must_use]
     pub fn now(&self) -> Micros {
         self.wiring.env.now()
@@ -121,13 +121,13 @@ impl Kernel {
         &self.wiring.env
     }
 
-    /// The store, for doors that serve its other data (keys).
+    /// The store, for front ends that serve its other data (keys).
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.wiring.store
     }
 
-    /// Receives the number of commits of the log; those before this call count as seen.
+    /// Receives the number of commits of the log. Commits before this call count as seen.
     #[must_use]
     pub fn commits(&self) -> watch::Receiver<u64> {
         self.wiring.hub.listen_for_commits()
@@ -139,7 +139,7 @@ impl Kernel {
         &self.wiring.catalog
     }
 
-    /// The model backends as (name, model, what it is).
+    /// The model backends as (name, model, description).
     #[must_use]
     pub fn models(&self) -> Vec<(String, String, String)> {
         let all = self.wiring.backends.values();
@@ -154,7 +154,7 @@ impl Kernel {
         self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
     }
 
-    /// Conversations by the time of their last change, newest first; those of stateless calls only if asked for.
+    /// Conversations by the time of their last change, newest first; those of stateless calls only with `with_stateless`.
     ///
     /// # Errors
     /// If the store fails.
@@ -172,7 +172,7 @@ impl Kernel {
         })
     }
 
-    /// Stored events after a place, oldest first.
+    /// Stored events after a sequence number, oldest first.
     ///
     /// # Errors
     /// If there is no such conversation that the scope sees.
@@ -195,7 +195,7 @@ impl Kernel {
         self.wiring.store.task(scope, id).await?.ok_or(KernelError::NotFound("task"))
     }
 
-    /// Tasks by the time at which they were received, newest first; only those not ended if `open`.
+    /// Tasks by the time at which they were received, newest first; with `open`, only those that have not ended.
     ///
     /// # Errors
     /// If the store fails.

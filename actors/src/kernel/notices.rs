@@ -1,4 +1,4 @@
-//! Following a user's notifications: stored ones from any place on, then new ones, without a gap and without a repeat.
+//! Following a user's notifications: stored ones from any sequence number on, then new ones, without a gap or a repeat.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,24 +15,24 @@ pub struct NoticeStream {
     news: Option<watch::Receiver<u64>>,
     ended: watch::Receiver<Option<StopReason>>,
     hub: Arc<Hub>,
-    /// The last place that was handed out.
+    /// The sequence number of the last notification that was returned.
     seen: u64,
-    /// Read and not handed out yet.
+    /// Notifications that were read and not returned yet.
     page: VecDeque<Notification>,
-    /// There may be more in the store than was read.
+    /// The store may hold more than was read.
     behind: bool,
 }
 
 impl Drop for NoticeStream {
     fn drop(&mut self) {
-        // The receiver must go first, or the topic looks used.
+        // The receiver must be dropped first, because the topic counts as used while it exists.
         self.news = None;
         self.hub.sweep_user(&self.user);
     }
 }
 
 impl Kernel {
-    /// A user's notifications after a place, oldest first; 0 is the beginning.
+    /// A user's notifications after a sequence number, oldest first; 0 is the beginning.
     ///
     /// # Errors
     /// If the store fails.
@@ -40,7 +40,7 @@ impl Kernel {
         Ok(self.wiring.store.notifications(user.clone(), after, limit.clamp(1, PAGE_MAX)).await?)
     }
 
-    /// Follows a user's notifications from behind a place on.
+    /// Follows a user's notifications after a sequence number.
     #[must_use]
     pub fn follow_notifications(&self, user: &UserId, after: u64) -> NoticeStream {
         NoticeStream {
@@ -57,25 +57,25 @@ impl Kernel {
 }
 
 impl NoticeStream {
-    /// The place of the last notification that was handed out: where to follow from again.
+    /// The sequence number of the last notification that was returned: the value from which to follow again.
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The next notification; waits for it. Nothing when the kernel is gone. May be given up at any time and asked again.
+    /// Waits for the next notification. `None` when the kernel has ended. Cancel safe.
     ///
     /// # Errors
-    /// If the store fails; what was missed comes with the next call.
+    /// If the store fails; the next call returns what was missed.
     pub async fn next(&mut self) -> Result<Option<Notification>, KernelError> {
         loop {
-            if let Some(told) = self.page.pop_front() {
-                self.seen = told.id;
-                return Ok(Some(told));
+            if let Some(notification) = self.page.pop_front() {
+                self.seen = notification.id;
+                return Ok(Some(notification));
             }
             let Some(news) = self.news.as_mut() else { return Ok(None) };
             if self.behind {
-                // What is announced from here on is read again.
+                // Notifications announced after this point cause another read.
                 news.mark_unchanged();
                 let page = self.kernel.notifications(&self.user, self.seen, PAGE_MAX).await?;
                 self.behind = page.len() == PAGE_MAX as usize;

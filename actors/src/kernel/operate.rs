@@ -1,4 +1,4 @@
-//! What operators do: look at the tree, question an actor, stop, kill or restart one, hold the voice gate, see who waits.
+//! Operations for operators: show the tree, view an actor, stop, kill or restart it, hold the voice gate, show the queue.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -16,50 +16,51 @@ use crate::{
     supervise::stop_child,
 };
 
-/// How long an actor may take to answer an operator, in milliseconds.
+/// Time limit for an actor to answer an operator, in milliseconds.
 const ANSWER_MS_MAX: u64 = 2_000;
 
-/// What can be done to an actor.
+/// An operation of an operator on an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// End in good order. Whoever has work left is started again by its parent; a sub-agent is reported as crashed.
+    /// Stop it gracefully. An actor with work left is restarted by its parent; a sub-agent is reported as crashed.
     Stop,
-    /// End at once, as a fault would. It is no crash: no limit counts it.
+    /// End it at once, as a fault would. This is not counted as a crash, and no budget is charged.
     Kill,
-    /// End in good order and come back: what [`Operation::Stop`] is to all that are started again.
+    /// Stop it gracefully and start it again: the same as [`Operation::Stop`] for all actors that are restarted.
     Restart,
 }
 
-/// How the kernel is.
+/// The health of the kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Health {
-    /// Whether it takes messages.
+    /// Whether the kernel accepts messages.
     pub ready: bool,
-    /// What is not as it should be.
+    /// The problems found.
     pub problems: Vec<String>,
-    /// Actors alive.
+    /// The number of running actors.
     pub actors: usize,
-    /// Unasked deaths since the start.
+    /// Crashes since the start.
     pub crashes_total: u64,
 }
 
 impl Kernel {
-    /// All actors, sorted by path. Answers while actors are busy.
+    /// All actors, sorted by path. Answers even while actors are busy.
     #[must_use]
     pub fn tree(&self) -> Vec<NodeInfo> {
         self.system.directory.list(self.wiring.env.clock.as_ref())
     }
 
-    /// How many actors live of each kind that ever lived. Counts the directory, so that nothing has to be kept up to date.
+    /// How many actors of each kind are running, for all kinds seen so far. Counted from the directory, so no counter must
+    /// be maintained.
     #[must_use]
     pub fn actors_by_kind(&self) -> BTreeMap<&'static str, usize> {
         self.system.directory.count_by_kind()
     }
 
-    /// One actor, and its own view of its state; the view is missing if it is too busy to answer.
+    /// One actor, with its own view of its state. The view is `None` if the actor is too busy to answer.
     ///
     /// # Errors
-    /// If nobody lives there.
+    /// If no actor runs at this path.
     pub async fn view(&self, path: &str) -> Result<(NodeInfo, Option<Value>), KernelError> {
         let path = Path::parse(path);
         let directory = &self.system.directory;
@@ -68,16 +69,16 @@ impl Kernel {
         Ok((info, view))
     }
 
-    /// The last unasked deaths, oldest first.
+    /// The last crashes, oldest first.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
         self.system.directory.crashes()
     }
 
-    /// Stops, kills or restarts the given life of an actor.
+    /// Stops, kills or restarts the given incarnation of an actor.
     ///
     /// # Errors
-    /// If nobody lives there, or another life than expected.
+    /// If no actor runs at this path, or another incarnation than expected does.
     pub async fn operate(
         &self,
         path: &str,
@@ -104,7 +105,7 @@ impl Kernel {
         match operation {
             Operation::Kill => {
                 entry.kill();
-                // It may block its thread: then it ends when it can.
+                // An actor that blocks its thread ends when it returns.
                 let _ = entry.cell.wait(Some(wait)).await;
             }
             Operation::Stop | Operation::Restart => stop_child(&entry.cell, wait).await,
@@ -112,21 +113,22 @@ impl Kernel {
         Ok(info)
     }
 
-    /// Takes a conversation out of quarantine.
+    /// Releases a conversation from quarantine.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the conversation is not in quarantine.
     pub async fn resume_conversation(&self, conversation: ConversationId) -> Result<(), KernelError> {
         let wait = Duration::from_millis(ANSWER_MS_MAX);
         let there =
             self.wiring.conversations.call(wait, |reply| ConversationsMsg::Resume { conversation, reply }).await?;
-        if there { Ok(()) } else { Err(KernelError::NotFound("parked conversation")) }
+        if there { Ok(()) } else { Err(KernelError::NotFound("quarantined conversation")) }
     }
 
-    /// Closes a skill's breaker. One that was left open before the last start does not live until it is used: it is woken.
+    /// Closes a skill's breaker. A breaker that was open before the last start runs only after its first use, so it is
+    /// started first.
     ///
     /// # Errors
-    /// If it has none yet, or it does not come up.
+    /// If the skill has no breaker yet, or its breaker does not start.
     pub async fn reset_breaker(&self, skill: &str) -> Result<(), KernelError> {
         let path = Path::root().child("breakers").child(&format!("breaker:{skill}"));
         if self.wiring.breakers.sibling::<BreakerMsg>(path).cast(BreakerMsg::Reset).is_ok() {
@@ -142,7 +144,7 @@ impl Kernel {
     /// Closes the voice gate of a backend (the first if empty) for everything but voice, or renews it.
     ///
     /// # Errors
-    /// If there is no such backend or somebody else holds it.
+    /// If there is no such backend, or another holder holds its gate.
     pub async fn hold_gate(&self, backend: &str, holder: &str, ttl_ms: u64) -> Result<GateGrant, KernelError> {
         let ask = |reply: oneshot::Sender<Result<GateGrant, GateRefusal>>| SchedulerMsg::HoldGate {
             backend: backend.to_owned(),
@@ -157,7 +159,7 @@ impl Kernel {
         })
     }
 
-    /// Opens the voice gate again; false if this holder did not hold it.
+    /// Opens the voice gate. False if this holder did not hold it.
     ///
     /// # Errors
     /// If the scheduler does not answer.
@@ -166,7 +168,7 @@ impl Kernel {
         Ok(self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?)
     }
 
-    /// Who waits, where and why, and which rounds run.
+    /// The waiting tasks, with backend and reason, and the running rounds.
     ///
     /// # Errors
     /// If the scheduler does not answer.
@@ -175,7 +177,7 @@ impl Kernel {
         Ok(self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?)
     }
 
-    /// How the kernel is: asks the store and looks for its permanent actors.
+    /// Checks the store and the permanent actors.
     pub async fn health(&self) -> Health {
         let mut problems = Vec::new();
         if self.draining.load(Relaxed) {

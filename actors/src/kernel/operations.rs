@@ -1,4 +1,4 @@
-//! Long-running operations as doors see them: what is awaited, the key of one, and the result that comes.
+//! Long-running operations as front ends see them: the open ones, the key of one, and the delivery of its result.
 
 use annie_core::{
     event::Scope,
@@ -10,28 +10,29 @@ use annie_core::{
 use serde_json::Value;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
-use crate::{expiry::about, letters::message_of};
+use crate::{dead_letters::message_of, expiry::about};
 
-/// Tasks whose runs are looked through for one that broke off. Only whoever has a key makes anybody look.
+/// Tasks that are searched for the interrupted run that started an operation. Only a holder of a valid key can cause this
+/// search.
 const RUNS_TASKS_MAX: usize = 10_000;
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OperationResult {
-    /// Whether it worked.
+    /// Whether the operation succeeded.
     pub ok: bool,
-    /// What is told: together with the data at most [`OperationResult::BYTES_MAX`] bytes.
+    /// The text of the result; together with `data` at most [`OperationResult::BYTES_MAX`] bytes.
     pub text: String,
-    /// What belongs to it, for the model; null for nothing.
+    /// Structured data for the model; null for none.
     pub data: Value,
 }
 
 impl OperationResult {
-    /// The longest result, in bytes: as much as a skill's outcome may have.
+    /// The longest result, in bytes: the limit of a skill's outcome.
     pub const BYTES_MAX: usize = Outcome::DATA_BYTES_MAX;
 
-    /// The message that it becomes.
-    fn told(&self, row: &OperationRow) -> Result<String, KernelError> {
+    /// The text of the message that the result becomes.
+    fn message_text(&self, row: &OperationRow) -> Result<String, KernelError> {
         let data = if self.data.is_null() { String::new() } else { format!("\n{}", self.data) };
         let body = format!("{}{data}", self.text.trim());
         if body.trim().is_empty() {
@@ -48,8 +49,8 @@ impl OperationResult {
 }
 
 impl Kernel {
-    /// Takes in the result of an operation: it becomes a message in the conversation that the operation was started in,
-    /// and its user is told of the answer. The same result again is acknowledged again.
+    /// Takes in the result of an operation. The result becomes a message in the conversation that started the operation, and
+    /// its user is notified of the answer. The same result again gets the same acknowledgement again.
     ///
     /// # Errors
     /// `NotFound` if there is no such operation or the key is not its key; `Unavailable` while the run that started it has
@@ -66,13 +67,13 @@ impl Kernel {
         let Some(row) = self.wiring.store.operation(Scope::Operator, id).await? else {
             return self.finish_broken_off(id, &result).await;
         };
-        let text = result.told(&row)?;
+        let text = result.message_text(&row)?;
         if row.closed_by.is_none() {
             if row.expires_at <= self.now() {
                 return Err(expired(&row));
             }
             match self.submit(about(&self.wiring, &row, text.clone()).await?).await {
-                // Somebody was faster: with the same, with another result, or with the end of its time.
+                // Another request closed the operation first: with the same result, with another one, or because it expired.
                 Err(KernelError::Conflict { .. }) => {}
                 taken => return taken,
             }
@@ -91,8 +92,8 @@ impl Kernel {
         }
     }
 
-    /// The result of an operation whose run broke off before anybody knew that it would take longer: what it did is
-    /// unknown, and whoever has the key knows.
+    /// Takes in the result of an operation whose run broke off before its receipt said that the result comes later. What
+    /// that run did is unknown, and the holder of the key knows it.
     async fn finish_broken_off(&self, id: OperationId, result: &OperationResult) -> Result<Submitted, KernelError> {
         let (task, intent) = self.run_of(id).await?.ok_or(KernelError::NotFound("operation"))?;
         match intent.state {
@@ -101,7 +102,7 @@ impl Kernel {
                 let why = "the run that started the operation is not over yet; send the result again";
                 return Err(KernelError::Unavailable(why.to_owned()));
             }
-            // Nobody told how a run ended that was cut off with its agent or its turn.
+            // The end of a run that was cut off with its agent or its turn was never recorded.
             IntentState::Planned | IntentState::Started | IntentState::Unknown => {}
         }
         let row = OperationRow {
@@ -116,19 +117,19 @@ impl Kernel {
             closed_by: None,
             closed_at: None,
         };
-        match self.submit(about(&self.wiring, &row, result.told(&row)?).await?).await {
+        match self.submit(about(&self.wiring, &row, result.message_text(&row)?).await?).await {
             Err(KernelError::Conflict { .. }) => Err(had_another(id)),
             taken => taken,
         }
     }
 
-    /// The run that may have started an operation, among those of the newest tasks.
+    /// The run that may have started an operation, searched for among the newest tasks.
     async fn run_of(&self, id: OperationId) -> Result<Option<(TaskRow, IntentRow)>, KernelError> {
         let (mut before, mut seen) = (Before::NEWEST, 0);
         while seen < RUNS_TASKS_MAX {
             let page = self.wiring.store.tasks(Scope::Operator, false, before, PAGE_MAX).await?;
             let Some(last) = page.last() else { break };
-            before = last.place();
+            before = last.page_start();
             seen += page.len();
             for task in page.into_iter().filter(|task| task.started_at.is_some()) {
                 let intents = self.wiring.store.intents(task.id).await?;
@@ -148,7 +149,7 @@ impl Kernel {
         self.wiring.store.operation(scope, id).await?.ok_or(KernelError::NotFound("operation"))
     }
 
-    /// Operations by the time of their start, newest first; only those that are awaited if `open`.
+    /// Operations by the time of their start, newest first; with `open`, only those that have no result yet.
     ///
     /// # Errors
     /// If the store fails.
@@ -162,10 +163,10 @@ impl Kernel {
         Ok(self.wiring.store.operations(scope, open, before, limit.clamp(1, PAGE_MAX)).await?)
     }
 
-    /// What whoever brings an operation's result needs: the path and the key, a secret. For its owner alone.
+    /// The path and the secret key for delivering an operation's result. Only the operation's user gets them.
     ///
     /// # Errors
-    /// If the user has no such operation, or it is not awaited any more.
+    /// If the user has no such operation, or it has ended.
     pub async fn operation_key(&self, user: &UserId, id: OperationId) -> Result<OperationGrant, KernelError> {
         let row = self.operation(Scope::User(user.clone()), id).await?;
         if row.closed_by.is_some() {

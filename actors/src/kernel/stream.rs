@@ -1,5 +1,5 @@
-//! Following a conversation: stored events from any place on, then live ones, without a gap and without a repeat; drafts in
-//! between. A follower that falls behind is not dropped: it reads the log.
+//! Following a conversation: stored events from any sequence number on, then live ones, without a gap or a repeat, with
+//! drafts in between. A follower that falls behind is not dropped: it reads the log.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted};
 use crate::hub::{Hub, Live};
 
-/// One thing that a follower sees.
+/// An item of a stream.
 #[derive(Debug, Clone)]
 pub enum StreamItem {
-    /// A stored event: its place is a durable id.
+    /// A stored event; its sequence number is a durable id.
     Event(Arc<Event>),
-    /// A piece of a round that is still being written. It is not stored and not repeated; the final answer has the text.
+    /// A piece of a round that is still being written. It is not stored and not repeated; the final answer contains the
+    /// text.
     Draft {
-        /// Of which task.
+        /// The task of the round.
         task: TaskId,
-        /// Of which round.
+        /// The number of the round.
         round: u32,
         /// The piece.
         draft: Draft,
@@ -36,50 +37,49 @@ pub struct Follow {
     conversation: ConversationId,
     live: Option<Receiver<Live>>,
     hub: Arc<Hub>,
-    /// The last place that was handed out.
+    /// The sequence number of the last event that was returned.
     seen: Seq,
-    /// Events read from the log and not handed out yet, newest first.
+    /// Events read from the log and not returned yet, newest first.
     page: Vec<Event>,
-    /// There may be more in the log than was read.
+    /// The log may hold more than was read.
     behind: bool,
 }
 
 impl Drop for Follow {
     fn drop(&mut self) {
-        // The receiver must go first, or the topic looks used.
+        // The receiver must be dropped first, because the topic counts as used while it exists.
         self.live = None;
         self.hub.leave(self.conversation, &self.scope);
     }
 }
 
 impl Kernel {
-    /// Follows a conversation from behind a place on; `Seq(0)` is the beginning.
+    /// Follows a conversation after a sequence number; `Seq(0)` is the beginning.
     ///
     /// # Errors
     /// If there is no such conversation that the scope sees.
     pub async fn follow(&self, scope: Scope, conversation: ConversationId, after: Seq) -> Result<Follow, KernelError> {
-        // Listening begins before the log is read, so that nothing falls in between.
+        // The subscription begins before the log is read, so that no event is missed in between.
         let mut follow = self.listen(scope.clone(), conversation, after);
         follow.read_page().await?;
-        // Only events of a conversation that the scope sees are read; none may also mean that there are none yet.
+        // An empty page means that the conversation has no such events yet, or that the scope does not see it.
         if follow.page.is_empty() {
             self.conversation(scope, conversation).await?;
         }
         Ok(follow)
     }
 
-    /// Takes in a message and follows its conversation from the message on. Listening begins before the message is
-    /// stored, so that no draft of its turn is missed, except of a repeat whose turn was under way.
-    ///
+    /// Takes in a message and follows its conversation from the message on. The subscription begins before the message is
+    /// stored, so that no draft of its turn is missed; only a repeat may miss drafts, because its turn may be under way.
     /// # Errors
     /// As [`Kernel::submit`].
     pub async fn ask(&self, mut message: Submission) -> Result<(Submitted, Follow), KernelError> {
-        let fresh = || ConversationId::from_uuid(self.wiring.env.uuid());
-        let conversation = *message.conversation.get_or_insert_with(fresh);
+        let new_id = || ConversationId::from_uuid(self.wiring.env.uuid());
+        let conversation = *message.conversation.get_or_insert_with(new_id);
         let mut follow = self.listen(Scope::User(message.user.clone()), conversation, Seq(0));
         let submitted = self.submit(message).await?;
         follow.seen = submitted.seq;
-        // Whatever comes behind a new message is announced to those who listened before it was stored.
+        // Every event after a new message is published to the subscription, which began before the message was stored.
         follow.behind = submitted.repeated;
         Ok((submitted, follow))
     }
@@ -100,13 +100,13 @@ impl Kernel {
 }
 
 impl Follow {
-    /// The place of the last event that was handed out: where to follow from again.
+    /// The sequence number of the last event that was returned: the value from which to follow again.
     #[must_use]
     pub const fn seen(&self) -> Seq {
         self.seen
     }
 
-    /// The next item; waits for it. Nothing when the kernel is gone.
+    /// Waits for the next item. `None` when the kernel has ended.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -127,7 +127,7 @@ impl Follow {
                     self.seen = event.seq;
                     return Ok(Some(StreamItem::Event(event)));
                 }
-                // A gap: another node's event, or one that came while this was being read.
+                // A gap: an event of another node, or one that was published while the log was being read.
                 Ok(Live::Event(_) | Live::Unsure) | Err(RecvError::Lagged(_)) => self.behind = true,
                 Ok(Live::Draft { task, round, draft }) => return Ok(Some(StreamItem::Draft { task, round, draft })),
                 Err(RecvError::Closed) => return Ok(None),

@@ -1,4 +1,4 @@
-//! A message comes in: one place asked for, one append, and only then an acknowledgement (invariant 1).
+//! Taking in a message: one admission request, one append, and only then an acknowledgement (invariant 1).
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -21,68 +21,69 @@ use crate::{
     jobs,
     log_writer::{LogError, append},
     observe::Handle,
-    scheduler::{Place, SchedulerMsg, Steering},
+    scheduler::{QueuePosition, SchedulerMsg, Steering},
     wiring::Wiring,
 };
 
-/// How long a place may take to be answered, in milliseconds.
+/// Time limit of an admission request, in milliseconds.
 const ADMIT_MS_MAX: u64 = 5_000;
-/// Tasks that one may wait for.
+/// Tasks that one task may wait for.
 const AFTER_MAX: usize = 64;
 /// The longest client id, in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
-/// The longest conversation that a caller may bring with a request, its tools included, in bytes.
+/// The longest conversation that a caller may send with a request, including its tools, in bytes.
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Beginnings of message ids that only the kernel gives, so that nobody can send one of its messages in its place.
+/// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
 const RESERVED: [&str; 2] = [DEAD_LETTER, OPERATION];
 
-/// A message as a door hands it in.
+/// A message as a front end hands it in.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// Whose message.
+    /// The sender.
     pub user: UserId,
-    /// In which conversation; nothing starts a new one.
+    /// The conversation; `None` starts a new one.
     pub conversation: Option<ConversationId>,
-    /// What the user said.
+    /// The text of the message.
     pub text: String,
-    /// The front end's id for it; nothing means that a repeat cannot be recognised.
+    /// The front end's id for the message. Without one, a repeat cannot be recognised.
     pub client_id: Option<String>,
-    /// Through which door.
+    /// The name of the front end.
     pub source: String,
-    /// The class asked for; nothing means that source and words decide.
+    /// The requested class; `None` means that source and text decide.
     pub priority: Option<Priority>,
-    /// The mode asked for.
+    /// The requested mode.
     pub mode: Option<Mode>,
-    /// What a stateless front end says came before.
+    /// The earlier messages that a stateless front end sends along.
     pub preamble: Vec<(String, String)>,
-    /// It joins the turn under way, if there is one, instead of waiting behind it.
+    /// The message joins the running turn, if there is one, instead of waiting behind it.
     pub steer: bool,
-    /// Names the work: equal work of the same user under this name that waits already is done once, and answers both.
+    /// Names the work. Equal work of the same user with the same name that still waits is done once, and both messages get
+    /// the answer.
     pub name: Option<String>,
-    /// It must not leave the house.
+    /// Only local backends may run this message.
     pub private: bool,
-    /// How the user feels, where the front end knows it, and how sure that is, from 0 to 1.
+    /// The user's emotion, where the front end knows it, and its confidence from 0 to 1.
     pub emotion: Option<(Emotion, f32)>,
-    /// It does not begin before this.
+    /// The task does not begin before this time.
     pub not_before: Option<Micros>,
-    /// Its first round starts when these tasks of the same user have ended.
+    /// The first round starts after these tasks of the same user have ended.
     pub after: Vec<TaskId>,
-    /// Its words are never an order about tasks: for front ends that only pass on.
+    /// The text is never taken for a job command: for front ends that only pass messages on.
     pub verbatim: bool,
-    /// It is a conversation of its own that its caller will not come back to.
+    /// The message gets a conversation of its own, to which its caller will not return.
     pub stateless: bool,
-    /// What a program asks of the answer.
+    /// The requirements of a calling program on the answer.
     pub request: Option<Box<CallerRequest>>,
-    /// A dead letter tried again.
+    /// Set if this is a retry of a dead letter.
     pub(crate) retry: Option<Retry>,
-    /// The result of a long-running operation.
+    /// Set if this is the result of a long-running operation.
     pub(crate) resumes: Option<OperationId>,
 }
 
 impl Submission {
-    /// A plain message of a user through a door.
+    /// A plain message of a user through a front end.
     #[must_use]
     pub fn new(user: UserId, source: &str, text: impl Into<String>) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl Submission {
         self.retry.is_some() || self.resumes.is_some()
     }
 
-    /// In this conversation.
+    /// Sets the conversation.
     #[must_use]
     pub const fn within(mut self, conversation: ConversationId) -> Self {
         self.conversation = Some(conversation);
@@ -123,38 +124,38 @@ impl Submission {
 /// An acknowledgement: the message is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
-    /// What it became.
+    /// The task of the message.
     pub task: TaskId,
-    /// In which conversation.
+    /// Its conversation.
     pub conversation: ConversationId,
-    /// Where it is in the log: follow from here for its answer.
+    /// Its sequence number in the log: follow from here for the answer.
     pub seq: Seq,
-    /// The same message had come before; this is its first acknowledgement again.
+    /// The same message had been stored before; this repeats its first acknowledgement.
     pub repeated: bool,
-    /// Its place in the queue.
-    pub place: Option<Place>,
-    /// The class it got.
+    /// Its position in the queue.
+    pub place: Option<QueuePosition>,
+    /// Its class.
     pub priority: Priority,
-    /// It is an order about tasks, and needs no place.
-    pub is_order: bool,
+    /// The message is a job command, and needs no queue position.
+    pub is_job_command: bool,
 }
 
 impl Submitted {
-    /// What was acknowledged before, once more.
+    /// The acknowledgement of a message that was stored before.
     pub(crate) const fn repeat(task: TaskId, conversation: ConversationId, seq: Seq, priority: Priority) -> Self {
-        Self { task, conversation, seq, repeated: true, place: None, priority, is_order: false }
+        Self { task, conversation, seq, repeated: true, place: None, priority, is_job_command: false }
     }
 }
 
-/// A place that is asked for and not used yet: it goes back with whoever asked, also if they leave before an answer. If
-/// the message is stored after all, its Engine asks for rounds and gets a place again.
-struct Held<'a> {
+/// A granted queue position that is not used yet. It is given back when dropped, also if the caller leaves before an answer.
+/// If the message is stored after all, its Engine requests rounds and gets a position again.
+struct Reservation<'a> {
     scheduler: &'a Handle<SchedulerMsg>,
     task: TaskId,
     used: bool,
 }
 
-impl Drop for Held<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.used {
             self.scheduler.tell(SchedulerMsg::Forget { task: self.task });
@@ -164,11 +165,11 @@ impl Drop for Held<'_> {
 
 impl Kernel {
     /// Takes in a message. When this returns, the message is stored and will get exactly one final answer or one visible
-    /// failure, whatever dies.
+    /// failure, whatever crashes.
     ///
     /// # Errors
-    /// If it is not acceptable, there is no place, or it could not be stored; then nothing happened, except that after
-    /// `Unavailable` and `Store` it may have been stored: send it again with the same client id.
+    /// If the message is not acceptable, there is no capacity, or it could not be stored. Then nothing happened, except that
+    /// after `Unavailable` and `Store` it may have been stored: send it again with the same client id.
     pub async fn submit(&self, message: Submission) -> Result<Submitted, KernelError> {
         if self.draining.load(Relaxed) {
             return Err(KernelError::NotReady("it is shutting down".to_owned()));
@@ -181,15 +182,15 @@ impl Kernel {
                 RESERVED.join(":` or `")
             )));
         }
-        take_in(&self.wiring, message).await
+        accept_message(&self.wiring, message).await
     }
 }
 
-/// As [`Kernel::submit`], for what the kernel itself has to say.
+/// As [`Kernel::submit`], for messages of the kernel itself.
 ///
 /// # Errors
 /// As [`Kernel::submit`].
-pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<Submitted, KernelError> {
+pub(crate) async fn accept_message(wiring: &Wiring, mut message: Submission) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
     message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
@@ -200,11 +201,11 @@ pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<
     if let Some(mood) = &mood {
         classified = classified.felt(mood);
     }
-    let is_order = !message.verbatim && is_order(wiring, &message, conversation).await;
-    let mut held = Held { scheduler: &wiring.scheduler, task, used: false };
+    let is_job_command = !message.verbatim && is_job_command(wiring, &message, conversation).await;
+    let mut reservation = Reservation { scheduler: &wiring.scheduler, task, used: false };
     let priority = classified.priority;
-    let place = match room(wiring, task, conversation, priority, &message, is_order).await {
-        Ok(place) => place,
+    let position = match capacity(wiring, task, conversation, priority, &message, is_job_command).await {
+        Ok(position) => position,
         Err(refusal) => return accepted_before(wiring, &message, conversation, priority).await.ok_or(refusal),
     };
     let inbound = Inbound {
@@ -215,9 +216,9 @@ pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<
         mode: message.mode,
         preamble: message.preamble,
         steer: message.steer,
-        same_as: place.as_ref().and_then(|p| p.same_as),
-        lifts: place.as_ref().and_then(|p| p.lifts),
-        order: is_order,
+        same_as: position.as_ref().and_then(|p| p.same_as),
+        lifts: position.as_ref().and_then(|p| p.lifts),
+        order: is_job_command,
         private: message.private,
         mood,
         not_before: message.not_before,
@@ -229,24 +230,24 @@ pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<
     };
     let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
     let mut events = vec![new(EventBody::Received(inbound))];
-    if !is_order && (priority != Priority::High || classified.basis != Basis::Source) {
+    if !is_job_command && (priority != Priority::High || classified.basis != Basis::Source) {
         events.push(new(decided(classified)));
     }
     let what = Append { conversation, user: message.user, fence: Fence::Inbox, events };
-    let submitted = |task, conversation, seq, repeated, place| Submitted {
+    let submitted = |task, conversation, seq, repeated, position| Submitted {
         task,
         conversation,
         seq,
         repeated,
-        place,
+        place: position,
         priority,
-        is_order,
+        is_job_command,
     };
     match append(&wiring.log, what).await {
         Ok(stored) => {
-            held.used = true;
+            reservation.used = true;
             metrics::counter!("annie_messages_total").increment(1);
-            Ok(submitted(task, conversation, stored.first, false, place))
+            Ok(submitted(task, conversation, stored.first, false, position))
         }
         Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
             Ok(submitted(task, conversation, seq, true, None))
@@ -255,8 +256,8 @@ pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<
     }
 }
 
-/// Those of the tasks before it that it has to wait for: what is unknown or has ended is nothing to wait for, and a turn
-/// that waits for nothing has its deadlines and its place in its lane.
+/// The tasks that this one must wait for: those of `after` that exist and have not ended. A turn that waits for none keeps
+/// its deadlines and its order in its lane.
 async fn still_open(wiring: &Wiring, message: &Submission) -> Result<Vec<TaskId>, KernelError> {
     let mut open = Vec::new();
     for task in &message.after {
@@ -268,18 +269,19 @@ async fn still_open(wiring: &Wiring, message: &Submission) -> Result<Vec<TaskId>
     Ok(open)
 }
 
-/// Room for a message; nothing where it needs none. A conversation that nobody named has nothing to be steered.
-async fn room(
+/// Requests a queue position for a message; `None` where it needs none. A message without a conversation cannot steer a
+/// turn.
+async fn capacity(
     wiring: &Wiring,
     task: TaskId,
     conversation: ConversationId,
     priority: Priority,
     message: &Submission,
-    is_order: bool,
-) -> Result<Option<Place>, KernelError> {
-    if is_order {
-        // If it is lost, nobody can wait for it: it is over in a moment.
-        wiring.scheduler.tell(SchedulerMsg::Order { task, user: message.user.clone() });
+    is_job_command: bool,
+) -> Result<Option<QueuePosition>, KernelError> {
+    if is_job_command {
+        // If the message is lost, no task can depend on it for long: a job command ends in a moment.
+        wiring.scheduler.tell(SchedulerMsg::JobCommand { task, user: message.user.clone() });
         Ok(None)
     } else if message.steer
         && message.conversation.is_some()
@@ -287,11 +289,12 @@ async fn room(
     {
         Ok(None)
     } else {
-        place(wiring, task, conversation, priority, message).await.map(Some)
+        admit(wiring, task, conversation, priority, message).await.map(Some)
     }
 }
 
-/// A message for which there is no room may be one that was accepted before, whose sender has not heard of it.
+/// Looks up a message for which there is no capacity: it may have been accepted before without its sender having received
+/// the acknowledgement.
 async fn accepted_before(
     wiring: &Wiring,
     message: &Submission,
@@ -299,24 +302,25 @@ async fn accepted_before(
     priority: Priority,
 ) -> Option<Submitted> {
     let known = wiring.store.message(message.user.clone(), message.client_id.clone()?).await;
-    let known = known.inspect_err(|error| tracing::warn!(%error, "a repeat could not be looked for")).ok()??;
+    let known =
+        known.inspect_err(|error| tracing::warn!(%error, "could not check whether a message is a repeat")).ok()??;
     if known.conversation != conversation || known.text_sha256 != text_sha256(&message.text) {
         return None;
     }
-    // Its first wake-up may have been lost with whoever was to give it.
+    // The first wake-up may have been lost with the log writer that was to send it.
     let user = message.user.clone();
     wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
     Some(Submitted::repeat(known.task, conversation, known.seq, priority))
 }
 
-/// The named conversation; named work has one of its own, so that equal work meets there; else a new one.
+/// The given conversation; or the one of named work, so that equal work meets there; or a new one.
 fn conversation_of(wiring: &Wiring, message: &Submission) -> ConversationId {
     let named = || message.name.as_ref().map(|n| ConversationId::for_key(&message.user, &format!("work:{n}")));
     message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(wiring.env.uuid()))
 }
 
-/// Whether the whole message is an order about tasks that it can be carried out on.
-async fn is_order(wiring: &Wiring, message: &Submission, conversation: ConversationId) -> bool {
+/// Whether the whole message is a job command, and applies to the user's tasks.
+async fn is_job_command(wiring: &Wiring, message: &Submission, conversation: ConversationId) -> bool {
     let Some(command) = understand(&message.text) else { return false };
     if command.is_certain() {
         return true;
@@ -340,7 +344,7 @@ async fn steering(
     match answer {
         Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
         Ok(Ok(steering)) => Ok(steering),
-        // Between two lives of the scheduler nobody counts.
+        // While the Scheduler restarts, steering is not rate limited.
         Err(_) => Ok(Steering::Joins),
     }
 }
@@ -393,15 +397,15 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
     Ok(())
 }
 
-async fn place(
+async fn admit(
     wiring: &Wiring,
     task: TaskId,
     conversation: ConversationId,
     priority: Priority,
     message: &Submission,
-) -> Result<Place, KernelError> {
+) -> Result<QueuePosition, KernelError> {
     let wait = Duration::from_millis(ADMIT_MS_MAX);
-    // What must not leave the house is not the same work as what may.
+    // Local-only work is never equal to work that may use cloud backends.
     let private = if message.private { "private " } else { "" };
     let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{private}{conversation} {name}"), &message.text));
     let ask = |reply| SchedulerMsg::Admit {
@@ -416,7 +420,7 @@ async fn place(
     };
     match wiring.scheduler.call(wait, ask).await {
         Ok(answer) => answer.map_err(KernelError::Full),
-        // A death of the scheduler in between is no reason to turn somebody away: its next life is asked once.
+        // A crash of the Scheduler is no reason to refuse a message: its next incarnation is asked once.
         Err(_) => {
             tokio::time::sleep(Duration::from_millis(20)).await;
             let answer = wiring.scheduler.call(wait, ask).await;

@@ -1,23 +1,23 @@
-//! What may be stored later than anybody waits for it: a commit that was given up, or that a former life began, may still be
-//! on its way to the disk. One look at once may come too early, so others follow.
+//! Commits that may reach the disk after their callers gave up: a commit that timed out, or one that the previous
+//! incarnation of the log writer started. The first check may come too early, so it is repeated.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::observe::Branch;
 use annie_core::ids::ConversationId;
 
-use super::{LogArgs, LogMsg, tell_all_keepers};
+use super::{LogArgs, LogMsg, notify_all_subscribers};
 use crate::{conversations::ConversationsMsg, observe::Addr, tasks::Tasks};
 
-/// From one look to the next, in milliseconds: as long as a commit may take before it is given up.
-const LOOK_MS: u64 = 15_000;
-/// Looks for the messages of one commit. What is not stored two minutes after it was given up, never is: the databases give
-/// up their own waits sooner, and only a disk could hold it back for longer.
-const LOOKS_MAX: u32 = 8;
-/// Conversations that are looked for by name; with more, everything is.
+/// Interval between two checks, in milliseconds: the time limit of a commit.
+const CHECK_MS: u64 = 15_000;
+/// Checks for the messages of one commit. A commit that is not stored two minutes after it was given up never will be: the
+/// databases' own timeouts are shorter, and only a stalled disk could delay it for longer.
+const CHECKS_MAX: u32 = 8;
+/// Conversations that are checked by id. With more, all conversations are checked.
 const NAMED_MAX: usize = 10_000;
 
-/// What is looked for, and how often still.
+/// The conversations to check, and how many checks are left for each.
 pub(super) struct Late {
     named: BTreeMap<ConversationId, u32>,
     everything: u32,
@@ -25,52 +25,53 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Nothing is.
+    /// Nothing to check.
     pub fn of(owner: Branch) -> Self {
         Self { named: BTreeMap::new(), everything: 0, timer: Tasks::of(owner) }
     }
 
-    /// A former life may have left a commit behind, and looks for what it had given up.
+    /// Checks all conversations: the previous incarnation may have left a commit behind, and its list of conversations is
+    /// lost.
     pub fn expect_anything(&mut self, me: Addr<LogMsg>) {
-        self.everything = LOOKS_MAX;
-        self.wind(me);
+        self.everything = CHECKS_MAX;
+        self.set_timer(me);
     }
 
-    /// Messages of these may be stored later.
+    /// Checks these conversations: messages of theirs may be stored later.
     pub fn expect(&mut self, conversations: impl IntoIterator<Item = ConversationId>, me: Addr<LogMsg>) {
-        self.named.extend(conversations.into_iter().map(|conversation| (conversation, LOOKS_MAX)));
+        self.named.extend(conversations.into_iter().map(|conversation| (conversation, CHECKS_MAX)));
         if self.named.len() > NAMED_MAX {
             self.named.clear();
-            self.everything = LOOKS_MAX;
+            self.everything = CHECKS_MAX;
         }
-        self.wind(me);
+        self.set_timer(me);
     }
 
-    /// It is time to look.
-    pub fn look(&mut self, args: &LogArgs, me: Addr<LogMsg>) {
+    /// Runs one check.
+    pub fn check(&mut self, args: &LogArgs, me: Addr<LogMsg>) {
         self.timer.remove(&());
-        // If nobody lives there, its next life scans the log.
+        // If the parent of the Engines is dead, its next incarnation scans the log.
         if self.everything > 0 {
             self.everything -= 1;
             args.conversations.tell(ConversationsMsg::Rescan);
         } else if !self.named.is_empty() {
             args.conversations.tell(ConversationsMsg::Doubt(self.named.keys().copied().collect()));
         }
-        tell_all_keepers(&args.keepers);
-        self.named.retain(|_, looks| {
-            *looks -= 1;
-            *looks > 0
+        notify_all_subscribers(&args.subscribers);
+        self.named.retain(|_, checks_left| {
+            *checks_left -= 1;
+            *checks_left > 0
         });
-        self.wind(me);
+        self.set_timer(me);
     }
 
-    fn wind(&mut self, me: Addr<LogMsg>) {
+    fn set_timer(&mut self, me: Addr<LogMsg>) {
         if (self.named.is_empty() && self.everything == 0) || self.timer.contains(&()) {
             return;
         }
         self.timer.spawn((), async move {
-            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-            // If it fails this life is over, and the next one looks for everything.
+            tokio::time::sleep(Duration::from_millis(CHECK_MS)).await;
+            // If the message is lost, this incarnation has ended, and the next one checks everything.
             me.tell(LogMsg::Look);
         });
     }

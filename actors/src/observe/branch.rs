@@ -1,30 +1,30 @@
 //! An actor together with the actors that it started.
 //!
-//! Ractor ends the children of a dead actor as well, in the order of a map that is hashed differently in every run. The
-//! kernel ends them first, in the order in which they were started, so that a seed of the simulation gives the same run
-//! each time.
+//! Ractor also ends the children of a dead actor, but in the order of a map that is hashed differently in every run. The
+//! kernel ends them first, in the order in which they were started, so that a seed of the simulation gives the same run each
+//! time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use ractor::{ActorCell, ActorId};
 
-use super::node::Life;
+use super::node::IncarnationRecord;
 
-/// The running children of an actor. Ids count up, so the first started comes first.
+/// The running children of an actor. Ids increase, so the child that was started first comes first.
 #[derive(Clone, Default)]
-pub(crate) struct Children(Arc<Mutex<BTreeMap<ActorId, Life>>>);
+pub(crate) struct Children(Arc<Mutex<BTreeMap<ActorId, IncarnationRecord>>>);
 
 impl Children {
-    pub(super) fn insert(&self, id: ActorId, child: Life) {
+    pub(super) fn insert(&self, id: ActorId, child: IncarnationRecord) {
         self.0.lock().insert(id, child);
     }
 
-    pub(super) fn remove(&self, id: ActorId) -> Option<Life> {
+    pub(super) fn remove(&self, id: ActorId) -> Option<IncarnationRecord> {
         self.0.lock().remove(&id)
     }
 
-    /// Kills all of them and everything below them.
+    /// Kills all children and everything below them.
     pub fn kill(&self) {
         for child in self.0.lock().values() {
             child.branch.kill();
@@ -46,7 +46,7 @@ impl Branch {
     }
 }
 
-/// Kills the children when it is dropped: their parent's handler panicked, or was cut short because the parent was killed.
+/// Kills an actor's children when dropped: the actor's handler panicked, or was cut short because the actor was killed.
 pub(super) struct KillsOnDrop(Option<Children>);
 
 impl KillsOnDrop {

@@ -1,6 +1,6 @@
-//! Who lives where: path to cell, incarnation and gauges, outside any actor, so that it answers while actors are busy or
-//! dead. Ractor's own registry is process-wide, and a killed actor frees its name late, so that its successor could not
-//! register: it is not used.
+//! The directory of running actors: path to cell, incarnation and gauges. It is kept outside any actor, so that it answers
+//! while actors are busy or dead. Ractor's own registry is not used: it is process-wide, and a killed actor frees its name
+//! late, so that its next incarnation could not register.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use super::branch::Children;
 
-/// Where an actor stands in the tree: `/conversations/engine:conv_…/agent:search`.
+/// The path of an actor in the tree: `/conversations/engine:conv_…/agent:search`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Path(Arc<str>);
@@ -67,7 +67,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is measured of one life of an actor.
+/// The measurements of one incarnation of an actor.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub depth: AtomicUsize,
@@ -77,17 +77,17 @@ pub(crate) struct Meter {
     pub busy_us: AtomicU64,
     /// Monotonic microseconds since which the current handler runs; 0 when idle.
     pub busy_since_us: AtomicU64,
-    /// It waits for something that has a time limit of its own.
-    pub waits: AtomicBool,
-    /// An operator ended it: its end is no crash.
+    /// The handler waits for something that has a time limit of its own.
+    pub is_waiting: AtomicBool,
+    /// An operator ended the actor: its end is not counted as a crash.
     pub is_asked_to_end: AtomicBool,
     pub current: Mutex<&'static str>,
     pub recent: Mutex<VecDeque<&'static str>>,
-    /// What may happen to its messages on their way; nothing outside tests and chaos runs.
+    /// Faults for the actor's messages on their way; `None` outside tests and chaos runs.
     pub mail: Option<Mail>,
 }
 
-/// Who decides about an actor's messages on their way.
+/// The source of faults for an actor's messages on their way.
 pub(crate) struct Mail {
     pub faults: Arc<dyn Faults>,
     pub kind: &'static str,
@@ -95,7 +95,7 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    /// What strikes this message, or the answer to it.
+    /// The fault to inject into this message, or into the answer to it.
     pub fn at(&self, way: &str, message: &str) -> FaultAction {
         self.faults.in_mail(self.kind, self.path.as_str(), &format!("{way}:{message}"))
     }
@@ -120,7 +120,7 @@ impl Meter {
             refused: AtomicU64::new(0),
             busy_us: AtomicU64::new(0),
             busy_since_us: AtomicU64::new(0),
-            waits: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
             is_asked_to_end: AtomicBool::new(false),
             current: Mutex::new(""),
             recent: Mutex::new(VecDeque::new()),
@@ -137,14 +137,15 @@ impl Meter {
         self.busy_since_us.store(now_us.max(1), Relaxed);
     }
 
-    /// A wait within a handler: not busy, and afterwards the handler counts as if it had just begun.
+    /// A wait within a handler. The waiting time does not count as busy, and afterwards the handler counts as if it had just
+    /// begun.
     pub(crate) async fn wait<T>(&self, clock: &dyn Clock, work: impl Future<Output = T>) -> T {
         let since = self.busy_since_us.load(Relaxed);
         self.busy_us.fetch_add(clock.monotonic_us().saturating_sub(since), Relaxed);
-        self.waits.store(true, Relaxed);
+        self.is_waiting.store(true, Relaxed);
         let out = work.await;
         self.busy_since_us.store(clock.monotonic_us().max(1), Relaxed);
-        self.waits.store(false, Relaxed);
+        self.is_waiting.store(false, Relaxed);
         out
     }
 
@@ -155,10 +156,10 @@ impl Meter {
     }
 }
 
-/// Asks an actor for its view; nothing if it is gone.
+/// Asks an actor for its view; `None` if it is gone.
 type Ask = Arc<dyn Fn(oneshot::Sender<Value>) -> Option<()> + Send + Sync>;
 
-/// One entry.
+/// The directory's entry of a running actor.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub cell: ActorCell,
@@ -182,22 +183,22 @@ impl Entry {
 /// An actor as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeInfo {
-    /// Where it stands.
+    /// The path of the actor.
     pub path: Path,
-    /// What it is: `engine`, `scheduler` …
+    /// The kind of the actor: `engine`, `scheduler` …
     pub kind: &'static str,
-    /// Which life of it this is; commands name it, so that they never strike a successor.
+    /// The incarnation of the actor. Commands name it, so that they never affect the next incarnation.
     pub incarnation: Incarnation,
     /// `starting`, `running`, `stopping`, `stopped`.
     pub status: String,
-    /// Since when it lives.
+    /// When this incarnation started.
     #[serde(serialize_with = "annie_core::time::rfc3339")]
     pub started_at: Micros,
-    /// Messages waiting.
+    /// Messages waiting in the mailbox.
     pub mailbox_depth: usize,
-    /// The most that ever waited.
+    /// The highest number of messages that ever waited.
     pub mailbox_depth_high: usize,
-    /// The most that may wait.
+    /// The limit of waiting messages.
     pub mailbox_max: usize,
     /// Messages handled.
     pub handled: u64,
@@ -207,37 +208,37 @@ pub struct NodeInfo {
     pub busy_us: u64,
     /// The message being handled, if any.
     pub current: Option<&'static str>,
-    /// For how long, in milliseconds.
+    /// How long it has been handled, in milliseconds; 0 when idle.
     pub current_ms: u64,
 }
 
-/// A death that was not asked for.
+/// A crash: an end that neither an operator nor the parent requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Crash {
-    /// Who died.
+    /// The path of the actor.
     pub path: Path,
-    /// Which life.
+    /// The incarnation that crashed.
     pub incarnation: Incarnation,
-    /// What it was.
+    /// The kind of the actor.
     pub kind: &'static str,
     /// The panic's or error's text, or `killed`.
     pub reason: String,
-    /// When it was noticed.
+    /// When the crash was recorded.
     #[serde(serialize_with = "annie_core::time::rfc3339")]
     pub at: Micros,
-    /// The kinds of the last messages, oldest first.
+    /// The kinds of the last messages handled, oldest first.
     pub last_messages: Vec<&'static str>,
 }
 
 /// Crashes that are kept.
 const CRASHES_MAX: usize = 200;
 
-/// All living actors of one kernel.
+/// All running actors of one kernel.
 pub struct Directory {
     entries: DashMap<Path, Entry>,
-    /// The kinds of actors that ever lived here.
+    /// The kinds of actors that have run here.
     kinds: DashSet<&'static str>,
-    lives: AtomicU64,
+    incarnations: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
 }
@@ -247,14 +248,14 @@ impl Directory {
         Self {
             entries: DashMap::new(),
             kinds: DashSet::new(),
-            lives: AtomicU64::new(0),
+            incarnations: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn next_incarnation(&self) -> Incarnation {
-        Incarnation(self.lives.fetch_add(1, Relaxed) + 1)
+        Incarnation(self.incarnations.fetch_add(1, Relaxed) + 1)
     }
 
     pub(crate) fn new_meter(mail: Option<Mail>) -> Arc<Meter> {
@@ -263,7 +264,7 @@ impl Directory {
 
     pub(crate) fn insert(&self, path: Path, entry: Entry) {
         if !self.kinds.contains(entry.kind) && self.kinds.insert(entry.kind) {
-            // A counter that begins at one hides its first event from Prometheus' `increase`.
+            // A counter that first appears with the value 1 hides its first event from Prometheus' `increase`.
             metrics::counter!("annie_actor_crashes_total", "kind" => entry.kind).increment(0);
             metrics::counter!("annie_actors_stuck_total", "kind" => entry.kind).increment(0);
         }
@@ -274,7 +275,7 @@ impl Directory {
         self.entries.get(path).map(|e| e.clone())
     }
 
-    /// Takes out the life that this cell was; a successor under the same path stays.
+    /// Removes the incarnation with this cell; a later incarnation under the same path stays.
     pub(crate) fn remove(&self, path: &Path, cell: ActorId) {
         self.entries.remove_if(path, |_, e| e.cell.get_id() == cell);
     }
@@ -301,7 +302,7 @@ impl Directory {
         self.crashes_total.load(Relaxed)
     }
 
-    /// How many actors live of each kind that ever lived here.
+    /// How many actors of each kind are running, for all kinds seen so far.
     #[must_use]
     pub fn count_by_kind(&self) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = self.kinds.iter().map(|kind| (*kind, 0)).collect();
@@ -311,7 +312,7 @@ impl Directory {
         counts
     }
 
-    /// How many actors live.
+    /// The number of running actors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -333,14 +334,15 @@ impl Directory {
         all
     }
 
-    /// Actors whose current handler has run for longer than this, sorted by path; not counting those that wait with a limit of their own.
+    /// Actors whose current handler has run for longer than the limit, sorted by path, without those that wait with a time
+    /// limit of their own.
     pub(crate) fn stuck(&self, now_us: u64, limit_us: u64) -> Vec<(Path, Entry)> {
         let mut stuck: Vec<(Path, Entry)> = self
             .entries
             .iter()
             .filter(|e| {
                 let since = e.meter.busy_since_us.load(Relaxed);
-                since > 0 && now_us.saturating_sub(since) > limit_us && !e.meter.waits.load(Relaxed)
+                since > 0 && now_us.saturating_sub(since) > limit_us && !e.meter.is_waiting.load(Relaxed)
             })
             .map(|e| (e.key().clone(), e.value().clone()))
             .collect();

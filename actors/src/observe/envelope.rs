@@ -1,5 +1,5 @@
-//! Messages on their way: ractor's mailboxes are unbounded, so the envelope counts them and refuses what is too much; the
-//! gauge falls when the envelope is dropped, handled or not.
+//! Message delivery. Ractor's mailboxes are unbounded, so the envelope counts the messages and refuses those above the
+//! limit. The count falls when the envelope is dropped, handled or not.
 
 use std::{
     marker::PhantomData,
@@ -17,27 +17,27 @@ use super::{
     node::Named,
 };
 
-/// What travels to a node.
+/// The content of a node's mailbox.
 pub enum Envelope<M> {
-    /// A message of its own.
+    /// A message of the node's own type.
     User { msg: M, depth: Depth },
-    /// An operator asks for its view.
+    /// A request of an operator for the node's view.
     View(oneshot::Sender<Value>),
 }
 
-/// One place in a mailbox.
+/// One counted message in a mailbox.
 pub struct Depth(Arc<Meter>);
 
 impl Depth {
     fn take(meter: &Arc<Meter>, mailbox_max: usize) -> Option<Self> {
         let depth = meter.depth.fetch_add(1, Relaxed) + 1;
-        let place = Self(meter.clone());
+        let slot = Self(meter.clone());
         if depth > mailbox_max {
             meter.refused.fetch_add(1, Relaxed);
             return None;
         }
         meter.depth_high.fetch_max(depth, Relaxed);
-        Some(place)
+        Some(slot)
     }
 }
 
@@ -47,29 +47,29 @@ impl Drop for Depth {
     }
 }
 
-/// Why a message did not arrive, or its answer did not come back.
+/// Why a message was not delivered, or its answer did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Nobody lives there now.
+    /// No actor runs at this path now.
     #[error("the actor is not running")]
     Unavailable,
-    /// Its mailbox is full.
+    /// The mailbox is full.
     #[error("the actor's mailbox is full")]
     Overloaded,
-    /// No answer in time; the message may still be handled.
+    /// No answer arrived in time; the message may still be handled.
     #[error("the actor did not answer in time")]
     Timeout,
-    /// It died, or dropped the question.
+    /// The actor died, or dropped the request.
     #[error("the actor died before it answered")]
     Crashed,
 }
 
-/// One life of an actor.
+/// The address of one incarnation of an actor.
 pub struct Addr<M> {
     pub(crate) cell: ActorCell,
     pub(crate) meter: Arc<Meter>,
     pub(crate) mailbox_max: usize,
-    /// Which life.
+    /// The incarnation.
     pub incarnation: Incarnation,
     pub(crate) message: PhantomData<fn(M)>,
 }
@@ -97,7 +97,7 @@ impl<M: Named + Send + 'static> Addr<M> {
         }
     }
 
-    /// Sends a request. May be refused, so whoever sends it must be able to do without.
+    /// Sends a request. It may be refused, so the sender must be able to do without it.
     ///
     /// # Errors
     /// If the mailbox is full or the actor is gone.
@@ -111,9 +111,10 @@ impl<M: Named + Send + 'static> Addr<M> {
         self.send(msg, self.mailbox_max)
     }
 
-    /// Sends a fact that the actor waits for: the result of its own task, a permit that comes back, a message that is
-    /// stored. Never refused, because without it the actor would wait for ever; there are as many of these as the actor
-    /// itself asked for. False if the actor is gone, and with it the interest: its next life finds out by itself.
+    /// Sends a fact that the actor waits for: the result of its own task, a released permit, a stored message. Facts are
+    /// never refused for a full mailbox, because the actor would wait for ever; their number is bounded by what the actor
+    /// itself requested. Returns false if the actor is gone; its next incarnation does not need this fact, because it reads
+    /// the store.
     pub fn tell(&self, msg: M) -> bool {
         self.send(msg, usize::MAX).is_ok()
     }
@@ -124,7 +125,7 @@ impl<M: Named + Send + 'static> Addr<M> {
         {
             match mail.at("arrival", msg.name()) {
                 FaultAction::Twice => {
-                    // Nobody asked for room for the second one.
+                    // The duplicate is not counted against the mailbox limit.
                     self.put(again, usize::MAX)?;
                 }
                 FaultAction::Slow { wait_ms } => return self.put_late(msg, depth_max, wait_ms),
@@ -140,7 +141,7 @@ impl<M: Named + Send + 'static> Addr<M> {
         to.cast(Envelope::User { msg, depth }).map_err(|_| SendError::Unavailable)
     }
 
-    /// A message that takes its time, and that others overtake. Whoever is not there any more when it comes does not get it.
+    /// Delivers a message with a delay, so that later messages overtake it. It is lost if the actor is gone by then.
     fn put_late(&self, msg: M, depth_max: usize, wait_ms: u32) -> Result<(), SendError> {
         let depth = Depth::take(&self.meter, depth_max).ok_or(SendError::Overloaded)?;
         let to: ActorRef<Envelope<M>> = self.cell.clone().into();
@@ -148,10 +149,10 @@ impl<M: Named + Send + 'static> Addr<M> {
         Ok(())
     }
 
-    /// Sends a question and waits for its answer.
+    /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// If it cannot be delivered, is not answered in time, or the actor dies over it.
+    /// If the request cannot be delivered, is not answered in time, or the actor dies before it answers.
     pub async fn call<R>(&self, wait: Duration, msg: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, SendError> {
         let (reply, answer) = oneshot::channel();
         let msg = msg(reply);
@@ -164,7 +165,7 @@ impl<M: Named + Send + 'static> Addr<M> {
         }
     }
 
-    /// An answer came, unless a fault loses it or makes it late.
+    /// Applies a fault that loses or delays an answer.
     async fn answered(&self, name: &str) -> Result<(), SendError> {
         let Some(mail) = &self.meter.mail else { return Ok(()) };
         match mail.at("reply", name) {
@@ -176,7 +177,7 @@ impl<M: Named + Send + 'static> Addr<M> {
     }
 }
 
-/// An actor by its place in the tree: every send goes to whoever lives there now, so a restart is not noticed.
+/// An actor by its path in the tree. Every message goes to the present incarnation, so the sender does not notice a restart.
 pub struct Handle<M> {
     path: Path,
     directory: Arc<Directory>,
@@ -194,20 +195,20 @@ impl<M: Named + Send + 'static> Handle<M> {
         Self { path, directory, message: PhantomData }
     }
 
-    /// A handle to another place in the same tree.
+    /// A handle to another path in the same tree.
     pub(crate) fn sibling<O: Named + Send + 'static>(&self, path: Path) -> Handle<O> {
         Handle::new(path, self.directory.clone())
     }
 
-    /// Who lives there now.
+    /// The present incarnation.
     ///
     /// # Errors
-    /// If nobody does.
+    /// If no actor runs at this path.
     pub fn resolve(&self) -> Result<Addr<M>, SendError> {
         self.directory.get(&self.path).map(|e| Addr::of(&e)).ok_or(SendError::Unavailable)
     }
 
-    /// Sends a message to whoever lives there now.
+    /// Sends a request to the present incarnation.
     ///
     /// # Errors
     /// As [`Addr::cast`].
@@ -215,14 +216,14 @@ impl<M: Named + Send + 'static> Handle<M> {
         self.resolve()?.cast(msg)
     }
 
-    /// Sends a fact to whoever lives there now.
+    /// Sends a fact to the present incarnation.
     ///
     /// As [`Addr::tell`].
     pub fn tell(&self, msg: M) -> bool {
         self.resolve().is_ok_and(|addr| addr.tell(msg))
     }
 
-    /// Asks whoever lives there now.
+    /// Sends a request to the present incarnation and waits for its answer.
     ///
     /// # Errors
     /// As [`Addr::call`].

@@ -1,6 +1,6 @@
-//! Every actor of the tree is a [`Node`] inside [`Observed`]: the wrapper counts its mailbox, times its handlers, stamps its
-//! progress, keeps it in the [`Directory`] and strikes it with the faults that a test asks for. About a microsecond a
-//! message, which a model call outweighs by five orders of magnitude.
+//! Every actor of the tree is a [`Node`] inside the wrapper [`Observed`]. The wrapper counts the actor's mailbox, times its
+//! handlers, records its progress, keeps it in the [`Directory`] and injects the faults that a test requests. This costs
+//! about a microsecond per message; a model call takes five orders of magnitude longer.
 
 mod branch;
 mod directory;

@@ -1,4 +1,4 @@
-//! What an actor of the tree is, and the wrapper that runs it.
+//! The trait of all actors of the tree, and the wrapper that runs them.
 
 use std::{
     future::Future,
@@ -21,13 +21,13 @@ use super::{
     envelope::{Addr, Depth, Envelope, Handle},
 };
 
-/// A message that can say which kind it is: `Submit`, `ModelReplied` …
+/// A message that has a kind: `Submit`, `ModelReplied` …
 pub trait Named {
     /// The variant's name.
     fn name(&self) -> &'static str;
 
-    /// The same once more, if hearing it twice, or after what was sent later, does no harm: a hint to look, or a fact that
-    /// is told again after a crash as well. Faults double and hold back only such messages.
+    /// A copy of the message, if receiving it twice, or after later messages, does no harm: a hint to read the log, or a
+    /// fact that is also repeated after a crash. Faults duplicate and delay only such messages.
     fn again(&self) -> Option<Self>
     where
         Self: Sized,
@@ -36,23 +36,23 @@ pub trait Named {
     }
 }
 
-/// Why an actor gives up its life: its state is in doubt, and its successor builds it anew from the log.
+/// Why an actor ends itself: its state is in doubt, and its next incarnation rebuilds it from the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct NodeError {
     what: String,
-    /// What it needs was away: its own doing had no part in it.
+    /// A dependency was unavailable, so the actor itself is not to blame.
     is_deprived: bool,
 }
 
 impl NodeError {
-    /// In doubt about something.
+    /// An error after which the state is in doubt.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_deprived: false }
     }
 
-    /// In doubt because the log or the store is away for now.
+    /// An error because the log or the store is unavailable for now.
     #[must_use]
     pub fn deprived(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_deprived: true }
@@ -63,40 +63,40 @@ impl NodeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("actor {path} did not start: {why}")]
 pub struct StartError {
-    /// Where it was to stand.
+    /// The path of the actor.
     pub path: Path,
-    /// What came in between.
+    /// The cause.
     pub why: String,
 }
 
-/// The reason that an actor gives for ending by itself.
+/// The stop reason of an actor that ends itself.
 const DONE: &str = "done";
 
-/// How a child's life ended.
+/// How a child ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndKind {
-    /// It ended by itself: there was nothing left for it to do.
+    /// It ended itself: it had no more work.
     Done,
-    /// An operator or its parent asked for it, by a stop or a kill.
+    /// An operator or its parent ended it, by a stop or a kill.
     Stopped,
-    /// It was killed unasked, or its task was cancelled.
+    /// It was killed by neither of them, or its task was cancelled.
     Killed,
     /// It panicked or returned an error.
     Failed(String),
-    /// It gave up because the log or the store was away.
+    /// It ended itself because the log or the store was unavailable.
     Deprived(String),
 }
 
-/// A child's death, as its parent hears of it.
+/// The end of a child, as reported to its parent.
 #[derive(Debug, Clone)]
 pub struct ChildEnded {
-    /// Which cell.
+    /// The id of the child's cell.
     pub id: ActorId,
     /// How it ended.
     pub kind: EndKind,
 }
 
-/// What all actors of one kernel share.
+/// The parts that all actors of one kernel share.
 pub(crate) struct System {
     pub env: Env,
     pub directory: Arc<Directory>,
@@ -108,11 +108,11 @@ impl System {
     }
 }
 
-/// What a node knows of itself.
+/// The context of a node: its identity and its access to the system.
 pub struct Context<N: Node> {
-    /// Where it stands.
+    /// The path of the actor.
     pub path: Path,
-    /// Which life this is.
+    /// The incarnation of the actor.
     pub incarnation: Incarnation,
     pub(crate) system: Arc<System>,
     cell: ActorCell,
@@ -121,8 +121,8 @@ pub struct Context<N: Node> {
     node: PhantomData<fn(N)>,
 }
 
-/// A life as its parent remembers it, for the record of its end.
-pub(super) struct Life {
+/// A parent's record of a child's incarnation, for reporting its end.
+pub(super) struct IncarnationRecord {
     pub(super) branch: Branch,
     path: Path,
     kind: &'static str,
@@ -130,8 +130,8 @@ pub(super) struct Life {
     meter: Arc<Meter>,
 }
 
-/// An actor's entry in the directory. It goes with the actor's state, so it goes also when the actor dies with its parent
-/// and nobody is left to hear of it.
+/// An actor's entry in the directory. It is dropped with the actor's state, so it is also removed when the actor dies
+/// together with its parent and no parent records the end.
 struct Registered {
     directory: Arc<Directory>,
     path: Path,
@@ -157,7 +157,7 @@ impl<N: Node> Context<N> {
         self.system.env.now()
     }
 
-    /// This life's own address, for messages to itself from its tasks.
+    /// The address of this incarnation, for messages from its own tasks.
     #[must_use]
     pub fn me(&self) -> Addr<N::Msg> {
         Addr {
@@ -173,7 +173,7 @@ impl<N: Node> Context<N> {
         Branch { cell: self.cell.clone(), children: self.children.clone() }
     }
 
-    /// The same life seen as another node: for one that is made of another.
+    /// The same context for another node type: for a node that wraps another.
     pub(crate) fn cast<O: Node>(&self) -> Context<O> {
         Context {
             path: self.path.clone(),
@@ -193,24 +193,26 @@ impl<N: Node> Context<N> {
     pub async fn spawn<C: Node>(&self, segment: &str, args: C::Args) -> Result<Addr<C::Msg>, StartError> {
         let path = self.path.child(segment);
         let (addr, branch) = spawn::<C>(&self.system, path.clone(), args, Some(self.cell.clone())).await?;
-        let life = Life { branch, path, kind: C::KIND, incarnation: addr.incarnation, meter: addr.meter.clone() };
-        self.children.insert(addr.cell.get_id(), life);
+        let record =
+            IncarnationRecord { branch, path, kind: C::KIND, incarnation: addr.incarnation, meter: addr.meter.clone() };
+        self.children.insert(addr.cell.get_id(), record);
         Ok(addr)
     }
 
-    /// Ends this life in good order, after the current message: there is nothing left for it to do.
+    /// Ends this incarnation gracefully after the current message, because it has no more work.
     pub fn stop(&self) {
         self.cell.stop(Some(DONE.to_owned()));
     }
 
-    /// Waits for something slow that has a time limit of its own, a commit: the watchdog does not take it for a hang.
+    /// Waits for slow work that has a time limit of its own, such as a commit. The watchdog does not take this wait for a
+    /// hang.
     pub(crate) async fn wait_for<T>(&self, work: impl Future<Output = T> + Send) -> T {
         self.meter.wait(self.env().clock.as_ref(), work).await
     }
 
     /// A named fault point inside a handler, for faults between two steps of one message.
     pub(crate) async fn fault_point(&self, point: &str) -> Result<(), NodeError> {
-        strike(self, point).await
+        inject_fault(self, point).await
     }
 }
 
@@ -236,33 +238,33 @@ pub(crate) async fn spawn<C: Node>(
     Ok((addr, Branch { cell: actor.get_cell(), children: below }))
 }
 
-/// An actor: what it starts from, what it hears, what it keeps.
+/// An actor: its messages, arguments, state and handlers.
 ///
-/// `init` runs in the parent's task: cheap, no waiting. `ready` runs in the actor's own task before its first message:
-/// heavy loading belongs there. A handler never waits for a model, a skill or a process; short store calls are all it
-/// may wait for.
+/// `init` runs in the parent's task: it must be cheap and must not wait. `ready` runs in the actor's own task before its
+/// first message: slow loading belongs there. A handler never waits for a model, a skill or a process; it may wait only for
+/// short store calls.
 pub trait Node: Sized + Send + Sync + 'static {
-    /// What it hears.
+    /// The type of its messages.
     type Msg: Named + Send + 'static;
-    /// What it starts from.
+    /// The arguments of a start.
     type Args: Send + 'static;
-    /// What it keeps.
+    /// The state of one incarnation.
     type State: Send + 'static;
-    /// What it is, in views, metrics and fault points.
+    /// The kind of the actor, in views, metrics and fault points.
     const KIND: &'static str;
-    /// Messages that may wait; one more is refused.
+    /// Messages that may wait in the mailbox; a further request is refused.
     const MAILBOX_MAX: usize = 10_000;
 
     /// Builds the state.
     ///
     /// # Errors
-    /// If it cannot; the parent hears of it as a failed start.
+    /// If it cannot; the parent receives a failed start.
     fn init(ctx: &Context<Self>, args: Self::Args) -> Result<Self::State, NodeError>;
 
-    /// Loads what is heavy.
+    /// Loads the state before the first message, where that is slow.
     ///
     /// # Errors
-    /// If it cannot; the parent hears of it as a failed life.
+    /// If it cannot; the parent receives the end of this incarnation.
     fn ready(_ctx: &Context<Self>, _state: &mut Self::State) -> impl Future<Output = Result<(), NodeError>> + Send {
         async { Ok(()) }
     }
@@ -277,10 +279,10 @@ pub trait Node: Sized + Send + Sync + 'static {
         msg: Self::Msg,
     ) -> impl Future<Output = Result<(), NodeError>> + Send;
 
-    /// Hears that a child ended.
+    /// Handles the end of a child.
     ///
     /// # Errors
-    /// If the state is in doubt afterwards, or the budget for restarts is used up.
+    /// If the state is in doubt afterwards, or the restart budget is used up.
     fn child_ended(
         _ctx: &Context<Self>,
         _state: &mut Self::State,
@@ -289,12 +291,12 @@ pub trait Node: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Ends in good order; children are still alive. Not called after a panic, an error or a kill.
+    /// Handles a graceful stop; children are still running. Not called after a panic, an error or a kill.
     fn stopping(_ctx: &Context<Self>, _state: &mut Self::State) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// What operators may see of the state: small, without secrets.
+    /// The part of the state that operators may see: small, without secrets.
     fn view(state: &Self::State) -> Value;
 }
 
@@ -339,7 +341,7 @@ impl<N: Node> Actor for Observed<N> {
         };
         let registered = Registered { directory: system.directory.clone(), path: path.clone(), cell: cell.get_id() };
         let ctx = Context { path, incarnation, system, cell, meter, children, node: PhantomData };
-        strike(&ctx, "init").await?;
+        inject_fault(&ctx, "init").await?;
         let state = N::init(&ctx, args)?;
         ctx.system.directory.insert(ctx.path.clone(), entry);
         Ok(Running { ctx, state, registered })
@@ -348,7 +350,7 @@ impl<N: Node> Actor for Observed<N> {
     async fn post_start(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
         let Running { ctx, state, .. } = running;
         busy(ctx, "Ready", async {
-            strike(ctx, "ready").await?;
+            inject_fault(ctx, "ready").await?;
             N::ready(ctx, state).await
         })
         .await?;
@@ -364,7 +366,7 @@ impl<N: Node> Actor for Observed<N> {
         let Running { ctx, state, .. } = running;
         match envelope {
             Envelope::View(reply) => {
-                // The asker may have left; that is its business.
+                // The requester may be gone.
                 let _ = reply.send(N::view(state));
             }
             Envelope::User { msg, depth } => handle_user(ctx, state, msg, depth).await?,
@@ -386,7 +388,7 @@ impl<N: Node> Actor for Observed<N> {
         };
         let ended = note_end(ctx, &cell, kind);
         busy(ctx, "ChildEnded", async {
-            strike(ctx, "child_ended").await?;
+            inject_fault(ctx, "child_ended").await?;
             N::child_ended(ctx, state, ended).await
         })
         .await?;
@@ -414,9 +416,9 @@ async fn handle_user<N: Node>(
         if ctx.env().faults.is_none() {
             return N::handle(ctx, state, msg).await;
         }
-        strike(ctx, &format!("before:{name}")).await?;
+        inject_fault(ctx, &format!("before:{name}")).await?;
         N::handle(ctx, state, msg).await?;
-        strike(ctx, &format!("after:{name}")).await
+        inject_fault(ctx, &format!("after:{name}")).await
     })
     .await
 }
@@ -437,7 +439,7 @@ async fn busy<N: Node>(
     out
 }
 
-/// Kills arrive as terminations, and an aborted task too; both are abnormal.
+/// Ractor reports kills and aborted tasks as terminations; both are abnormal.
 fn terminated(reason: Option<&str>) -> EndKind {
     match reason {
         Some("killed" | "actor_task_cancelled") => EndKind::Killed,
@@ -455,16 +457,16 @@ fn failed(error: &ActorProcessingErr) -> EndKind {
 
 fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> ChildEnded {
     let id = cell.get_id();
-    let life = ctx.children.remove(id);
-    let is_asked = life.as_ref().is_some_and(|life| life.meter.is_asked_to_end.load(Relaxed));
+    let record = ctx.children.remove(id);
+    let is_asked = record.as_ref().is_some_and(|record| record.meter.is_asked_to_end.load(Relaxed));
     let kind = if kind == EndKind::Killed && is_asked { EndKind::Stopped } else { kind };
     let reason = match &kind {
         EndKind::Done | EndKind::Stopped => None,
         EndKind::Killed => Some("killed".to_owned()),
         EndKind::Failed(error) | EndKind::Deprived(error) => Some(error.clone()),
     };
-    if let Some(Life { path, kind, incarnation, meter, .. }) = life {
-        // A killed life's state is dropped only after this, and its successor may be started before.
+    if let Some(IncarnationRecord { path, kind, incarnation, meter, .. }) = record {
+        // The state of a killed actor is dropped only later, and its next incarnation may be started before that.
         ctx.system.directory.remove(&path, id);
         if let Some(reason) = reason {
             tracing::warn!(%path, incarnation = incarnation.0, %reason, "actor died");
@@ -476,7 +478,7 @@ fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> Child
 }
 
 #[expect(clippy::panic, reason = "this is the fault that tests ask for")]
-async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError> {
+async fn inject_fault<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError> {
     let Some(faults) = &ctx.env().faults else { return Ok(()) };
     let kind = N::KIND;
     match faults.at_path(kind, ctx.path.as_str(), point) {
@@ -495,7 +497,8 @@ async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError>
     Ok(())
 }
 
-/// A named fault point between two steps of a task that works for an actor; [`Faults::in_task`] says what may strike there.
+/// A named fault point between two steps of a task that works for an actor; [`Faults::in_task`] says which faults may be
+/// injected there.
 ///
 /// [`Faults::in_task`]: annie_core::ports::Faults::in_task
 #[expect(clippy::panic, reason = "this is the fault that tests ask for; it ends the task's actor")]
@@ -510,7 +513,7 @@ pub(crate) async fn task_point(env: &Env, task: &str, point: &str) -> Result<(),
     Ok(())
 }
 
-/// Asks whoever lives at a path for its view; nothing if it does not answer in time.
+/// Asks the actor at a path for its view; `None` if it does not answer in time.
 pub(crate) async fn ask_view(directory: &Directory, path: &Path, wait: std::time::Duration) -> Option<Value> {
     let entry = directory.get(path)?;
     let (reply, answer) = tokio::sync::oneshot::channel();

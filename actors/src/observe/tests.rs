@@ -1,4 +1,4 @@
-//! The wrapper by itself, around an actor that does nothing.
+//! Tests of the wrapper, around an actor without behaviour of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -74,36 +74,36 @@ async fn idler_with(faults: Arc<dyn Faults>) -> Addr<IdlerMsg> {
     let mut env = env(1);
     env.faults = Some(faults);
     let system = Arc::new(System { env, directory: Arc::new(Directory::new()) });
-    spawn::<Idler>(&system, Path::root().child("idler"), (), None).await.expect("it starts").0
+    spawn::<Idler>(&system, Path::root().child("idler"), (), None).await.expect("the actor starts").0
 }
 
 #[tokio::test]
-async fn a_full_mailbox_refuses_requests_and_takes_facts() {
+async fn mailbox_full_refuses_requests_and_accepts_facts() {
     let idler = idler().await;
-    let (go_on, until) = oneshot::channel();
-    idler.cast(IdlerMsg::Wait(until)).expect("there is room");
+    let (resume, until) = oneshot::channel();
+    idler.cast(IdlerMsg::Wait(until)).expect("the mailbox has capacity");
     while idler.meter.busy_since_us.load(std::sync::atomic::Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
     let (reply, request) = oneshot::channel();
-    idler.cast(IdlerMsg::Answer(reply)).expect("there is room for one");
+    idler.cast(IdlerMsg::Answer(reply)).expect("the mailbox has capacity for one message");
     let (reply, _refused) = oneshot::channel();
     assert_eq!(idler.cast(IdlerMsg::Answer(reply)), Err(SendError::Overloaded));
     let (reply, fact) = oneshot::channel();
     assert!(idler.tell(IdlerMsg::Answer(reply)));
-    go_on.send(()).expect("it waits");
+    resume.send(()).expect("the handler waits");
     assert_eq!((request.await, fact.await), (Ok(()), Ok(())));
 }
 
 #[tokio::test]
-async fn an_actor_whose_task_breaks_down_ends_instead_of_waiting_for_ever() {
+async fn actor_whose_task_panics_ends() {
     let idler = idler().await;
-    idler.cast(IdlerMsg::Break).expect("there is room");
-    idler.cell.wait(Some(Duration::from_secs(5))).await.expect("it ends");
+    idler.cast(IdlerMsg::Break).expect("the mailbox has capacity");
+    idler.cell.wait(Some(Duration::from_secs(5))).await.expect("the actor ends");
     assert!(!idler.tell(IdlerMsg::Break));
 }
 
-/// Does these to messages on their way, one after the other, and nothing else.
+/// Injects these faults into arriving messages, one after the other, and no other faults.
 struct OnTheWay(Mutex<Vec<FaultAction>>);
 
 impl Faults for OnTheWay {
@@ -118,7 +118,7 @@ impl Faults for OnTheWay {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_arrives_twice_or_late_if_a_fault_says_so_and_a_request_does_not() {
+async fn hint_is_duplicated_or_delayed_by_fault_and_request_is_not() {
     let slow = FaultAction::Slow { wait_ms: 1_000 };
     let idler = idler_with(Arc::new(OnTheWay(Mutex::new(vec![slow, FaultAction::Twice, FaultAction::Pass])))).await;
     let (seen, mut hints) = mpsc::unbounded_channel();
@@ -133,7 +133,7 @@ async fn a_hint_arrives_twice_or_late_if_a_fault_says_so_and_a_request_does_not(
     while let Some(n) = hints.recv().await {
         got.push(n);
     }
-    assert_eq!(got, [2, 2, 3, 1], "the second came twice, and the first was overtaken");
+    assert_eq!(got, [2, 2, 3, 1], "the second hint arrives twice, and the first is overtaken");
 }
 
 /// How a parent ends.
@@ -151,12 +151,12 @@ impl Named for EndsBy {
     }
 }
 
-/// Says its number when its state is dropped.
+/// Sends its number when its state is dropped.
 struct Child;
 
-struct TellsItsEnd(u32, UnboundedSender<u32>);
+struct DropReporter(u32, UnboundedSender<u32>);
 
-impl Drop for TellsItsEnd {
+impl Drop for DropReporter {
     fn drop(&mut self) {
         // The test may have ended.
         let _ = self.1.send(self.0);
@@ -165,19 +165,19 @@ impl Drop for TellsItsEnd {
 
 impl Node for Child {
     type Msg = IdlerMsg;
-    type Args = TellsItsEnd;
-    type State = TellsItsEnd;
+    type Args = DropReporter;
+    type State = DropReporter;
     const KIND: &'static str = "child";
 
-    fn init(_ctx: &Context<Self>, args: TellsItsEnd) -> Result<TellsItsEnd, NodeError> {
+    fn init(_ctx: &Context<Self>, args: DropReporter) -> Result<DropReporter, NodeError> {
         Ok(args)
     }
 
-    async fn handle(_ctx: &Context<Self>, _state: &mut TellsItsEnd, _msg: IdlerMsg) -> Result<(), NodeError> {
+    async fn handle(_ctx: &Context<Self>, _state: &mut DropReporter, _msg: IdlerMsg) -> Result<(), NodeError> {
         Ok(())
     }
 
-    fn view(_state: &TellsItsEnd) -> Value {
+    fn view(_state: &DropReporter) -> Value {
         json!({})
     }
 }
@@ -198,7 +198,7 @@ impl Node for Parent {
 
     async fn ready(ctx: &Context<Self>, ends: &mut UnboundedSender<u32>) -> Result<(), NodeError> {
         for n in 0..CHILDREN {
-            let child = TellsItsEnd(n, ends.clone());
+            let child = DropReporter(n, ends.clone());
             ctx.spawn::<Child>(&format!("child:{n}"), child).await.map_err(|e| NodeError::new(e.to_string()))?;
         }
         Ok(())
@@ -220,12 +220,13 @@ impl Node for Parent {
 }
 
 #[tokio::test]
-async fn children_of_an_actor_that_ends_are_ended_in_the_order_in_which_they_were_started() {
+async fn children_end_in_start_order_when_parent_ends() {
     for by in [EndsBy::Stop, EndsBy::Failure, EndsBy::Panic, EndsBy::Kill] {
         let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
         let (ends, mut ended) = mpsc::unbounded_channel();
-        let (parent, _) = spawn::<Parent>(&system, Path::root().child("parent"), ends, None).await.expect("it starts");
-        parent.cast(by).expect("there is room");
+        let (parent, _) =
+            spawn::<Parent>(&system, Path::root().child("parent"), ends, None).await.expect("the actor starts");
+        parent.cast(by).expect("the mailbox has capacity");
         let mut order = Vec::new();
         while let Some(n) = ended.recv().await {
             order.push(n);
@@ -235,15 +236,15 @@ async fn children_of_an_actor_that_ends_are_ended_in_the_order_in_which_they_wer
 }
 
 #[tokio::test]
-async fn children_of_an_idle_actor_that_is_killed_are_ended_in_the_order_in_which_they_were_started() {
+async fn children_end_in_start_order_when_idle_parent_is_killed() {
     let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
     let (ends, mut ended) = mpsc::unbounded_channel();
     let path = Path::root().child("parent");
-    let _parent = spawn::<Parent>(&system, path.clone(), ends, None).await.expect("it starts");
+    let _parent = spawn::<Parent>(&system, path.clone(), ends, None).await.expect("the actor starts");
     while system.directory.len() < 1 + CHILDREN as usize {
         tokio::task::yield_now().await;
     }
-    system.directory.get(&path).expect("it runs").kill();
+    system.directory.get(&path).expect("the actor runs").kill();
     let mut order = Vec::new();
     while let Some(n) = ended.recv().await {
         order.push(n);

@@ -1,4 +1,4 @@
-//! A place for a new task: coalesced, refused with a reason and a time to come back, or admitted.
+//! Admission of a new task: coalesced with equal work, refused with a reason and a retry time, or admitted.
 
 use annie_core::{
     event::Priority,
@@ -8,25 +8,25 @@ use annie_core::{
 };
 
 use super::{
-    desk::{Desk, Entry, id},
-    lobby::Standing,
+    admission_queue::Admitted,
+    task_table::{Entry, TaskTable, id},
 };
 
-/// A place in the queue.
+/// The queue position of an admitted task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// How many rounds start before this task's, at best, and one.
+pub struct QueuePosition {
+    /// Position in the queue, from 1: one more than the number of rounds that at least start before this task's.
     pub position: usize,
-    /// When its first round may be expected to start, in milliseconds.
+    /// Estimated time until its first round starts, in milliseconds.
     pub start_in_ms: u64,
-    /// Equal work of the same user waits as this task, and has not begun: its answer is this one's answer too, and no place
-    /// is taken.
+    /// The waiting task with equal work of the same user that has not begun. Its answer is also the answer of this task, which
+    /// takes no queue position.
     pub same_as: Option<TaskId>,
-    /// The class to which that one is lifted by this one.
+    /// The class to which this task lifts the task in `same_as`.
     pub lifts: Option<Priority>,
 }
 
-/// A task that wants a place.
+/// A task that asks for admission.
 #[derive(Debug, Clone)]
 pub(super) struct Newcomer {
     pub task: TaskId,
@@ -38,16 +38,16 @@ pub(super) struct Newcomer {
     pub after: Vec<TaskId>,
 }
 
-const AT_ONCE: Place = Place { position: 1, start_in_ms: 0, same_as: None, lifts: None };
+const AT_ONCE: QueuePosition = QueuePosition { position: 1, start_in_ms: 0, same_as: None, lifts: None };
 
-impl Desk {
-    pub fn admit(&mut self, new: Newcomer, now: Micros) -> Result<Place, Refusal> {
+impl TaskTable {
+    pub fn admit(&mut self, new: Newcomer, now: Micros) -> Result<QueuePosition, Refusal> {
         let Newcomer { task, user, conversation, priority, work, not_before, after } = new;
         if self.entries.contains_key(&task) || self.has_ended(task) {
-            // Asked again because the first answer was lost, or heard late.
-            return Ok(self.place_of(priority, now));
+            // The caller asks again, because the first answer was lost or received late.
+            return Ok(self.position_of(priority, now));
         }
-        let place = self.place_of(priority, now);
+        let position = self.position_of(priority, now);
         if priority == Priority::Realtime {
             self.refuse_voice()?;
         }
@@ -60,19 +60,19 @@ impl Desk {
             }
             return Ok(AT_ONCE);
         }
-        let (is_blocked, standing) = (entry.is_blocked(), Standing::of(entry));
-        let put_off_ms = entry.until.map_or(0, |until| until.since_ms(now));
-        let place = Place { start_in_ms: place.start_in_ms.max(put_off_ms), ..place };
-        // A free slot is no queue: depth limits are for what has to wait.
-        let has_room = !is_blocked && self.lobby.len() < self.free(priority, now);
-        match self.lobby.admit(standing, now) {
-            Admission::RunNow | Admission::Queued => Ok(place),
+        let (is_blocked, admitted) = (entry.is_blocked(), Admitted::of(entry));
+        let deferred_ms = entry.until.map_or(0, |until| until.since_ms(now));
+        let position = QueuePosition { start_in_ms: position.start_in_ms.max(deferred_ms), ..position };
+        // Depth limits apply only to tasks that have to wait: a free slot is not part of the queue.
+        let has_capacity = !is_blocked && self.admission_queue.len() < self.free(priority, now);
+        match self.admission_queue.admit(admitted, now) {
+            Admission::RunNow | Admission::Queued => Ok(position),
             Admission::Coalesced { into } => {
                 self.leave(task, false, now);
-                self.set_aside(task, user, now);
+                self.enter_unqueued(task, user, now);
                 Ok(self.join(into, now))
             }
-            Admission::Refused(_) if has_room => {
+            Admission::Refused(_) if has_capacity => {
                 self.settle(task, now);
                 Ok(AT_ONCE)
             }
@@ -84,15 +84,15 @@ impl Desk {
         }
     }
 
-    /// Who wants the same joins it, and lifts it to its own class if there is room.
-    fn join(&mut self, into: TaskId, now: Micros) -> Place {
-        let class = self.lobby.class_of(into).unwrap_or_default();
+    /// The task joins a waiting task with equal work, and lifts that one to its own class if the limits allow it.
+    fn join(&mut self, into: TaskId, now: Micros) -> QueuePosition {
+        let class = self.admission_queue.class_of(into).unwrap_or_default();
         let lifts = self.entries.get(&into).is_some_and(|e| class < e.class()).then_some(class);
         self.reprioritise(into, class, now);
-        Place { same_as: Some(into), lifts, ..self.place_of(class, now) }
+        QueuePosition { same_as: Some(into), lifts, ..self.position_of(class, now) }
     }
 
-    /// Voice is bounded by who speaks now: a task that was never stored falls silent by itself.
+    /// The number of spoken tasks is limited. One that was never stored ends by itself when its gate term runs out.
     fn refuse_voice(&self) -> Result<(), Refusal> {
         let voices = self.leases.voices(0);
         if voices < self.limits.realtime_max as usize {
@@ -103,33 +103,33 @@ impl Desk {
             class: Priority::Realtime,
             limit: self.limits.realtime_max,
             position: voices + 1,
-            retry_after_ms: self.lobby.start_in_ms(1).clamp(1_000, 60_000),
+            retry_after_ms: self.admission_queue.start_in_ms(1).clamp(1_000, 60_000),
         };
         refused(&refusal);
         Err(refusal)
     }
 
-    /// How many rounds of this class the first backend could begin now: none while somebody speaks there.
+    /// How many rounds of this class the first backend could begin now: none while its voice gate is closed.
     fn free(&self, class: Priority, now: Micros) -> usize {
         let stance = self.leases.stance(0, class, now);
         if stance.waits() { 0 } else { self.leases.slots(0).saturating_sub(self.leases.count(0)) }
     }
 
-    /// An estimate for a newcomer of this class, on the first backend.
-    fn place_of(&self, class: Priority, now: Micros) -> Place {
+    /// An estimate for a new task of this class, on the first backend.
+    fn position_of(&self, class: Priority, now: Micros) -> QueuePosition {
         if class == Priority::Realtime {
             return AT_ONCE;
         }
-        let (ahead, free) = (self.lobby.ahead(class), self.free(class, now));
+        let (ahead, free) = (self.admission_queue.ahead(class), self.free(class, now));
         if ahead < free {
             return AT_ONCE;
         }
         let position = ahead + 1 - free;
-        Place { position, start_in_ms: self.lobby.start_in_ms(position), same_as: None, lifts: None }
+        QueuePosition { position, start_in_ms: self.admission_queue.start_in_ms(position), same_as: None, lifts: None }
     }
 
-    /// The tasks that earlier lives knew: from the task table.
-    pub fn remember(&mut self, waiting: Waiting, stood: Stood, now: Micros) {
+    /// Enters a task that the task table shows as open: an earlier incarnation knew it.
+    pub fn remember(&mut self, waiting: Waiting, stored: StoredState, now: Micros) {
         let (task, class) = (waiting.task, waiting.class);
         if let Some(entry) = self.entries.get_mut(&task) {
             entry.stored_at.get_or_insert(now);
@@ -138,8 +138,8 @@ impl Desk {
         if self.has_ended(task) {
             return;
         }
-        let entry: &mut Entry = self.enter(waiting, stood.not_before, stood.after, now);
-        entry.is_held = stood.is_held;
+        let entry: &mut Entry = self.enter(waiting, stored.not_before, stored.after, now);
+        entry.is_held = stored.is_held;
         entry.stored_at = Some(now);
         if class == Priority::Realtime && !entry.is_blocked() {
             self.leases.speak(0, task, now);
@@ -148,11 +148,11 @@ impl Desk {
     }
 }
 
-/// How a task stood in the table.
-pub(super) struct Stood {
+/// The scheduling state of a task in the task table.
+pub(super) struct StoredState {
     pub is_held: bool,
     pub not_before: Option<Micros>,
-    /// Open tasks of the same user.
+    /// Open tasks of the same user that it waits for.
     pub after: Vec<TaskId>,
 }
 

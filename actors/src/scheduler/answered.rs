@@ -1,31 +1,31 @@
-//! A backend answers again: what was put off because its model failed goes on.
+//! A backend answers again: tasks that were deferred because its model failed resume.
 
 use annie_core::ids::{ConversationId, TaskId, UserId};
 use tokio::sync::oneshot;
 
-use super::desk::Desk;
+use super::task_table::TaskTable;
 use crate::{conversations::ConversationsMsg, engine::Control, observe::Handle};
 
-/// Who lets them go on, as the log has it.
+/// The name in the log of the component that resumes the tasks.
 const BY: &str = "model";
 
-/// Has the tasks go on whose last round failed on this backend. Each is told once.
-pub(super) fn go_on(desk: &mut Desk, backend: usize, conversations: &Handle<ConversationsMsg>) {
-    for (conversation, user, task) in desk.take_failed(backend) {
-        // Whether it went on, its events tell.
+/// Resumes the tasks whose last round failed on this backend. Each task is notified once.
+pub(super) fn resume(table: &mut TaskTable, backend: usize, conversations: &Handle<ConversationsMsg>) {
+    for (conversation, user, task) in table.take_failed(backend) {
+        // The reply is not needed: the events of the task show whether it resumed.
         let (reply, _) = oneshot::channel();
         let (control, by) = (Control::TryAgain, BY.to_owned());
-        // If nobody hears it, the task goes on when its time has come.
+        // If no actor receives this message, the task resumes when its deferral ends.
         let takes_over = false;
         conversations.tell(ConversationsMsg::Control { conversation, user, task, control, by, reply, takes_over });
     }
 }
 
-impl Desk {
-    /// The tasks that are put off because their last round failed on this backend. After a restart of the process or of the
-    /// scheduler it is not known which backend that was, and an answer of any counts.
+impl TaskTable {
+    /// The tasks that are deferred because their last round failed on this backend. After a restart of the process or of the
+    /// scheduler that backend is unknown, and an answer of any backend counts.
     fn take_failed(&mut self, backend: usize) -> Vec<(ConversationId, UserId, TaskId)> {
-        let mut go_on = Vec::new();
+        let mut resumed = Vec::new();
         let entries = &mut self.entries;
         self.failed.retain(|task| {
             let Some(entry) = entries.get_mut(task).filter(|entry| entry.has_failed) else { return false };
@@ -33,9 +33,9 @@ impl Desk {
                 return true;
             }
             entry.has_failed = false;
-            go_on.push((entry.waiting.conversation, entry.waiting.user.clone(), *task));
+            resumed.push((entry.waiting.conversation, entry.waiting.user.clone(), *task));
             false
         });
-        go_on
+        resumed
     }
 }

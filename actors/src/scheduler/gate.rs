@@ -1,6 +1,6 @@
-//! The voice gate [S3 5.5]: while somebody speaks, no round but voice starts on a backend. A lease: whoever holds it renews
-//! it, and a holder that dies frees it within one term. One holder from outside, and beside it every REALTIME task that is
-//! under way there.
+//! The voice gate [S3 5.5]: while it is closed, only voice rounds start on a backend. The gate is a lease: its holder renews
+//! it, and a holder that dies frees it within one term. It has one external holder, and in addition every REALTIME task that is
+//! under way on the backend.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 pub const TTL_MS_MAX: i64 = 60_000;
 /// The shortest term, in milliseconds.
 pub const TTL_MS_MIN: i64 = 500;
-/// The gate is held.
+/// A granted gate lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateGrant {
-    /// Rises with every new holder.
+    /// Increases with every new holder.
     pub epoch: u64,
-    /// Until when, unless renewed.
+    /// End of the term, unless renewed.
     pub until: Micros,
 }
 
-/// The gate is not held.
+/// Why the gate was not granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateRefusal {
-    /// There is no such backend.
+    /// No backend has this name.
     #[error("there is no such backend")]
     UnknownBackend,
-    /// Somebody else speaks.
+    /// Another holder has the gate.
     #[error("the gate is held by {holder} until {until}")]
     Held {
-        /// Who.
+        /// Name of that holder.
         holder: String,
-        /// Until when.
+        /// End of that holder's term.
         until: Micros,
     },
 }
 
-/// Who holds a gate from outside.
+/// The external holder of a gate.
 #[derive(Debug)]
 struct Holder {
     name: String,
@@ -45,7 +45,7 @@ struct Holder {
     until: Micros,
 }
 
-/// The gate of one backend.
+/// The voice gate of one backend.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// The term of a REALTIME task between two of its rounds, in milliseconds.
@@ -57,16 +57,16 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// An open gate. A spoken turn lasts until its hard deadline, and may run skills for all that time between two of its
-    /// rounds, so its term is longer than the latest of those deadlines: the gate never opens in the middle of it. The term
-    /// matters only where the end of a turn is lost.
+    /// An open gate. A spoken turn lasts until its hard deadline, and may run skills all that time between two of its rounds.
+    /// The term is therefore longer than the latest of those deadlines, so the gate never opens in the middle of a spoken turn.
+    /// The term matters only where the end of a turn is lost.
     pub fn new(voice_hard_ms_max: u64) -> Self {
         const AFTER_DEADLINE_MS: i64 = 1_000;
         let voice_ms = i64::try_from(voice_hard_ms_max).unwrap_or(i64::MAX).saturating_add(AFTER_DEADLINE_MS);
         Self { voice_ms, holder: None, voices: BTreeMap::new(), closed_since: None, closed_ms: 0 }
     }
 
-    /// Closes it for somebody, or keeps it closed. A new holder gets the fresh epoch.
+    /// Closes the gate for a holder, or renews its lease. A new holder gets `fresh_epoch`.
     pub fn hold(
         &mut self,
         name: &str,
@@ -94,7 +94,7 @@ impl Gate {
         Ok(GateGrant { epoch, until })
     }
 
-    /// Its holder lets go; false if somebody else or nobody holds it.
+    /// Releases the lease of a holder; false if this holder does not have it.
     pub fn release(&mut self, name: &str, now: Micros) -> bool {
         let is_holder = self.holder.as_ref().is_some_and(|h| h.name == name);
         if is_holder {
@@ -104,26 +104,26 @@ impl Gate {
         is_holder
     }
 
-    /// A REALTIME task is under way: closed for its term.
+    /// A REALTIME task is under way: closes the gate for its term.
     pub fn speak(&mut self, task: TaskId, now: Micros) {
         self.voices.insert(task, now.plus_ms(self.voice_ms));
         self.closed_since.get_or_insert(now);
     }
 
-    /// A REALTIME task is over, or goes on elsewhere.
+    /// A REALTIME task has ended, or continues on another backend.
     pub fn fall_silent(&mut self, task: TaskId, now: Micros) {
         if self.voices.remove(&task).is_some() {
             self.open_if_free(now);
         }
     }
 
-    /// How many REALTIME tasks are under way.
+    /// Number of REALTIME tasks under way.
     pub fn voices(&self) -> usize {
         self.voices.len()
     }
 
-    /// Lets time pass: terms run out, except those of tasks whose round is running. A clock that was put back makes no term
-    /// longer than it may be.
+    /// Ends the terms that have run out, except those of tasks whose round is running. If the clock was set back, no remaining
+    /// term becomes longer than its maximum.
     pub fn tick(&mut self, now: Micros, is_running: impl Fn(TaskId) -> bool) {
         if self.closed_since.is_none() {
             return;
@@ -159,7 +159,7 @@ impl Gate {
         }
     }
 
-    /// Whether it is closed, as of the last tick.
+    /// Whether the gate is closed, as of the last tick.
     pub fn is_closed(&self) -> bool {
         self.closed_since.is_some()
     }
@@ -169,7 +169,7 @@ impl Gate {
         self.holder.iter().map(|h| h.until).chain(self.voices.values().copied()).min()
     }
 
-    /// What operators see.
+    /// The gate as shown to operators.
     pub fn view(&self, now: Micros) -> Value {
         let holder = self.holder.as_ref();
         json!({
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_dies_frees_the_gate_within_one_term() {
+    fn gate_opens_within_one_term_after_its_holder_dies() {
         let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         assert!(gate.hold("ann", 5_000, &mut epoch, at_ms(0)).is_ok());
         assert!(matches!(gate.hold("bob", 5_000, &mut epoch, at_ms(1)), Err(GateRefusal::Held { .. })));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_holder_opens_it_and_epochs_rise() {
+    fn gate_is_released_only_by_its_holder_and_its_epochs_rise() {
         let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         let first = gate.hold("ann", 5_000, &mut epoch, at_ms(0)).map(|g| g.epoch);
         assert!(!gate.release("bob", at_ms(1)));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_only_when_the_last_voice_is_silent_and_counts_the_time_once() {
+    fn gate_opens_after_the_last_voice_ends_and_counts_its_closed_time_once() {
         let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         let (one, two) = (task(1), task(2));
         gate.speak(one, at_ms(0));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_put_back_closes_it_for_one_term_at_most() {
+    fn gate_stays_closed_for_one_term_at_most_when_the_clock_is_set_back() {
         let mut gate = Gate::new(12_000);
         gate.speak(task(1), at_ms(3_600_000));
         gate.tick(at_ms(0), quiet);

@@ -1,26 +1,26 @@
-//! Whether turns on a backend begin with commands, because its model cannot use tools. What was found out holds for a time
-//! only; what the server says of its model holds as long as it says so.
+//! Whether turns on a backend begin with commands, because its model cannot use tools. An observation holds for a limited time;
+//! the server's own report about its model holds as long as the server repeats it.
 
 use std::collections::VecDeque;
 
 use annie_core::time::Micros;
 use serde_json::{Value, json};
 
-/// How long a backend is taken for one whose model cannot use tools, in milliseconds. The server may have been restarted
-/// with another model or another template meanwhile: one turn an hour tries tools again.
+/// How long a backend counts as one whose model cannot use tools, in milliseconds. Its server may have been restarted with
+/// another model or another template meanwhile: one turn an hour tries tools again.
 const BY_COMMANDS_MS: i64 = 3_600_000;
-/// So many turns of that time must have changed to commands before the other turns of a backend begin with them: one turn may
-/// be odd, and its user's alone.
+/// Number of turns within that time that must have changed to commands before the other turns of the backend begin with them: a
+/// single odd turn affects only its own user.
 const UNUSABLE_TURNS_MAX: usize = 3;
-/// How much of a reason is kept, in characters.
+/// Stored length of a reason, in characters.
 const WHY_CHARS_MAX: usize = 300;
 
-/// See the module.
+/// The interface of one backend.
 #[derive(Debug, Default)]
 pub(super) struct Interface {
     /// Since when its turns are run by commands, and why.
     by_commands: Option<(Micros, String)>,
-    /// When turns had to change to commands because their calls had not the form of calls, oldest first.
+    /// When turns had to change to commands because their calls did not have the form of calls, oldest first.
     unusable_turns: VecDeque<Micros>,
 }
 
@@ -32,15 +32,15 @@ impl Interface {
 
     /// Turns begin with commands from now on; true if they did not before.
     pub fn use_commands(&mut self, why: &str, now: Micros) -> bool {
-        let is_news = !self.is_by_commands(now);
-        if is_news {
+        let is_new = !self.is_by_commands(now);
+        if is_new {
             self.by_commands = Some((now, why.chars().take(WHY_CHARS_MAX).collect()));
             self.unusable_turns.clear();
         }
-        is_news
+        is_new
     }
 
-    /// A turn had to change to commands because its calls had not the form of calls; true if there were enough of those.
+    /// A turn had to change to commands because its calls did not have the form of calls; true if there were enough such turns.
     pub fn note_unusable_turn(&mut self, now: Micros) -> bool {
         self.unusable_turns.retain(|at| at.plus_ms(BY_COMMANDS_MS) > now);
         self.unusable_turns.push_back(now);
@@ -49,7 +49,7 @@ impl Interface {
         self.unusable_turns.len() >= UNUSABLE_TURNS_MAX
     }
 
-    /// What operators see.
+    /// The state as shown to operators.
     pub fn view(&self, now: Micros) -> Value {
         let shown = |(since, why): &(Micros, String)| json!({"since": since.to_string(), "until": since.plus_ms(BY_COMMANDS_MS).to_string(), "why": why});
         self.by_commands.as_ref().filter(|_| self.is_by_commands(now)).map_or(Value::Null, shown)

@@ -1,4 +1,4 @@
-//! What is known of a backend's window and slots, and who said it: the configuration, else its server, else nobody.
+//! Window and slots of a backend, and the source of each: the configuration, else its server, else unknown.
 
 use annie_core::{
     limits::MainInterface,
@@ -7,26 +7,26 @@ use annie_core::{
 };
 use serde_json::{Value, json};
 
-/// Settings of one backend with where they come from.
+/// Settings of one backend with their sources.
 #[derive(Debug)]
 pub(super) struct Known {
     window: Option<u32>,
-    /// What is configured, or usual.
+    /// The configured number, or the default.
     slots: usize,
     learns_slots: bool,
     may_use_commands: bool,
-    said: Option<ServerFacts>,
+    reported: Option<ServerFacts>,
     is_warned: bool,
-    /// The server is asked once more when a round has loaded its model.
+    /// The server has been asked once more after a round loaded its model.
     is_asked_again: bool,
 }
 
-/// What follows from what a server said.
+/// Consequences of a server's report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Learned {
-    /// The configured window and the server's, which is smaller: to be told once.
+    /// The configured window and the server's, if that is smaller: reported once.
     pub too_large: Option<(u32, u32)>,
-    /// Its model knows no tools, and nobody insists on them.
+    /// The server reports that its model does not support tools, and the configuration does not insist on them.
     pub knows_no_tools: bool,
 }
 
@@ -37,16 +37,17 @@ impl Known {
             slots: slots as usize,
             learns_slots: facts.learns_slots,
             may_use_commands: facts.interface.is_none_or(|interface| interface == MainInterface::Auto),
-            said: None,
+            reported: None,
             is_warned: false,
             is_asked_again: false,
         }
     }
 
-    /// The server was asked. What it does not say this time stays as it was said before, if it is the same kind of server.
+    /// Stores the server's report. Values that are missing this time keep their last reported value, if it is the same kind of
+    /// server.
     pub fn learn(&mut self, facts: ServerFacts) -> Learned {
         self.is_asked_again &= facts.assumed_tokens_max.is_some();
-        let before = self.said.take().filter(|before| facts.server.is_none() || before.server == facts.server);
+        let before = self.reported.take().filter(|before| facts.server.is_none() || before.server == facts.server);
         let before = before.unwrap_or_default();
         let now = ServerFacts {
             server: facts.server.or(before.server),
@@ -62,62 +63,62 @@ impl Known {
         };
         let too_large = self.window.zip(now.context_tokens_max).filter(|(ours, theirs)| ours > theirs);
         let too_large = too_large.filter(|_| !std::mem::replace(&mut self.is_warned, true));
-        self.said = Some(now);
+        self.reported = Some(now);
         Learned { too_large, knows_no_tools: self.knows_no_tools() }
     }
 
-    /// The server gave no answer: the question counts as not asked.
+    /// The server gave no answer: it counts as not asked.
     pub const fn learn_nothing(&mut self) {
         self.is_asked_again = false;
     }
 
-    /// The server says that its model knows no tools, and the configuration does not say otherwise.
+    /// Whether the server reports that its model does not support tools, and the configuration does not say otherwise.
     pub fn knows_no_tools(&self) -> bool {
-        self.may_use_commands && self.said.as_ref().is_some_and(|facts| facts.tools == Some(false))
+        self.may_use_commands && self.reported.as_ref().is_some_and(|facts| facts.tools == Some(false))
     }
 
-    /// Whether to ask the server again now that a round went well: it had not loaded its model and did not say its window.
-    /// True once for each such word that it then answers.
+    /// Whether to ask the server again now that a round succeeded: its model was not loaded, so its window was only assumed.
+    /// True once for each report with an assumed window.
     pub fn is_to_be_asked_again(&mut self) -> bool {
-        let is_assumed = self.said(|facts| facts.assumed_tokens_max).is_some();
+        let is_assumed = self.reported(|facts| facts.assumed_tokens_max).is_some();
         is_assumed && !std::mem::replace(&mut self.is_asked_again, true)
     }
 
-    fn said(&self, what: impl FnOnce(&ServerFacts) -> Option<u32>) -> Option<u32> {
-        self.said.as_ref().and_then(what)
+    fn reported(&self, what: impl FnOnce(&ServerFacts) -> Option<u32>) -> Option<u32> {
+        self.reported.as_ref().and_then(what)
     }
 
-    /// Prompt and answer together, in tokens.
+    /// Size of prompt and answer together, in tokens.
     pub fn window(&self) -> Option<u32> {
-        self.window.or(self.said(ServerFacts::window_tokens))
+        self.window.or(self.reported(ServerFacts::window_tokens))
     }
 
-    /// Rounds at a time.
+    /// Number of rounds at a time.
     pub fn slots(&self) -> usize {
-        self.said_slots().unwrap_or(self.slots)
+        self.reported_slots().unwrap_or(self.slots)
     }
 
-    fn said_slots(&self) -> Option<usize> {
-        self.said(|facts| facts.slots).filter(|_| self.learns_slots).map(|slots| slots.max(1) as usize)
+    fn reported_slots(&self) -> Option<usize> {
+        self.reported(|facts| facts.slots).filter(|_| self.learns_slots).map(|slots| slots.max(1) as usize)
     }
 
-    /// What operators see.
+    /// The settings as shown to operators.
     pub fn view(&self) -> Value {
-        let window_from = match (self.window, self.said(|facts| facts.context_tokens_max)) {
+        let window_from = match (self.window, self.reported(|facts| facts.context_tokens_max)) {
             (Some(_), _) => Origin::Configured,
             (None, Some(_)) => Origin::Server,
             (None, None) => Origin::Default,
         };
-        let slots_from = match (self.learns_slots, self.said_slots()) {
+        let slots_from = match (self.learns_slots, self.reported_slots()) {
             (false, _) => Origin::Configured,
             (true, Some(_)) => Origin::Server,
             (true, None) => Origin::Default,
         };
-        let profile = self.said.as_ref().map(|facts| (&facts.profile, facts.profile_from));
+        let profile = self.reported.as_ref().map(|facts| (&facts.profile, facts.profile_from));
         json!({
             "context_tokens_max": self.window(), "context_tokens_from": window_from, "slots": self.slots(),
             "slots_from": slots_from, "profile": profile.map(|p| p.0), "profile_from": profile.map(|p| p.1),
-            "server": self.said,
+            "server": self.reported,
         })
     }
 }
@@ -126,7 +127,7 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn said(window: Option<u32>, slots: Option<u32>) -> ServerFacts {
+    fn reported(window: Option<u32>, slots: Option<u32>) -> ServerFacts {
         ServerFacts { server: Some("llama.cpp".into()), context_tokens_max: window, slots, ..ServerFacts::default() }
     }
 
@@ -138,21 +139,21 @@ mod tests {
             (&known.view()["context_tokens_from"], &known.view()["slots_from"]),
             (&json!("default"), &json!("default"))
         );
-        assert_eq!(known.learn(said(Some(8_192), Some(1))), Learned::default());
+        assert_eq!(known.learn(reported(Some(8_192), Some(1))), Learned::default());
         assert_eq!((known.window(), known.slots()), (Some(8_192), 1));
         assert_eq!(
             (&known.view()["context_tokens_from"], &known.view()["slots_from"]),
             (&json!("server"), &json!("server"))
         );
-        known.learn(said(None, Some(2)));
-        assert_eq!((known.window(), known.slots()), (Some(8_192), 2), "it did not say it again");
+        known.learn(reported(None, Some(2)));
+        assert_eq!((known.window(), known.slots()), (Some(8_192), 2), "the window was not reported again and stays");
         known.learn(ServerFacts { server: Some("vLLM".into()), ..ServerFacts::default() });
-        assert_eq!((known.window(), known.slots()), (None, 4), "another server's words are gone");
+        assert_eq!((known.window(), known.slots()), (None, 4), "the report of another server is discarded");
     }
 
     #[test]
-    fn assumed_window_replaces_no_word_of_the_server_and_is_asked_about_once() {
-        let assumed = || ServerFacts { assumed_tokens_max: Some(4_096), ..said(None, None) };
+    fn assumed_window_never_replaces_a_reported_one_and_is_asked_about_once() {
+        let assumed = || ServerFacts { assumed_tokens_max: Some(4_096), ..reported(None, None) };
         let mut known = Known::new(&BackendFacts::default(), 1);
         known.learn(assumed());
         assert_eq!((known.window(), &known.view()["context_tokens_from"]), (Some(4_096), &json!("default")));
@@ -161,22 +162,22 @@ mod tests {
         assert!(known.is_to_be_asked_again(), "a question without an answer is asked again");
         known.learn(assumed());
         assert!(!known.is_to_be_asked_again(), "the answer was the same");
-        known.learn(said(Some(32_768), None));
+        known.learn(reported(Some(32_768), None));
         assert_eq!((known.window(), &known.view()["context_tokens_from"]), (Some(32_768), &json!("server")));
         assert!(!known.is_to_be_asked_again());
         known.learn(assumed());
-        assert_eq!(known.window(), Some(32_768), "it said so before");
-        assert!(known.is_to_be_asked_again(), "it may be loaded otherwise now");
+        assert_eq!(known.window(), Some(32_768), "reported before");
+        assert!(known.is_to_be_asked_again(), "the model may be loaded with another window now");
         let facts = BackendFacts { context_tokens_max: Some(32_000), ..BackendFacts::default() };
-        assert_eq!(Known::new(&facts, 1).learn(assumed()).too_large, None, "nobody said so");
+        assert_eq!(Known::new(&facts, 1).learn(assumed()).too_large, None, "an assumed window is not a report");
     }
 
     #[test]
-    fn configured_values_win_and_a_window_that_is_too_large_is_told_once() {
+    fn configured_values_win_and_too_large_a_window_is_reported_once() {
         let facts = BackendFacts { context_tokens_max: Some(32_000), ..BackendFacts::default() };
         let mut known = Known::new(&facts, 3);
-        assert_eq!(known.learn(said(Some(8_192), Some(1))).too_large, Some((32_000, 8_192)));
-        assert_eq!(known.learn(said(Some(4_096), Some(1))).too_large, None);
+        assert_eq!(known.learn(reported(Some(8_192), Some(1))).too_large, Some((32_000, 8_192)));
+        assert_eq!(known.learn(reported(Some(4_096), Some(1))).too_large, None);
         assert_eq!((known.window(), known.slots()), (Some(32_000), 3));
         let view = known.view();
         assert_eq!((&view["context_tokens_from"], &view["slots_from"]), (&json!("configured"), &json!("configured")));
@@ -185,11 +186,11 @@ mod tests {
 
     #[test]
     fn model_without_tools_is_run_by_commands_unless_tools_are_configured() {
-        let no_tools = || ServerFacts { tools: Some(false), ..said(None, None) };
+        let no_tools = || ServerFacts { tools: Some(false), ..reported(None, None) };
         let with = |interface| Known::new(&BackendFacts { interface, ..BackendFacts::default() }, 1).learn(no_tools());
         assert!(with(None).knows_no_tools && with(Some(MainInterface::Auto)).knows_no_tools);
         assert!(!with(Some(MainInterface::Tools)).knows_no_tools);
-        let unsaid = Known::new(&BackendFacts::default(), 1).learn(said(None, None));
-        assert!(!unsaid.knows_no_tools);
+        let unreported = Known::new(&BackendFacts::default(), 1).learn(reported(None, None));
+        assert!(!unreported.knows_no_tools);
     }
 }

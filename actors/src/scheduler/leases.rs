@@ -1,6 +1,6 @@
-//! What outlives the scheduler: the permits that are out, and of every backend its gate, its rate window and its health. A
-//! table beside the actor, so that a new life of it never gives out more than there are slots, lets nothing through a gate
-//! that is held, and forgets no request that a provider has counted.
+//! State that outlives the scheduler: the granted permits, and for every backend its gate, its rate window and its health. The
+//! table is kept beside the actor, so that a new incarnation never grants more rounds than there are slots, respects a closed
+//! gate, and forgets no request that a provider has counted.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::observe::Handle;
 
-/// Permits that are out and the state of the backends, of every life of the scheduler.
+/// The granted permits and the state of the backends, across all incarnations of the scheduler.
 pub struct Leases {
     clock: Arc<dyn Clock>,
     breaker: BreakerLimits,
@@ -42,9 +42,9 @@ pub struct Leases {
 
 #[derive(Default)]
 struct Inner {
-    posts: Vec<Post>,
+    slots: Vec<BackendSlot>,
     out: BTreeMap<u64, Lease>,
-    /// What a new life must know of a task that the log does not say.
+    /// Facts about a task that a new incarnation needs and cannot read from the log.
     marks: HashMap<TaskId, Mark>,
     permits: u64,
     gate_epoch: u64,
@@ -52,24 +52,24 @@ struct Inner {
 }
 
 /// One backend.
-struct Post {
+struct BackendSlot {
     known: Known,
     running: usize,
     gate: Gate,
     window: Window,
     health: Health,
-    /// Its endpoint did not answer when it was asked whether it is there.
+    /// Whether its endpoint failed the last check.
     is_unreachable: bool,
     outcomes: Outcomes,
     /// The last value of its gauge `annie_backend_up`.
     published: Option<bool>,
-    /// How its model calls skills, as far as that was found out.
+    /// How its model calls skills, as far as this is known.
     interface: Interface,
-    /// How long its last rounds took, in milliseconds, oldest first.
+    /// Durations of its last rounds in milliseconds, oldest first.
     rounds: VecDeque<u64>,
 }
 
-/// Rounds of a backend that a new life learns from.
+/// Rounds of a backend from which a new incarnation learns.
 const ROUNDS_MAX: usize = 32;
 
 struct Lease {
@@ -79,13 +79,13 @@ struct Lease {
     began: Began,
 }
 
-/// How its backend was when a round began.
+/// State of the backend when a round began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Began {
     Well,
-    /// This round decides.
+    /// The backend is half-open; this round decides.
     Probe,
-    /// It was down, and there was nobody else.
+    /// The backend was down, and no other one could run the round.
     Down,
 }
 
@@ -93,50 +93,50 @@ enum Began {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub rounds_done: u32,
-    pub parks: u8,
-    /// When its last round came back.
+    pub preemptions: u8,
+    /// When its last round ended.
     pub back_at: Option<Micros>,
 }
 
-/// The time before this process in which nothing ran: no wait for those who came before it.
+/// The time before this process in which nothing ran. It does not count as waiting for tasks that arrived before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Downtime {
     pub booted_at: Micros,
-    /// In milliseconds.
+    /// Duration in milliseconds.
     pub ms: u64,
 }
 
-/// What keeps a backend from taking a round of some class.
+/// Reasons why a backend does not run a round of some class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stance {
     pub is_up: bool,
     pub is_closed: bool,
     pub shut: Option<Shut>,
-    /// It takes no request for longer than this class is kept waiting.
+    /// Whether it refuses requests for longer than this class is kept waiting.
     pub is_shut_too_long: bool,
 }
 
 impl Stance {
-    /// It takes it, as soon as a slot is free.
+    /// Whether it runs the round as soon as a slot is free.
     pub const fn takes(&self) -> bool {
         self.is_up && !self.waits()
     }
 
-    /// It takes it later, however it is.
+    /// Whether it runs the round only later, whatever its health.
     pub const fn waits(&self) -> bool {
         self.is_closed || self.shut.is_some()
     }
 }
 
 impl Leases {
-    /// Nothing is out.
+    /// A table without granted permits.
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         breaker: BreakerLimits,
         deadlines: Deadlines,
         backends: &[(BackendFacts, u32)],
     ) -> Self {
-        let posts = backends.iter().map(|(facts, slots)| Post {
+        let slots = backends.iter().map(|(facts, slots)| BackendSlot {
             known: Known::new(facts, *slots),
             running: 0,
             gate: Gate::new(deadlines.voice_hard_ms_max()),
@@ -148,7 +148,7 @@ impl Leases {
             interface: Interface::default(),
             rounds: VecDeque::new(),
         });
-        let inner = Inner { posts: posts.collect(), ..Inner::default() };
+        let inner = Inner { slots: slots.collect(), ..Inner::default() };
         let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
         let leases = Self { clock, breaker, deadlines, names, inner: Mutex::new(inner) };
         for backend in 0..leases.len() {
@@ -161,9 +161,9 @@ impl Leases {
     /// Sets the gauge `annie_backend_up` if it changed.
     pub(super) fn publish_up(&self, backend: usize) {
         let now = self.clock.now();
-        let changed = self.with(backend, |post| {
-            let up = post.is_up(&self.breaker, now) && !post.outcomes.is_failing();
-            (post.published.replace(up) != Some(up)).then_some(up)
+        let changed = self.with(backend, |slot| {
+            let up = slot.is_up(&self.breaker, now) && !slot.outcomes.is_failing();
+            (slot.published.replace(up) != Some(up)).then_some(up)
         });
         if let Some(Some(up)) = changed {
             metrics::gauge!("annie_backend_up", "backend" => self.name(backend).to_owned())
@@ -184,21 +184,21 @@ impl Leases {
     }
 
     pub(super) fn slots(&self, backend: usize) -> usize {
-        self.with(backend, |post| post.known.slots()).unwrap_or(0)
+        self.with(backend, |slot| slot.known.slots()).unwrap_or(0)
     }
 
-    /// How many are out on a backend.
+    /// Number of granted permits on a backend.
     pub(super) fn count(&self, backend: usize) -> usize {
-        self.with(backend, |post| post.running).unwrap_or(0)
+        self.with(backend, |slot| slot.running).unwrap_or(0)
     }
 
-    fn with<T>(&self, backend: usize, f: impl FnOnce(&mut Post) -> T) -> Option<T> {
-        self.inner.lock().posts.get_mut(backend).map(f)
+    fn with<T>(&self, backend: usize, f: impl FnOnce(&mut BackendSlot) -> T) -> Option<T> {
+        self.inner.lock().slots.get_mut(backend).map(f)
     }
 
     // Permits
 
-    /// Lets a round begin.
+    /// Grants a permit for a round.
     pub(super) fn lease(
         self: &Arc<Self>,
         backend: usize,
@@ -209,11 +209,11 @@ impl Leases {
         let name = self.names.get(backend)?.clone();
         let id = BackendId(u16::try_from(backend).ok()?);
         let mut inner = self.inner.lock();
-        let post = inner.posts.get_mut(backend)?;
-        post.running += 1;
-        post.window.started(now);
-        let began = match post.health.admit(&self.breaker, now) {
-            Admission::Pass if !post.is_unreachable => Began::Well,
+        let slot = inner.slots.get_mut(backend)?;
+        slot.running += 1;
+        slot.window.started(now);
+        let began = match slot.health.admit(&self.breaker, now) {
+            Admission::Pass if !slot.is_unreachable => Began::Well,
             Admission::Probe => Began::Probe,
             Admission::Pass | Admission::Refuse { .. } => Began::Down,
         };
@@ -228,14 +228,14 @@ impl Leases {
             is_task,
             ran_ms: 0,
             verdict: Verdict::Unused,
-            why: String::new(),
+            detail: String::new(),
             leases: self.clone(),
             scheduler,
         })
     }
 
-    /// Ends a round's permit. `why` is the failure's text, if it failed.
-    pub(super) fn take_back(&self, permit: u64, verdict: Verdict, why: &str) {
+    /// Ends a round's permit. `detail` is the error text if the round failed.
+    pub(super) fn take_back(&self, permit: u64, verdict: Verdict, detail: &str) {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
         let Some(lease) = inner.out.remove(&permit) else { return };
@@ -243,13 +243,13 @@ impl Leases {
             mark.back_at = Some(now);
         }
         let backend = usize::from(lease.backend.0);
-        let Some(post) = inner.posts.get_mut(backend) else { return };
-        post.running = post.running.saturating_sub(1);
-        post.judge(&self.breaker, lease.began, verdict, now);
+        let Some(slot) = inner.slots.get_mut(backend) else { return };
+        slot.running = slot.running.saturating_sub(1);
+        slot.judge(&self.breaker, lease.began, verdict, now);
         let change = match verdict {
             Verdict::Unused => None,
-            Verdict::Fine => post.outcomes.answered(),
-            Verdict::Failed { kind, .. } => post.outcomes.failed(kind, why, now),
+            Verdict::Fine => slot.outcomes.answered(),
+            Verdict::Failed { kind, .. } => slot.outcomes.failed(kind, detail, now),
         };
         drop(inner);
         if let Some(change) = change {
@@ -263,7 +263,7 @@ impl Leases {
         self.inner.lock().out.values().any(|l| l.task == task)
     }
 
-    /// All tasks with a round that runs, and where.
+    /// All tasks with a running round, and the backend of each.
     pub(super) fn all_running(&self) -> HashMap<TaskId, usize> {
         self.inner.lock().out.values().map(|l| (l.task, usize::from(l.backend.0))).collect()
     }
@@ -276,13 +276,13 @@ impl Leases {
 
     // Health and window
 
-    /// What keeps a backend from taking a round of this class.
+    /// Reasons why a backend does not run a round of this class.
     pub(super) fn stance(&self, backend: usize, class: Priority, now: Micros) -> Stance {
-        self.with(backend, |post| {
-            let shut = post.window.may_start(class, now).err();
+        self.with(backend, |slot| {
+            let shut = slot.window.may_start(class, now).err();
             Stance {
-                is_up: post.is_up(&self.breaker, now),
-                is_closed: class != Priority::Realtime && post.gate.is_closed(),
+                is_up: slot.is_up(&self.breaker, now),
+                is_closed: class != Priority::Realtime && slot.gate.is_closed(),
                 shut,
                 is_shut_too_long: shut.is_some_and(|shut| self.outlasts(shut, class, now)),
             }
@@ -294,57 +294,57 @@ impl Leases {
         self.deadlines.patience_ms(class).is_some_and(|patience_ms| shut.until > now.later_ms(patience_ms))
     }
 
-    /// When a backend that is down may be asked again.
+    /// When a backend that is down may be tried again.
     pub(super) fn down_until(&self, backend: usize, now: Micros) -> Option<Micros> {
-        self.with(backend, |post| match post.health.state(&self.breaker, now) {
+        self.with(backend, |slot| match slot.health.state(&self.breaker, now) {
             HealthState::Down { until } => Some(until),
             HealthState::Up | HealthState::Probing => None,
         })
         .flatten()
     }
 
-    /// Its endpoint was asked whether it is there; true if it was not before.
+    /// Records a check of its endpoint; true if it answers now and did not before.
     pub(super) fn checked(&self, backend: usize, is_up: bool) -> bool {
-        let is_back = self.with(backend, |post| {
-            let is_back = is_up && post.is_unreachable;
-            post.is_unreachable = !is_up;
-            // An endpoint that was always there proves nothing about its calls, nor about a key that it refuses.
+        let is_reachable_again = self.with(backend, |slot| {
+            let is_reachable_again = is_up && slot.is_unreachable;
+            slot.is_unreachable = !is_up;
+            // A reachable endpoint says nothing about failing calls, nor about a key that it rejects.
             let is_about_key =
-                matches!(post.health.last_failure(), Some(ModelErrorKind::Auth | ModelErrorKind::Payment));
-            if is_back && !is_about_key {
-                post.health.reset();
+                matches!(slot.health.last_failure(), Some(ModelErrorKind::Auth | ModelErrorKind::Payment));
+            if is_reachable_again && !is_about_key {
+                slot.health.reset();
             }
-            is_back
+            is_reachable_again
         });
         self.publish_up(backend);
-        is_back == Some(true)
+        is_reachable_again == Some(true)
     }
 
-    /// What operators see of a backend.
+    /// The state of a backend as shown to operators.
     pub(crate) fn view(&self, backend: usize) -> Value {
         let now = self.clock.now();
-        self.with(backend, |post| {
+        self.with(backend, |slot| {
             let shut = |window: &mut Window, class| window.may_start(class, now).err().map(|shut| shut.to_string());
             let window = json!({
-                "used": post.window.used(now), "urgent": shut(&mut post.window, Priority::High),
-                "others": shut(&mut post.window, Priority::Normal),
+                "used": slot.window.used(now), "urgent": shut(&mut slot.window, Priority::High),
+                "others": shut(&mut slot.window, Priority::Normal),
             });
-            let up = post.is_up(&self.breaker, now);
+            let up = slot.is_up(&self.breaker, now);
             let state = if !up {
                 "down"
-            } else if post.outcomes.is_failing() {
+            } else if slot.outcomes.is_failing() {
                 "failing"
             } else {
                 "up"
             };
             let mut view = json!({
-                "running": post.running, "up": state == "up", "state": state,
-                "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
-                "failures": post.health.row().failures, "trips": post.health.row().trips,
-                "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
-                "by_commands": post.interface.view(now),
+                "running": slot.running, "up": state == "up", "state": state,
+                "reachable": !slot.is_unreachable, "health": slot.health.state(&self.breaker, now),
+                "failures": slot.health.row().failures, "trips": slot.health.row().trips,
+                "outcomes": slot.outcomes.view(), "window": window, "gate": slot.gate.view(now),
+                "by_commands": slot.interface.view(now),
             });
-            if let (Some(view), Value::Object(known)) = (view.as_object_mut(), post.known.view()) {
+            if let (Some(view), Value::Object(known)) = (view.as_object_mut(), slot.known.view()) {
                 view.extend(known);
             }
             view
@@ -352,11 +352,11 @@ impl Leases {
         .unwrap_or(Value::Null)
     }
 
-    // What servers say of themselves
+    // Reports of the servers about themselves
 
-    /// A backend's server said what it is and what it can.
+    /// Stores what a backend's server reported about itself.
     pub(crate) fn learn(&self, backend: &str, facts: ServerFacts) {
-        let Some(learned) = self.find(backend).and_then(|at| self.with(at, |post| post.known.learn(facts))) else {
+        let Some(learned) = self.find(backend).and_then(|at| self.with(at, |slot| slot.known.learn(facts))) else {
             return;
         };
         if let Some((configured, server)) = learned.too_large {
@@ -373,21 +373,21 @@ impl Leases {
         }
     }
 
-    /// A backend's server was asked what it is, and gave no answer: it may be asked again when a round went well.
+    /// A backend's server gave no answer about itself: it may be asked again after the next round that succeeds.
     pub(crate) fn learn_nothing(&self, backend: &str) {
         if let Some(at) = self.find(backend) {
-            self.with(at, |post| post.known.learn_nothing());
+            self.with(at, |slot| slot.known.learn_nothing());
         }
     }
 
-    /// Whether a backend's server is to be asked again now that a round went well there.
+    /// Whether a backend's server is to be asked again now that a round succeeded there.
     pub(super) fn is_to_be_asked_again(&self, backend: usize) -> bool {
-        self.with(backend, |post| post.known.is_to_be_asked_again()).unwrap_or(false)
+        self.with(backend, |slot| slot.known.is_to_be_asked_again()).unwrap_or(false)
     }
 
-    /// A backend's window in tokens, as it is configured or as its server says.
+    /// A backend's window in tokens, as configured or as its server reports.
     pub(crate) fn window(&self, backend: &str) -> Option<u32> {
-        self.find(backend).and_then(|at| self.with(at, |post| post.known.window())).flatten()
+        self.find(backend).and_then(|at| self.with(at, |slot| slot.known.window())).flatten()
     }
 
     // Interface
@@ -395,24 +395,24 @@ impl Leases {
     /// Whether turns on a backend are run by commands because its model cannot use tools.
     pub(crate) fn is_by_commands(&self, backend: &str) -> bool {
         let now = self.clock.now();
-        let known = |at| self.with(at, |post| post.known.knows_no_tools() || post.interface.is_by_commands(now));
+        let known = |at| self.with(at, |slot| slot.known.knows_no_tools() || slot.interface.is_by_commands(now));
         self.find(backend).and_then(known).unwrap_or(false)
     }
 
-    /// A turn on a backend had to change to commands because its calls had not the form of calls. Several such turns are
-    /// taken for the backend's own way.
+    /// A turn on a backend had to change to commands because its calls did not have the form of calls. Several such turns count
+    /// as a property of the backend.
     pub(crate) fn note_unusable_turn(&self, backend: &str) {
         let now = self.clock.now();
-        let note = |post: &mut Post| post.interface.note_unusable_turn(now);
+        let note = |slot: &mut BackendSlot| slot.interface.note_unusable_turn(now);
         if self.find(backend).and_then(|at| self.with(at, note)).unwrap_or(false) {
             self.use_commands(backend, "several turns had no usable call");
         }
     }
 
-    /// Turns on a backend begin with commands from now on, for an hour. Said once an hour.
+    /// Turns on a backend begin with commands from now on, for an hour. Logged once an hour.
     pub(crate) fn use_commands(&self, backend: &str, why: &str) {
         let now = self.clock.now();
-        let change = |post: &mut Post| post.interface.use_commands(why, now);
+        let change = |slot: &mut BackendSlot| slot.interface.use_commands(why, now);
         if self.find(backend).and_then(|at| self.with(at, change)).unwrap_or(false) {
             metrics::counter!("annie_interface_fallbacks_total", "backend" => backend.to_owned()).increment(1);
             tracing::warn!(
@@ -434,47 +434,47 @@ impl Leases {
         now: Micros,
     ) -> Result<GateGrant, GateRefusal> {
         let mut inner = self.inner.lock();
-        let Inner { posts, gate_epoch, .. } = &mut *inner;
-        let post = backend.and_then(|b| posts.get_mut(b)).ok_or(GateRefusal::UnknownBackend)?;
-        post.gate.hold(holder, ttl_ms, gate_epoch, now)
+        let Inner { slots, gate_epoch, .. } = &mut *inner;
+        let slot = backend.and_then(|b| slots.get_mut(b)).ok_or(GateRefusal::UnknownBackend)?;
+        slot.gate.hold(holder, ttl_ms, gate_epoch, now)
     }
 
     pub(super) fn release_gate(&self, backend: Option<usize>, holder: &str, now: Micros) -> bool {
-        backend.and_then(|b| self.with(b, |post| post.gate.release(holder, now))).unwrap_or(false)
+        backend.and_then(|b| self.with(b, |slot| slot.gate.release(holder, now))).unwrap_or(false)
     }
 
-    /// A REALTIME task is under way on a backend, and on no other.
+    /// A REALTIME task is under way on this backend, and on no other.
     pub(super) fn speak(&self, backend: usize, task: TaskId, now: Micros) {
-        for (at, post) in self.inner.lock().posts.iter_mut().enumerate() {
+        for (at, slot) in self.inner.lock().slots.iter_mut().enumerate() {
             if at == backend {
-                post.gate.speak(task, now);
+                slot.gate.speak(task, now);
             } else {
-                post.gate.fall_silent(task, now);
+                slot.gate.fall_silent(task, now);
             }
         }
     }
 
     pub(super) fn fall_silent(&self, task: TaskId, now: Micros) {
-        for post in &mut self.inner.lock().posts {
-            post.gate.fall_silent(task, now);
+        for slot in &mut self.inner.lock().slots {
+            slot.gate.fall_silent(task, now);
         }
     }
 
     pub(super) fn voices(&self, backend: usize) -> usize {
-        self.with(backend, |post| post.gate.voices()).unwrap_or(0)
+        self.with(backend, |slot| slot.gate.voices()).unwrap_or(0)
     }
 
-    /// Lets time pass at the gates.
+    /// Applies the passing of time to the gates.
     pub(super) fn tick(&self, now: Micros) {
         let mut inner = self.inner.lock();
-        let Inner { posts, out, .. } = &mut *inner;
-        for (at, post) in posts.iter_mut().enumerate() {
-            post.gate.tick(now, |task| out.values().any(|l| l.task == task && usize::from(l.backend.0) == at));
+        let Inner { slots, out, .. } = &mut *inner;
+        for (at, slot) in slots.iter_mut().enumerate() {
+            slot.gate.tick(now, |task| out.values().any(|l| l.task == task && usize::from(l.backend.0) == at));
         }
     }
 
     pub(super) fn next_expiry(&self) -> Option<Micros> {
-        self.inner.lock().posts.iter().filter_map(|post| post.gate.next_expiry()).min()
+        self.inner.lock().slots.iter().filter_map(|slot| slot.gate.next_expiry()).min()
     }
 
     // Marks
@@ -499,28 +499,28 @@ impl Leases {
         self.inner.lock().downtime
     }
 
-    /// A round took so long.
+    /// Records the duration of a round, in milliseconds.
     pub(super) fn note_round(&self, backend: usize, ran_ms: u64) {
-        if let Some(post) = self.inner.lock().posts.get_mut(backend) {
-            if post.rounds.len() == ROUNDS_MAX {
-                post.rounds.pop_front();
+        if let Some(slot) = self.inner.lock().slots.get_mut(backend) {
+            if slot.rounds.len() == ROUNDS_MAX {
+                slot.rounds.pop_front();
             }
-            post.rounds.push_back(ran_ms);
+            slot.rounds.push_back(ran_ms);
         }
     }
 
-    /// How long the last rounds took, oldest first.
+    /// Durations of the last rounds in milliseconds, oldest first.
     pub(super) fn last_rounds(&self, backend: usize) -> Vec<u64> {
-        self.inner.lock().posts.get(backend).map(|post| post.rounds.iter().copied().collect()).unwrap_or_default()
+        self.inner.lock().slots.get(backend).map(|slot| slot.rounds.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Keeps the first that is told.
+    /// Keeps the first value; later ones are ignored.
     pub(super) fn note_downtime(&self, downtime: Downtime) {
         self.inner.lock().downtime.get_or_insert(downtime);
     }
 }
 
-/// A counter that begins at one hides its first event from Prometheus' `increase`.
+/// Registers all outcome counters with zero: a counter that begins at one hides its first event from Prometheus' `increase`.
 fn register_outcomes(backend: &str) {
     use ModelErrorKind as Kind;
     let failures = [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Timeout, Kind::Truncated, Kind::Unavailable];
@@ -533,8 +533,8 @@ fn register_outcomes(backend: &str) {
     }
 }
 
-impl Post {
-    /// Whether a round may be expected to be answered. While a probe is out nobody knows.
+impl BackendSlot {
+    /// Whether a round may be expected to be answered. While a probe is under way this is unknown, and the answer is false.
     fn is_up(&self, limits: &BreakerLimits, now: Micros) -> bool {
         use annie_core::breaker::BreakerState;
         let is_well = match self.health.state(limits, now) {
@@ -563,7 +563,8 @@ impl Post {
         }
     }
 
-    /// Whoever answers is there. A round that began while it was down is proof, unlike one from before.
+    /// A backend that answers is reachable. A round that began while the backend was down proves its health, unlike one from
+    /// before.
     fn answered(&mut self, began: Began) {
         self.is_unreachable = false;
         if began == Began::Down {
@@ -574,7 +575,7 @@ impl Post {
     }
 }
 
-/// Failures that only somebody who is well can tell of.
+/// Whether a failure proves that the backend is working.
 pub(crate) const fn is_answer(kind: ModelErrorKind) -> bool {
     kind.is_about_request() || matches!(kind, ModelErrorKind::RateLimited)
 }

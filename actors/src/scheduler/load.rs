@@ -1,6 +1,6 @@
-//! The task table, read again: at the start of every life, because the log is the authority; when the books have grown or
-//! somebody is refused, because a message may be lost; and when other processes have stored something. Read by a tracked task;
-//! nothing polls.
+//! Reading of the task table: at the start of every incarnation, because the log is the authority; when the entries have grown
+//! in number or a task is refused, because a message may have been lost; and when other processes have stored tasks. A tracked
+//! task reads it; it is not polled.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,38 +16,39 @@ use annie_core::{
 };
 
 use super::{
-    admit::Stood,
-    desk::{Desk, Entry, id},
+    admit::StoredState,
     leases::Downtime,
+    task_table::{Entry, TaskTable, id},
 };
 
 /// Rows of one page.
 const PAGE_ROWS: u32 = 500;
 /// A task that is younger may not be stored yet, in milliseconds.
 const YOUNG_MS: i64 = 60_000;
-/// Books of this size are never looked through because they grew.
+/// Up to this number of entries, growth never causes a reading.
 const SMALL_MAX: usize = 1_000;
-/// The shortest time between two looks because somebody was refused, in milliseconds.
+/// The shortest time between two readings that refusals cause, in milliseconds.
 const LOOKS_MS_MIN: u64 = 60_000;
-/// How long what other processes store is gathered until it is looked at, in milliseconds; and for each task in the books.
+/// How long hints about tasks of other processes are gathered until the table is read, in milliseconds; and the addition for
+/// each known task.
 const GATHER_MS: u64 = 1_000;
 const GATHER_MS_EACH: u64 = 1;
 
-/// What a look at the task table found.
+/// The result of reading the task table.
 pub struct Found {
     /// All open tasks, newest first.
     rows: Vec<TaskRow>,
-    /// Since when nothing ran before this process, if this is its first look.
+    /// The downtime before this process, if this is its first reading.
     downtime: Option<Downtime>,
     began: Began,
 }
 
-/// What a look at the task table begins from.
+/// The state in which a reading of the task table began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Began {
     pub at: Micros,
-    /// How many tasks had been heard of: it may miss what those behind them wait for.
-    pub heard: u64,
+    /// Number of tasks entered by then. The reading may miss what later tasks wait for.
+    pub seen: u64,
 }
 
 /// Reads all open tasks.
@@ -58,7 +59,7 @@ pub(super) async fn look(
 ) -> Result<Found, StoreError> {
     let mut downtime = None;
     if let Some(booted_at) = booted_at {
-        // The last trace of the process before is the last thing that it wrote.
+        // The last write of the previous process marks its end.
         let newest = records.conversations(Scope::Operator, booted_at.into(), 1).await?;
         let ms = newest.first().map_or(0, |row| booted_at.since_ms(row.updated_at));
         downtime = Some(Downtime { booted_at, ms });
@@ -76,7 +77,7 @@ pub(crate) async fn open_tasks(records: &(impl Records + ?Sized), scope: Scope) 
     let mut before = Before::NEWEST;
     loop {
         let page = records.tasks(scope.clone(), true, before, PAGE_ROWS).await?;
-        let next = page.last().filter(|_| page.len() >= PAGE_ROWS as usize).map(TaskRow::place);
+        let next = page.last().filter(|_| page.len() >= PAGE_ROWS as usize).map(TaskRow::page_start);
         rows.extend(page);
         match next {
             Some(next) => before = next,
@@ -85,33 +86,34 @@ pub(crate) async fn open_tasks(records: &(impl Records + ?Sized), scope: Scope) 
     }
 }
 
-/// When to look next.
+/// When the task table is read next.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     last_at: Option<Micros>,
-    /// Entries after the last look.
+    /// Number of entries after the last reading.
     entries: usize,
-    /// Something may have been stored after the one that is under way had read its place.
+    /// A task may have been stored after the reading under way had passed its row.
     is_owed: bool,
 }
 
 impl Looks {
-    /// Whether the books have grown so much that some of it may be dead.
+    /// Whether the number of entries has grown so much that some of them may be obsolete.
     pub fn are_due(&self, entries: usize) -> bool {
         entries > SMALL_MAX.max(self.entries.saturating_mul(2))
     }
 
-    /// Whether a refusal is a reason to look: places may be taken by what is dead.
+    /// Whether a refusal is a reason to read the table: obsolete entries may take queue positions.
     pub fn help(&self, now: Micros) -> bool {
         self.last_at.is_none_or(|at| now.since_ms(at) >= LOOKS_MS_MIN || now < at)
     }
 
-    /// How long to gather what other processes store: the more there is to read, the rarer it is read. In milliseconds.
+    /// How long to gather hints about tasks of other processes, in milliseconds: the more there is to read, the less often it
+    /// is read.
     pub fn gather_ms(entries: usize) -> u64 {
         GATHER_MS.saturating_add(GATHER_MS_EACH.saturating_mul(entries as u64))
     }
 
-    /// The table is to be read from now on, and not only as it was.
+    /// Requires another reading that begins from now on.
     pub fn owe(&mut self) {
         self.is_owed = true;
     }
@@ -129,14 +131,14 @@ impl Looks {
     }
 }
 
-/// Whether it has no turn of its own; one that gets it after all asks for its rounds.
-fn takes_no_place(row: &TaskRow, open: &HashSet<TaskId>) -> bool {
+/// Whether the task has no turn of its own. If it gets one after all, it asks for its rounds.
+fn is_unqueued(row: &TaskRow, open: &HashSet<TaskId>) -> bool {
     let joins = row.is_steer || row.joins.is_some_and(|into| open.contains(&into));
-    row.is_order || (joins && row.started_at.is_none())
+    row.is_job_command || (joins && row.started_at.is_none())
 }
 
-impl Desk {
-    /// Brings the books in line with the table.
+impl TaskTable {
+    /// Reconciles the entries with the task table.
     pub fn apply(&mut self, found: Found, now: Micros) {
         let Found { rows, downtime, began } = found;
         if let Some(downtime) = downtime {
@@ -146,7 +148,7 @@ impl Desk {
         let running = self.leases.all_running();
         let is_over = |e: &Entry| match e.stored_at {
             Some(at) => at < began.at,
-            None => began.at.since_ms(e.heard_at) > YOUNG_MS.unsigned_abs(),
+            None => began.at.since_ms(e.first_seen_at) > YOUNG_MS.unsigned_abs(),
         };
         let is_gone = |task: &TaskId, e: &Entry| {
             !open.contains(task)
@@ -155,25 +157,25 @@ impl Desk {
                 && is_over(e)
         };
         let gone: Vec<TaskId> = self.entries.iter().filter(|(t, e)| is_gone(t, e)).map(|(t, _)| *t).collect();
-        let gone_aside =
-            self.asides_before(began.at.plus_ms(-YOUNG_MS)).into_iter().filter(|task| !open.contains(task));
-        for task in gone.into_iter().chain(gone_aside) {
+        let gone_unqueued =
+            self.unqueued_before(began.at.plus_ms(-YOUNG_MS)).into_iter().filter(|task| !open.contains(task));
+        for task in gone.into_iter().chain(gone_unqueued) {
             self.leave(task, false, now);
         }
-        // What the table does not have has ended; and what it has comes in with this look, in whichever order: a task may be
-        // older by its row than what it waits for, if another clock wrote that.
+        // A task that the table lacks has ended. Tasks that the table has are entered here in any order: by its row a task may
+        // be older than one that it waits for, if another node's clock wrote that row.
         let owners: HashMap<TaskId, &UserId> = rows.iter().map(|row| (row.id, &row.user)).collect();
         let was_unsure = self.is_unsure;
-        // Oldest first: equals stand in the order of their coming.
+        // Oldest first: tasks of equal rank keep their order of arrival.
         for row in rows.iter().rev() {
-            if takes_no_place(row, &open) {
-                self.set_aside(row.id, row.user.clone(), now);
+            if is_unqueued(row, &open) {
+                self.enter_unqueued(row.id, row.user.clone(), now);
                 continue;
             }
             let is_open = |other: &&TaskId| owners.get(other).copied().or(self.owner_of(**other)) == Some(&row.user);
             let after = row.after.iter().filter(is_open).copied().collect();
-            let stood = Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after };
-            self.remember(self.waiting_of(row), stood, now);
+            let stored = StoredState { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after };
+            self.remember(self.waiting_of(row), stored, now);
         }
         self.is_unsure = was_unsure;
         self.stop_waiting_for_ended(&open, began, now);
@@ -182,30 +184,30 @@ impl Desk {
         self.is_loaded = true;
     }
 
-    /// Nobody waits for a task whose end was not heard, nor for another user's. Whoever was heard of since the look began may
-    /// wait for what the table did not have yet.
+    /// No task keeps waiting for a task whose end was missed, nor for a task of another user. A task that was entered after the
+    /// reading began may wait for tasks that the table did not have yet.
     fn stop_waiting_for_ended(&mut self, open: &HashSet<TaskId>, began: Began, now: Micros) {
-        let mut misled = Vec::new();
-        for (task, e) in self.entries.iter().filter(|(_, e)| e.number <= began.heard && !e.after.is_empty()) {
+        let mut waiting_in_vain = Vec::new();
+        for (task, e) in self.entries.iter().filter(|(_, e)| e.number <= began.seen && !e.after.is_empty()) {
             let is_open = |other: &TaskId| open.contains(other) && self.owner_of(*other) == Some(&e.waiting.user);
             let ended: Vec<TaskId> = e.after.iter().filter(|other| !is_open(other)).copied().collect();
             if !ended.is_empty() {
-                misled.push((*task, ended));
+                waiting_in_vain.push((*task, ended));
             }
         }
-        for (task, ended) in misled {
+        for (task, ended) in waiting_in_vain {
             self.stop_waiting(task, &ended, now);
         }
     }
 
-    /// The time in which nothing ran does not count as waiting: after a long outage all tasks would count as HIGH, and
-    /// their classes would say nothing.
+    /// The time in which nothing ran does not count as waiting: after a long outage all tasks would count as HIGH, and their
+    /// classes would mean nothing.
     fn waiting_of(&self, row: &TaskRow) -> Waiting {
         let downtime = self.leases.downtime().filter(|d| row.received_at < d.booted_at);
         let shift_ms = downtime.map_or(0, |d| i64::try_from(d.ms).unwrap_or(i64::MAX));
         let anchor = row.received_at.plus_ms(shift_ms);
         let mut waiting = Waiting::new(row.id, row.user.clone(), row.conversation, row.priority, id(0), anchor);
-        // Not how many: the log knows, and nobody here needs it. But it has begun, and is nobody's equal any more.
+        // The number of rounds is in the log and is not needed here. But the task has begun, and equal work no longer joins it.
         waiting.rounds_done = u32::from(row.started_at.is_some() && row.priority != Priority::Realtime);
         waiting
     }

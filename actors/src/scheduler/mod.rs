@@ -1,31 +1,32 @@
-//! Whose round runs next.
+//! The scheduler: decides which task's round runs next.
 //!
-//! Owns: the queue and who stands in it. Supervised by: the root. Survives its death: the permits that are out, the gates,
-//! windows and health of the backends (a table beside it), and the tasks (in the store, from which a new life reads who is
-//! held back, put off or waits for others; until then nothing but voice is granted). Whoever waited for a round asks the
-//! next life again. Nothing polls: it acts on requests, returned permits, and one timer for what changes by itself.
+//! Owns: the queue and its entries. Supervised by: the root. Survives its death: the granted permits, the gates,
+//! windows and health of the backends (kept in `Leases`, beside the actor), and the tasks (in the store, from which the next
+//! incarnation reads which tasks are suspended, deferred or waiting for other tasks; until then it grants only voice). Every
+//! caller that waited for a round asks the next incarnation again. The scheduler does not poll: it acts on requests, on
+//! returned permits, and on one timer for changes that time alone causes.
 
+mod admission_queue;
 mod admit;
 mod answered;
-mod desk;
 mod gate;
 mod interface;
 mod known;
 mod leases;
 mod load;
-mod lobby;
 mod outcomes;
 mod permit;
 mod routes;
 mod show;
 mod steer;
+mod task_table;
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
 use admit::Newcomer;
-pub use admit::Place;
+pub use admit::QueuePosition;
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
@@ -33,18 +34,18 @@ use annie_core::{
     queue::{BackendId, QueueLimits, Refusal, RefusalReason, WorkKey},
     time::Micros,
 };
-use desk::Desk;
 pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;
 pub(crate) use load::open_tasks;
 use load::{Began, Found, Looks};
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
-pub(crate) use permit::{Wish, acquire};
+pub(crate) use permit::{RequestHandle, acquire};
 use serde_json::Value;
-pub use show::{Stand, StandState};
+pub use show::{TaskStatus, TaskStatusState};
 pub use steer::Steering;
 use steer::Steers;
+use task_table::TaskTable;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -54,146 +55,146 @@ use crate::{
     tasks::{Tasks, caught},
 };
 
-/// What the scheduler hears.
+/// A message to the scheduler.
 pub enum SchedulerMsg {
-    /// Asks for a place for a new task.
+    /// Asks for admission of a new task.
     Admit {
         /// The task.
         task: TaskId,
-        /// Whose.
+        /// Its user.
         user: UserId,
-        /// In which conversation.
+        /// Its conversation.
         conversation: ConversationId,
         /// Its class.
         priority: Priority,
-        /// What it is to do, if equal work may be done once.
+        /// Key for finding equal work, if equal work may be done once.
         work: Option<WorkKey>,
         /// Its first round starts at this time at the earliest.
         not_before: Option<Micros>,
-        /// Its first round starts when these have ended.
+        /// Its first round starts when these tasks have ended.
         after: Vec<TaskId>,
-        /// Whom to answer.
-        reply: oneshot::Sender<Result<Place, Refusal>>,
+        /// Receives the queue position or the refusal.
+        reply: oneshot::Sender<Result<QueuePosition, Refusal>>,
     },
     /// A task that was admitted was not stored after all.
     Forget {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
     /// Asks for the right to one round.
     Acquire {
-        /// For what.
+        /// The round.
         request: PermitRequest,
-        /// Whom to give it.
+        /// Receives the permit.
         reply: oneshot::Sender<Result<Permit, NoPermit>>,
     },
-    /// A permit came back.
+    /// A permit was returned.
     Released {
-        /// On which backend.
+        /// Its backend.
         backend: BackendId,
         /// Whether it was a round of the backend's chat model for a task.
         is_task: bool,
-        /// How long its round took, in milliseconds.
+        /// Duration of the round in milliseconds.
         ran_ms: u64,
-        /// What became of it.
+        /// Outcome of the round.
         verdict: Verdict,
     },
     /// A task has ended.
     Ended {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// A task is held back by its user, or let go on. The round under way ends as it would.
+    /// A user suspended or resumed a task. The round under way is not cut off.
     Hold {
-        /// Which.
+        /// The task.
         task: TaskId,
-        /// Whether it is held back.
+        /// Whether it is suspended.
         held: bool,
     },
-    /// A task gets no further round before a time.
+    /// Defers a task: no further round of it starts before a time.
     Defer {
-        /// Which.
+        /// The task.
         task: TaskId,
-        /// Until when.
+        /// The earliest time of its next round.
         until: Micros,
-        /// Its model failed: it goes on as soon as that answers again, if this is sooner.
+        /// Whether its model failed. Then the task resumes as soon as that model answers again, if this is sooner.
         after_failure: bool,
     },
-    /// A task has another class from now on.
+    /// Changes a task's class.
     Reprioritise {
-        /// Which.
+        /// The task.
         task: TaskId,
-        /// Its class.
+        /// Its new class.
         priority: Priority,
     },
-    /// An order about tasks, which takes no place: others may wait for it.
-    Order {
-        /// Its task.
+    /// A job command. It takes no queue position, but other tasks may wait for it.
+    JobCommand {
+        /// The task of the command.
         task: TaskId,
-        /// Whose.
+        /// Its user.
         user: UserId,
     },
     /// Asks whether a conversation may be steered now.
     Steer {
-        /// Which.
+        /// The conversation.
         conversation: ConversationId,
-        /// By which task: it takes no place, unless it gets a turn of its own.
+        /// The task of the steering message. It takes no queue position, unless it gets a turn of its own.
         task: TaskId,
-        /// Whose.
+        /// Its user.
         user: UserId,
-        /// Whom to answer; if not, when to ask again, in milliseconds.
+        /// Receives the decision; on refusal the milliseconds after which to ask again.
         reply: oneshot::Sender<Result<Steering, u64>>,
     },
-    /// Something may be stored that it was not told of.
+    /// Reads the task table again: tasks may have been stored of which the scheduler was not notified.
     Reread,
-    /// Other processes may have stored something: it is read soon, and much of it at once.
+    /// Other processes may have stored tasks. The task table is read soon, once for many of these messages.
     Woken,
-    /// Asks how tasks stand.
-    Stand {
-        /// Which.
+    /// Asks for the status of tasks.
+    TaskStatus {
+        /// The tasks.
         tasks: Vec<TaskId>,
-        /// Whom to answer; unknown ones are left out.
-        reply: oneshot::Sender<Vec<Stand>>,
+        /// Receives the statuses; unknown tasks are left out.
+        reply: oneshot::Sender<Vec<TaskStatus>>,
     },
-    /// A backend was asked whether it is there.
+    /// The endpoint of a backend was checked.
     BackendChecked {
-        /// Which.
+        /// The backend.
         backend: String,
-        /// Whether it is.
+        /// Whether the endpoint answered.
         up: bool,
     },
-    /// A backend's server said how many rounds it takes at a time.
+    /// A backend's server reported how many rounds it runs at a time.
     BackendDescribed {
-        /// Which.
+        /// The backend.
         backend: String,
     },
-    /// Closes the gate for everything but voice, or keeps it closed.
+    /// Closes the voice gate of a backend, or renews its lease.
     HoldGate {
-        /// On which backend.
+        /// The backend.
         backend: String,
-        /// Who holds it.
+        /// The holder of the gate.
         holder: String,
-        /// For how long unless renewed, in milliseconds.
+        /// Term of the lease, unless renewed, in milliseconds.
         ttl_ms: u64,
-        /// Whom to answer.
+        /// Receives the lease or the refusal.
         reply: oneshot::Sender<Result<GateGrant, GateRefusal>>,
     },
-    /// Opens the gate again.
+    /// Opens the voice gate again.
     ReleaseGate {
-        /// On which backend.
+        /// The backend.
         backend: String,
-        /// Who held it.
+        /// The holder of the gate.
         holder: String,
-        /// Whom to answer: whether it was held by them.
+        /// Receives whether this holder held the gate.
         reply: oneshot::Sender<bool>,
     },
-    /// Something may have changed by itself: a gate's term, a window, a task whose time has come.
+    /// The timer: a gate's term, a rate window or a deferral may have ended.
     Due,
-    /// The task table was read, or not.
+    /// The result of reading the task table.
     Looked(Result<Found, StoreError>),
-    /// Who stands where.
+    /// Lists the waiting tasks and the running rounds.
     List {
-        /// Whom to answer.
+        /// Receives the list.
         reply: oneshot::Sender<Value>,
     },
 }
@@ -209,11 +210,11 @@ impl Named for SchedulerMsg {
             Self::Hold { .. } => "Hold",
             Self::Defer { .. } => "Defer",
             Self::Reprioritise { .. } => "Reprioritise",
-            Self::Order { .. } => "Order",
+            Self::JobCommand { .. } => "JobCommand",
             Self::Steer { .. } => "Steer",
             Self::Reread => "Reread",
             Self::Woken => "Woken",
-            Self::Stand { .. } => "Stand",
+            Self::TaskStatus { .. } => "TaskStatus",
             Self::BackendChecked { .. } => "BackendChecked",
             Self::BackendDescribed { .. } => "BackendDescribed",
             Self::HoldGate { .. } => "HoldGate",
@@ -233,20 +234,20 @@ impl Named for SchedulerMsg {
     }
 }
 
-/// What the scheduler starts from.
+/// Start arguments of the scheduler.
 #[derive(Clone)]
 pub(crate) struct SchedulerArgs {
     pub limits: QueueLimits,
     pub leases: Arc<Leases>,
     pub records: Arc<dyn Records>,
     pub me: Handle<SchedulerMsg>,
-    /// Told which tasks may go on because their model answers again.
+    /// Is notified of the tasks that may resume because their model answers again.
     pub conversations: Handle<ConversationsMsg>,
-    /// The actors of the backends, in the backends' order: told when one is to be looked after.
+    /// The actors of the backends, in the backends' order. Notified when their backend is to be checked.
     pub backends: Vec<Handle<BackendMsg>>,
 }
 
-/// The scheduler's own work.
+/// Background tasks of the scheduler.
 #[derive(PartialEq, Eq, Hash)]
 enum Work {
     Timer,
@@ -257,26 +258,25 @@ enum Work {
 /// The scheduler's state.
 pub(crate) struct SchedulerState {
     args: SchedulerArgs,
-    desk: Desk,
+    table: TaskTable,
     steers: Steers,
     looks: Looks,
-    /// What came before the task table was read and cannot be answered without it, in order.
+    /// Messages that arrived before the task table was read and need it, in order of arrival.
     early: Vec<SchedulerMsg>,
     work: Tasks<Work>,
     timer_at: Option<Micros>,
-    /// Which backends were up when their actors were last told.
-    told_up: Vec<bool>,
+    /// By backend: whether it was up when its actor was last notified.
+    notified_up: Vec<bool>,
     born_at: Micros,
 }
 
 /// Requests that may wait for the task table to be read; one more is refused.
 const EARLY_MAX: u32 = 5_000;
-/// How long the task table may take to be read, in milliseconds.
+/// The longest time for one reading of the task table, in milliseconds.
 const LOOK_MS_MAX: u64 = 30_000;
-/// After which a task table that could not be read is tried again, in milliseconds.
+/// Delay after a failed reading of the task table, in milliseconds.
 const LOOK_AGAIN_MS: u64 = 1_000;
 
-/// The scheduler.
 pub(crate) struct Scheduler;
 
 impl Node for Scheduler {
@@ -287,11 +287,11 @@ impl Node for Scheduler {
     const MAILBOX_MAX: usize = 100_000;
 
     fn init(ctx: &Context<Self>, args: SchedulerArgs) -> Result<SchedulerState, NodeError> {
-        let desk = Desk::new(args.limits.clone(), args.leases.clone(), args.me.clone());
+        let table = TaskTable::new(args.limits.clone(), args.leases.clone(), args.me.clone());
         Ok(SchedulerState {
-            told_up: vec![true; args.leases.len()],
+            notified_up: vec![true; args.leases.len()],
             args,
-            desk,
+            table,
             steers: Steers::default(),
             looks: Looks::default(),
             early: Vec::new(),
@@ -308,88 +308,89 @@ impl Node for Scheduler {
 
     async fn handle(ctx: &Context<Self>, state: &mut SchedulerState, msg: SchedulerMsg) -> Result<(), NodeError> {
         let now = ctx.now();
-        state.desk.tick(now);
+        state.table.tick(now);
         match msg {
             SchedulerMsg::Looked(found) => looked(ctx, state, found, now),
-            msg if !state.desk.is_loaded && needs_table(&msg) => keep(state, msg, now),
+            msg if !state.table.is_loaded && needs_table(&msg) => keep_early(state, msg, now),
             msg => act(ctx, state, msg, now),
         }
-        state.desk.dispatch(now);
-        tell_backends(state);
+        state.table.dispatch(now);
+        notify_backends(state);
         set_timer(ctx, state, now);
         Ok(())
     }
 
     fn view(state: &SchedulerState) -> Value {
-        state.desk.view()
+        state.table.view()
     }
 }
 
 fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
-    let desk = &mut state.desk;
+    let table = &mut state.table;
     match msg {
         SchedulerMsg::Admit { task, user, conversation, priority, work, not_before, after, reply } => {
             let new = Newcomer { task, user, conversation, priority, work, not_before, after };
             admit(ctx, state, new, reply, now);
         }
-        SchedulerMsg::Forget { task } => desk.leave(task, false, now),
-        SchedulerMsg::Ended { task } => desk.leave(task, true, now),
-        SchedulerMsg::Hold { task, held } => desk.hold(task, held, now),
-        SchedulerMsg::Defer { task, until, after_failure } => desk.defer(task, until, after_failure, now),
-        SchedulerMsg::Reprioritise { task, priority } => desk.reprioritise(task, priority, now),
-        SchedulerMsg::Acquire { request, reply } => desk.ask(request, reply, now),
+        SchedulerMsg::Forget { task } => table.leave(task, false, now),
+        SchedulerMsg::Ended { task } => table.leave(task, true, now),
+        SchedulerMsg::Hold { task, held } => table.hold(task, held, now),
+        SchedulerMsg::Defer { task, until, after_failure } => table.defer(task, until, after_failure, now),
+        SchedulerMsg::Reprioritise { task, priority } => table.reprioritise(task, priority, now),
+        SchedulerMsg::Acquire { request, reply } => table.ask(request, reply, now),
         SchedulerMsg::Released { backend, is_task, ran_ms, verdict } => {
-            // An embedding runs on another model: it says nothing of how long rounds take, and loads no chat model.
+            // An embedding runs on another model: it says nothing about how long chat rounds take, and does not load the chat
+            // model.
             if verdict == Verdict::Fine && is_task {
-                desk.observe(backend, ran_ms);
+                table.observe(backend, ran_ms);
                 let n = usize::from(backend.0);
-                answered::go_on(desk, n, &state.args.conversations);
-                if desk.leases.is_to_be_asked_again(n)
+                answered::resume(table, n, &state.args.conversations);
+                if table.leases.is_to_be_asked_again(n)
                     && let Some(backend) = state.args.backends.get(n)
                 {
-                    // If the actor is between two lives, the next one asks by itself.
+                    // If the actor is between two incarnations, the next one checks the endpoint by itself.
                     backend.tell(BackendMsg::Loaded);
                 }
             }
         }
         SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {
-            let held = desk.leases.hold_gate(backend_of(desk, &backend), &holder, ttl_ms, now);
+            let held = table.leases.hold_gate(backend_of(table, &backend), &holder, ttl_ms, now);
             let _ = reply.send(held);
         }
         SchedulerMsg::ReleaseGate { backend, holder, reply } => {
-            let _ = reply.send(desk.leases.release_gate(backend_of(desk, &backend), &holder, now));
+            let _ = reply.send(table.leases.release_gate(backend_of(table, &backend), &holder, now));
         }
         SchedulerMsg::BackendChecked { backend, up } => {
-            if let Some(n) = desk.leases.find(&backend)
-                && desk.leases.checked(n, up)
+            if let Some(n) = table.leases.find(&backend)
+                && table.leases.checked(n, up)
             {
-                answered::go_on(desk, n, &state.args.conversations);
+                answered::resume(table, n, &state.args.conversations);
             }
         }
         SchedulerMsg::BackendDescribed { backend } => {
-            if let Some(n) = desk.leases.find(&backend) {
-                desk.set_slots(n);
+            if let Some(n) = table.leases.find(&backend) {
+                table.set_slots(n);
             }
         }
-        SchedulerMsg::Order { task, user } => desk.set_aside(task, user, now),
+        SchedulerMsg::JobCommand { task, user } => table.enter_unqueued(task, user, now),
         SchedulerMsg::Steer { conversation, task, user, reply } => {
-            // Whoever asked may have left; then the task is never stored, and is forgotten.
-            let _ = reply.send(state.steers.steer(desk, conversation, task, user, now));
+            // The caller may have dropped its receiver. Then the task is never stored, and is forgotten.
+            let _ = reply.send(state.steers.steer(table, conversation, task, user, now));
         }
         SchedulerMsg::Reread => {
             state.work.remove(&Work::Gather);
             look_anew(ctx, state);
         }
         SchedulerMsg::Woken => gather(ctx, state),
-        SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
-        SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
+        SchedulerMsg::TaskStatus { tasks, reply } => drop(reply.send(table.statuses(&tasks, now))),
+        SchedulerMsg::List { reply } => drop(reply.send(table.list(now))),
         SchedulerMsg::Due => state.timer_at = None,
         SchedulerMsg::Looked(_) => {}
     }
-    if std::mem::take(&mut state.desk.is_unsure) {
+    if std::mem::take(&mut state.table.is_unsure) {
         look_anew(ctx, state);
     }
-    if state.desk.is_loaded && state.looks.are_due(state.desk.len()) {
+    if state.table.is_loaded && state.looks.are_due(state.table.len()) {
         look(ctx, state, Duration::ZERO);
     }
 }
@@ -398,30 +399,30 @@ fn admit(
     ctx: &Context<Scheduler>,
     state: &mut SchedulerState,
     new: Newcomer,
-    reply: oneshot::Sender<Result<Place, Refusal>>,
+    reply: oneshot::Sender<Result<QueuePosition, Refusal>>,
     now: Micros,
 ) {
     if reply.is_closed() {
         return;
     }
     let task = new.task;
-    let place = state.desk.admit(new, now);
-    if place.is_err() && state.desk.is_loaded && state.looks.help(now) {
+    let position = state.table.admit(new, now);
+    if position.is_err() && state.table.is_loaded && state.looks.help(now) {
         look(ctx, state, Duration::ZERO);
     }
-    // Whoever asked may have left; then the task is never stored and its place is forgotten.
-    if reply.send(place).is_err() {
-        state.desk.leave(task, false, now);
+    // The caller may have dropped its receiver. Then the task is never stored, and its entry is removed.
+    if reply.send(position).is_err() {
+        state.table.leave(task, false, now);
     }
 }
 
-fn backend_of(desk: &Desk, name: &str) -> Option<usize> {
-    if name.is_empty() { (desk.leases.len() > 0).then_some(0) } else { desk.leases.find(name) }
+fn backend_of(table: &TaskTable, name: &str) -> Option<usize> {
+    if name.is_empty() { (table.leases.len() > 0).then_some(0) } else { table.leases.find(name) }
 }
 
 // The task table
 
-/// Whether a message can be answered only by somebody who knows all open tasks. Voice never waits.
+/// Whether a message can be handled only when all open tasks are known. Voice never waits.
 const fn needs_table(msg: &SchedulerMsg) -> bool {
     match msg {
         SchedulerMsg::Admit { priority, .. } => !matches!(priority, Priority::Realtime),
@@ -431,13 +432,14 @@ const fn needs_table(msg: &SchedulerMsg) -> bool {
         | SchedulerMsg::Hold { .. }
         | SchedulerMsg::Defer { .. }
         | SchedulerMsg::Reprioritise { .. }
-        | SchedulerMsg::Stand { .. } => true,
+        | SchedulerMsg::TaskStatus { .. } => true,
         _ => false,
     }
 }
 
-/// Keeps a message until the task table is read. Facts are never refused; what may be asked again is, if there is too much.
-fn keep(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
+/// Keeps a message until the task table is read. Facts are never refused. Requests, which the caller can repeat, are refused if
+/// there are too many.
+fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
     let is_full = state.early.len() >= EARLY_MAX as usize;
     match msg {
         SchedulerMsg::Admit { priority: class, reply, .. } if is_full => {
@@ -447,45 +449,45 @@ fn keep(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
             metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(1);
             let _ = reply.send(Err(refusal));
         }
-        SchedulerMsg::Acquire { .. } | SchedulerMsg::Stand { .. } if is_full => {}
+        SchedulerMsg::Acquire { .. } | SchedulerMsg::TaskStatus { .. } if is_full => {}
         SchedulerMsg::Ended { task } => {
-            // A voice may be known already; and the table may still say that it is open.
-            state.desk.leave(task, true, now);
+            // A voice task may be known already, and the task table may still show it as open.
+            state.table.leave(task, true, now);
         }
         msg => state.early.push(msg),
     }
 }
 
-/// Reads the task table from now on: if it is being read, once more after that.
+/// Reads the task table as of now. If a reading is under way, another one follows it.
 fn look_anew(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
     state.looks.owe();
     look(ctx, state, Duration::ZERO);
 }
 
-/// Reads it soon.
+/// Reads the task table after a delay that gathers further hints.
 fn gather(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
     if state.work.contains(&Work::Gather) {
         return;
     }
-    let (me, wait) = (ctx.me(), Duration::from_millis(Looks::gather_ms(state.desk.len())));
+    let (me, wait) = (ctx.me(), Duration::from_millis(Looks::gather_ms(state.table.len())));
     state.work.spawn(Work::Gather, async move {
         tokio::time::sleep(wait).await;
-        // If it fails this life is over, and the next one reads it first of all.
+        // If this fails, the incarnation has ended, and the next one reads the table first.
         me.tell(SchedulerMsg::Reread);
     });
 }
 
-/// Reads the task table, if it is not being read.
+/// Reads the task table, unless a reading is under way.
 fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
     if state.work.contains(&Work::Look) {
         return;
     }
     let now = ctx.now();
-    state.looks.begin(state.desk.len(), now);
+    state.looks.begin(state.table.len(), now);
     let (me, records) = (ctx.me(), state.args.records.clone());
-    let began = Began { at: now, heard: state.desk.heard };
-    // Only the first reading of a process can know what was before it.
-    let booted_at = (!state.desk.is_loaded && state.desk.leases.downtime().is_none()).then_some(state.born_at);
+    let began = Began { at: now, seen: state.table.seen };
+    // Only the first reading of a process can determine the downtime before it.
+    let booted_at = (!state.table.is_loaded && state.table.leases.downtime().is_none()).then_some(state.born_at);
     state.work.spawn(Work::Look, async move {
         tokio::time::sleep(wait).await;
         let wait = Duration::from_millis(LOOK_MS_MAX);
@@ -506,8 +508,8 @@ fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Fo
     state.work.remove(&Work::Look);
     match found {
         Ok(found) => {
-            state.desk.apply(found, now);
-            state.looks.end(state.desk.len(), now);
+            state.table.apply(found, now);
+            state.looks.end(state.table.len(), now);
             for msg in std::mem::take(&mut state.early) {
                 act(ctx, state, msg, now);
             }
@@ -516,17 +518,17 @@ fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Fo
             }
         }
         Err(e) => {
-            let hint = if state.desk.is_loaded { "" } else { "; nothing but voice runs until it can" };
-            tracing::warn!(error = %e, "the task table cannot be read{hint}");
+            let hint = if state.table.is_loaded { "" } else { "; until it can be read, only voice runs" };
+            tracing::warn!(error = %e, "cannot read the task table{hint}");
             look(ctx, state, Duration::from_millis(LOOK_AGAIN_MS));
         }
     }
 }
 
-// What changes by itself, and whom it concerns
+// Timer and notification of the backends
 
 fn set_timer(ctx: &Context<Scheduler>, state: &mut SchedulerState, now: Micros) {
-    let at = state.desk.next_due();
+    let at = state.table.next_due();
     if at == state.timer_at {
         return;
     }
@@ -543,13 +545,14 @@ fn set_timer(ctx: &Context<Scheduler>, state: &mut SchedulerState, now: Micros) 
     });
 }
 
-/// The actor of a backend that went down looks after it. Told once; it tells when the backend is there again.
-fn tell_backends(state: &mut SchedulerState) {
-    for ((usable, told), backend) in state.desk.usable.iter().zip(&mut state.told_up).zip(&state.args.backends) {
-        if usable.is_up != *told {
-            *told = usable.is_up;
+/// Notifies the actor of a backend that went down, once; the actor checks the endpoint and reports when it answers again.
+fn notify_backends(state: &mut SchedulerState) {
+    for ((usable, notified), backend) in state.table.usable.iter().zip(&mut state.notified_up).zip(&state.args.backends)
+    {
+        if usable.is_up != *notified {
+            *notified = usable.is_up;
             if !usable.is_up {
-                // If nobody is there, its next life looks by itself.
+                // If the actor is not running, its next incarnation checks the endpoint by itself.
                 backend.tell(BackendMsg::Look);
             }
         }

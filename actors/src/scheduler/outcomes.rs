@@ -1,10 +1,10 @@
-//! How the last rounds of a backend ended. Routing asks the breaker whether a round may be tried; people ask whether the
-//! last rounds were answered, and if not, why. An endpoint that lists its models and refuses every round is not well.
+//! Outcomes of the last rounds of a backend. Routing asks the breaker whether a round may be tried; operators ask whether the
+//! last rounds were answered, and if not, why. An endpoint that lists its models but refuses every round is failing.
 
 use annie_core::{message::ModelErrorKind, time::Micros};
 use serde_json::{Value, json};
 
-/// How much of an error's text is kept, in bytes.
+/// Stored length of an error text, in bytes.
 const DETAIL_BYTES_MAX: usize = 500;
 
 /// Failures since the last answer.
@@ -22,12 +22,12 @@ struct LastError {
     at: Micros,
 }
 
-/// A backend's outcomes changed in a way that belongs into the log, once.
+/// A change of a backend's outcomes that is logged once.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Rounds fail now, or fail in another way than before.
+    /// Rounds fail now, or fail with another kind of error than before.
     Fails { kind: ModelErrorKind, detail: String },
-    /// A round was answered after so many failed ones.
+    /// A round was answered after this many failed ones.
     Recovered { failed_rounds: u32 },
 }
 
@@ -44,11 +44,11 @@ impl Outcomes {
     }
 
     pub fn failed(&mut self, kind: ModelErrorKind, detail: &str, now: Micros) -> Option<Change> {
-        // A server also says with an invalid request that it does not know the model, and then no round will be answered.
+        // A server may also report an unknown model as an invalid request, and then no round will be answered.
         if kind.is_about_request() && kind != ModelErrorKind::InvalidRequest {
             return self.answered();
         }
-        // The rate window says when the backend takes rounds again.
+        // The rate window determines when the backend accepts rounds again.
         if kind == ModelErrorKind::RateLimited {
             return None;
         }
@@ -60,7 +60,7 @@ impl Outcomes {
         (!is_known).then_some(Change::Fails { kind, detail })
     }
 
-    /// What operators see.
+    /// The state as shown to operators.
     pub fn view(&self) -> Value {
         let error = |e: &LastError| json!({"kind": e.kind.as_str(), "detail": e.detail, "at": e.at.to_string()});
         json!({
@@ -71,7 +71,7 @@ impl Outcomes {
 }
 
 impl Change {
-    /// Says it in the log.
+    /// -
     pub fn log(&self, backend: &str) {
         match self {
             Self::Fails { kind, detail } => {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_count_a_refused_request_as_an_answer_but_for_one_that_may_mean_an_unknown_model() {
+    fn outcomes_count_a_refused_request_as_an_answer_unless_the_model_may_be_unknown() {
         let mut outcomes = Outcomes::default();
         for kind in [ModelErrorKind::Overflow, ModelErrorKind::Content, ModelErrorKind::ToolsUnsupported] {
             assert_eq!(outcomes.failed(kind, "x", Micros(1)), None);

@@ -1,4 +1,4 @@
-//! The right to one round on one backend. It comes back when it is dropped, however its holder ends.
+//! The right to one round on one backend. Dropping the permit returns it, so it comes back however its holder ends.
 
 use std::{
     sync::{
@@ -21,47 +21,47 @@ use tokio::sync::oneshot;
 use super::{Leases, SchedulerMsg};
 use crate::{observe::Handle, wiring::Wiring};
 
-/// Whose round it is.
+/// A request for the right to one round.
 #[derive(Debug, Clone)]
 pub struct PermitRequest {
     /// The task.
     pub task: TaskId,
-    /// Whose.
+    /// Its user.
     pub user: UserId,
-    /// In which conversation.
+    /// Its conversation.
     pub conversation: ConversationId,
-    /// Its class. What the scheduler knows of the task already counts more.
+    /// Its class, unless the scheduler already knows the task.
     pub priority: Priority,
-    /// Since when this round waits. Earlier or later than now moves it among its equals.
+    /// Since when this round waits. A time that differs from now moves the task among those of equal rank.
     pub since: Micros,
-    /// Its first round starts when these tasks of the same user have ended. What the scheduler knows already counts more.
+    /// Its first round starts when these tasks of the same user have ended, unless the scheduler already knows the task.
     pub after: Vec<TaskId>,
-    /// Backends that may run it, the one meant first; empty means the first configured.
+    /// Names of the backends that may run it, the preferred one first; empty means the first configured one.
     pub route: Vec<String>,
-    /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
+    /// Number of this round of the turn's own agent, and the maximum; `None` for a sub-agent's round.
     pub progress: Option<(u32, u32)>,
-    /// Whether the round is a task's. Others take no place in the queue: limits of depth and estimates do not count them.
+    /// Whether the round belongs to a task. Other rounds take no queue position: depth limits and estimates do not count them.
     pub is_task: bool,
 }
 
-/// There is no right to this round now, and waiting for one is no use.
+/// No permit is available for this round, and waiting for one is useless.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPermit {
-    /// Nothing of the route exists.
+    /// No backend of the route exists.
     #[error("there is no backend {}", .0.join(", "))]
     UnknownBackend(Vec<String>),
-    /// No backend of the route takes requests for longer than a person is kept waiting.
+    /// Every backend of the route refuses requests for longer than a person is kept waiting.
     #[error("{backend}: {shut}")]
     Shut {
-        /// The one that takes requests again first.
+        /// The backend that accepts requests again first.
         backend: String,
-        /// Until when, and why.
+        /// Until when it refuses requests, and why.
         shut: Shut,
     },
 }
 
 impl NoPermit {
-    /// As the failure of the round.
+    /// The error with which the round fails.
     #[must_use]
     pub fn into_error(self, now: Micros) -> ModelError {
         let (kind, retry_after_ms) = match &self {
@@ -72,24 +72,24 @@ impl NoPermit {
     }
 }
 
-/// What became of a round, as far as its backend goes.
+/// Outcome of a round, as far as it concerns the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was answered.
+    /// The round was answered.
     Fine,
-    /// It failed.
+    /// The round failed.
     Failed {
-        /// How.
+        /// The kind of error.
         kind: ModelErrorKind,
-        /// When the provider wants to be asked again, in milliseconds.
+        /// When the provider accepts requests again, in milliseconds from now.
         retry_after_ms: Option<u64>,
     },
-    /// The backend was not asked, or was cut off before it could say anything.
+    /// The backend was not asked, or the round was cut off before it could answer.
     Unused,
 }
 
 impl Verdict {
-    /// Out of a round's result.
+    /// The verdict that follows from a round's result.
     #[must_use]
     pub fn of<T>(result: &Result<T, ModelError>) -> Self {
         match result {
@@ -99,7 +99,7 @@ impl Verdict {
     }
 }
 
-/// The right to one round. Dropping it gives it back.
+/// The right to one round. Dropping it returns it to the scheduler.
 pub struct Permit {
     pub(super) id: u64,
     pub(super) backend: BackendId,
@@ -107,28 +107,28 @@ pub struct Permit {
     pub(super) is_task: bool,
     pub(super) ran_ms: u64,
     pub(super) verdict: Verdict,
-    pub(super) why: String,
+    pub(super) detail: String,
     pub(super) leases: Arc<Leases>,
     pub(super) scheduler: Handle<SchedulerMsg>,
 }
 
 impl Permit {
-    /// On which backend.
+    /// Name of the backend.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.name
     }
 
-    /// Keeps the text of a round's failure for operators; given with the verdict.
+    /// Keeps the text of a failed round for operators; it is reported with the verdict.
     #[must_use]
     pub fn explained<T>(mut self, result: &Result<T, ModelError>) -> Self {
         if let Err(error) = result {
-            self.why.clone_from(&error.detail);
+            self.detail.clone_from(&error.detail);
         }
         self
     }
 
-    /// Gives it back, saying how long the round took, in milliseconds, and what became of it: the scheduler learns from both.
+    /// Returns the permit with the duration of the round in milliseconds and its outcome: the scheduler learns from both.
     pub fn give_back(mut self, ran_ms: u64, verdict: Verdict) {
         (self.ran_ms, self.verdict) = (ran_ms, verdict);
     }
@@ -136,9 +136,9 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // The verdict counts here already, so that it is not lost with a message that nobody hears.
-        self.leases.take_back(self.id, self.verdict, &self.why);
-        // If nobody is there, the next life looks into the table.
+        // The verdict is recorded here, so that it is not lost with a message that no scheduler receives.
+        self.leases.take_back(self.id, self.verdict, &self.detail);
+        // If the scheduler is not running, its next incarnation reads the leases.
         let (backend, is_task, ran_ms, verdict) = (self.backend, self.is_task, self.ran_ms, self.verdict);
         self.scheduler.tell(SchedulerMsg::Released { backend, is_task, ran_ms, verdict });
     }
@@ -146,40 +146,44 @@ impl Drop for Permit {
 
 const OPEN: u8 = 0;
 const MET: u8 = 1;
-const TAKEN_BACK: u8 = 2;
+const WITHDRAWN: u8 = 2;
 
-/// A wish for a permit, which whoever has it may take back: it is met or taken back, and never both.
+/// A request for a permit that its caller may withdraw. The request is met or withdrawn, and never both.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wish(Arc<AtomicU8>);
+pub(crate) struct RequestHandle(Arc<AtomicU8>);
 
-impl Wish {
-    /// Whether it is neither met nor taken back.
+impl RequestHandle {
+    /// Whether it is neither met nor withdrawn.
     pub fn is_open(&self) -> bool {
         self.0.load(Acquire) == OPEN
     }
 
-    /// Takes it back, unless it was met: then its round may have begun.
+    /// Withdraws the request, unless it was met: then its round may have begun.
     pub fn take_back(&self) -> bool {
-        self.0.compare_exchange(OPEN, TAKEN_BACK, AcqRel, Acquire).is_ok()
+        self.0.compare_exchange(OPEN, WITHDRAWN, AcqRel, Acquire).is_ok()
     }
 
-    /// Meets it, if it was not taken back. It stays met: its round may be tried on other backends.
+    /// Meets the request, unless it was withdrawn. It stays met: its round may be tried on other backends.
     fn meet(&self) -> bool {
         self.0.compare_exchange(OPEN, MET, AcqRel, Acquire).map_or_else(|was| was == MET, |_| true)
     }
 }
 
-/// Waits for the right to one round, across deaths of the scheduler. Dropping the future leaves the queue. If the wish is
-/// taken back it never comes, and the future is to be dropped.
+/// Waits for the right to one round, across crashes of the scheduler. Dropping the future leaves the queue. If the request is
+/// withdrawn, the future never completes and is to be dropped.
 ///
 /// # Errors
-/// If no backend of the route exists, or all of them take no requests for longer than the class is kept waiting.
-pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest, wish: &Wish) -> Result<Permit, NoPermit> {
+/// If no backend of the route exists, or all of them refuse requests for longer than the class is kept waiting.
+pub(crate) async fn acquire(
+    wiring: &Wiring,
+    request: PermitRequest,
+    handle: &RequestHandle,
+) -> Result<Permit, NoPermit> {
     let answer = acquire_from(&wiring.scheduler, request).await;
-    if wish.meet() {
+    if handle.meet() {
         return answer;
     }
-    // The next round gets it.
+    // Dropping the permit passes it to the next round.
     drop(answer);
     std::future::pending().await
 }
@@ -193,7 +197,7 @@ pub(super) async fn acquire_from(scheduler: &Handle<SchedulerMsg>, request: Perm
         {
             return answer;
         }
-        // Between two lives of the scheduler, or its mailbox is full.
+        // The scheduler is between two incarnations, or its mailbox is full.
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         wait_ms = (wait_ms * 2).min(1_000);
     }

@@ -1,4 +1,4 @@
-//! What the scheduler tells: who stands where, and why.
+//! Status of the tasks and of the queue, for users and operators.
 
 use std::collections::HashMap;
 
@@ -6,68 +6,68 @@ use annie_core::{event::Priority, ids::TaskId, queue::Rank, time::Micros};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, Entry, id};
+use super::task_table::{Entry, TaskTable, id};
 
-/// Tasks that one question may be about.
-const STANDS_MAX: usize = 1_000;
+/// The most tasks in one request.
+const STATUSES_MAX: usize = 1_000;
 
-/// What a task is doing, for the scheduler.
+/// Scheduling state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StandState {
-    /// A round of it runs.
+pub enum TaskStatusState {
+    /// One of its rounds runs.
     Running,
     /// Between two rounds: its skills or its agents work.
     Between,
     /// It waits for its next round, or behind another message of its conversation.
     Waiting,
-    /// Its user holds it back.
+    /// Its user suspended it.
     Held,
     /// It waits for a time, or for other tasks.
     Delayed,
 }
 
-/// How a task stands.
+/// Status of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stand {
+pub struct TaskStatus {
     /// The task.
     pub task: TaskId,
-    /// What it is doing.
-    pub state: StandState,
-    /// How many rounds start there before its own, and one; nothing while it does not ask for one.
+    /// Its scheduling state.
+    pub state: TaskStatusState,
+    /// Position in the queue, from 1; `None` while it does not ask for a round.
     pub position: Option<usize>,
-    /// When its next round may be expected to start, in milliseconds: what is put off, at its time; nothing while it does
-    /// not ask for one.
+    /// When its next round may be expected to start, in milliseconds. For a deferred task this is the end of the deferral.
+    /// `None` while it does not ask for a round.
     pub start_in_ms: Option<u64>,
-    /// The usual round where it waits or runs, in milliseconds.
+    /// The typical round on the backend where it waits or runs, in milliseconds.
     pub round_ms: u64,
     /// Rounds that it has begun in this process; at least 1 if it began in an earlier one.
     pub rounds_done: u32,
-    /// The round that its turn is in, and how many it may have, once it has asked for one in this process.
+    /// The current round of its turn, and the maximum, once it has asked for one in this process.
     pub progress: Option<(u32, u32)>,
-    /// Why it stands there, in words.
+    /// Why it is in this state, as text.
     pub why: String,
 }
 
-impl Desk {
-    /// How these tasks stand; unknown ones are left out.
-    pub fn stands(&mut self, tasks: &[TaskId], now: Micros) -> Vec<Stand> {
+impl TaskTable {
+    /// The status of these tasks; unknown ones are left out.
+    pub fn statuses(&mut self, tasks: &[TaskId], now: Micros) -> Vec<TaskStatus> {
         let ranks = self.ranks(now);
         let running = self.leases.all_running();
         tasks
             .iter()
-            .take(STANDS_MAX)
-            .filter_map(|task| self.entries.get(task).map(|entry| self.stand(entry, &ranks, &running, now)))
+            .take(STATUSES_MAX)
+            .filter_map(|task| self.entries.get(task).map(|entry| self.status(entry, &ranks, &running, now)))
             .collect()
     }
 
-    /// Everybody's rank in the best of the lines where they wait.
+    /// The best rank of every task among the queues where it waits.
     fn ranks(&mut self, now: Micros) -> HashMap<TaskId, (usize, Rank)> {
         let mut best: HashMap<TaskId, (usize, Rank)> = HashMap::new();
         for (n, line) in self.lines.iter_mut().enumerate() {
             for rank in line.list(id(n), now) {
-                let is_better = best.get(&rank.task).is_none_or(|(_, b)| rank.position < b.position);
-                if is_better {
+                let is_first = best.get(&rank.task).is_none_or(|(_, b)| rank.position < b.position);
+                if is_first {
                     best.insert(rank.task, (n, rank));
                 }
             }
@@ -75,33 +75,33 @@ impl Desk {
         best
     }
 
-    fn stand(
+    fn status(
         &self,
         entry: &Entry,
         ranks: &HashMap<TaskId, (usize, Rank)>,
         running: &HashMap<TaskId, usize>,
         now: Micros,
-    ) -> Stand {
+    ) -> TaskStatus {
         let task = entry.waiting.task;
         let (rank, runs_at) = (ranks.get(&task), running.get(&task));
         let at = rank.map(|r| r.0).or(runs_at.copied()).or(entry.tickets.first().map(|t| t.at)).unwrap_or(0);
         let state = match () {
-            () if runs_at.is_some() => StandState::Running,
-            () if entry.is_held => StandState::Held,
-            () if entry.is_blocked() => StandState::Delayed,
-            () if entry.waiting.rounds_done > 0 && entry.tickets.is_empty() => StandState::Between,
-            () => StandState::Waiting,
+            () if runs_at.is_some() => TaskStatusState::Running,
+            () if entry.is_held => TaskStatusState::Held,
+            () if entry.is_blocked() => TaskStatusState::Delayed,
+            () if entry.waiting.rounds_done > 0 && entry.tickets.is_empty() => TaskStatusState::Between,
+            () => TaskStatusState::Waiting,
         };
-        let rank = rank.map(|r| &r.1).filter(|_| state == StandState::Waiting);
-        let is_voice = state == StandState::Waiting && entry.class() == Priority::Realtime;
-        // What else it waits for may take longer, and nobody knows how long.
-        let until = entry.until.filter(|_| state == StandState::Delayed && entry.after.is_empty());
-        let put_off_ms = until.map(|until| until.since_ms(now));
-        Stand {
+        let rank = rank.map(|r| &r.1).filter(|_| state == TaskStatusState::Waiting);
+        let is_voice = state == TaskStatusState::Waiting && entry.class() == Priority::Realtime;
+        // The other tasks for which it waits may take longer, and that time is unknown.
+        let until = entry.until.filter(|_| state == TaskStatusState::Delayed && entry.after.is_empty());
+        let deferred_ms = until.map(|until| until.since_ms(now));
+        TaskStatus {
             task,
             state,
             position: rank.and_then(|r| r.position).or(is_voice.then_some(1)),
-            start_in_ms: rank.map(|r| r.start_in_ms).or(is_voice.then_some(0)).or(put_off_ms),
+            start_in_ms: rank.map(|r| r.start_in_ms).or(is_voice.then_some(0)).or(deferred_ms),
             round_ms: self.lines.get(at).map_or(0, |line| line.round_ms(id(at))),
             rounds_done: entry.waiting.rounds_done,
             progress: entry.progress,
@@ -109,13 +109,13 @@ impl Desk {
         }
     }
 
-    fn why(&self, entry: &Entry, state: StandState, at: usize, rank: Option<&Rank>, now: Micros) -> String {
+    fn why(&self, entry: &Entry, state: TaskStatusState, at: usize, rank: Option<&Rank>, now: Micros) -> String {
         let name = self.leases.name(at);
         match state {
-            StandState::Running => format!("its round runs on {name}"),
-            StandState::Between => "its skills or agents are at work".to_owned(),
-            StandState::Held => "held back by its user".to_owned(),
-            StandState::Delayed => {
+            TaskStatusState::Running => format!("its round runs on {name}"),
+            TaskStatusState::Between => "its skills or agents are at work".to_owned(),
+            TaskStatusState::Held => "suspended by its user".to_owned(),
+            TaskStatusState::Delayed => {
                 let until = entry.until.map(|until| {
                     if entry.has_failed {
                         format!("its model failed; it is tried again when the model answers, or at {until}")
@@ -128,42 +128,42 @@ impl Desk {
                     format!("waits for the end of {}", after.join(", "))
                 })
             }
-            StandState::Waiting if entry.tickets.is_empty() => {
+            TaskStatusState::Waiting if entry.tickets.is_empty() => {
                 "behind another message of its conversation, or just admitted".to_owned()
             }
-            StandState::Waiting => {
+            TaskStatusState::Waiting => {
                 let stance = self.leases.stance(at, entry.class(), now);
                 let order = rank.map_or_else(|| "voice goes first".to_owned(), |r| r.why.to_string());
                 match stance.shut {
                     Some(shut) => format!("{name}: {shut}"),
-                    None if stance.is_closed => format!("somebody speaks on {name}; then {order}"),
+                    None if stance.is_closed => format!("voice gate closed on {name}; then {order}"),
                     None => order,
                 }
             }
         }
     }
 
-    /// Everybody who waits and every round that runs, for operators.
+    /// All waiting tasks and all running rounds, for operators.
     pub fn list(&mut self, now: Micros) -> Value {
         let ranks = self.ranks(now);
         let running = self.leases.all_running();
         let mut waiting: Vec<(usize, u64, Value)> = Vec::new();
         for entry in self.entries.values().filter(|e| e.waits()) {
-            let stand = self.stand(entry, &ranks, &running, now);
-            if stand.state == StandState::Running {
+            let status = self.status(entry, &ranks, &running, now);
+            if status.state == TaskStatusState::Running {
                 continue;
             }
-            let rank = ranks.get(&stand.task);
+            let rank = ranks.get(&status.task);
             let asks = !entry.tickets.is_empty() && !entry.is_blocked();
             let at = rank.map(|r| r.0).or(entry.tickets.first().map(|t| t.at));
             let value = json!({
-                "task_id": stand.task, "state": stand.state, "priority": entry.class(), "position": stand.position,
+                "task_id": status.task, "state": status.state, "priority": entry.class(), "position": status.position,
                 "effective": rank.map(|r| r.1.effective), "backend": at.map(|n| self.leases.name(n)),
                 "waited_ms": if asks { now.since_ms(entry.waiting.anchor) } else { 0 },
-                "start_in_ms": stand.start_in_ms.or(asks.then_some(stand.round_ms)),
-                "rounds_done": stand.rounds_done, "parks": entry.waiting.parks, "why": stand.why,
+                "start_in_ms": status.start_in_ms.or(asks.then_some(status.round_ms)),
+                "rounds_done": status.rounds_done, "preemptions": entry.waiting.preemptions, "why": status.why,
             });
-            waiting.push((stand.position.unwrap_or(usize::MAX), entry.number, value));
+            waiting.push((status.position.unwrap_or(usize::MAX), entry.number, value));
         }
         waiting.sort_unstable_by_key(|(position, number, _)| (*position, *number));
         let waiting: Vec<Value> = waiting.into_iter().map(|(_, _, value)| value).collect();
@@ -173,10 +173,10 @@ impl Desk {
     pub fn view(&self) -> Value {
         let depth: HashMap<&str, usize> = [Priority::High, Priority::Normal, Priority::Low, Priority::Background]
             .into_iter()
-            .map(|class| (class.as_str(), self.lobby.depth(class)))
+            .map(|class| (class.as_str(), self.admission_queue.depth(class)))
             .collect();
         json!({
-            "loaded": self.is_loaded, "tasks": self.entries.len(), "waiting": self.lobby.len(), "depth": depth,
+            "loaded": self.is_loaded, "tasks": self.entries.len(), "waiting": self.admission_queue.len(), "depth": depth,
             "deferred": self.deferred.len(), "awaited": self.awaited(), "granted": self.granted, "backends": self.backends(),
         })
     }

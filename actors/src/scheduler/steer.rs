@@ -1,4 +1,4 @@
-//! How often a conversation may be steered while it works: once in 2 s, since each time costs a round.
+//! Rate limit of steering messages: one per conversation in 2 s, because each costs a round.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,20 @@ use annie_core::{
     time::Micros,
 };
 
-use super::desk::Desk;
+use super::task_table::TaskTable;
 
 /// The shortest time between two messages that steer a conversation, in milliseconds.
 const STEER_MS_MIN: u64 = 2_000;
 /// Conversations that are remembered.
 const STEERS_MAX: usize = 10_000;
 
-/// What becomes of a message that is to steer.
+/// Outcome of a steering message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steering {
-    /// It joins a turn that works, and takes no place of its own.
+    /// It joins the turn under way, and takes no queue position.
     Joins,
-    /// Nothing works there that could hear it: it is a turn of its own, and needs a place like any other.
+    /// No turn is under way that could receive it: it starts a turn of its own, and needs a queue position like any other
+    /// message.
     OwnTurn,
 }
 
@@ -28,24 +29,24 @@ pub enum Steering {
 pub(super) struct Steers(HashMap<ConversationId, Micros>);
 
 impl Steers {
-    /// Whether a message may steer a conversation now; if not, when to ask again, in milliseconds.
+    /// Whether a message may steer a conversation now; if not, the milliseconds after which to ask again.
     pub fn steer(
         &mut self,
-        desk: &mut Desk,
+        table: &mut TaskTable,
         conversation: ConversationId,
         task: TaskId,
         user: UserId,
         now: Micros,
     ) -> Result<Steering, u64> {
-        if !desk.works_on(conversation, &user) {
+        if !table.works_on(conversation, &user) {
             return Ok(Steering::OwnTurn);
         }
         self.admit(conversation, now)?;
-        desk.set_aside(task, user, now);
+        table.enter_unqueued(task, user, now);
         Ok(Steering::Joins)
     }
 
-    /// Whether one more is welcome now; if not, when, in milliseconds from now.
+    /// Whether the limit admits one more message now; if not, the milliseconds after which it does.
     fn admit(&mut self, conversation: ConversationId, now: Micros) -> Result<(), u64> {
         let left_ms = |at: Micros| if at > now { 0 } else { STEER_MS_MIN.saturating_sub(now.since_ms(at)) };
         if let Some(wait_ms) = self.0.get(&conversation).map(|at| left_ms(*at)).filter(|ms| *ms > 0) {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_steered_once_in_two_seconds() {
+    fn steers_admit_one_message_per_conversation_in_two_seconds() {
         let mut steers = Steers::default();
         assert_eq!(steers.admit(conversation(1), at_ms(0)), Ok(()));
         assert_eq!(steers.admit(conversation(1), at_ms(500)), Err(1_500));
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_conversations_are_remembered_and_no_more() {
+    fn steers_remember_a_limited_number_of_conversations() {
         let mut steers = Steers::default();
         for n in 0..STEERS_MAX {
             assert_eq!(steers.admit(conversation(n), at_ms(0)), Ok(()));

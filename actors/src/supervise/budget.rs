@@ -1,21 +1,22 @@
-//! How often a child may die: a sliding window, and a back-off that grows while deaths come close together.
+//! Restart budget: how often a child may die in a sliding window, with a back-off that grows while deaths come close
+//! together.
 
 use std::collections::VecDeque;
 
 use annie_core::time::Micros;
 use serde::{Deserialize, Serialize};
 
-/// Deaths allowed within a window.
+/// The deaths allowed within a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetLimits {
-    /// Restarts allowed within the window; one more is too many.
+    /// Restarts allowed within the window; one more death uses the budget up.
     pub restarts_max: u32,
-    /// The window, in milliseconds.
+    /// The length of the window, in milliseconds.
     pub window_ms: u64,
 }
 
-/// The deaths of one child (or of all children that share it).
+/// The restart budget of one child, or of all children that share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
     limits: BudgetLimits,
@@ -26,13 +27,13 @@ pub struct Budget {
 const BACKOFF_MS_MAX: u64 = 30_000;
 
 impl Budget {
-    /// A fresh budget.
+    /// A full budget.
     #[must_use]
     pub const fn new(limits: BudgetLimits) -> Self {
         Self { limits, deaths: VecDeque::new() }
     }
 
-    /// Notes a death. The answer is how long to wait before the restart, in milliseconds, or `None` if the budget is used up.
+    /// Notes a death. Returns how long to wait before the restart, in milliseconds, or `None` if the budget is used up.
     pub fn died(&mut self, now: Micros) -> Option<u64> {
         self.forget_old(now);
         self.deaths.push_back(now);
@@ -47,7 +48,7 @@ impl Budget {
         })
     }
 
-    /// Whether it is used up, by the deaths within the window that ends now.
+    /// Whether the budget is used up, by the deaths within the window that ends now.
     pub fn is_used_up(&mut self, now: Micros) -> bool {
         self.forget_old(now);
         self.deaths.len() > self.limits.restarts_max as usize
@@ -60,7 +61,7 @@ impl Budget {
         }
     }
 
-    /// Restarts left in the present window.
+    /// Restarts left at the last death noted.
     #[must_use]
     pub fn left(&self) -> u32 {
         self.limits.restarts_max.saturating_sub(u32::try_from(self.deaths.len()).unwrap_or(u32::MAX))
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deaths_close_together_wait_longer_and_then_use_up_the_budget() {
+    fn budget_backs_off_for_close_deaths_until_used_up() {
         let mut budget = Budget::new(BudgetLimits { restarts_max: 3, window_ms: 1_000 });
         assert_eq!(budget.died(Micros(0)), Some(0));
         assert_eq!(budget.died(Micros(1)), Some(50));
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn old_deaths_are_forgotten() {
+    fn budget_forgets_deaths_outside_window() {
         let mut budget = Budget::new(BudgetLimits { restarts_max: 1, window_ms: 1_000 });
         assert_eq!(budget.died(Micros(0)), Some(0));
         assert_eq!(budget.died(Micros(0).plus_ms(1_000)), Some(0));
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_whether_it_is_used_up_does_not_use_it() {
+    fn budget_query_does_not_use_it_up() {
         let mut budget = Budget::new(BudgetLimits { restarts_max: 1, window_ms: 1_000 });
         assert_eq!((budget.died(Micros(0)), budget.died(Micros(0))), (Some(0), None));
         assert!((0..100).all(|n| budget.is_used_up(Micros(0).plus_ms(n * 9))));

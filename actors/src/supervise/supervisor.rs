@@ -1,7 +1,7 @@
-//! A static one-for-one supervisor: its children are known when it starts, each is restarted
-//! whenever it ends, and one budget guards them all. Used up, it dies and its own supervisor decides.
+//! A static one-for-one supervisor. Its children are known when it starts, each is restarted whenever it ends, and one
+//! budget limits the deaths of all of them. When the budget is used up, the supervisor dies, and its own supervisor decides.
 //!
-//! Owns: a fixed list of children. Supervised by: another supervisor, or nobody (the root). Survives its death: nothing; its
+//! Owns: a fixed list of children. Supervised by: another supervisor; the root by none. Survives its death: nothing; its
 //! children are started anew.
 
 use std::{sync::Arc, time::Duration};
@@ -18,11 +18,11 @@ use crate::{
 type Start =
     Arc<dyn Fn(Context<Supervisor>) -> annie_core::ports::Fut<'static, Result<ActorCell, StartError>> + Send + Sync>;
 
-/// The longest wait before a restart, in milliseconds. Everybody needs these children, and the deaths of all of them count
-/// together: the budget bounds how often, and a longer wait would only keep it from ever being used up.
+/// The longest wait before a restart, in milliseconds. The whole system needs these children. The budget, which counts the
+/// deaths of all of them together, bounds their number; a longer wait would only keep it from ever being used up.
 const RESTART_WAIT_MS_MAX: u64 = 500;
 
-/// One child, which is always started again: how to start it, how long it may take to stop.
+/// A permanent child: how to start it, and how long it may take to stop.
 #[derive(Clone)]
 pub struct ChildSpec {
     /// Its segment of the path.
@@ -33,7 +33,7 @@ pub struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// A permanent child of this kind, started with what `args` gives each time.
+    /// A permanent child of this kind; `args` makes its arguments for each start.
     pub fn permanent<C: Node>(name: &'static str, args: impl Fn() -> C::Args + Send + Sync + 'static) -> Self {
         let args = Arc::new(args);
         Self {
@@ -46,7 +46,7 @@ impl ChildSpec {
         }
     }
 
-    /// With another deadline for stopping.
+    /// Sets the time limit for stopping, in milliseconds.
     #[must_use]
     pub const fn stop_within_ms(mut self, stop_ms_max: u64) -> Self {
         self.stop_ms_max = stop_ms_max;
@@ -54,18 +54,18 @@ impl ChildSpec {
     }
 }
 
-/// What a supervisor starts from.
+/// The arguments of a supervisor.
 #[derive(Clone)]
 pub struct SupervisorArgs {
-    /// The children, in the order of their start; they stop in reverse.
+    /// The children, in the order of their start; they stop in reverse order.
     pub children: Vec<ChildSpec>,
-    /// How often they may die, together.
+    /// The budget for the deaths of all children together.
     pub budget: BudgetLimits,
 }
 
-/// What a supervisor hears.
+/// Messages of a supervisor.
 pub enum SupervisorMsg {
-    /// The back-off of a child is over.
+    /// The back-off of the child with this index is over.
     StartAgain(usize),
 }
 
@@ -83,14 +83,14 @@ struct Child {
     restarts: u64,
 }
 
-/// The supervisor's state.
+/// The state of a supervisor.
 pub struct SupervisorState {
     children: Vec<Child>,
     budget: Budget,
     waits: Tasks<usize>,
 }
 
-/// A static one-for-one supervisor.
+/// The supervisor's actor.
 pub struct Supervisor;
 
 impl Node for Supervisor {
@@ -122,7 +122,7 @@ impl Node for Supervisor {
         let Some(index) = state.children.iter().position(|c| is(c, ended.id)) else { return Ok(()) };
         state.children[index].cell = None;
         if ended.kind == EndKind::Stopped {
-            // An operator asked for it.
+            // An operator requested the restart, so the budget is not charged.
             return start_again(ctx, state, index).await;
         }
         died(ctx, state, index).await
@@ -158,7 +158,7 @@ async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, ind
     ctx.fault_point("restarting").await?;
     match start(ctx, &child.spec).await {
         Ok(cell) => {
-            // Alive, and not known yet to whoever would stop it.
+            // The child runs, but a stop of the supervisor does not find it yet.
             ctx.fault_point("restarted").await?;
             child.cell = Some(cell);
             Ok(())
@@ -180,7 +180,7 @@ async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usi
             let wait_ms = wait_ms.min(RESTART_WAIT_MS_MAX);
             state.waits.spawn(index, async move {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                // If it fails the supervisor is gone, and with it the reason to restart.
+                // If the message is lost the supervisor is gone, and the child must not be restarted.
                 me.tell(SupervisorMsg::StartAgain(index));
             });
             Ok(())
@@ -188,14 +188,14 @@ async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usi
     }
 }
 
-/// Stops an actor in good order within a time, then kills it, and waits until it is gone.
+/// Stops an actor gracefully; kills it after the time limit; and waits until it is gone.
 pub async fn stop_child(cell: &ActorCell, within: Duration) {
     cell.stop(None);
     if cell.wait(Some(within)).await.is_err() {
-        tracing::warn!(actor = ?cell.get_id(), "did not stop in time, killing it");
+        tracing::warn!(actor = ?cell.get_id(), "the actor did not stop in time, killing it");
         cell.kill();
         if cell.wait(Some(within)).await.is_err() {
-            tracing::error!(actor = ?cell.get_id(), "still alive after a kill: it blocks its thread");
+            tracing::error!(actor = ?cell.get_id(), "the actor is still running after a kill: it blocks its thread");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How fast the scheduler's queue is at 1,000, 100,000 and 1,000,000 waiting tasks: the time of one operation, with the
-//! queue kept at that length. Run with optimisation: `cargo run --release -p annie-core --example queue_rate`.
+//! Measures the speed of the scheduler's queue at 1,000, 100,000 and 1,000,000 waiting tasks: the time of one operation,
+//! with the queue kept at that length. Run with optimisation: `cargo run --release -p annie-core --example queue_rate`.
 #![expect(clippy::print_stdout, reason = "an example that prints its measurements")]
 
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use annie_core::{
 use uuid::Uuid;
 
 const OPERATIONS: u32 = 200_000;
-/// Operations of one kind that are timed together: reading the clock costs as much as one of them.
+/// Number of operations that are timed together, because reading the clock costs as much as one operation.
 const BATCH: u32 = 100;
 const GPU: BackendId = BackendId(0);
 
-/// A small generator: equal runs are equal.
+/// A small random number generator. All runs use the same numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// Nanoseconds of one operation.
+/// Mean time of one operation, in nanoseconds.
 fn each_ns(operations: u32, mut run: impl FnMut(u32)) -> f64 {
     let start = Instant::now();
     for n in 0..operations {
@@ -65,14 +65,14 @@ fn per(took: Duration, operations: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(operations.max(1))
 }
 
-/// No limits: what is measured is the order, and refusals would make the queue shorter than it says.
+/// No limits: the benchmark measures the order, and refusals would make the queue shorter than stated.
 fn limits() -> QueueLimits {
     let depth_per_user =
         DepthLimits { high_max: u32::MAX, normal_max: u32::MAX, low_max: u32::MAX, background_max: u32::MAX };
     QueueLimits { depth_per_user, waiting_max: u32::MAX, ..QueueLimits::default() }
 }
 
-/// A queue under measurement: every operation leaves it as long as it was.
+/// A queue under measurement. Every operation restores its length.
 struct Bench {
     queue: Queue,
     numbers: Numbers,
@@ -90,7 +90,7 @@ impl Bench {
         self.now
     }
 
-    /// A round is granted and comes back: each half by itself, in nanoseconds.
+    /// Grants rounds and returns the tasks. Time of each half, in nanoseconds.
     fn rounds(&mut self) -> [f64; 2] {
         let mut took = [Duration::ZERO; 2];
         for _ in 0..OPERATIONS / BATCH {
@@ -108,7 +108,7 @@ impl Bench {
         took.map(|took| per(took, OPERATIONS))
     }
 
-    /// A task is cancelled wherever it stands, and a new one admitted: each by itself, in nanoseconds.
+    /// Removes tasks at arbitrary positions and admits new ones. Time of each half, in nanoseconds.
     fn cancels(&mut self) -> [f64; 2] {
         let mut took = [Duration::ZERO; 2];
         for _ in 0..OPERATIONS / BATCH {
@@ -126,14 +126,14 @@ impl Bench {
         took.map(|took| per(took, OPERATIONS))
     }
 
-    /// A waiting task is lifted or lowered.
+    /// Raises or lowers the class of a waiting task.
     fn reprioritise(&mut self) -> f64 {
         let changes: Vec<_> =
             (0..OPERATIONS).map(|_| (self.pick(), Priority::ALL[1 + (self.numbers.next() % 4) as usize])).collect();
         let now = self.tick();
         let start = Instant::now();
         for (task, class) in changes {
-            // Without limits it is never refused.
+            // Without limits, the change is never refused.
             self.queue.reprioritise(task, class, now).ok();
         }
         per(start.elapsed(), OPERATIONS)
@@ -146,7 +146,8 @@ impl Bench {
         })
     }
 
-    /// Where a task stands that may stand anywhere: it walks the line up to it, so few are asked. In microseconds.
+    /// Time of finding a task's position, in microseconds. The operation iterates up to the position, so only a few are
+    /// measured.
     fn position_us(&mut self) -> f64 {
         let asked = if self.waiting > 100_000 { 5 } else { 50 };
         let tasks: Vec<_> = (0..asked).map(|_| self.pick()).collect();
@@ -173,7 +174,8 @@ fn main() -> Result<(), IdError> {
                 bench.queue.admit(task, bench.now);
             }
         });
-        // The first look moves all that have aged by then; it is paid once an entry and not part of a steady state.
+        // The first call moves all entries that have aged by then. This cost occurs once per entry and is not part of the
+        // steady state.
         bench.queue.peek(GPU, bench.now);
         let [pop, yield_back] = bench.rounds();
         let [cancel, admit] = bench.cancels();

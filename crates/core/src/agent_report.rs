@@ -1,4 +1,4 @@
-//! What a sub-agent hands in at its end.
+//! The report of a sub-agent to its orchestrator.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,45 +9,46 @@ use crate::{
     receipt::Receipt,
 };
 
-/// A sub-agent's one report.
+/// The report that a sub-agent hands in exactly once, at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentReport {
-    /// How it ended.
+    /// How the sub-agent ended.
     pub status: ReportStatus,
-    /// Its summary, or the reason.
+    /// The summary, or the reason for a failure.
     pub result: String,
-    /// Tool calls it made.
+    /// Number of tool calls made.
     pub tool_calls_used: u32,
-    /// From its start to its report, in milliseconds.
+    /// Time from the sub-agent's start to its report, in milliseconds.
     pub duration_ms: u64,
-    /// What its model calls cost.
+    /// Total cost of its model calls.
     #[serde(default)]
     pub usage: Usage,
-    /// The skills that it ran, in order, each with its outcome's status if that is not success.
+    /// The skills that it ran, in order, each with the status of its outcome unless that is success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills_run: Vec<String>,
-    /// The receipts of its effects: the turn does not repeat them.
+    /// The receipts of its effects. The turn does not repeat these effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
-    /// The numbers of things that its results named.
+    /// Numbers of the things named in its results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u64>,
-    /// How long its rounds waited for their permits, in milliseconds: a queue is not its turn's time.
+    /// How long its rounds waited for permits, in milliseconds. Queueing time does not count as the turn's own time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_ms: u64,
-    /// How long its models read before their first tokens, in milliseconds: its turn's soft deadline is later by that.
+    /// How long its models processed prompts before their first tokens, in milliseconds. The turn's soft deadline is
+    /// extended by this time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub prefill_ms: u64,
-    /// Effects of which it is not known whether they happened, as (skill, arguments): the turn does not repeat them.
+    /// Effects that may or may not have happened, as (skill, arguments). The turn does not repeat these effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
-    /// A round of it ran on a backend that works by itself: what that did, no receipt shows.
+    /// A round ran on an agentic backend. No receipt shows what that backend did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
 }
 
 impl AgentReport {
-    /// A report of an agent of which nothing else is known.
+    /// A report with a status and a text, and all other fields empty.
     #[must_use]
     pub fn bare(status: ReportStatus, result: impl Into<String>) -> Self {
         Self {

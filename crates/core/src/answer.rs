@@ -1,17 +1,17 @@
-//! What became of a request that was answered.
+//! Outcome of an answered request: whether it was carried out.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Finish;
 
-/// What an answered turn came to. A model's words are not trusted for this: it follows from what the kernel saw.
+/// Whether an answered turn carried out its request. Derived from what the kernel observed, never from the model's claims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerOutcome {
-    /// Nothing says otherwise.
+    /// No evidence against success.
     #[default]
     Done,
-    /// The replier said itself that it did not do what was asked.
+    /// The model, or the offline planner, reported that it did not do what was asked.
     Declined,
     /// The answer claims an effect, and no skill that changes anything ran.
     NoAction,
@@ -20,16 +20,16 @@ pub enum AnswerOutcome {
 }
 
 impl AnswerOutcome {
-    /// The word for a request that was carried out, as far as the kernel knows.
+    /// The wire name of [`Self::Done`].
     pub const DONE: &str = "done";
 
-    /// Whether nothing says that the request was not carried out.
+    /// Whether there is no evidence that the request was not carried out.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    /// The word that front ends show for an answered turn.
+    /// The state that clients show for an answered turn.
     #[must_use]
     pub const fn word(self, paused: bool, finish: Finish) -> &'static str {
         match self {

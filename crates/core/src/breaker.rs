@@ -1,17 +1,18 @@
-//! A skill's circuit breaker [S0 5.4]: five failures in a row open it for 60 seconds, then one probe may pass; its success
-//! closes the breaker, its failure opens it again. Pure: the actor tells it what happened and when.
+//! A skill's circuit breaker [S0 5.4]: five consecutive failures open it for 60 seconds. Then one probe may pass: its
+//! success closes the breaker, its failure opens it again. The state machine is pure: the actor passes in the events and the
+//! time.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Micros;
 
-/// When a breaker opens and for how long.
+/// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerLimits {
-    /// Failures in a row that open it.
+    /// Number of consecutive failures that open the breaker.
     pub failures_max: u32,
-    /// How long it stays open, in milliseconds.
+    /// How long the breaker stays open, in milliseconds.
     pub open_ms: u64,
 }
 
@@ -21,21 +22,21 @@ impl Default for BreakerLimits {
     }
 }
 
-/// The three states.
+/// The three states of a breaker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerState {
-    /// Calls pass.
+    /// Calls are admitted.
     #[default]
     Closed,
-    /// Nothing passes until the time is up.
+    /// Calls are refused until the open time is over.
     Open,
-    /// One probe is out; nothing else passes.
+    /// One probe is running. Other calls are refused.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,35 +47,35 @@ impl BreakerState {
     }
 }
 
-/// What is kept of a breaker, in memory and in its row.
+/// The state of a breaker, in memory and in its database row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakerRow {
-    /// Its state.
+    /// The state.
     pub state: BreakerState,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub failures: u32,
-    /// Since when it is open.
+    /// Time at which the breaker opened.
     pub opened_at: Micros,
-    /// How often it has opened.
+    /// Number of times the breaker has opened.
     pub trips: u64,
 }
 
-/// Whether a call may pass.
+/// Whether a call is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It may.
+    /// The call is admitted.
     Pass,
-    /// It may, and decides over the breaker.
+    /// The call is admitted, and its result decides the breaker's state.
     Probe,
-    /// It may not; ask again in so many milliseconds.
+    /// The call is refused.
     Refuse {
-        /// Until the next probe is allowed; 1 s while a probe is out.
+        /// Time until the next probe is allowed, in milliseconds; 1 s while a probe is running.
         retry_after_ms: u64,
     },
 }
 
 impl BreakerRow {
-    /// Asks for one call to pass. `true` beside the admission means that the row changed and must be kept.
+    /// Decides about one call. The flag is true if the row changed and must be stored.
     pub fn admit(&mut self, limits: &BreakerLimits, now: Micros) -> (Admission, bool) {
         match self.state {
             BreakerState::Closed => (Admission::Pass, false),
@@ -91,19 +92,19 @@ impl BreakerRow {
         }
     }
 
-    /// A call that had passed worked. True if the row changed.
+    /// Records the success of an admitted call. Returns true if the row changed.
     pub fn succeeded(&mut self, probe: bool) -> bool {
         let before = *self;
         match self.state {
             BreakerState::Closed => self.failures = 0,
             BreakerState::HalfOpen if probe => *self = Self { trips: self.trips, ..Self::default() },
-            // A straggler from before it opened proves nothing about now.
+            // A call admitted before the breaker opened proves nothing about the present.
             BreakerState::HalfOpen | BreakerState::Open => {}
         }
         *self != before
     }
 
-    /// A call that had passed failed. True if the row changed.
+    /// Records the failure of an admitted call. Returns true if the row changed.
     pub fn failed(&mut self, limits: &BreakerLimits, probe: bool, now: Micros) -> bool {
         let before = *self;
         match self.state {
@@ -119,7 +120,8 @@ impl BreakerRow {
         *self != before
     }
 
-    /// A probe was cut off before it could say anything: the next call may probe again. True if the row changed.
+    /// Records that a probe was aborted without a result, so that the next call may probe again. Returns true if the row
+    /// changed.
     pub fn probe_lost(&mut self) -> bool {
         if self.state == BreakerState::HalfOpen {
             self.state = BreakerState::Open;
@@ -128,7 +130,7 @@ impl BreakerRow {
         false
     }
 
-    /// An operator closes it. True if the row changed.
+    /// Closes the breaker at an operator's request. Returns true if the row changed.
     pub fn reset(&mut self) -> bool {
         let before = *self;
         *self = Self { trips: self.trips, ..Self::default() };
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_open_it_and_a_success_between_starts_the_count_again() {
+    fn breaker_opens_after_five_consecutive_failures_and_success_resets_count() {
         let mut row = BreakerRow::default();
         for _ in 0..4 {
             row.failed(&LIMITS, false, Micros(0));
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn open_lets_nothing_through_until_its_time_is_up_and_then_exactly_one_probe() {
+    fn breaker_open_refuses_until_open_time_ends_and_then_admits_one_probe() {
         let mut row = opened();
         assert_eq!(row.admit(&LIMITS, Micros(0).plus_ms(59_999)).0, Admission::Refuse { retry_after_ms: 1 });
         assert_eq!(row.admit(&LIMITS, Micros(0).plus_ms(60_000)), (Admission::Probe, true));
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_decides_and_stragglers_do_not() {
+    fn breaker_half_open_is_decided_by_probe_and_not_by_earlier_calls() {
         let mut row = opened();
         row.admit(&LIMITS, Micros(0).plus_ms(60_000));
         assert!(!row.succeeded(false));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_probe_is_replaced() {
+    fn breaker_admits_another_probe_after_lost_one() {
         let mut row = opened();
         row.admit(&LIMITS, Micros(0).plus_ms(60_000));
         assert!(row.probe_lost());

@@ -1,10 +1,10 @@
-//! The English names of days, months, units and parts of a day, and the small numbers, as people write them in requests: one
-//! list for everything that reads dates.
+//! The English names of days, months, time units and parts of a day, and the small numbers, as people write them in
+//! requests. All code that parses dates uses this list.
 
-/// From Monday.
+/// Starting with Monday.
 pub const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
-/// From January.
+/// Starting with January.
 pub const MONTHS: [&str; 12] = [
     "january",
     "february",
@@ -20,11 +20,11 @@ pub const MONTHS: [&str; 12] = [
     "december",
 ];
 
-/// From one.
+/// Starting with one.
 pub const NUMBERS: [&str; 12] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
-/// How units of time are written, from minutes to years; one letter counts behind a number only.
+/// Spellings of time units, from minutes to years. A one-letter spelling is recognised only after a number.
 pub const UNITS: [&[&str]; 6] = [
     &["min", "mins", "minute", "minutes"],
     &["h", "hr", "hrs", "hour", "hours"],
@@ -34,7 +34,7 @@ pub const UNITS: [&[&str]; 6] = [
     &["y", "yr", "yrs", "year", "years"],
 ];
 
-/// The parts of a day, and the hours at which people mean them to begin, for want of a better word.
+/// The parts of a day, each with the hour (0 to 23) at which it is assumed to begin.
 pub const PARTS_OF_DAY: [(&str, u32); 8] = [
     ("morning", 9),
     ("noon", 12),

@@ -1,5 +1,5 @@
-//! What a program that uses the kernel as a model asks of one answer (OpenAI's request parameters): how it is sampled, which
-//! form it has, and the program's own tools. It is stored with the message, so that a replay asks a model the same.
+//! Request parameters of a program that uses the kernel as a model (OpenAI's API): sampling, answer format, and the
+//! program's own tools. They are stored with the message, so that a replay sends the same request to the model.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -9,59 +9,59 @@ use crate::{
     message::{Message, ToolDef},
 };
 
-/// How a model chooses its words. Numbers are kept as they were written, so that they come back the same from JSON.
+/// Sampling parameters. Numbers are kept as they were written, so that a JSON round trip does not change them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
-    /// 0 to 2.
+    /// From 0 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<Number>,
-    /// 0 to 1.
+    /// From 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<Number>,
-    /// -2 to 2.
+    /// From -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<Number>,
-    /// -2 to 2.
+    /// From -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_penalty: Option<Number>,
-    /// For samples that can be repeated, where the backend can.
+    /// Makes sampling repeatable on backends that support a seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// Texts that end the answer.
+    /// Stop sequences: texts that end the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// The longest reply, in tokens.
+    /// Maximum length of a reply, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
 }
 
-/// Which form an answer has.
+/// The format that the answer must have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AnswerFormat {
     /// Any JSON object.
     JsonObject,
-    /// JSON that fits a schema.
+    /// JSON that conforms to a schema.
     JsonSchema {
         /// The schema's name.
         name: String,
-        /// What the answer is for.
+        /// Description of the answer's purpose, sent to the backend.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         description: Option<String>,
         /// The schema.
         schema: Value,
-        /// Whether the backend is asked to follow it to the letter. The kernel validates in any case.
+        /// Whether the backend is asked to enforce the schema strictly. The kernel validates the answer in any case.
         #[serde(default)]
         strict: bool,
     },
 }
 
 impl AnswerFormat {
-    /// The answer as the JSON that was asked for. A code fence around it, which models like to write, is taken away.
+    /// Extracts the requested JSON from the answer. Removes a code fence around it, which models often add.
     ///
     /// # Errors
-    /// Why it does not fit.
+    /// The reasons why the answer does not conform.
     pub fn check(&self, text: &str) -> Result<String, Vec<String>> {
         let text = unfenced(text);
         let value: Value = serde_json::from_str(text).map_err(|e| vec![format!("it is not valid JSON: {e}")])?;
@@ -72,7 +72,7 @@ impl AnswerFormat {
         }
     }
 
-    /// What the model is told of it, for backends that cannot be told otherwise.
+    /// The instruction to the model about the format, for backends that have no parameter for it.
     #[must_use]
     pub fn instruction(&self) -> String {
         match self {
@@ -86,7 +86,7 @@ impl AnswerFormat {
     }
 }
 
-/// The inside of a text that is one fenced block.
+/// Returns the content of a text that is one fenced block.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inside = text.strip_prefix("```").and_then(|t| t.strip_suffix("```"));
@@ -94,64 +94,64 @@ fn unfenced(text: &str) -> &str {
     inside.strip_prefix("json").or_else(|| inside.strip_prefix("JSON")).unwrap_or(inside).trim()
 }
 
-/// Whether a model must call, and what.
+/// Whether a model must call a tool, and which.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     Auto,
-    /// It must not.
+    /// The model must not call a tool.
     None,
-    /// It must call something.
+    /// The model must call some tool.
     Required,
-    /// It must call this tool.
+    /// The model must call this tool.
     Tool(String),
 }
 
-/// What goes to the backend beside prompts, messages and tools.
+/// Parameters sent to the backend in addition to prompts, messages and tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallOptions {
-    /// How it is sampled.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// The answer's form.
+    /// The format of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<AnswerFormat>,
-    /// Whether it must call.
+    /// Whether the model must call a tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether one reply may have several calls.
+    /// Whether one reply may contain several calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// The messages and tools of the round are the caller's, not Annie's.
+    /// The round's messages and tools come from the caller, not from Annie.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_thread: bool,
-    /// A reply to this request was cut off at the usual length: this one may be longer, where the backend allows it.
+    /// A reply to this request was truncated at the usual length. The next one may be longer, if the backend allows it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_output: bool,
 }
 
 impl CallOptions {
-    /// Whether nothing is asked for.
+    /// Whether no parameter is set.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A conversation that the caller keeps: every request brings all of it, and the turn runs on nothing else.
+/// A conversation whose history the caller keeps. Every request carries the whole history, and the turn uses nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The system messages among the caller's messages, in place of Annie's own instructions. They belong to the conversation
-    /// and go on with it; [`CallerRequest::instructions`] belong to one request.
+    /// The system messages among the caller's messages, in place of Annie's own instructions. They belong to the
+    /// conversation and stay in force for its later turns; [`CallerRequest::instructions`] belong to one request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub system: String,
-    /// The messages, oldest first; the last is the user's or a tool's result.
+    /// The messages, oldest first. The last one is from the user or is the result of a tool.
     pub messages: Vec<Message>,
-    /// The caller's tools. A call of one ends the turn, and the caller's next request brings its result.
+    /// The caller's tools. A call of one of them ends the turn; the caller's next request carries the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDef>,
-    /// Annie's skills are offered beside them.
+    /// Whether Annie's skills are offered in addition.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_skills: bool,
 }
@@ -163,7 +163,7 @@ impl Thread {
         self.tools.iter().find(|t| t.name == name)
     }
 
-    /// How many bytes of text it carries.
+    /// Size of all its text, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         let tool = |t: &ToolDef| t.name.len() + t.description.len() + t.parameters.to_string().len();
@@ -172,16 +172,16 @@ impl Thread {
     }
 }
 
-/// What a program asks beside its message's text.
+/// Everything a program requests in addition to the message's text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallerRequest {
-    /// What goes to the backend with the rounds of the agent that answers.
+    /// Parameters for the rounds of the agent that answers.
     #[serde(default, skip_serializing_if = "CallOptions::is_default")]
     pub options: CallOptions,
-    /// Instructions for this turn, behind Annie's own or before those of the thread.
+    /// Instructions for this turn, placed after Annie's own or before those of the thread.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
-    /// The conversation, where the caller keeps it.
+    /// The conversation, if the caller keeps its history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Thread>,
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_the_json_that_was_asked_for_with_or_without_a_fence() {
+    fn answer_format_check_accepts_requested_json_with_or_without_fence() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
         let format = AnswerFormat::JsonSchema { name: "n".into(), description: None, schema, strict: true };
         for text in ["{\"n\": 1}", " {\"n\": 1}\n", "```json\n{\"n\": 1}\n```", "```\n{\"n\": 1}```"] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_survives_its_own_json_and_is_empty_where_nothing_was_asked() {
+    fn caller_request_round_trips_through_json_and_omits_defaults() {
         let request = CallerRequest {
             options: CallOptions {
                 sampling: Sampling {

@@ -1,6 +1,6 @@
-//! The one persisted type: what happened, in the order in which it happened, per conversation. The log of these is the
-//! authority; everything else is rebuilt from it. Bodies are versioned JSON and old versions stay readable for ever
-//! (`tests/golden`): a field is added with a default, never renamed and never given another meaning.
+//! The event log's types. Each event states one fact of a conversation, in the order in which the facts occurred. The log is
+//! the authority; all other state is rebuilt from it. Bodies are versioned JSON, and old versions stay readable for ever
+//! (`tests/golden`): a new field needs a default, and a field is never renamed and never changes its meaning.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,8 +8,8 @@ use serde_json::Value;
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
     classify::Spoken,
+    dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
-    letter::{Letter, LetterLimits, LetterState, Strategy},
     limits::{MainInterface, TurnLimits},
     message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
     outcome::Outcome,
@@ -19,21 +19,21 @@ use crate::{
 
 pub use crate::inbound::{Inbound, Retry};
 
-/// The version that this build writes into `v`.
+/// The version that this build writes into the field `v`.
 pub const EVENT_VERSION: u16 = 1;
 
 /// Scheduling class of a task, most urgent first [S3 5.2.2].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// Voice; never queued.
+    /// Voice. Never queued.
     Realtime,
     /// A person is waiting.
     #[default]
     High,
-    /// A person asked, and does not wait.
+    /// A person asked and does not wait for the answer.
     Normal,
-    /// The system asked.
+    /// Requested by the system.
     Low,
     /// Maintenance.
     Background,
@@ -62,16 +62,16 @@ impl Priority {
     }
 }
 
-/// How a conversation's turns are run.
+/// Execution mode of a conversation's turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// An orchestrator with three tools, and sub-agents that carry out.
+    /// An orchestrator with three tools, and sub-agents that run the skills.
     #[default]
     MultiAgent,
     /// One agent with `get_skill` and `use_skill`.
     SingleLoop,
-    /// One agent with every skill as a tool of its own.
+    /// One agent, with every skill as a separate tool.
     Direct,
 }
 
@@ -87,82 +87,83 @@ impl Mode {
     }
 }
 
-/// What a turn's prompts are made of besides the conversation, read once when the turn begins and recorded, so that a
-/// replay builds the same prompts [S0 6.1].
+/// The inputs of a turn's prompts other than the conversation. They are read once when the turn begins and are recorded, so
+/// that a replay builds the same prompts [S0 6.1].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptFacts {
-    /// Static part: the domain list with each domain's skills.
+    /// The static part: the list of domains with each domain's skills.
     pub skills: String,
-    /// The domains, sorted: what `get_skill` may be asked for.
+    /// The domains that `get_skill` accepts, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<String>,
-    /// In `direct` mode, every skill as a tool of its own, sorted.
+    /// In `direct` mode, the help of every skill, each of which is a tool of its own; sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manual: Vec<SkillManual>,
-    /// How the user is called.
+    /// The user's name in prompts.
     pub user_name: String,
     /// IANA name of the user's time zone.
     pub timezone: String,
     /// The user's local date and time when the turn began: `2026-02-18 14:05 Wednesday`.
     pub local_now: String,
-    /// What the model is given in place of the user's words: a prompt skill that the user invoked by `/name`.
+    /// The text given to the model in place of the user's: a prompt skill that the user invoked by `/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoken: Option<String>,
-    /// What the user is told below the answer: that a rule would have another backend do it. Or empty.
+    /// A suggestion shown below the answer if a rule prefers another backend. Empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suggestion: String,
-    /// How the answer should sound, or empty.
+    /// The tone that the answer should have. Empty if unspecified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tone: String,
-    /// What kind of request was spoken, where it was.
+    /// The kind of spoken request; absent if the message was not spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoken_as: Option<Spoken>,
-    /// One line on open tasks, or empty.
+    /// One line about open tasks. Empty if there are none.
     #[serde(default)]
     pub todo_summary: String,
-    /// Memories that fit the message, without what is known of them: written before [`Self::recalled`] was.
+    /// Memories that fit the message, without their metadata. Only events written before [`Self::recalled`] was introduced
+    /// have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<String>,
     /// Memories that fit the message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recalled: Vec<Recalled>,
-    /// Through which channel the user speaks: `cli`, `http`, `voice` …
+    /// The channel of the message: `cli`, `http`, `voice` …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub channel: String,
 }
 
-/// A memory as a prompt shows it.
+/// A memory as prompts show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recalled {
-    /// Its number.
+    /// The memory's number.
     pub number: u64,
-    /// What is remembered, as it was stored.
+    /// The remembered text, as stored.
     pub text: String,
-    /// What kind of thing it is: `fact`, `preference` …
+    /// The category: `fact`, `preference` …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub category: String,
-    /// What its author had read before writing it, other than the user's words; empty if nothing.
+    /// The sources other than the user's words that the author had read before writing the memory. Empty if there were none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub origin: String,
 }
 
-/// What a tool call or command of a model's reply was understood to mean, worked out once against the skills as they were
-/// and recorded with the reply, so that a replay needs no catalogue.
+/// The meaning of a tool call or command in a model's reply. It is resolved once, against the skills available at that time,
+/// and is recorded with the reply, so that a replay needs no catalogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// The kernel answers at once: `get_skill`, `--help`, or an error that the model can correct.
+    /// The kernel answers the call at once: `get_skill`, `--help`, or an error that the model can correct.
     Answer {
         /// The text for the model.
         text: String,
-        /// Whether it is an error (a wrong flag, an unknown skill, broken JSON).
+        /// Whether the text reports an error (a wrong flag, an unknown skill, invalid JSON).
         #[serde(default)]
         is_error: bool,
-        /// Whether what was called does not exist at all.
+        /// Whether the called tool or skill does not exist.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_unknown: bool,
-        /// The call has not the form of a call: a tool that does not exist, or arguments that are no JSON object. A model
-        /// that writes only such calls cannot use tools.
+        /// Whether the call is malformed: the tool does not exist, or the arguments are not a JSON object. A model that
+        /// writes only malformed calls cannot use tools.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_malformed: bool,
     },
@@ -170,32 +171,33 @@ pub enum Action {
     Skill(PlannedSkill),
     /// Start a sub-agent when its dependencies are done.
     Dispatch(DispatchSpec),
-    /// Wait for sub-agents and give their results.
+    /// Wait for sub-agents and return their results.
     Collect {
-        /// Which; empty means all of this turn.
+        /// The agents to wait for. Empty means all agents of this turn.
         agents: Vec<AgentId>,
     },
-    /// A tool of the program that the turn is run for: the turn ends, and the program's next request brings the result.
+    /// Call a tool of the program that requested the turn. The turn ends, and the program's next request carries the result.
     Caller,
 }
 
-/// A skill run that the model asked for and that passed validation.
+/// A skill run that a model requested and that passed validation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedSkill {
-    /// The intent: idempotency key of the run.
+    /// The intent, which is the idempotency key of the run.
     pub intent: IntentId,
     /// The skill's name.
     pub skill: String,
     /// The validated arguments.
     pub arguments: Value,
-    /// What a repetition would mean.
+    /// The consequence of running the skill twice.
     pub effect: Effect,
-    /// Whether it reaches outside.
+    /// Whether the skill communicates with systems outside.
     #[serde(default)]
     pub external: bool,
-    /// How long it may take, in milliseconds.
+    /// The time limit of the run, in milliseconds.
     pub timeout_ms: u64,
-    /// What its author had read before, other than the user's words: names of skills, `pasted`. What it stores carries them.
+    /// The sources other than the user's words that the author had read before: names of skills, or `pasted`. Data that the
+    /// run stores carries them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origin: Vec<String>,
 }
@@ -203,42 +205,42 @@ pub struct PlannedSkill {
 /// One `dispatch_agent` [S4 2.2], validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DispatchSpec {
-    /// Its name in this turn.
+    /// The agent's name, unique within this turn.
     pub agent: AgentId,
-    /// What it is to accomplish.
+    /// The task that the agent must accomplish.
     pub mission: String,
     /// The skills it may use, sorted.
     pub skills: Vec<String>,
-    /// More context from the orchestrator.
+    /// Additional context from the orchestrator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context: String,
-    /// Whose results it needs first.
+    /// The agents whose results it needs first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<AgentId>,
-    /// Tool calls it may make.
+    /// Maximum number of tool calls.
     pub max_tool_calls: u32,
-    /// The help texts of its skills as they were (name, help), sorted by name: its prompt.
+    /// The help texts of its skills (name, help) at dispatch, sorted by name. They are a part of its prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manual: Vec<SkillManual>,
 }
 
-/// What a sub-agent is told of one skill.
+/// The documentation of one skill in a sub-agent's prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillManual {
     /// The skill.
     pub name: String,
-    /// One sentence.
+    /// A description of one sentence.
     pub description: String,
     /// The usage line.
     pub synopsis: String,
     /// JSON Schema of the arguments as text, for the `json` interface.
     pub schema: String,
-    /// Whether running it changes something.
+    /// Whether running the skill changes anything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changes: bool,
 }
 
-/// One call of a reply, with what it means.
+/// One call of a reply with its resolved action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResolvedCall {
     /// The model's id of a tool call, or `cmd_<round>_<n>` for a command in a fenced block.
@@ -247,32 +249,32 @@ pub struct ResolvedCall {
     pub name: String,
     /// The raw arguments: JSON text, or the command line.
     pub raw: String,
-    /// What it means.
+    /// The resolved action.
     pub action: Action,
 }
 
-/// How a sub-agent ended: `completed`, `failed` and `timeout` [S4 2.3], and the kernel's own endings.
+/// The final status of a sub-agent: `completed`, `failed` and `timeout` [S4 2.3], and the kernel's additional statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportStatus {
-    /// It finished its mission, or as much as its budget allowed.
+    /// It finished its mission, or as much of it as its budget allowed.
     Completed,
-    /// It ran no skill, though its mission wanted something done.
+    /// It ran no skill, although its mission required an action.
     NoAction,
-    /// It could not.
+    /// It could not finish its mission.
     Failed,
-    /// Its time was up.
+    /// Its time limit expired.
     Timeout,
     /// Its actor died.
     Crashed,
-    /// Something it depends on failed, or there was no budget left.
+    /// One of its dependencies failed, or no budget was left.
     Skipped,
     /// The turn was cancelled.
     Cancelled,
 }
 
 impl ReportStatus {
-    /// Whether the agent itself came to an end, and was not ended.
+    /// Whether the agent ended itself; false if the kernel ended it.
     #[must_use]
     pub const fn ended_by_itself(self) -> bool {
         matches!(self, Self::Completed | Self::NoAction | Self::Failed)
@@ -293,140 +295,141 @@ impl ReportStatus {
     }
 }
 
-/// Why an Engine had to take up an open turn again.
+/// Why an Engine resumed an open turn after activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeCause {
-    /// The Engine died; the message may be to blame.
+    /// The Engine crashed, and the turn's message may be the cause.
     Crash,
-    /// The process ended.
+    /// The process restarted.
     Restart,
-    /// The Engine died over something else: another turn of the conversation.
+    /// The Engine crashed because of another turn of the conversation.
     Bystander,
 }
 
-/// What an order does with tasks.
+/// The effect of a job command on tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OrderVerb {
-    /// Nothing: it only asked.
+pub enum JobVerb {
+    /// No change: the command only queries.
     Tell,
-    /// Makes them HIGH, and lets them go on if they are held back.
+    /// Raises the tasks to HIGH and resumes suspended ones.
     First,
-    /// Makes them HIGH, and leaves those held back that are.
+    /// Raises the tasks to HIGH; suspended ones stay suspended.
     Urgent,
-    /// Ends them.
+    /// Cancels the tasks.
     Cancel,
-    /// Holds them back.
+    /// Suspends the tasks.
     Suspend,
-    /// Lets them go on.
+    /// Resumes the tasks.
     Continue,
 }
 
-/// What happened. The `kind` tag is the event's name in the log, the stream and the page.
+/// One fact about a task. The `kind` tag is the event's name in the log, in streams and in the web page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum EventBody {
-    /// A message was accepted: from here on it is never lost. Written by a door's append, before it acknowledges.
+    /// A message was accepted and can no longer be lost. A front end appends this event before it acknowledges the message.
     Received(Inbound),
-    /// A message has no turn of its own: it steers a turn under way, or gets the answer of equal work. From here on, and not
-    /// from its place in the log, it is the turn's: the Engine may hear of it later than the log has it.
+    /// A message does not get a turn of its own: it steers a running turn, or shares the answer of an equal task. The
+    /// message belongs to that turn from this event on, not from its own position in the log, because the Engine may receive
+    /// it later than the log does.
     Joined {
-        /// The task whose turn it steers, or whose answer it gets.
+        /// The task whose turn the message steers, or whose answer it shares.
         into: TaskId,
     },
     /// The Engine began the turn.
     TurnStarted {
         /// The mode it runs in.
         mode: Mode,
-        /// What its prompts are made of.
+        /// The inputs of its prompts.
         facts: PromptFacts,
-        /// What it may use up, where that is not the default.
+        /// Its resource limits, if they differ from the defaults.
         #[serde(default, skip_serializing_if = "TurnLimits::is_default")]
         limits: TurnLimits,
-        /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
+        /// The backends that may run its rounds, the preferred one first. Empty means the first configured backend.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         route: Vec<String>,
-        /// The paused turn that this one goes on from.
+        /// The paused turn that this one continues.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continues: Option<TaskId>,
     },
-    /// A round begins on a backend that works by itself: what it does may take effect, so the round is not run again. Not
-    /// written for others.
+    /// A round begins on an agentic backend. The backend may cause effects, so the round is not run again. Not written for
+    /// other backends.
     RoundBegan {
-        /// Which round of this agent.
+        /// The agent's round number.
         round: u32,
-        /// On which backend.
+        /// The backend's name.
         backend: String,
     },
-    /// A round that [`Self::RoundBegan`] announced did not begin there, or the backend refused it at once: nothing took effect.
-    /// The round may run on another backend.
+    /// A round announced by [`Self::RoundBegan`] did not begin there, or the backend refused it at once, so it had no
+    /// effect. The round may run on another backend.
     RoundNotBegun {
-        /// Which round of this agent.
+        /// The agent's round number.
         round: u32,
-        /// On which backend.
+        /// The backend's name.
         backend: String,
     },
-    /// A model answered, and its calls were understood.
+    /// A model replied, and its calls were resolved.
     ModelReplied {
-        /// Which round of this agent, from 1.
+        /// The agent's round number, from 1.
         round: u32,
         /// The visible text.
         text: String,
         /// Its calls, in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ResolvedCall>,
-        /// Why it stopped.
+        /// Why the model stopped.
         #[serde(default)]
         finish: Finish,
-        /// What it cost.
+        /// Cost of the call.
         #[serde(default)]
         usage: Usage,
         /// The model that answered.
         #[serde(default)]
         model: String,
-        /// The backend that ran it.
+        /// The backend that ran the round.
         #[serde(default)]
         backend: String,
-        /// The replier says itself that it did not do what was asked.
+        /// The backend reported that it did not do what was asked.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declined: bool,
-        /// What the provider wants back with its calls: see [`ModelReply::provider_state`].
+        /// State that the provider requires with the calls' results: see [`ModelReply::provider_state`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_state: Option<Value>,
-        /// What was mended in the reply.
+        /// The repairs that the client made to the reply.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
-        /// How long the round waited for its permit, in milliseconds: a queue is not the task's time.
+        /// How long the round waited for its permit, in milliseconds. Queueing time does not count as the task's time.
         #[serde(default, skip_serializing_if = "is_zero")]
         waited_ms: u64,
-        /// How long the model read before its first token, in milliseconds: that is no time in which it could have come to an
-        /// end, so the soft deadline does not count it.
+        /// How long the model processed the prompt before its first token, in milliseconds. The model could not finish the
+        /// turn in this time, so the soft deadline does not count it.
         #[serde(default, skip_serializing_if = "is_zero")]
         prefill_ms: u64,
     },
-    /// A model call failed for good.
+    /// A model call failed permanently.
     ModelFailed {
-        /// Which round.
+        /// The agent's round number.
         round: u32,
-        /// Why.
+        /// The error.
         error: ModelError,
         /// How long the round waited for its permits, in milliseconds.
         #[serde(default, skip_serializing_if = "is_zero")]
         waited_ms: u64,
     },
-    /// The agent that answers the user calls skills in another way from its next round on.
+    /// The agent that answers the user uses another skill interface from its next round on.
     InterfaceChanged {
-        /// Which way.
+        /// The new interface.
         to: MainInterface,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A breaker let a run begin. Not written for `read` skills.
+    /// A breaker admitted a run and the run began. Not written for `read` skills.
     SkillStarted {
         /// The intent.
         intent: IntentId,
-        /// Which call.
+        /// The id of the call.
         call_id: String,
         /// The skill.
         skill: String,
@@ -435,161 +438,163 @@ pub enum EventBody {
     SkillFinished {
         /// The intent.
         intent: IntentId,
-        /// Which call.
+        /// The id of the call.
         call_id: String,
         /// The skill.
         skill: String,
-        /// What it came to.
+        /// The outcome of the run.
         outcome: Outcome,
-        /// How long it took, in milliseconds.
+        /// Duration of the run, in milliseconds.
         #[serde(default)]
         duration_ms: u64,
     },
-    /// A sub-agent may start: its dependencies are done and so many tool calls are set aside for it.
+    /// A sub-agent may start: its dependencies are done and its tool calls are reserved.
     AgentStarted {
-        /// Tool calls granted out of the turn's budget.
+        /// Number of tool calls reserved from the turn's budget.
         calls_granted: u32,
     },
-    /// A sub-agent ended. Exactly one for each dispatched agent.
+    /// A sub-agent ended. Each dispatched agent has exactly one such event.
     AgentReported {
         /// The report.
         report: AgentReport,
     },
     /// Someone asked to cancel the task.
     CancelRequested {
-        /// Who.
+        /// The requester.
         by: String,
     },
-    /// The kernel decided something, with its reasons [S3 11.2].
+    /// The kernel made a decision, recorded with its reasons [S3 11.2].
     Decided {
-        /// Who decided: `orchestrator`, `limits`, `loop_guard`, `recovery` …
+        /// The component that decided: `orchestrator`, `limits`, `loop_guard`, `recovery` …
         component: String,
-        /// What.
+        /// The decision.
         decision: String,
-        /// Why.
+        /// The reasons.
         reasoning: String,
-        /// What else was considered.
+        /// The alternatives that were considered.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         alternatives: Vec<String>,
     },
-    /// The orchestrator wanted to answer without having looked at its agents' results, and was given them.
+    /// The orchestrator tried to answer without having read its agents' results, so the kernel gave it the results.
     ResultsGiven,
-    /// A new life of the Engine took up this open turn.
+    /// A new incarnation of the Engine resumed this open turn.
     Resumed {
-        /// Why the former life ended.
+        /// Why the previous incarnation ended.
         cause: ResumeCause,
     },
-    /// Somebody holds the task back: no further round of it starts until [`Self::Continued`].
+    /// The task was suspended: no further round of it starts until [`Self::Continued`].
     Suspended {
-        /// Who.
+        /// The requester.
         by: String,
     },
-    /// A task that was held back may go on.
+    /// A suspended task was resumed.
     Continued {
-        /// Who said so.
+        /// The requester.
         by: String,
     },
-    /// Somebody changed the task's class.
+    /// The task's class was changed.
     Reprioritised {
-        /// The new one.
+        /// The new class.
         priority: Priority,
-        /// Who.
+        /// The requester.
         by: String,
     },
     /// A deadline of the task's class has passed [S3 5.3.5].
     DeadlinePassed {
-        /// The hard one, which ends or defers the task; the soft one asks its model to come to an end.
+        /// Whether this is the hard deadline, which ends or defers the task. At the soft deadline the model is asked to
+        /// finish.
         hard: bool,
-        /// What becomes of a dead letter, where the turn that would say so has not begun; nothing means the defaults.
+        /// The retry policy of the dead letter, for a turn that has not begun and so has not recorded one. Absent means the
+        /// defaults.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        letters: Option<LetterLimits>,
+        dead_letters: Option<DeadLetterLimits>,
     },
-    /// The task goes on later; until then others go first.
+    /// The task was deferred: other tasks run first until the given time.
     Deferred {
-        /// When.
+        /// The earliest time of resumption.
         until: Micros,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Its model failed: it goes on as soon as that answers again, if this is sooner.
+        /// The deferral followed a failure of the model: the task resumes earlier if the model becomes available earlier.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         after_failure: bool,
     },
-    /// The turn failed and is tried in another way.
+    /// The turn failed and is retried with another strategy.
     Retried {
-        /// Which way.
+        /// The strategy.
         strategy: Strategy,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
-    /// An order about tasks was understood; what follows does just this, also after a restart.
+    /// A job command was interpreted. The kernel executes exactly this interpretation, also after a restart.
     Ordered {
-        /// What is to be done.
-        verb: OrderVerb,
-        /// With which tasks.
+        /// The effect on the tasks.
+        verb: JobVerb,
+        /// The affected tasks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         targets: Vec<TaskId>,
-        /// What the user is told.
+        /// The reply to the user.
         text: String,
     },
-    /// A dead letter is to be tried again as soon as there is a place for it.
-    LetterDue {
-        /// Who asked for it.
+    /// A dead letter is to be retried as soon as there is capacity.
+    DeadLetterDue {
+        /// The requester.
         by: String,
     },
-    /// A dead letter was taken out of the list, or put aside for good.
-    LetterMoved {
-        /// What it is now.
-        state: LetterState,
-        /// Who did it.
+    /// A dead letter was discarded or archived.
+    DeadLetterMoved {
+        /// Its new state.
+        state: DeadLetterState,
+        /// The component or user that moved it.
         by: String,
     },
     /// The final answer. One of the three final events that every accepted message gets exactly once.
     Answered {
         /// The text.
         text: String,
-        /// A limit was reached, and "continue" goes on from here [S0 5.2].
+        /// The turn reached a limit, and "continue" resumes it from here [S0 5.2].
         #[serde(default)]
         paused: bool,
-        /// What the whole turn cost.
+        /// Total cost of the turn.
         #[serde(default)]
         usage: Usage,
         /// Whether the request was carried out, as far as the kernel knows.
         #[serde(default, skip_serializing_if = "AnswerOutcome::is_done")]
         outcome: AnswerOutcome,
-        /// Why the model stopped writing the text; anything but `stop` means that the text is not whole.
+        /// Why the model stopped writing the text. Any value except `stop` means that the text is incomplete.
         #[serde(default, skip_serializing_if = "Finish::is_stop")]
         finish: Finish,
         /// Calls of the caller's own tools: the caller runs them, and its next request brings their results.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
     },
-    /// The visible failure.
+    /// The task failed, and its user is notified.
     Failed {
-        /// A short stable word.
+        /// A short stable error code.
         code: String,
-        /// What the user is told.
+        /// The text for the user.
         text: String,
-        /// What the operator is told.
+        /// Details for the operator.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
-        /// It goes to the dead letters; nothing if trying again would be pointless or unwanted.
+        /// The dead letter that the failure creates. Absent if a retry would be pointless or unwanted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        letter: Option<Letter>,
+        dead_letter: Option<DeadLetter>,
     },
-    /// Cancelled at somebody's request.
+    /// The task was cancelled on request.
     Cancelled {
-        /// What the user is told.
+        /// The text for the user.
         text: String,
     },
 }
 
-/// Whether a number is not worth storing.
+/// Whether a number is zero, so that it is not stored.
 pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }
 
 impl EventBody {
-    /// A round's reply with its calls as they were understood.
+    /// The event of a round's reply with its resolved calls.
     #[must_use]
     pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
         let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
@@ -610,7 +615,7 @@ impl EventBody {
         }
     }
 
-    /// The same for a reply whose model read for this long before its first token, in milliseconds.
+    /// Sets the time for which the model processed the prompt before its first token, in milliseconds.
     #[must_use]
     pub fn after_prefill(mut self, ms: u64) -> Self {
         if let Self::ModelReplied { prefill_ms, .. } = &mut self {
@@ -619,7 +624,7 @@ impl EventBody {
         self
     }
 
-    /// The same for a reply whose round waited this long for its permit, in milliseconds.
+    /// Sets the time for which the round waited for its permit, in milliseconds.
     #[must_use]
     pub fn after_waiting(mut self, ms: u64) -> Self {
         if let Self::ModelReplied { waited_ms, .. } = &mut self {
@@ -628,7 +633,7 @@ impl EventBody {
         self
     }
 
-    /// How long the model read before the first token of the reply that this event records, in milliseconds.
+    /// How long the model processed the prompt before the first token of the reply that this event records, in milliseconds.
     #[must_use]
     pub const fn prefill_ms(&self) -> u64 {
         match self {
@@ -637,7 +642,7 @@ impl EventBody {
         }
     }
 
-    /// Which round of its agent ended here, and how long it waited for its permits, in milliseconds.
+    /// The round that ended with this event and how long it waited for its permits, in milliseconds.
     #[must_use]
     pub const fn waited(&self) -> Option<(u32, u64)> {
         match self {
@@ -648,7 +653,7 @@ impl EventBody {
         }
     }
 
-    /// A whole answer to a request that was carried out, at no cost.
+    /// A complete answer to a request that was carried out, without costs.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {
         Self::Answered {
@@ -661,7 +666,7 @@ impl EventBody {
         }
     }
 
-    /// The event's name.
+    /// The event's name, which is its `kind` tag.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -688,71 +693,72 @@ impl EventBody {
             Self::Deferred { .. } => "deferred",
             Self::Retried { .. } => "retried",
             Self::Ordered { .. } => "ordered",
-            Self::LetterDue { .. } => "letter_due",
-            Self::LetterMoved { .. } => "letter_moved",
+            Self::DeadLetterDue { .. } => "dead_letter_due",
+            Self::DeadLetterMoved { .. } => "dead_letter_moved",
             Self::Answered { .. } => "answered",
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
         }
     }
 
-    /// Whether it ends its task.
+    /// Whether this event ends its task.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Answered { .. } | Self::Failed { .. } | Self::Cancelled { .. })
     }
 }
 
-/// An event on its way into the log.
+/// An event that is not yet in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
-    /// When it happened.
+    /// Time of the event.
     pub at: Micros,
-    /// Which task it belongs to.
+    /// The task that the event belongs to.
     pub task: TaskId,
-    /// Which agent it is about.
+    /// The agent that the event is about.
     pub agent: AgentId,
-    /// What happened.
+    /// The fact.
     pub body: EventBody,
 }
 
 /// An event in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Whose log.
+    /// The conversation in whose log the event is.
     pub conversation: ConversationId,
-    /// Its place.
+    /// Its sequence number.
     pub seq: Seq,
-    /// When it happened.
+    /// Time of the event.
     pub at: Micros,
-    /// Which task it belongs to.
+    /// The task that the event belongs to.
     pub task: TaskId,
-    /// Which agent it is about.
+    /// The agent that the event is about.
     pub agent: AgentId,
-    /// What happened.
+    /// The fact.
     #[serde(flatten)]
     pub body: EventBody,
 }
 
 impl Event {
-    /// The new event at its place.
+    /// Adds the conversation and the sequence number to a new event.
     #[must_use]
     pub fn placed(conversation: ConversationId, seq: Seq, new: NewEvent) -> Self {
         Self { conversation, seq, at: new.at, task: new.task, agent: new.agent, body: new.body }
     }
 }
 
-/// Whose data a query may see. Every read of a store takes one: the wrong owner is "not found" (invariant 17).
+/// The data that a query may see. Every read of a store takes a scope; data of another owner is reported as "not found"
+/// (invariant 17).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// One user's own.
+    /// The data of one user.
     User(UserId),
-    /// Everybody's: operators only.
+    /// The data of all users. For operators only.
     Operator,
 }
 
 impl Scope {
-    /// Whether data of this owner is visible.
+    /// Whether data of this owner is visible in this scope.
     #[must_use]
     pub fn sees(&self, owner: &UserId) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! Identifiers: UUIDv7 newtypes whose text form carries the kind as a prefix (`conv_0198…`), so that an id in a log line
-//! or in the wrong field explains itself.
+//! Identifiers: UUIDv7 newtypes whose text form has the kind as a prefix (`conv_0198…`), so that the kind of an id is
+//! visible in a log line or in the wrong field.
 
 use std::{fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Why a text is not an id of the wanted kind.
+/// A text is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {kind} id: expected {expected}, got {got:?}")]
 pub struct IdError {
-    /// What was wanted, in words.
+    /// Name of the expected kind.
     pub kind: &'static str,
-    /// What such an id looks like, in words.
+    /// Description of a valid id of this kind.
     pub expected: &'static str,
-    /// What came, cut to 80 characters.
+    /// The rejected text, truncated to 80 characters.
     pub got: String,
 }
 
@@ -26,7 +26,7 @@ macro_rules! id_type {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The text before the underscore.
+            /// The part of the text form before the underscore.
             pub const PREFIX: &'static str = $prefix;
 
             /// Wraps a UUID, which should be of version 7 so that ids sort by the time they were made.
@@ -79,15 +79,15 @@ macro_rules! id_type {
 }
 
 id_type!(
-    /// A durable thread of one user.
+    /// A durable thread of messages of one user.
     ConversationId, "conv", "conversation"
 );
 id_type!(
-    /// What the scheduler orders: here mostly a turn.
+    /// The unit that the scheduler orders, usually a turn.
     TaskId, "task", "task"
 );
 id_type!(
-    /// One planned side effect: the idempotency key that a skill is given.
+    /// One planned side effect. It is the idempotency key that the skill receives.
     IntentId, "int", "intent"
 );
 id_type!(
@@ -95,21 +95,21 @@ id_type!(
     OutboxId, "out", "outbox entry"
 );
 id_type!(
-    /// A long-running operation that a skill started and whose result comes later.
+    /// A long-running operation that a skill started and whose result arrives later.
     OperationId, "op", "operation"
 );
 id_type!(
-    /// One of the processes that share a database: the same after a restart on the same data folder.
+    /// One of the processes that share a database. Stable over restarts on the same data folder.
     NodeId, "host", "node"
 );
 id_type!(
-    /// Which run of a process is writing.
+    /// One run of a process.
     NodeIncarnation, "node", "node incarnation"
 );
 
 impl ConversationId {
-    /// The conversation that a front end's own key stands for: the same user and key always give the same id
-    /// (UUIDv8 over SHA-256), so no look-up table is needed and a repeated first message makes no second conversation.
+    /// The conversation for a client's own key. The same user and key always give the same id (UUIDv8 over SHA-256), so that
+    /// no look-up table is needed and a repeated first message does not create a second conversation.
     #[must_use]
     pub fn for_key(user: &UserId, key: &str) -> Self {
         Self(hashed(&[b"conversation", user.as_str().as_bytes(), key.as_bytes()]))
@@ -117,8 +117,8 @@ impl ConversationId {
 }
 
 impl IntentId {
-    /// The intent of one recorded tool call. Keyed by the call's own id, never by a position: after a resume positions
-    /// can shift.
+    /// The intent of one recorded tool call. It is derived from the call's own id and never from a position, because
+    /// positions can shift after a resume.
     #[must_use]
     pub fn for_call(task: TaskId, agent: &AgentId, call: &str) -> Self {
         Self(hashed(&[b"intent", task.uuid().as_bytes(), agent.as_str().as_bytes(), call.as_bytes()]))
@@ -126,7 +126,8 @@ impl IntentId {
 }
 
 impl OperationId {
-    /// The operation that a run may start: one for each intent, so that a run that is repeated starts no second one.
+    /// The operation that a run may start. Each intent has one operation, so that a repeated run does not start a second
+    /// one.
     #[must_use]
     pub fn for_intent(intent: IntentId) -> Self {
         Self(hashed(&[b"operation", intent.uuid().as_bytes()]))
@@ -134,15 +135,15 @@ impl OperationId {
 }
 
 impl OutboxId {
-    /// The one delivery of a task's final word: stable over replays, so that a replayed outbox is recognised.
+    /// The delivery of a task's final text. The id is stable over replays, so that a repeated outbox entry is recognised.
     #[must_use]
     pub fn for_task(task: TaskId) -> Self {
         Self(hashed(&[b"outbox", task.uuid().as_bytes()]))
     }
 
-    /// The word by which a user is told that a dead letter was given up.
+    /// The delivery of the text that notifies a user of an archived dead letter.
     #[must_use]
-    pub fn for_letter(task: TaskId) -> Self {
+    pub fn for_dead_letter(task: TaskId) -> Self {
         Self(hashed(&[b"letter", task.uuid().as_bytes()]))
     }
 }
@@ -159,7 +160,7 @@ fn hashed(parts: &[&[u8]]) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
-/// Whose data it is. Free text given by the operator or a trusted front end: 1 to 128 bytes, no control characters.
+/// The owner of data. Free text given by the operator or a trusted front end: 1 to 128 bytes, no control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct UserId(String);
@@ -181,7 +182,7 @@ impl UserId {
         Ok(Self(text))
     }
 
-    /// The one user of a machine where nobody is named.
+    /// The default user of an installation without named users.
     #[must_use]
     pub fn local() -> Self {
         Self("me".to_owned())
@@ -206,8 +207,8 @@ impl<'de> Deserialize<'de> for UserId {
     }
 }
 
-/// Who runs rounds inside a turn: the orchestrator, or a sub-agent under the name that the orchestrator gave it
-/// (1 to 64 of `A-Z a-z 0-9 _ -`, unique within the turn).
+/// An agent that runs rounds within a turn: the orchestrator, or a sub-agent under the name that the orchestrator gave it (1
+/// to 64 of `A-Z a-z 0-9 _ -`, unique within the turn).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct AgentId(String);
@@ -216,7 +217,7 @@ impl AgentId {
     /// The longest agent id, in bytes.
     pub const LEN_BYTES_MAX: usize = 64;
 
-    /// The Engine's own agent.
+    /// The orchestrator, which is the Engine's own agent.
     #[must_use]
     pub fn orchestrator() -> Self {
         Self("orchestrator".to_owned())
@@ -225,7 +226,7 @@ impl AgentId {
     /// Checks the name that a model chose for a sub-agent.
     ///
     /// # Errors
-    /// If it is empty, too long, has other characters, or is the orchestrator's own.
+    /// If it is empty, too long, has other characters, or is the orchestrator's name.
     pub fn sub(text: &str) -> Result<Self, IdError> {
         let fits = !text.is_empty()
             && text.len() <= Self::LEN_BYTES_MAX
@@ -239,7 +240,7 @@ impl AgentId {
         }
     }
 
-    /// Whether this is the Engine's own agent.
+    /// Whether this is the orchestrator.
     #[must_use]
     pub fn is_orchestrator(&self) -> bool {
         self.0 == "orchestrator"
@@ -284,15 +285,16 @@ macro_rules! number_type {
 }
 
 number_type!(
-    /// Place of an event in its conversation, from 1 without gaps. Also the durable id of server-sent events.
+    /// Sequence number of an event in its conversation, from 1 without gaps. Also the durable id of server-sent events.
     Seq
 );
 number_type!(
-    /// Which ownership of a conversation is writing: every claim adds one, and the store refuses a lower one.
+    /// Number of an ownership of a conversation. Every claim increases it by one, and the store refuses writes with a lower
+    /// one.
     Epoch
 );
 number_type!(
-    /// Which life of an actor this is, from 1; a command that names the wrong one is refused.
+    /// Number of an actor's incarnation, from 1. A command that names another incarnation is refused.
     Incarnation
 );
 
@@ -301,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_survives_its_text_form_and_refuses_another_kinds() {
+    fn id_round_trips_through_text_and_rejects_other_prefixes() {
         let id = TaskId::from_uuid(Uuid::new_v8([7; 16]));
         let text = id.to_string();
         assert!(text.starts_with("task_"));
@@ -312,15 +314,15 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_an_id_looks_like() {
-        let told = |error: Result<(), IdError>| error.unwrap_err().to_string();
-        assert!(told("x".parse::<TaskId>().map(drop)).contains("`task_` and 32 hexadecimal digits"));
-        assert!(told(UserId::new("").map(drop)).contains("1 to 128 bytes"));
-        assert!(told(AgentId::sub("a b").map(drop)).contains("1 to 64 letters"));
+    fn id_error_describes_expected_format() {
+        let message = |error: Result<(), IdError>| error.unwrap_err().to_string();
+        assert!(message("x".parse::<TaskId>().map(drop)).contains("`task_` and 32 hexadecimal digits"));
+        assert!(message(UserId::new("").map(drop)).contains("1 to 128 bytes"));
+        assert!(message(AgentId::sub("a b").map(drop)).contains("1 to 64 letters"));
     }
 
     #[test]
-    fn a_key_names_the_same_conversation_for_its_user_only() {
+    fn conversation_id_for_key_depends_on_user_and_key() {
         let (ann, bob) = (UserId("ann".into()), UserId("bob".into()));
         assert_eq!(ConversationId::for_key(&ann, "k"), ConversationId::for_key(&ann, "k"));
         assert_ne!(ConversationId::for_key(&ann, "k"), ConversationId::for_key(&bob, "k"));
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_names_are_plain_and_never_the_orchestrators() {
+    fn agent_id_rejects_special_characters_and_orchestrator_name() {
         assert!(AgentId::sub("task_search-2").is_ok());
         for bad in ["", "orchestrator", "a b", "ä", &"x".repeat(65)] {
             assert!(AgentId::sub(bad).is_err(), "{bad}");

@@ -1,31 +1,33 @@
-//! A validator for the part of JSON Schema that structured outputs and tool arguments use. Keywords that it does not know
-//! (`pattern`, `format`, `description` …) are annotations: they go to the backend and are not checked here.
+//! A validator for the subset of JSON Schema that structured outputs and tool arguments use. Keywords that it does not
+//! implement (`pattern`, `format`, `description` …) are annotations: the backend receives them, and they are not checked
+//! here.
 //!
-//! The `jsonschema` crate knows all of the standard, at the price of some forty further crates in `annie-core`.
+//! The `jsonschema` crate implements the whole standard, but would add about forty crates to the dependencies of
+//! `annie-core`.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// The largest schema, in bytes of its JSON.
+/// Maximum size of a schema, in bytes of its JSON.
 pub const SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// How deep a schema may nest.
+/// Maximum nesting depth of a schema.
 const DEPTH_MAX: usize = 32;
-/// How many schema nodes one validation may visit: a recursive schema cannot run for ever.
+/// Maximum number of schema nodes visited by one validation, so that a recursive schema cannot loop for ever.
 const STEPS_MAX: usize = 20_000;
-/// How many schema nodes may lead to one another: the stack is finite.
+/// Maximum number of nested schema nodes in a validation, because the stack is finite.
 const NESTED_MAX: usize = 400;
-/// How many mistakes are told at most.
+/// Maximum number of errors reported.
 const ERRORS_MAX: usize = 8;
-/// The longest piece of a value that a mistake repeats, in characters.
+/// Maximum length of a value in an error message, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
 
 const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
-/// Checks that a schema can be validated against.
+/// Checks that the validator can use a schema.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The error and its location in the schema.
 pub fn check(schema: &Value) -> Result<(), String> {
     let bytes = schema.to_string().len();
     if bytes > SCHEMA_BYTES_MAX {
@@ -110,7 +112,7 @@ fn has_equal(items: &[Value]) -> bool {
 /// Validates a value against a schema that [`check`] accepted.
 ///
 /// # Errors
-/// The mistakes, each with the place in the value.
+/// The errors, each with its location in the value.
 pub fn validate(schema: &Value, value: &Value) -> Result<(), Vec<String>> {
     let mut run = Run { root: schema, steps: 0, nested: 0, is_too_large: false, errors: Vec::new() };
     run.visit(schema, value, "$");
@@ -124,7 +126,7 @@ struct Run<'a> {
     root: &'a Value,
     steps: usize,
     nested: usize,
-    /// Some part of the value was not checked, and it matters.
+    /// A part of the value that affects the result was not checked.
     is_too_large: bool,
     errors: Vec<String>,
 }
@@ -136,7 +138,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a value fits a schema, without telling why; nothing if it is too large to tell.
+    /// Whether a value conforms to a schema, without the reasons; `None` if it is too large to check.
     fn fits(&mut self, schema: &'a Value, value: &Value) -> Option<bool> {
         let before = (std::mem::take(&mut self.errors), std::mem::take(&mut self.is_too_large));
         self.visit(schema, value, "$");
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn each_keyword_accepts_what_fits_and_names_the_place_of_what_does_not() {
+    fn json_schema_keywords_accept_valid_values_and_locate_invalid_ones() {
         let cases = [
             (json!({"type": "string"}), json!("x"), json!(1)),
             (json!({"type": ["string", "null"]}), json!(null), json!(true)),
@@ -356,15 +358,15 @@ mod tests {
         ];
         for (schema, right, wrong) in cases {
             assert!(errors(&schema, &right).is_empty(), "{schema} refuses {right}");
-            let told = errors(&schema, &wrong);
-            assert!(!told.is_empty() && told[0].starts_with('$'), "{schema} accepts {wrong}");
+            let reported_errors = errors(&schema, &wrong);
+            assert!(!reported_errors.is_empty() && reported_errors[0].starts_with('$'), "{schema} accepts {wrong}");
         }
         let deep = json!({"properties": {"a": {"items": {"required": ["b"]}}}});
         assert_eq!(errors(&deep, &json!({"a": [{"b": 1}, {}]})), ["$.a[1]: \"b\" is missing"]);
     }
 
     #[test]
-    fn a_schema_that_refers_to_itself_is_followed_and_never_for_ever() {
+    fn json_schema_recursive_reference_is_followed_up_to_a_limit() {
         let tree = json!({
             "type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"],
         });
@@ -378,14 +380,17 @@ mod tests {
         {
             let mut schema = node.clone();
             schema["$defs"] = endless["$defs"].clone();
-            assert!(errors(&schema, &json!(1))[0].contains("too large"), "{node}: what was not checked does not pass");
+            assert!(
+                errors(&schema, &json!(1))[0].contains("too large"),
+                "{node}: a value that was not checked must not pass"
+            );
         }
         let either = json!({"anyOf": [{"type": "integer"}, endless], "$defs": endless["$defs"]});
         assert!(errors(&either, &json!(1)).is_empty(), "one of them fits for sure");
     }
 
     #[test]
-    fn unique_items_are_told_from_equal_ones_in_a_long_list() {
+    fn json_schema_unique_items_handles_long_list() {
         let schema = json!({"uniqueItems": true});
         let mut items: Vec<Value> = (0..100_000).map(|n| json!({"n": n})).collect();
         assert!(errors(&schema, &json!(items)).is_empty());
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_cannot_be_used_is_refused_with_its_place() {
+    fn json_schema_check_rejects_unusable_schema_with_location() {
         let mut deep = json!({});
         for _ in 0..40 {
             deep = json!({"items": deep});
@@ -417,9 +422,9 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_up_to_a_limit_and_in_short() {
-        let told = errors(&json!({"items": {"type": "string"}}), &json!(vec![1; 50]));
-        assert_eq!(told.len(), ERRORS_MAX);
+    fn json_schema_errors_are_limited_and_truncated() {
+        let reported_errors = errors(&json!({"items": {"type": "string"}}), &json!(vec![1; 50]));
+        assert_eq!(reported_errors.len(), ERRORS_MAX);
         let long = errors(&json!({"type": "null"}), &json!("x".repeat(10_000)));
         assert!(long[0].len() < 200, "{}", long[0].len());
     }

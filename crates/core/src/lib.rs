@@ -1,7 +1,7 @@
-//! Annie's words, decisions and ports: no clock, no I/O, no async runtime.
+//! Data types, decision logic and ports of the kernel: no clock, no I/O, no async runtime.
 //!
-//! Everything here is plain data and plain functions. What is asked of the world goes through [`ports`]; what happened
-//! comes in as an [`event::Event`].
+//! This crate holds only plain data and pure functions. Requests to the outside go through the traits in [`ports`]; facts
+//! from the outside come in as an [`event::Event`].
 
 mod agent_report;
 mod answer;
@@ -11,12 +11,12 @@ pub mod caller;
 pub mod classify;
 pub mod command;
 pub mod context;
+pub mod dead_letter;
 pub mod event;
 pub mod ids;
 pub mod inbound;
 pub mod jobs;
 pub mod json_schema;
-pub mod letter;
 pub mod limits;
 pub mod loop_guard;
 pub mod message;

@@ -1,16 +1,16 @@
-//! The limits of a turn as data [S0 5.1] [S4 7.1]. They are recorded with the turn, so that a replay decides as the turn
-//! itself did even if the configuration has changed since.
+//! The limits of a turn as data [S0 5.1] [S4 7.1]. They are recorded with the turn, so that a replay makes the same
+//! decisions even if the configuration has changed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     classify::Spoken,
+    dead_letter::DeadLetterLimits,
     event::{Mode, Priority},
-    letter::LetterLimits,
     outcome::Outcome,
 };
 
-/// How a sub-agent calls skills.
+/// The interface by which a sub-agent calls skills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubAgentInterface {
@@ -21,22 +21,23 @@ pub enum SubAgentInterface {
     Json,
 }
 
-/// How the agent that answers the user calls skills: small models write commands better than they call tools (ADR 0015).
+/// The interface by which the agent that answers the user calls skills. Small models write commands better than they call
+/// tools (ADR 0015).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MainInterface {
-    /// Tools, and commands from then on where a backend refuses tools or its model cannot use them.
+    /// Tools at first; commands as soon as a backend refuses tools or its model cannot use them.
     #[default]
     Auto,
     /// Tools.
     Tools,
-    /// Commands in fenced `cmd` blocks, as sub-agents write them. An orchestrator has no such form: its turns run as
-    /// `single_loop` then (ADR 0015).
+    /// Commands in fenced `cmd` blocks, as sub-agents write them. An orchestrator cannot use commands: with this interface
+    /// its turns run in the mode `single_loop` (ADR 0015).
     Cmd,
 }
 
 impl MainInterface {
-    /// The word in settings.
+    /// The name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl MainInterface {
         }
     }
 
-    /// The mode in which a turn of this mode runs.
+    /// The mode in which a turn runs that requested this mode.
     #[must_use]
     pub const fn mode(self, mode: Mode) -> Mode {
         match (self, mode) {
@@ -56,50 +57,51 @@ impl MainInterface {
     }
 }
 
-/// What one turn may use up.
+/// Resource limits of one turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnLimits {
-    /// Sub-agents in a turn [S4 7.1].
+    /// Maximum number of sub-agents in a turn [S4 7.1].
     pub agents_max: u32,
-    /// Skill calls of all agents of a turn together [S4 7.1].
+    /// Maximum number of skill calls of all agents of a turn together [S4 7.1].
     pub skill_calls_max: u32,
-    /// Model rounds of the orchestrator in a turn [S4 7.2].
+    /// Maximum number of the orchestrator's model rounds in a turn [S4 7.2].
     pub iterations_max: u32,
-    /// Tool calls of a turn in `single_loop` and `direct` mode [S0 5.1].
+    /// Maximum number of tool calls of a turn in `single_loop` and `direct` mode [S0 5.1].
     pub single_loop_calls_max: u32,
-    /// Tool calls of a sub-agent whose dispatch does not say [S4 6.2].
+    /// Number of tool calls of a sub-agent whose dispatch does not specify it [S4 6.2].
     pub agent_calls_default: u32,
-    /// Tool calls that a dispatch may ask for at most.
+    /// Maximum number of tool calls that a dispatch may request.
     pub agent_calls_max: u32,
-    /// Time that a sub-agent has for each round of its budget, in milliseconds [S4 6.1].
+    /// Time limit of a sub-agent for each round of its budget, in milliseconds [S4 6.1].
     pub agent_round_ms_max: u64,
-    /// Skill calls of a conversation within the sliding window [S0 5.1].
+    /// Maximum number of skill calls of a conversation within the sliding window [S0 5.1].
     pub window_calls_max: u32,
-    /// Length of that window, in milliseconds.
+    /// Length of the sliding window, in milliseconds.
     pub window_ms: u64,
-    /// Once an Engine has died so often in one turn, the message is taken out of its way: it would kill the next one too.
+    /// Number of Engine crashes in one turn after which its message is quarantined, because the message would crash the next
+    /// Engine too.
     pub crashes_max: u32,
-    /// Once the process has ended so often in one turn, the message is taken out of its way.
+    /// Number of process restarts in one turn after which its message is quarantined.
     pub restarts_max: u32,
-    /// The context window that prompts are fitted into, in tokens, where that of the model is not known [S0 6.3].
+    /// The context window for prompts, in tokens, if the model's own window is unknown [S0 6.3].
     pub context_tokens_max: u32,
-    /// Of a model's known window prompts fill at most so many tokens: a longer history costs more than it tells.
+    /// Maximum tokens of a model's known window that prompts fill: a longer history costs more than it is worth.
     pub window_tokens_max: u32,
-    /// Of those, kept for the system prompt.
+    /// Tokens of the window reserved for the system prompt.
     pub system_tokens_reserve: u32,
-    /// Of those, kept for the answer.
+    /// Tokens of the window reserved for the answer.
     pub response_tokens_reserve: u32,
-    /// Tokens of an answer that is spoken [S2 4]: what is heard has to be short.
+    /// Maximum tokens of a spoken answer [S2 4]: spoken answers must be short.
     pub voice_response_tokens_max: u32,
-    /// How sub-agents call skills.
+    /// The interface by which sub-agents call skills.
     pub interface: SubAgentInterface,
-    /// How the agent that answers the user does.
+    /// The interface by which the agent that answers the user calls skills.
     pub main_interface: MainInterface,
     /// How long a task waits that is deferred by its hard deadline or after two failures, in milliseconds.
     pub defer_ms: u64,
-    /// When dead letters are tried again and given up.
-    pub letters: LetterLimits,
+    /// When dead letters are retried and archived.
+    pub dead_letters: DeadLetterLimits,
 }
 
 impl Default for TurnLimits {
@@ -124,33 +126,33 @@ impl Default for TurnLimits {
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
             defer_ms: 900_000,
-            letters: LetterLimits::default(),
+            dead_letters: DeadLetterLimits::default(),
         }
     }
 }
 
 impl TurnLimits {
-    /// Whether these are the defaults, which are not written into the log.
+    /// Whether these are the defaults, which are not written to the log.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Tokens left for history and the message.
+    /// Tokens available for the history and the message.
     #[must_use]
     pub const fn history_tokens_max(&self) -> u32 {
         self.context_tokens_max.saturating_sub(self.system_tokens_reserve).saturating_sub(self.response_tokens_reserve)
     }
 
-    /// The same beside a system prompt and tools of so many tokens, where that is more than the reserve.
+    /// The same with a system prompt and tools of `fixed_tokens`, if these exceed the reserve.
     #[must_use]
     pub const fn history_tokens_max_beside(&self, fixed_tokens: u32) -> u32 {
         let beyond = fixed_tokens.saturating_sub(self.system_tokens_reserve);
         self.history_tokens_max().saturating_sub(beyond)
     }
 
-    /// Characters that the skill list may take in a prompt: 2 % of the model's window at four characters a token, or so many
-    /// where the window is not known [S1 Layer 1].
+    /// Maximum length of the skill list in a prompt, in characters: 2 % of the model's window at four characters per token,
+    /// or a fixed number if the window is unknown [S1 Layer 1].
     #[must_use]
     pub const fn skill_list_chars_max(window_tokens: Option<u32>) -> usize {
         match window_tokens {
@@ -159,8 +161,8 @@ impl TurnLimits {
         }
     }
 
-    /// These limits for a model whose window is known: prompts are fitted to it, up to [`Self::window_tokens_max`], and a
-    /// small window keeps at most a quarter of itself for the answer.
+    /// These limits for a model with a known window: prompts are fitted to the window, up to [`Self::window_tokens_max`]. A
+    /// small window reserves at most a quarter of itself for the answer.
     #[must_use]
     pub fn fitted_to(self, window_tokens: Option<u32>) -> Self {
         let Some(window) = window_tokens else { return self };
@@ -169,13 +171,13 @@ impl TurnLimits {
         Self { context_tokens_max, response_tokens_reserve, ..self }
     }
 
-    /// How long a sub-agent with so many calls may take, in milliseconds: its calls' rounds and one to sum up.
+    /// Time limit of a sub-agent with this many calls, in milliseconds: one round for each call, and one for the summary.
     #[must_use]
     pub const fn agent_ms_max(&self, calls: u32) -> u64 {
         self.agent_round_ms_max.saturating_mul(calls as u64 + 1)
     }
 
-    /// How much of one result a model is shown, in bytes: about a quarter of its context window.
+    /// Maximum size of one result in a prompt, in bytes: about a quarter of the context window.
     #[must_use]
     pub const fn result_bytes_max(&self) -> usize {
         let bytes = self.context_tokens_max as usize;
@@ -189,14 +191,14 @@ impl TurnLimits {
     }
 }
 
-/// When a task of one class should have come to an end, counted from when its turn began, went on or was last
-/// deferred; before that, from when it could have begun.
+/// The deadlines of tasks of one class. They count from the latest of the turn's start, resumption and deferral; before the
+/// turn begins, from the time at which it could have begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deadline {
-    /// After this its model is asked to come to an end, in milliseconds.
+    /// Soft deadline: the model is asked to finish after this time, in milliseconds.
     pub soft_ms: u64,
-    /// After this it is ended or deferred, in milliseconds.
+    /// Hard deadline: the task is ended or deferred after this time, in milliseconds.
     pub hard_ms: u64,
 }
 
@@ -204,22 +206,22 @@ pub struct Deadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
-    /// Voice: what was spoken asks for several things [S2 4]. The 150 ms to the first token [S3 5.3.5] are the backend's to
-    /// keep.
+    /// Voice, if the spoken message asks for several things [S2 4]. The 150 ms to the first token [S3 5.3.5] are the
+    /// backend's responsibility.
     pub realtime: Deadline,
-    /// Voice: something is only asked [S2 4].
+    /// Voice, if the spoken message only asks a question [S2 4].
     pub voice_simple: Deadline,
-    /// Voice: something is to be done [S2 4].
+    /// Voice, if the spoken message requests an action [S2 4].
     pub voice_action: Deadline,
     /// A person waits.
     pub high: Deadline,
-    /// A person asked, and does not wait.
+    /// A person asked and does not wait for the answer.
     pub normal: Deadline,
-    /// The system asked.
+    /// Requested by the system.
     pub low: Deadline,
     /// Maintenance.
     pub background: Deadline,
-    /// How long the rounds of class HIGH may wait for permits beside its deadlines, in milliseconds: see
+    /// How long the rounds of class HIGH may wait for permits in addition to the deadlines, in milliseconds: see
     /// [`Self::permit_ms_max`].
     pub permit_ms_max: u64,
 }
@@ -243,7 +245,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Those of what was spoken, by its kind.
+    /// The deadlines for a kind of spoken message.
     #[must_use]
     pub const fn voice(&self, kind: Spoken) -> Deadline {
         match kind {
@@ -253,7 +255,7 @@ impl Deadlines {
         }
     }
 
-    /// Those of a class.
+    /// The deadlines of a class.
     #[must_use]
     pub const fn of(&self, class: Priority) -> Deadline {
         match class {
@@ -265,10 +267,10 @@ impl Deadlines {
         }
     }
 
-    /// How long the rounds of one turn may wait for permits without its deadlines passing, in milliseconds. A queue is not the
-    /// turn's time, but every wait has an end: a person who speaks hears silence, whatever its cause, so no wait of REALTIME
-    /// counts as the queue's; a person who writes waits a little longer; and work that nobody waits for may wait for as long
-    /// as any work may take.
+    /// How long the rounds of one turn may wait for permits without counting against its deadlines, in milliseconds.
+    /// Queueing time is not the turn's own time, but every wait has a limit. In a spoken turn the user hears silence
+    /// whatever its cause, so REALTIME gets no extra time. A user who writes accepts a somewhat longer wait. Background work
+    /// may wait for as long as any work may take.
     #[must_use]
     pub const fn permit_ms_max(&self, class: Priority) -> u64 {
         match class {
@@ -278,9 +280,9 @@ impl Deadlines {
         }
     }
 
-    /// How long the scheduler keeps a round waiting for a backend that says when it takes requests again, in milliseconds. A
-    /// person is told at once of a wait that their turn would not outlast; of a spoken turn only its class is known here, so the
-    /// shortest of its deadlines counts. Nothing means that the round waits.
+    /// How long the scheduler keeps a round waiting for a backend that has announced when it accepts requests again, in
+    /// milliseconds. A user is notified at once of a wait that exceeds the turn's deadline. Of a spoken turn only the class
+    /// is known here, so the shortest voice deadline counts. `None` means that the round waits without a limit.
     #[must_use]
     pub fn patience_ms(&self, class: Priority) -> Option<u64> {
         match class {

@@ -1,4 +1,4 @@
-//! What goes to a model and what comes back, free of any provider's wire: `annie-llm` translates.
+//! Requests to models and their replies, independent of any provider's wire format. `annie-llm` translates.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,29 +9,29 @@ use crate::caller::CallOptions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheTtl {
-    /// The default of five minutes.
+    /// The default: five minutes.
     FiveMinutes,
-    /// The extended hour, for the part that all conversations share.
+    /// The extended time of one hour, for the part that all conversations share.
     OneHour,
 }
 
-/// One part of the system prompt; the stable parts come first, and a longer time to live never follows a shorter one.
+/// One part of the system prompt. The stable parts come first, and a longer cache lifetime never follows a shorter one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemPart {
     /// The text.
     pub text: String,
-    /// Ends a cacheable prefix here.
+    /// Ends a cacheable prefix after this part.
     pub cache: Option<CacheTtl>,
 }
 
 /// One call of a tool, as the model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The model's id for it, unique within the reply.
+    /// The model's id of the call, unique within the reply.
     pub id: String,
     /// The tool.
     pub name: String,
-    /// The arguments as JSON text, exactly as they came: they may be broken.
+    /// The arguments as JSON text, exactly as received; they may be invalid.
     pub arguments: String,
 }
 
@@ -39,19 +39,19 @@ pub struct ToolCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// From the user, or results of commands, which models expect on the user's side.
+    /// A message from the user, or results of commands, which models expect in the user role.
     User {
-        /// Volatile context of this turn, sent before the text: memories, task summary, the time.
+        /// Volatile context of this turn, placed before the text: memories, task summary, the time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context: Option<String>,
         /// The text.
         text: String,
     },
-    /// From the model.
+    /// A message from the model.
     Assistant {
-        /// The text; may be empty beside tool calls.
+        /// The text. May be empty if there are tool calls.
         text: String,
-        /// The calls it asked for.
+        /// The requested calls.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
         /// See [`ModelReply::provider_state`].
@@ -60,15 +60,15 @@ pub enum Message {
     },
     /// The result of one tool call.
     Tool {
-        /// Which call.
+        /// The id of the call.
         call_id: String,
         /// The result.
         text: String,
-        /// The call failed, was not run, or nobody knows what became of it. Some providers tell the model so.
+        /// Whether the call failed, was not run, or has an unknown outcome. Some providers pass this flag to the model.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
-    /// From the kernel: a hint or a correction. Clients send it on the user's side; it is never what the user asked for.
+    /// A hint or a correction from the kernel. Clients send it in the user role. It is never a request of the user.
     Note {
         /// The text.
         text: String,
@@ -100,13 +100,13 @@ impl Message {
         Self::Assistant { text: text.into(), tool_calls, provider_state: None }
     }
 
-    /// The result of a call that went well.
+    /// The result of a successful call.
     #[must_use]
     pub fn result(call_id: impl Into<String>, text: impl Into<String>) -> Self {
         Self::Tool { call_id: call_id.into(), text: text.into(), is_error: false }
     }
 
-    /// How many bytes of text it carries.
+    /// Size of all its text, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         match self {
@@ -120,22 +120,22 @@ impl Message {
     }
 }
 
-/// A tool as the model is told of it. `parameters` is JSON Schema with its keys in a fixed order, so that the same set of
-/// tools is always the same bytes [S4 8.3].
+/// A tool as described to the model. `parameters` is JSON Schema with its keys in a fixed order, so that the same set of
+/// tools always gives the same bytes [S4 8.3].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDef {
-    /// The name to call it by.
+    /// The name.
     pub name: String,
-    /// What it does and when to use it.
+    /// What the tool does, and when to use it.
     pub description: String,
     /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// The arguments must fit the schema to the letter.
+    /// Whether the arguments must conform to the schema strictly.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
 }
 
-/// One model call: everything that a backend needs.
+/// One model call: everything that a backend needs for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequest {
     /// A model name that overrides the backend's own.
@@ -145,28 +145,29 @@ pub struct ModelRequest {
     pub system: Vec<SystemPart>,
     /// The context.
     pub messages: Vec<Message>,
-    /// How many leading messages are history that the next call will repeat: the last of them ends a cacheable prefix.
+    /// Number of leading messages that are history and that the next call will repeat. The last of them ends a cacheable
+    /// prefix.
     #[serde(default)]
     pub stable_messages: usize,
-    /// The tools, in their fixed order; empty for a sub-agent that speaks commands.
+    /// The tools, in their fixed order. Empty for a sub-agent that uses commands.
     pub tools: Vec<ToolDef>,
-    /// Names of the skills that this agent may use beside `tools`. The model is not told of them here: the client
-    /// recognises a call that the model wrote as text by them.
+    /// Names of the skills that this agent may use in addition to `tools`. They are not sent to the model: by them, the
+    /// client recognises a call that the model wrote as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skill_names: Vec<String>,
-    /// The longest answer, in tokens.
+    /// Maximum length of the answer, in tokens.
     pub output_tokens_max: u32,
-    /// The conversation's id: a provider that routes by it (OpenRouter) keeps finding its prompt cache.
+    /// The conversation's id. A provider that routes by it (OpenRouter) finds its prompt cache again.
     pub session_id: String,
     /// Scheduling class, 0 (most urgent) to 4, for servers that order requests themselves, such as vLLM.
     #[serde(default)]
     pub priority: u8,
-    /// What the caller of the turn asked of its answer.
+    /// The parameters that the turn's caller set for its answer.
     #[serde(default, skip_serializing_if = "CallOptions::is_default")]
     pub options: CallOptions,
 }
 
-/// What a call cost, in the provider's own count.
+/// Cost of one or more calls, as counted by the provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt, cached ones included.
@@ -175,23 +176,23 @@ pub struct Usage {
     /// Tokens of the answer, reasoning included.
     #[serde(default)]
     pub output_tokens: u64,
-    /// Of the input, read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     #[serde(default)]
     pub cached_tokens: u64,
-    /// Of the input, written to the provider's cache.
+    /// Input tokens written to the provider's cache.
     #[serde(default)]
     pub cache_written_tokens: u64,
-    /// Of the output, reasoning.
+    /// Output tokens used for reasoning.
     #[serde(default)]
     pub reasoning_tokens: u64,
-    /// Price in US dollars, where the provider says it.
+    /// Price in US dollars. 0 if the provider does not report it.
     #[serde(default)]
     pub cost_usd: f64,
 }
 
 impl Usage {
-    /// Adds another call's cost to this. Sums saturate, and money is kept to the billionth of a dollar: so few digits come
-    /// back from JSON as they were, and a replay adds up to the same.
+    /// Adds the cost of another call. Sums saturate. Money is rounded to a billionth of a dollar: numbers with so few digits
+    /// survive a JSON round trip, so that a replay gives the same sum.
     pub fn add(&mut self, other: &Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
@@ -206,44 +207,44 @@ impl Usage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// It was done.
+    /// It finished.
     #[default]
     Stop,
-    /// It ran into the token limit: the text is cut.
+    /// It reached the token limit, and the text is truncated.
     Length,
-    /// It asked for tools.
+    /// It requested tool calls.
     ToolCalls,
-    /// The provider withheld content.
+    /// The provider's content filter withheld content.
     ContentFilter,
 }
 
 impl Finish {
-    /// Whether the model came to its own end.
+    /// Whether the model finished by itself.
     #[must_use]
     pub const fn is_stop(&self) -> bool {
         matches!(self, Self::Stop)
     }
 }
 
-/// What the client mended in a reply before anybody saw it.
+/// A repair that the client made to a reply before passing it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repair {
-    /// Thinking stood in the text and was taken out of it.
+    /// Reasoning in the text was removed.
     Thinking,
-    /// Tokens of the model's chat template had leaked into the text and were taken out of it.
+    /// Tokens of the model's chat template in the text were removed.
     StopToken,
-    /// A call was written as text.
+    /// A call that was written as text was parsed.
     TextCall,
-    /// A call's arguments were no JSON, and one mistake was mended.
+    /// A call's arguments were invalid JSON, and one mistake was corrected.
     Arguments,
-    /// A kind that a later version of Annie knows.
+    /// A kind that a later version of Annie has added.
     #[serde(other)]
     Other,
 }
 
 impl Repair {
-    /// The word for it in events and metrics.
+    /// The name in events and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -256,74 +257,75 @@ impl Repair {
     }
 }
 
-/// The largest [`ModelReply::provider_state`], in bytes: a larger one is not kept, since a part of it is worth nothing.
+/// Maximum size of [`ModelReply::provider_state`], in bytes. A larger state is dropped, because a part of it is useless.
 pub const PROVIDER_STATE_BYTES_MAX: usize = 64 * 1024;
 
-/// A model's whole reply.
+/// A complete reply of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
     /// The visible text.
     pub text: String,
-    /// The tool calls, in order. Tool calls make it a tool round whatever `finish` says: some servers say `stop` beside
-    /// them.
+    /// The tool calls, in order. If there are any, the reply is a tool round whatever `finish` says, because some servers
+    /// send `stop` together with tool calls.
     pub tool_calls: Vec<ToolCall>,
-    /// Why it stopped.
+    /// Why the model stopped.
     pub finish: Finish,
-    /// What it cost.
+    /// Cost of the call.
     pub usage: Usage,
     /// The model that answered.
     pub model: String,
-    /// The replier says itself that it did not do what was asked. The offline planner knows this; a language model does not say it.
+    /// The backend reported that it did not do what was asked. The offline planner knows this; language models do not report
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declined: bool,
-    /// Opaque state of the provider that must come back with this reply's calls in later rounds of the turn: Gemini's
-    /// thought signatures, DeepSeek's reasoning, OpenRouter's reasoning details. The client that wrote it names itself in
-    /// it, and sends back only its own. At most [`PROVIDER_STATE_BYTES_MAX`].
+    /// Opaque state of the provider that must be sent back with this reply's calls in later rounds of the turn: Gemini's
+    /// thought signatures, DeepSeek's reasoning, OpenRouter's reasoning details. The client that wrote it stores its own
+    /// name in it and sends back only its own state. At most [`PROVIDER_STATE_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_state: Option<Value>,
-    /// What the client mended in it, each kind once.
+    /// The repairs that the client made, each kind once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
 }
 
-/// What kind of failure a model call had; decides what happens next.
+/// The kind of a failed model call. It determines what happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
-    /// 429; try after the hint.
+    /// 429. Retry after the hinted time.
     RateLimited,
-    /// The prompt does not fit.
+    /// The prompt is too long for the model's context.
     Overflow,
-    /// 401 or 403: the key is wrong.
+    /// 401 or 403: the key is invalid.
     Auth,
-    /// 402: no credit.
+    /// 402: no credit left.
     Payment,
-    /// Refused for its content.
+    /// Refused because of its content.
     Content,
-    /// No first token, or silence in the middle, for too long.
+    /// No first token within the time limit, or no further token for too long.
     Timeout,
-    /// The stream ended before its end.
+    /// The stream ended prematurely.
     Truncated,
     /// 5xx, connection refused, overloaded.
     Unavailable,
-    /// The provider says the request is wrong.
+    /// The provider reports an invalid request.
     InvalidRequest,
-    /// The answer is not what the protocol says, or is larger than allowed.
+    /// The reply violates the protocol or exceeds the size limit.
     Protocol,
-    /// A backend that works by itself had begun, and nobody knows what it did.
+    /// An agentic backend had begun the round, and its effects are unknown.
     InDoubt,
-    /// The backend or its model takes no tool definitions. The same request without tools may work.
+    /// The backend or its model does not accept tool definitions. The same request without tools may succeed.
     ToolsUnsupported,
 }
 
 impl ModelErrorKind {
-    /// Whether this failure is about the one request. It says nothing of the next round, and its backend is well.
+    /// Whether the failure is caused by this request alone. Then the next round is unaffected, and the backend is healthy.
     #[must_use]
     pub const fn is_about_request(self) -> bool {
         matches!(self, Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported)
     }
 
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -343,15 +345,15 @@ impl ModelErrorKind {
     }
 }
 
-/// A model call that gave no reply.
+/// A failed model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("model call failed ({}): {detail}", kind.as_str())]
 pub struct ModelError {
-    /// What kind.
+    /// The kind of failure.
     pub kind: ModelErrorKind,
-    /// The provider's words, with secrets removed.
+    /// The provider's message, with secrets removed.
     pub detail: String,
-    /// When the provider wants to be asked again, in milliseconds.
+    /// The provider's hint for the next attempt, in milliseconds from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Whether any draft text had been streamed before it failed.
@@ -360,13 +362,13 @@ pub struct ModelError {
 }
 
 impl ModelError {
-    /// A failure of this kind.
+    /// A failure of this kind, without a hint and before the first token.
     #[must_use]
     pub fn new(kind: ModelErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), retry_after_ms: None, after_first_token: false }
     }
 
-    /// Whether the endpoint says that its model, or the server as it was started, takes no tools.
+    /// Whether the endpoint reports that its model, or the server with its current options, does not support tools.
     #[must_use]
     pub fn refuses_tools(&self) -> bool {
         const NOT: [&str; 8] = [
@@ -379,18 +381,18 @@ impl ModelError {
             "not implemented",
             "that support tool",
         ];
-        let may_say_so = matches!(
+        let may_report = matches!(
             self.kind,
             ModelErrorKind::InvalidRequest | ModelErrorKind::Unavailable | ModelErrorKind::Protocol
         );
-        let said = self.detail.to_lowercase();
-        let says_so = may_say_so
-            && (said.contains("tool") || said.contains("function call"))
-            && NOT.iter().any(|n| said.contains(n));
-        says_so || self.kind == ModelErrorKind::ToolsUnsupported
+        let detail_lower = self.detail.to_lowercase();
+        let is_reported = may_report
+            && (detail_lower.contains("tool") || detail_lower.contains("function call"))
+            && NOT.iter().any(|n| detail_lower.contains(n));
+        is_reported || self.kind == ModelErrorKind::ToolsUnsupported
     }
 
-    /// Whether the same call may work later.
+    /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(

@@ -1,5 +1,5 @@
-//! How a user is told that work ended which nobody waited for [S3 5.8]: which final words become a notification, and how
-//! several are merged into one that can be spoken.
+//! Notifications about completed background work [S3 5.8]: which final texts become a notification, and how several of them
+//! are merged into one that can be spoken.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use crate::{
     ports::{OutboxRow, TaskState},
 };
 
-/// How much of an answer is told, in characters; the whole is in its conversation.
+/// Maximum length of an answer in a notification, in characters. The whole answer is in its conversation.
 const TEXT_CHARS_MAX: usize = 400;
-/// How much of a task's title is told among others, in characters.
+/// Maximum length of a task's title in a notification, in characters.
 const NAME_CHARS_MAX: usize = 60;
-/// How many tasks are told by name.
+/// Maximum number of tasks listed by name.
 const NAMES_MAX: usize = 5;
 
-/// How often users are notified, and how long what they were told is kept.
+/// How often users are notified, and how long notifications are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyLimits {
-    /// From one notification of a user to the next, in milliseconds [S3 5.8].
+    /// Minimum time between two notifications of a user, in milliseconds [S3 5.8].
     pub every_ms: u64,
-    /// How long the first of several words waits for the others, in milliseconds.
+    /// How long the first of several final texts waits for the others, in milliseconds.
     pub gather_ms: u64,
-    /// How long notifications and delivered words are kept, in milliseconds.
+    /// Retention of notifications and delivered texts, in milliseconds.
     pub keep_ms: u64,
 }
 
@@ -37,15 +37,17 @@ impl Default for NotifyLimits {
     }
 }
 
-/// Whether the user gets a final word in the conversation itself, so that there is nothing to notify of. `heard`: somebody
-/// listened when it was said.
+/// Whether the user gets a final text in the conversation itself, so that no notification is needed. `was_listening` says
+/// that a client was connected when the text was sent.
 #[must_use]
-pub fn is_told_there(word: &OutboxRow, heard: bool) -> bool {
-    match ending(word) {
+pub fn is_delivered_in_conversation(final_text: &OutboxRow, was_listening: bool) -> bool {
+    match ending(final_text) {
         Ending::GivenUp => false,
-        // Whoever cancelled it knows.
+        // The user who cancelled the task knows about it.
         Ending::Cancelled => true,
-        Ending::Finished | Ending::Failed => heard || (is_waited_for(word.priority) && !comes_by_itself(word)),
+        Ending::Finished | Ending::Failed => {
+            was_listening || (is_waited_for(final_text.priority) && !is_started_automatically(final_text))
+        }
     }
 }
 
@@ -54,9 +56,9 @@ const fn is_waited_for(class: Priority) -> bool {
     matches!(class, Priority::Realtime | Priority::High)
 }
 
-/// Whether it was begun by time or by somebody outside, at whatever class.
-fn comes_by_itself(word: &OutboxRow) -> bool {
-    let kind = word.source.split([':', '/']).next().unwrap_or_default();
+/// Whether the work was started by a schedule or by an external event, whatever its class.
+fn is_started_automatically(final_text: &OutboxRow) -> bool {
+    let kind = final_text.source.split([':', '/']).next().unwrap_or_default();
     kind == DEAD_LETTER || kind == OPERATION
 }
 
@@ -68,54 +70,55 @@ enum Ending {
     Cancelled,
 }
 
-fn ending(word: &OutboxRow) -> Ending {
-    if word.id == OutboxId::for_letter(word.task) {
+fn ending(final_text: &OutboxRow) -> Ending {
+    if final_text.id == OutboxId::for_dead_letter(final_text.task) {
         return Ending::GivenUp;
     }
-    match word.state {
+    match final_text.state {
         TaskState::Failed => Ending::Failed,
         TaskState::Cancelled => Ending::Cancelled,
         TaskState::Completed | TaskState::Queued | TaskState::Running | TaskState::Suspended => Ending::Finished,
     }
 }
 
-/// The text of one notification for one or several final words of a user, oldest first.
+/// The text of one notification for one or more final texts of a user, oldest first.
 #[must_use]
-pub fn notice(words: &[OutboxRow]) -> String {
-    if let [word] = words {
-        return alone(word);
+pub fn notice(final_texts: &[OutboxRow]) -> String {
+    if let [final_text] = final_texts {
+        return single_notice(final_text);
     }
-    let named = |wanted: Ending| -> Vec<String> {
+    let names_of_kind = |wanted: Ending| -> Vec<String> {
         let mut seen = BTreeSet::new();
-        let of_kind = words.iter().filter(|w| ending(w) == wanted).map(name);
-        // Equal work that was done once is told once.
+        let of_kind = final_texts.iter().filter(|w| ending(w) == wanted).map(name);
+        // Equal tasks that shared one execution are named once.
         of_kind.filter(|name| seen.insert(name.clone())).collect()
     };
     let sentences = [
-        sentence("I finished", &named(Ending::Finished)),
-        sentence("I could not do", &named(Ending::Failed)),
-        sentence("I have given up", &named(Ending::GivenUp)),
-        sentence("Cancelled:", &named(Ending::Cancelled)),
+        sentence("I finished", &names_of_kind(Ending::Finished)),
+        sentence("I could not do", &names_of_kind(Ending::Failed)),
+        sentence("I have given up", &names_of_kind(Ending::GivenUp)),
+        sentence("Cancelled:", &names_of_kind(Ending::Cancelled)),
     ];
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn alone(word: &OutboxRow) -> String {
-    let (title, text) = (clipped(&word.title, NAME_CHARS_MAX), clipped(&word.text, TEXT_CHARS_MAX));
-    let says_itself = word.source == OPERATION;
-    match ending(word) {
+fn single_notice(final_text: &OutboxRow) -> String {
+    let (title, text) = (clipped(&final_text.title, NAME_CHARS_MAX), clipped(&final_text.text, TEXT_CHARS_MAX));
+    let is_operation = final_text.source == OPERATION;
+    match ending(final_text) {
         Ending::GivenUp => format!("I could not do \"{title}\". {text}"),
-        Ending::Finished | Ending::Failed if says_itself => text,
+        Ending::Finished | Ending::Failed if is_operation => text,
         Ending::Finished => format!("I finished \"{title}\": {text}"),
         Ending::Failed => format!("About \"{title}\": {text}"),
         Ending::Cancelled => format!("\"{title}\" was cancelled."),
     }
 }
 
-/// What a task is called among others. What an operation's message says of itself is for models.
-fn name(word: &OutboxRow) -> String {
-    let words = if word.source == OPERATION { &word.text } else { &word.title };
-    clipped(words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default(), NAME_CHARS_MAX)
+/// The short name of a task in a list. The title of an operation's message is written for models, so its text is used
+/// instead.
+fn name(final_text: &OutboxRow) -> String {
+    let text = if final_text.source == OPERATION { &final_text.text } else { &final_text.title };
+    clipped(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default(), NAME_CHARS_MAX)
 }
 
 fn sentence(verb: &str, names: &[String]) -> Option<String> {
@@ -132,7 +135,7 @@ fn sentence(verb: &str, names: &[String]) -> Option<String> {
     }
 }
 
-/// The beginning of a text, which says that it goes on.
+/// The beginning of a text, with an ellipsis if it was shortened.
 fn clipped(text: &str, chars_max: usize) -> String {
     let text = text.trim();
     match text.char_indices().nth(chars_max) {
@@ -151,7 +154,7 @@ mod tests {
         time::Micros,
     };
 
-    fn word(n: u8, title: &str, state: TaskState, priority: Priority, source: &str) -> OutboxRow {
+    fn final_text(n: u8, title: &str, state: TaskState, priority: Priority, source: &str) -> OutboxRow {
         let task = TaskId::from_uuid(Uuid::new_v8([n; 16]));
         OutboxRow {
             id: OutboxId::for_task(task),
@@ -168,47 +171,59 @@ mod tests {
     }
 
     fn done(n: u8, title: &str) -> OutboxRow {
-        word(n, title, TaskState::Completed, Priority::Normal, "http")
+        final_text(n, title, TaskState::Completed, Priority::Normal, "http")
     }
 
     fn given_up(n: u8, title: &str) -> OutboxRow {
-        let failed = word(n, title, TaskState::Failed, Priority::Normal, "http");
-        OutboxRow { id: OutboxId::for_letter(failed.task), text: "It is given up.".to_owned(), ..failed }
+        let failed = final_text(n, title, TaskState::Failed, Priority::Normal, "http");
+        OutboxRow { id: OutboxId::for_dead_letter(failed.task), text: "It is given up.".to_owned(), ..failed }
     }
 
     #[test]
-    fn what_a_person_waits_for_is_told_in_the_conversation_and_the_rest_in_a_notification() {
+    fn notices_skip_interactive_work_and_announce_background_work() {
         use Priority::{Background, High, Low, Normal, Realtime};
-        let finished = |priority, source| word(1, "x", TaskState::Completed, priority, source);
+        let finished = |priority, source| final_text(1, "x", TaskState::Completed, priority, source);
         for class in [Realtime, High] {
-            assert!(is_told_there(&finished(class, "http"), false));
-            assert!(!is_told_there(&finished(class, "dead_letter"), false), "it was tried again by itself");
-            assert!(!is_told_there(&finished(class, "operation"), false), "it came from outside");
-            assert!(is_told_there(&finished(class, "operation"), true));
+            assert!(is_delivered_in_conversation(&finished(class, "http"), false));
+            assert!(
+                !is_delivered_in_conversation(&finished(class, "dead_letter"), false),
+                "an automatic retry needs a notification"
+            );
+            assert!(
+                !is_delivered_in_conversation(&finished(class, "operation"), false),
+                "the result of an operation needs a notification"
+            );
+            assert!(is_delivered_in_conversation(&finished(class, "operation"), true));
         }
         for class in [Normal, Low, Background] {
-            assert!(!is_told_there(&finished(class, "http"), false));
-            assert!(is_told_there(&finished(class, "http"), true), "somebody listens");
+            assert!(!is_delivered_in_conversation(&finished(class, "http"), false));
+            assert!(is_delivered_in_conversation(&finished(class, "http"), true), "a client is connected");
         }
-        assert!(is_told_there(&word(1, "x", TaskState::Cancelled, Normal, "http"), false), "who cancelled it knows");
-        assert!(!is_told_there(&given_up(1, "x"), true), "nothing in the conversation says so");
+        assert!(
+            is_delivered_in_conversation(&final_text(1, "x", TaskState::Cancelled, Normal, "http"), false),
+            "the user who cancelled it knows"
+        );
+        assert!(
+            !is_delivered_in_conversation(&given_up(1, "x"), true),
+            "the conversation does not show that the retries ended"
+        );
     }
 
     #[test]
-    fn one_ending_is_told_with_its_answer() {
+    fn notice_of_one_task_contains_its_answer() {
         assert_eq!(notice(&[done(1, "heat pumps")]), "I finished \"heat pumps\": the answer to heat pumps");
-        let failed = word(1, "call Bob", TaskState::Failed, Priority::Normal, "http");
+        let failed = final_text(1, "call Bob", TaskState::Failed, Priority::Normal, "http");
         assert_eq!(notice(&[failed]), "About \"call Bob\": the answer to call Bob");
         assert_eq!(notice(&[given_up(1, "call Bob")]), "I could not do \"call Bob\". It is given up.");
-        let operation = word(1, "[The x that …", TaskState::Completed, Priority::Normal, "operation");
+        let operation = final_text(1, "[The x that …", TaskState::Completed, Priority::Normal, "operation");
         assert_eq!(notice(&[operation]), "the answer to [The x that …");
         let long = OutboxRow { text: "é".repeat(1_000), ..done(1, "long") };
         assert!(notice(&[long]).ends_with("é …"));
     }
 
     #[test]
-    fn several_endings_become_one_text_short_enough_to_be_spoken() {
-        let failed = word(3, "call Bob", TaskState::Failed, Priority::Normal, "http");
+    fn notice_of_several_tasks_is_merged_into_one_short_text() {
+        let failed = final_text(3, "call Bob", TaskState::Failed, Priority::Normal, "http");
         let text = notice(&[done(1, "a"), done(2, "b"), failed, done(4, "c"), given_up(5, "d")]);
         assert_eq!(
             text,
@@ -216,6 +231,6 @@ mod tests {
         );
         let many: Vec<OutboxRow> = (0..9).map(|n| done(n, &format!("{n}"))).collect();
         assert_eq!(notice(&many), "I finished 9 things: \"0\", \"1\", \"2\", \"3\", \"4\" and 4 more.");
-        assert_eq!(notice(&[done(1, "same"), done(2, "same")]), "I finished \"same\".", "done once for both");
+        assert_eq!(notice(&[done(1, "same"), done(2, "same")]), "I finished \"same\".", "one execution for both tasks");
     }
 }

@@ -1,34 +1,34 @@
-//! The typed result of a skill run [S3 4.3]: what happened, whether trying again can help, what else could be tried, and
-//! what is known about the side effect.
+//! The typed result of a skill run [S3 4.3]: its status, whether a retry can help, the alternatives, and the evidence of the
+//! side effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{ids::OperationId, time::Micros};
 
-/// The five ways in which a skill run can end [S3 4.3], and `unknown` and `pending` beside them: a `once` effect whose
-/// receipt was lost, and a long-running operation that goes on elsewhere [S3 6.5].
+/// The five statuses of a skill run [S3 4.3], and two more: `unknown` for a `once` effect without a receipt, and `pending`
+/// for a long-running operation whose result comes later [S3 6.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Accept the result.
+    /// The result is complete.
     Success,
-    /// Got some data, but not all.
+    /// The result is incomplete.
     Partial,
-    /// Trying again might work: a time-out, a rate limit.
+    /// A retry may succeed: a timeout, a rate limit.
     ErrorTransient,
-    /// Trying again will not work: not found, bad arguments, no access.
+    /// A retry will fail: not found, invalid arguments, no access.
     ErrorPermanent,
-    /// Never try again: refused by a guard.
+    /// Refused by a guard. Must not be retried.
     ErrorBlocked,
-    /// The effect was started and nobody knows whether it happened.
+    /// The effect was started, and it is unknown whether it happened.
     Unknown,
-    /// Accepted, the result comes later under an operation id.
+    /// Accepted. The result comes later under an operation id.
     Pending,
 }
 
 impl Status {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,42 +42,42 @@ impl Status {
         }
     }
 
-    /// Whether the caller got something to go on with.
+    /// Whether the caller can continue with the result.
     #[must_use]
     pub const fn is_ok(self) -> bool {
         matches!(self, Self::Success | Self::Partial | Self::Pending)
     }
 }
 
-/// What a skill run came to.
+/// The outcome of a skill run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// How it ended.
+    /// The status.
     pub status: Status,
     /// The result's text, for the model and the user. At most [`Outcome::DATA_BYTES_MAX`] after [`Outcome::clipped`].
     pub data: String,
-    /// A short stable word: `timeout`, `http_403`, `invalid_arguments`, `breaker_open` …
+    /// A short stable error code: `timeout`, `http_403`, `invalid_arguments`, `breaker_open` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
-    /// What went wrong, for a person.
+    /// The error in detail, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_detail: Option<String>,
-    /// Other ways to the same end, in the order in which to try them.
+    /// Alternatives to try, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<String>,
-    /// How sure the skill is of its result, 0 to 1.
+    /// The skill's confidence in its result, 0 to 1.
     #[serde(default = "certain")]
     pub confidence: f64,
-    /// Asks the orchestrator to step in.
+    /// Whether the orchestrator is asked to intervene.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escalate: bool,
-    /// What was tried and what failed, for whoever steps in.
+    /// What was tried and what failed, for the orchestrator or person who intervenes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub escalation_context: String,
-    /// What shows that the side effect happened (or did not): ids, paths, receipts. Structured, never read by a model.
+    /// Evidence that the side effect happened (or did not): ids, paths, receipts. Structured data, never read by a model.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub evidence: Value,
-    /// The operation that goes on elsewhere; there if and only if the status is `Pending`.
+    /// The pending operation. Present if and only if the status is `Pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
 }
@@ -85,9 +85,9 @@ pub struct Outcome {
 /// A long-running operation whose result comes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Under which id.
+    /// The id under which the result arrives.
     pub id: OperationId,
-    /// A result that comes after this is refused.
+    /// Time of expiry. A later result is refused.
     pub expires_at: Micros,
 }
 
@@ -96,8 +96,8 @@ const fn certain() -> f64 {
 }
 
 impl Outcome {
-    /// The longest result text that is kept, in bytes; more is cut with a notice (a skill that returns 10 MB must not
-    /// fill the log or a context window).
+    /// Maximum size of the result text, in bytes. The rest is cut with a notice: a skill that returns 10 MB must not fill
+    /// the log or a context window.
     pub const DATA_BYTES_MAX: usize = 32 * 1024;
 
     fn new(status: Status, data: String) -> Self {
@@ -115,76 +115,76 @@ impl Outcome {
         }
     }
 
-    /// It goes on elsewhere, and its result comes under the operation's id.
+    /// The run continues elsewhere, and its result comes under the operation's id.
     #[must_use]
     pub fn pending(operation: Operation, data: impl Into<String>) -> Self {
         Self { operation: Some(operation), ..Self::new(Status::Pending, data.into()) }
     }
 
-    /// It worked.
+    /// The run succeeded.
     #[must_use]
     pub fn success(data: impl Into<String>) -> Self {
         Self::new(Status::Success, data.into())
     }
 
-    /// It worked in part.
+    /// The run succeeded in part.
     #[must_use]
     pub fn partial(data: impl Into<String>) -> Self {
         Self::new(Status::Partial, data.into())
     }
 
-    /// It failed; `error_type` is the short stable word, `data` says it to the model.
+    /// The run failed. `error_type` is the stable error code, `data` the message for the model.
     #[must_use]
     pub fn error(status: Status, error_type: &str, data: impl Into<String>) -> Self {
         Self { error_type: Some(error_type.to_owned()), ..Self::new(status, data.into()) }
     }
 
-    /// It failed, and trying again might work.
+    /// The run failed, and a retry may succeed.
     #[must_use]
     pub fn transient(error_type: &str, data: impl Into<String>) -> Self {
         Self::error(Status::ErrorTransient, error_type, data)
     }
 
-    /// It failed, and trying the same again will not work.
+    /// The run failed, and the same run would fail again.
     #[must_use]
     pub fn permanent(error_type: &str, data: impl Into<String>) -> Self {
         Self::error(Status::ErrorPermanent, error_type, data)
     }
 
-    /// A guard refused it.
+    /// A guard refused the run.
     #[must_use]
     pub fn blocked(error_type: &str, data: impl Into<String>) -> Self {
         Self::error(Status::ErrorBlocked, error_type, data)
     }
 
-    /// A `once` effect was started and its receipt is missing: nobody repeats it silently.
+    /// A `once` effect was started and its receipt is missing. It is never repeated silently.
     #[must_use]
     pub fn unknown(data: impl Into<String>, evidence: Value) -> Self {
         Self { evidence, ..Self::error(Status::Unknown, "outcome_unknown", data) }
     }
 
-    /// With evidence of the effect.
+    /// Adds evidence of the effect.
     #[must_use]
     pub fn with_evidence(mut self, evidence: Value) -> Self {
         self.evidence = evidence;
         self
     }
 
-    /// With other ways to try.
+    /// Adds alternatives.
     #[must_use]
     pub fn with_alternatives(mut self, alternatives: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.alternatives = alternatives.into_iter().map(Into::into).collect();
         self
     }
 
-    /// With the human detail.
+    /// Adds the detail for people.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.error_detail = Some(detail.into());
         self
     }
 
-    /// The same with its text cut to [`Self::DATA_BYTES_MAX`], saying so.
+    /// Truncates the text to [`Self::DATA_BYTES_MAX`], with a notice.
     #[must_use]
     pub fn clipped(mut self) -> Self {
         if self.data.len() > Self::DATA_BYTES_MAX {
@@ -195,8 +195,8 @@ impl Outcome {
         self
     }
 
-    /// Whether a breaker counts it as a failure of the skill: only what the skill itself could not do. Wrong arguments, a
-    /// missing record or a guard's refusal say nothing about the skill's health.
+    /// Whether a breaker counts the outcome as a failure of the skill. Only failures of the skill itself count: invalid
+    /// arguments, a missing record or a guard's refusal say nothing about the skill's health.
     #[must_use]
     pub fn counts_against_the_skill(&self) -> bool {
         match self.status {
@@ -209,7 +209,7 @@ impl Outcome {
         }
     }
 
-    /// For the model: structured but readable [S3 4.3].
+    /// The outcome as text for the model: structured but readable [S3 4.3].
     #[must_use]
     pub fn to_llm_string(&self) -> String {
         if self.status == Status::Success {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_success_speaks_for_itself_and_a_failure_says_what_else_to_try() {
+    fn outcome_text_is_data_on_success_and_includes_alternatives_on_failure() {
         assert_eq!(Outcome::success("Sent.").to_llm_string(), "Sent.");
         let outcome = Outcome::permanent("http_403", "403 Forbidden").with_alternatives(["yt-dlp", "browser"]);
         assert_eq!(
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_result_is_cut_at_a_character_and_says_so() {
+    fn outcome_clips_large_data_at_char_boundary_with_notice() {
         let outcome = Outcome::success("ü".repeat(Outcome::DATA_BYTES_MAX)).clipped();
         assert!(outcome.data.len() < Outcome::DATA_BYTES_MAX + 100);
         assert!(outcome.data.ends_with(&format!("of {} bytes]", Outcome::DATA_BYTES_MAX * 2)));
     }
 
     #[test]
-    fn only_the_skills_own_failures_count_against_it() {
+    fn outcome_counts_against_skill_only_for_its_own_failures() {
         assert!(Outcome::transient("timeout", "").counts_against_the_skill());
         assert!(Outcome::permanent("panic", "").counts_against_the_skill());
         assert!(!Outcome::permanent("invalid_arguments", "").counts_against_the_skill());

@@ -1,6 +1,6 @@
-//! The plan of a turn: the sub-agents that the orchestrator dispatched and what each waits for [S4 4]. An agent starts
-//! as soon as its own dependencies are done, not when a wave ends; what depends on a failure is skipped with the reason,
-//! transitively [S4 9.3].
+//! The plan of a turn: the sub-agents that the orchestrator dispatched, and their dependencies [S4 4]. An agent starts as
+//! soon as its own dependencies are done, not at the end of a wave. Agents that depend on a failed one are skipped with the
+//! reason, transitively [S4 9.3].
 
 use std::collections::BTreeSet;
 
@@ -15,42 +15,42 @@ use crate::{
     time::Micros,
 };
 
-/// Begins the report of an agent that a limit of calls kept from starting.
+/// Prefix of the report of an agent that was not started because of a limit on calls.
 pub const NOT_STARTED: &str = "Not started: ";
 
-/// Where a dispatched agent stands.
+/// State of a dispatched agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// Waits for dependencies or budget.
+    /// Waiting for dependencies or budget.
     Pending,
-    /// Runs, with so many tool calls set aside.
+    /// Running, with reserved tool calls.
     Running {
-        /// Granted tool calls.
+        /// Number of reserved tool calls.
         calls_granted: u32,
-        /// Since when.
+        /// Time of the start.
         since: Micros,
     },
-    /// Ended, with its one report.
+    /// Ended, with its report.
     Reported(AgentReport),
 }
 
 /// One dispatched agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// What it was dispatched with.
+    /// The dispatch.
     pub spec: DispatchSpec,
-    /// Where it stands.
+    /// The state.
     pub state: NodeState,
-    /// Whether the orchestrator has seen its report.
+    /// Whether the orchestrator has seen the report.
     pub collected: bool,
-    /// Tool calls that were set aside for it when it started.
+    /// Number of tool calls reserved at the start.
     #[serde(default)]
     pub granted: u32,
 }
 
 impl Node {
-    /// Its report, if it has ended.
+    /// The report, if the agent has ended.
     #[must_use]
     pub const fn report(&self) -> Option<&AgentReport> {
         match &self.state {
@@ -59,8 +59,8 @@ impl Node {
         }
     }
 
-    /// Tool calls that count against the budgets. What an agent used that did not end by itself is in the log and not in
-    /// its report: it counts as its whole grant, so that a crash never stretches a budget.
+    /// Tool calls that count against the budgets. If the kernel ended an agent, its actual use is in the log and not in
+    /// its report: then the whole reservation counts, so that a crash never extends a budget.
     #[must_use]
     pub fn charged(&self) -> u32 {
         match &self.state {
@@ -74,25 +74,25 @@ impl Node {
     }
 }
 
-/// All agents of a turn, in the order of their dispatch.
+/// All agents of a turn, in the order of dispatch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     nodes: Vec<Node>,
-    /// Dispatches that a limit refused, as (agent, mission): what the "continue?" report calls not yet started.
+    /// Dispatches that a limit refused, as (agent, mission). The "continue?" report lists them as not yet started.
     refused: Vec<(String, String)>,
-    /// Agents of the turn that this one continues: known, but not counted again.
+    /// Number of agents from the turn that this one continues. They are known, but not counted again.
     #[serde(default)]
     before: usize,
 }
 
 impl Plan {
-    /// All agents, in the order of their dispatch.
+    /// All agents, in the order of dispatch.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// How many of those belong to the turn that this one continues.
+    /// Number of agents from the turn that this one continues.
     #[must_use]
     pub const fn before(&self) -> usize {
         self.before
@@ -104,7 +104,7 @@ impl Plan {
         &self.refused
     }
 
-    /// The agent of this name.
+    /// The agent with this name.
     #[must_use]
     pub fn node(&self, agent: &AgentId) -> Option<&Node> {
         self.nodes.iter().find(|n| n.spec.agent == *agent)
@@ -114,8 +114,8 @@ impl Plan {
         self.nodes.iter_mut().find(|n| n.spec.agent == *agent)
     }
 
-    /// Checks the dispatches of one reply against the plan and each other, and takes in those that are sound. The answer
-    /// has one entry per dispatch: nothing, or what to tell the model.
+    /// Checks the dispatches of one reply against the plan and each other, and adds the valid ones. The result has one entry
+    /// per dispatch; an error is the text for the model.
     pub fn add(&mut self, specs: &[DispatchSpec], agents_max: u32) -> Vec<Result<(), String>> {
         let mut verdicts: Vec<Result<(), String>> = Vec::with_capacity(specs.len());
         let mut names: BTreeSet<&AgentId> = BTreeSet::new();
@@ -128,16 +128,16 @@ impl Plan {
                 Ok(())
             });
         }
-        // A dispatch that falls takes those with it that depend on it, until no more fall.
+        // An invalid dispatch invalidates the dispatches that depend on it. Repeat until there are no more.
         loop {
             let known = |agent: &AgentId, verdicts: &[Result<(), String>]| {
                 self.node(agent).is_some() || specs.iter().zip(verdicts).any(|(s, v)| v.is_ok() && s.agent == *agent)
             };
-            let fallen = specs.iter().enumerate().find_map(|(i, spec)| {
+            let invalidated = specs.iter().enumerate().find_map(|(i, spec)| {
                 let missing = spec.depends_on.iter().find(|d| !known(d, &verdicts))?;
                 verdicts[i].is_ok().then(|| (i, missing.clone()))
             });
-            match fallen {
+            match invalidated {
                 Some((i, missing)) => {
                     verdicts[i] = Err(format!("depends_on names {missing}, which was not dispatched"));
                 }
@@ -164,7 +164,7 @@ impl Plan {
         verdicts
     }
 
-    /// Pending agents that can be decided about: either all dependencies are completed (`Ok`), or one ended otherwise and
+    /// Pending agents that can now start or be skipped: all dependencies are completed (`Ok`), or one ended otherwise and
     /// the reason for skipping is given (`Err`).
     #[must_use]
     pub fn decidable(&self) -> Vec<(AgentId, Result<(), String>)> {
@@ -184,7 +184,7 @@ impl Plan {
                             );
                             return Some((n.spec.agent.clone(), Err(why)));
                         }
-                        // A dependency that a limit refused after this one was taken in.
+                        // A limit refused the dependency after this agent was added.
                         None => {
                             let why = format!("Skipped because dependency '{dependency}' was not started.");
                             return Some((n.spec.agent.clone(), Err(why)));
@@ -197,7 +197,7 @@ impl Plan {
             .collect()
     }
 
-    /// Notes that an agent runs; false if it is unknown or does not wait.
+    /// Records that an agent runs. Returns false if the agent is unknown or not pending.
     pub fn started(&mut self, agent: &AgentId, calls_granted: u32, since: Micros) -> bool {
         match self.node_mut(agent) {
             Some(node) if node.state == NodeState::Pending => {
@@ -209,12 +209,12 @@ impl Plan {
         }
     }
 
-    /// Takes an agent's report; false if it is unknown or has already reported.
+    /// Records an agent's report. Returns false if the agent is unknown or has already reported.
     pub fn reported(&mut self, agent: &AgentId, report: AgentReport) -> bool {
         match self.node_mut(agent) {
             Some(node) if !matches!(node.state, NodeState::Reported(_)) => {
                 node.state = NodeState::Reported(report);
-                // What it was told is not needed any more.
+                // The agent's prompt inputs are no longer needed.
                 node.spec.manual = Vec::new();
                 node.spec.context = String::new();
                 true
@@ -228,19 +228,19 @@ impl Plan {
         self.nodes.iter().filter(|n| !matches!(n.state, NodeState::Reported(_)))
     }
 
-    /// Whether one of these (all if empty) has no report yet.
+    /// Whether one of these agents (any agent if empty) has not reported yet.
     #[must_use]
     pub fn is_waiting_for(&self, agents: &[AgentId]) -> bool {
         self.unreported().any(|n| agents.is_empty() || agents.contains(&n.spec.agent))
     }
 
-    /// Whether the orchestrator has not seen some report.
+    /// Whether there is an agent whose report the orchestrator has not seen.
     #[must_use]
     pub fn has_uncollected(&self) -> bool {
         self.nodes.iter().any(|n| !n.collected)
     }
 
-    /// The plan as a continued turn starts with it: the results stay known, budgets and refusals begin anew [S0 5.3].
+    /// The plan at the start of a continued turn: the results stay known, budgets and refusals start anew [S0 5.3].
     #[must_use]
     pub fn resumable(mut self) -> Self {
         self.refused.clear();
@@ -251,24 +251,24 @@ impl Plan {
         self
     }
 
-    /// Tool calls of this turn that are used up or set aside.
+    /// Tool calls of this turn that are used or reserved.
     #[must_use]
     pub fn calls_committed(&self) -> u32 {
         self.nodes.iter().skip(self.before).map(Node::charged).fold(0, u32::saturating_add)
     }
 
-    /// Tool calls that are set aside for agents under way.
+    /// Tool calls reserved for running agents.
     #[must_use]
     pub fn calls_granted(&self) -> u32 {
         self.running().map(Node::charged).fold(0, u32::saturating_add)
     }
 
-    /// Agents under way.
+    /// Running agents.
     pub fn running(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|n| matches!(n.state, NodeState::Running { .. }))
     }
 
-    /// What all reports cost together.
+    /// Total cost of all reports.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
@@ -280,7 +280,7 @@ impl Plan {
         usage
     }
 
-    /// The results in the format of [S4 2.3], and notes that the orchestrator has seen them. Empty means all.
+    /// The results in the format of [S4 2.3]. Marks them as seen by the orchestrator. An empty list means all agents.
     pub fn collect(&mut self, agents: &[AgentId]) -> String {
         let results: Vec<_> = self
             .nodes
@@ -293,7 +293,7 @@ impl Plan {
                         "agent_id": n.spec.agent, "status": r.status.as_str(), "result": r.result,
                         "tool_calls_used": r.tool_calls_used, "duration_ms": r.duration_ms
                     });
-                    // Of an agent that did not end by itself nobody has the list.
+                    // If the kernel ended an agent, the list of its skills is unknown.
                     if !r.skills_run.is_empty() || r.tool_calls_used == 0 && r.status.ended_by_itself() {
                         result["skills_run"] = json!(r.skills_run);
                     }
@@ -307,12 +307,12 @@ impl Plan {
         json!({"agents": results}).to_string()
     }
 
-    /// The receipts of all effects, also of the turn that this one continues.
+    /// The receipts of all effects, including those of the turn that this one continues.
     pub fn receipts(&self) -> impl Iterator<Item = &Receipt> {
         self.reports().flat_map(|report| &report.receipts)
     }
 
-    /// Effects that may have happened, as (skill, arguments), also of the turn that this one continues.
+    /// Effects that may have happened, as (skill, arguments), including those of the turn that this one continues.
     pub fn in_doubt(&self) -> impl Iterator<Item = &(String, Value)> {
         self.reports().flat_map(|report| &report.in_doubt)
     }
@@ -323,13 +323,13 @@ impl Plan {
         own.filter_map(Node::report).flat_map(|report| &report.receipts)
     }
 
-    /// All reports, also of the turn that this one continues.
+    /// All reports, including those of the turn that this one continues.
     pub fn reports(&self) -> impl Iterator<Item = &AgentReport> {
         self.nodes.iter().filter_map(Node::report)
     }
 
-    /// The missions that a limit kept from beginning.
-    pub fn kept_back(&self) -> impl Iterator<Item = String> {
+    /// The missions that were not started because of a limit.
+    pub fn missions_not_started(&self) -> impl Iterator<Item = String> {
         let skipped = self.nodes.iter().skip(self.before).filter(|n| {
             n.report().is_some_and(|r| r.status == ReportStatus::Skipped && r.result.starts_with(NOT_STARTED))
         });
@@ -337,7 +337,7 @@ impl Plan {
         skipped.chain(self.refused.iter().map(|(_, mission)| mission.clone()))
     }
 
-    /// The reports that a node's prompt is given, in the order of its `depends_on`.
+    /// The reports in a node's prompt, in the order of its `depends_on`.
     pub fn dependencies<'a>(&'a self, spec: &'a DispatchSpec) -> impl Iterator<Item = (&'a str, &'a AgentReport)> {
         spec.depends_on.iter().filter_map(|d| match self.node(d).map(|n| &n.state) {
             Some(NodeState::Reported(r)) => Some((d.as_str(), r)),
@@ -358,13 +358,13 @@ const fn ended(status: ReportStatus) -> &'static str {
     }
 }
 
-/// The first line of a text, cut to 200 characters.
+/// The first line of a text, truncated to 200 characters.
 #[must_use]
 pub fn first_line(text: &str) -> String {
     text.trim().lines().next().unwrap_or_default().chars().take(200).collect()
 }
 
-/// The dispatches that lie on or behind a cycle among themselves.
+/// The dispatches that are on a cycle or depend on one.
 fn cycles(specs: &[DispatchSpec], verdicts: &[Result<(), String>]) -> Vec<(usize, String)> {
     let mut left: Vec<usize> = (0..specs.len()).filter(|i| verdicts[*i].is_ok()).collect();
     loop {
@@ -375,8 +375,8 @@ fn cycles(specs: &[DispatchSpec], verdicts: &[Result<(), String>]) -> Vec<(usize
             break;
         }
     }
-    let ring = left.iter().map(|i| specs[*i].agent.as_str()).collect::<Vec<_>>().join(", ");
-    left.into_iter().map(|i| (i, format!("depends_on goes in a circle: {ring}"))).collect()
+    let members = left.iter().map(|i| specs[*i].agent.as_str()).collect::<Vec<_>>().join(", ");
+    left.into_iter().map(|i| (i, format!("depends_on goes in a circle: {members}"))).collect()
 }
 
 #[cfg(test)]
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diamond_starts_each_agent_as_soon_as_its_own_dependencies_are_done() {
+    fn plan_starts_each_agent_when_its_own_dependencies_are_done() {
         let mut plan = Plan::default();
         let specs = [spec("a", &[]), spec("b", &[]), spec("c", &["a", "b"]), spec("d", &["c"]), spec("e", &["a"])];
         assert!(plan.add(&specs, 8).iter().all(Result::is_ok));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_skips_what_depends_on_it_and_nothing_else() {
+    fn plan_failure_skips_only_dependent_agents() {
         let mut plan = Plan::default();
         plan.add(&[spec("a", &[]), spec("b", &["a"]), spec("c", &["b"]), spec("d", &[])], 8);
         plan.reported(&AgentId::sub("a").unwrap(), report(ReportStatus::Timeout));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_dispatches_are_told_apart_from_good_ones_in_the_same_reply() {
+    fn plan_rejects_invalid_dispatches_and_accepts_valid_ones_of_same_reply() {
         let mut plan = Plan::default();
         let specs = [
             spec("a", &[]),
@@ -442,9 +442,9 @@ mod tests {
             spec("w", &["z"]),
         ];
         let verdicts = plan.add(&specs, 8);
-        let said: Vec<&str> = verdicts.iter().map(|v| v.as_ref().map_or_else(|e| e.as_str(), |()| "ok")).collect();
+        let messages: Vec<&str> = verdicts.iter().map(|v| v.as_ref().map_or_else(|e| e.as_str(), |()| "ok")).collect();
         assert_eq!(
-            said,
+            messages,
             [
                 "ok",
                 "agent_id \"a\" was already used in this turn; choose another",
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ninth_agent_is_refused_and_remembered() {
+    fn plan_refuses_and_records_agent_above_limit() {
         let mut plan = Plan::default();
         let specs: Vec<_> = (0..9).map(|n| spec(&format!("a{n}"), &[])).collect();
         let verdicts = plan.add(&specs, 8);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_reports_once() {
+    fn plan_accepts_only_one_report_per_agent() {
         let mut plan = Plan::default();
         plan.add(&[spec("a", &[])], 8);
         let a = AgentId::sub("a").unwrap();

@@ -1,191 +1,190 @@
-//! What an event means for the tables beside the log. Every store applies these changes in the transaction of the append,
-//! and a rebuild folds the whole log through the same function: so the tables can never say anything that the log does
-//! not.
+//! The changes of the tables that an event causes. Every store applies them in the transaction of the append, and a rebuild
+//! folds the whole log through the same function. So the tables always agree with the log.
 
 use crate::{
+    dead_letter::{DeadLetter, DeadLetterState},
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
-    letter::{Letter, LetterState},
     outcome::{Operation, Status},
     ports::{IntentState, TaskState},
     skill::Effect,
     time::Micros,
 };
 
-/// What a user is told of a dead letter whose time is up.
+/// Text for the user when a dead letter is archived.
 const GIVEN_UP: &str = "I kept trying until its time was up, and have given it up.";
 
-/// One change of one row. The conversation and its user come from the append.
+/// One change of one row. The conversation and its user are those of the append.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// A task exists; also makes the conversation's title if it has none.
+    /// A task was created. If the conversation has no title yet, it gets the task's title.
     TaskOpened {
-        /// Its id.
+        /// The id.
         task: TaskId,
-        /// The front end's id for the message: unique per user.
+        /// The client's id for the message, unique per user.
         client_id: String,
-        /// SHA-256 of the text: tells a repeat from a reuse.
+        /// SHA-256 of the text. It distinguishes a repeated message from a reused client id.
         text_sha256: [u8; 32],
         /// The first 80 characters.
         title: String,
-        /// Through which door.
+        /// The front end or channel of the message.
         source: String,
-        /// Its class.
+        /// The scheduling class.
         priority: Priority,
-        /// It does not start before this.
+        /// The task does not start before this time.
         not_before: Option<Micros>,
-        /// It starts when these have ended.
+        /// The task starts when these tasks have ended.
         after: Vec<TaskId>,
-        /// It is an order about tasks.
-        is_order: bool,
-        /// It joins the turn under way, if there is one.
+        /// Whether it is a job command.
+        is_job_command: bool,
+        /// Whether it joins the running turn, if there is one.
         is_steer: bool,
-        /// The task whose answer is its answer too.
+        /// The task whose answer it shares.
         joins: Option<TaskId>,
-        /// It is a stateless call, to which nobody comes back.
+        /// Whether it is a stateless call, whose conversation is not continued.
         stateless: bool,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A task moved on; a task that has ended never moves again.
+    /// A task changed its state. The state of a task that has ended never changes again.
     TaskMoved {
-        /// Its id.
+        /// The id.
         task: TaskId,
-        /// Where it stands now.
+        /// The new state.
         state: TaskState,
         /// The failure's code.
         error: Option<String>,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A run is planned.
+    /// A run was planned.
     IntentPlanned {
-        /// Its id.
+        /// The id.
         intent: IntentId,
-        /// In which task.
+        /// The task.
         task: TaskId,
-        /// Of which skill.
+        /// The skill.
         skill: String,
-        /// What a repetition would mean.
+        /// The consequence of running the skill twice.
         effect: Effect,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A run begins. Compare-and-set: a `once` intent only from `planned`, an `idempotent` one also from `started`;
-    /// otherwise the whole append is refused as `AlreadyStarted`.
+    /// A run begins. Compare-and-set: a `once` intent can start only from `planned`, an `idempotent` one also from
+    /// `started`; otherwise the whole append is refused as `AlreadyStarted`.
     IntentStarted {
-        /// Its id.
+        /// The id.
         intent: IntentId,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
     /// A run's receipt.
     IntentClosed {
-        /// Its id.
+        /// The id.
         intent: IntentId,
         /// `Done` or `Unknown`.
         state: IntentState,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
     /// A task's class has changed.
     TaskReprioritised {
-        /// Its id.
+        /// The id.
         task: TaskId,
         /// The new class.
         priority: Priority,
     },
-    /// A task is held back or let go on; one that has ended does not change. A task that is let go on is `running` if its turn
-    /// had begun, else `queued`.
+    /// A task was suspended or resumed. Has no effect on a task that has ended. A resumed task is `running` if its turn had
+    /// begun, otherwise `queued`.
     TaskHeld {
-        /// Its id.
+        /// The id.
         task: TaskId,
-        /// Held back, or let go on.
+        /// True if it was suspended, false if it was resumed.
         held: bool,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A task goes on at this time at the earliest.
+    /// A task was deferred.
     TaskDeferred {
-        /// Its id.
+        /// The id.
         task: TaskId,
-        /// When.
+        /// The earliest time of resumption.
         until: Micros,
     },
-    /// A failed task becomes a dead letter.
-    LetterPut {
+    /// A failed task became a dead letter.
+    DeadLetterPut {
         /// The task.
         task: TaskId,
-        /// What is kept of it.
-        letter: Letter,
+        /// The data for a retry.
+        dead_letter: DeadLetter,
         /// The failure's code.
         code: String,
-        /// What the user was told.
+        /// The text that the user received.
         text: String,
-        /// What the operator is told.
+        /// The details for the operator.
         detail: String,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A dead letter is to be tried again, if it still waits.
-    LetterDue {
+    /// A dead letter is to be retried. Has no effect unless it is waiting.
+    DeadLetterDue {
         /// The task that failed.
         task: TaskId,
-        /// From when on.
+        /// The earliest time of the retry.
         at: Micros,
     },
-    /// A dead letter moves on, if it still waits.
-    LetterMoved {
+    /// A dead letter changed its state. Has no effect unless it was waiting.
+    DeadLetterMoved {
         /// The task that failed.
         task: TaskId,
-        /// What the letter is now.
-        state: LetterState,
-        /// The task that tries again.
+        /// The new state of the dead letter.
+        state: DeadLetterState,
+        /// The task of the retry.
         retry: Option<TaskId>,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
-    /// A long-running operation is under way.
+    /// A long-running operation was started.
     OperationOpened {
-        /// Its id.
+        /// The operation.
         operation: Operation,
-        /// In which task.
-        task: TaskId,
-        /// Of which run.
-        intent: IntentId,
-        /// Of which skill.
-        skill: String,
-        /// When.
-        at: Micros,
-    },
-    /// Its result came, or its time is up: the task that tells of it.
-    OperationClosed {
-        /// Its id.
-        operation: OperationId,
         /// The task.
-        by: TaskId,
-        /// When.
+        task: TaskId,
+        /// The run that started it.
+        intent: IntentId,
+        /// The skill.
+        skill: String,
+        /// Time of the change.
         at: Micros,
     },
-    /// A final word to deliver.
+    /// The result of an operation arrived, or the operation expired.
+    OperationClosed {
+        /// The id.
+        operation: OperationId,
+        /// The task that reports the result or the expiry.
+        by: TaskId,
+        /// Time of the change.
+        at: Micros,
+    },
+    /// A final text is to be delivered.
     OutboxPut {
-        /// Its id.
+        /// The id.
         id: OutboxId,
-        /// About which task.
+        /// The task that it is about.
         task: TaskId,
-        /// What is said.
+        /// The text.
         text: String,
-        /// When.
+        /// Time of the change.
         at: Micros,
     },
 }
 
-/// What one event changes.
+/// The changes that one event causes.
 #[must_use]
 pub fn changes(event: &NewEvent) -> Vec<Change> {
     let (task, at) = (event.task, event.at);
     let moved = |state, error| Change::TaskMoved { task, state, error, at };
-    let said = |text: &str| Change::OutboxPut { id: OutboxId::for_task(task), task, text: text.to_owned(), at };
+    let final_text = |text: &str| Change::OutboxPut { id: OutboxId::for_task(task), task, text: text.to_owned(), at };
     match &event.body {
         EventBody::Received(inbound) => received(task, inbound, at),
         EventBody::TurnStarted { .. } => vec![moved(TaskState::Running, None)],
@@ -204,38 +203,38 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             std::iter::once(closed).chain(opened).collect()
         }
         EventBody::Answered { text, paused, outcome, finish, .. } => {
-            let word = outcome.word(*paused, *finish);
-            let word = (word != AnswerOutcome::DONE).then(|| word.to_owned());
-            vec![moved(TaskState::Completed, word), said(text)]
+            let outcome_word = outcome.word(*paused, *finish);
+            let outcome_word = (outcome_word != AnswerOutcome::DONE).then(|| outcome_word.to_owned());
+            vec![moved(TaskState::Completed, outcome_word), final_text(text)]
         }
-        EventBody::Failed { code, text, detail, letter } => {
-            let put = letter.clone().map(|letter| Change::LetterPut {
+        EventBody::Failed { code, text, detail, dead_letter } => {
+            let put = dead_letter.clone().map(|dead_letter| Change::DeadLetterPut {
                 task,
-                letter,
+                dead_letter,
                 code: code.clone(),
                 text: text.clone(),
                 detail: detail.clone(),
                 at,
             });
-            [moved(TaskState::Failed, Some(code.clone())), said(text)].into_iter().chain(put).collect()
+            [moved(TaskState::Failed, Some(code.clone())), final_text(text)].into_iter().chain(put).collect()
         }
         EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true, at }],
         EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false, at }],
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
         EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
-        EventBody::LetterDue { .. } => vec![Change::LetterDue { task, at }],
-        EventBody::LetterMoved { state, .. } => {
-            let moved = Change::LetterMoved { task, state: *state, retry: None, at };
-            // Who was told that it is tried again is told that it is not.
-            let given_up = (*state == LetterState::Archived).then(|| Change::OutboxPut {
-                id: OutboxId::for_letter(task),
+        EventBody::DeadLetterDue { .. } => vec![Change::DeadLetterDue { task, at }],
+        EventBody::DeadLetterMoved { state, .. } => {
+            let moved = Change::DeadLetterMoved { task, state: *state, retry: None, at };
+            // The user was notified of the pending retry, so the user is also notified that there will be none.
+            let given_up = (*state == DeadLetterState::Archived).then(|| Change::OutboxPut {
+                id: OutboxId::for_dead_letter(task),
                 task,
                 text: GIVEN_UP.to_owned(),
                 at,
             });
             std::iter::once(moved).chain(given_up).collect()
         }
-        EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
+        EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), final_text(text)],
         EventBody::Joined { .. }
         | EventBody::ModelFailed { .. }
         | EventBody::InterfaceChanged { .. }
@@ -279,15 +278,15 @@ fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
         priority: inbound.priority,
         not_before: inbound.not_before,
         after: inbound.after.clone(),
-        is_order: inbound.order,
+        is_job_command: inbound.order,
         is_steer: inbound.steer,
         joins: inbound.same_as,
         stateless: inbound.stateless,
         at,
     };
-    let retried = inbound.retry.as_ref().map(|retry| Change::LetterMoved {
+    let retried = inbound.retry.as_ref().map(|retry| Change::DeadLetterMoved {
         task: retry.of,
-        state: LetterState::Retried,
+        state: DeadLetterState::Retried,
         retry: Some(task),
         at,
     });
@@ -302,7 +301,7 @@ pub fn text_sha256(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// The first 80 characters of the first line that has any.
+/// The first 80 characters of the first non-blank line.
 #[must_use]
 pub fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default();

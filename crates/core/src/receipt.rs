@@ -1,4 +1,4 @@
-//! Receipts of effects: what a turn can show for what it says it did (invariant 21).
+//! Receipts of effects: the evidence for what a turn claims to have done (invariant 21).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,21 +10,21 @@ use crate::{
     time::Micros,
 };
 
-/// Numbers that one receipt remembers; a call that acts on more things than that is rare.
+/// Maximum number of ids in one receipt. Calls that act on more things are rare.
 const IDS_MAX: usize = 100;
-/// How much of a title or a path it remembers, in characters.
+/// Maximum length of a stored title or path, in characters.
 const NAME_CHARS_MAX: usize = 120;
 
-/// How much of an effect a receipt shows.
+/// How much of an effect has happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
     /// The skill ran and succeeded.
     #[default]
     Done,
-    /// The skill did a part, and may be asked for the rest with the same call.
+    /// The skill did a part. The same call may be repeated to do the rest.
     Partial,
-    /// A long-running operation was accepted; its result comes later.
+    /// A long-running operation was accepted. Its result comes later.
     Accepted,
 }
 
@@ -35,25 +35,25 @@ impl Extent {
     }
 }
 
-/// A skill with an effect ran, and this is what can be shown for it.
+/// Evidence that a skill with an effect ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The skill.
     pub skill: String,
-    /// Tells calls apart: a fingerprint of the skill and its validated arguments.
+    /// Fingerprint of the skill and its validated arguments. Equal calls have the same fingerprint.
     pub call: String,
-    /// The first line of its result.
+    /// The first line of the result.
     pub line: String,
     /// How much of the effect took place.
     #[serde(default, skip_serializing_if = "Extent::is_done")]
     pub extent: Extent,
-    /// The numbers of the things that it acted on, as its arguments and its evidence name them.
+    /// The numbers of the things that the call acted on, from its arguments and its evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u64>,
-    /// The titles or paths of things that it acted on, where those have no numbers, in small letters.
+    /// The titles or paths of the things that the call acted on, if they have no numbers; in lower case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// When its effect was known: receipts of several agents are judged in this order.
+    /// Time at which the effect became known. Receipts of several agents are evaluated in this order.
     #[serde(default, skip_serializing_if = "Micros::is_zero")]
     pub at: Micros,
 }
@@ -78,32 +78,34 @@ impl Receipt {
         Some(Self { skill: skill.to_owned(), call, line, extent, ids, names, at })
     }
 
-    /// Whether it is the receipt of an equal call.
+    /// Whether this is the receipt of an equal call.
     #[must_use]
     pub fn is_of(&self, skill: &str, arguments: &Value) -> bool {
         self.skill == skill && self.call == fingerprint(skill, arguments)
     }
 
-    /// Whether a later effect may have undone it: it was on a thing of its own.
+    /// Whether a later effect may have undone this one, because both acted on the same thing.
     fn may_be_undone_by(&self, later: &Self) -> bool {
         self.ids.iter().any(|id| later.ids.contains(id))
             || names_are_undone(&self.skill, &later.skill) && self.names.iter().any(|name| later.names.contains(name))
     }
 
-    /// For a user or a model.
+    /// A one-line summary for a user or a model.
     #[must_use]
     pub fn summary(&self) -> &str {
         if self.line.is_empty() { &self.skill } else { &self.line }
     }
 }
 
-/// The receipt that shows that an equal call has had its effect and need not run again. A partial effect may go on, and an effect on the same thing that came later may have undone the earlier one.
+/// Returns the receipt that proves that an equal call has had its effect and need not run again. There is none if the effect
+/// was partial, because the call may continue it, or if a later effect on the same thing may have undone it.
 pub fn standing<'a>(
     receipts: impl IntoIterator<Item = &'a Receipt>,
     skill: &str,
     arguments: &Value,
 ) -> Option<&'a Receipt> {
-    // They come from several agents. Those of one instant, and those of old versions, keep their order.
+    // The receipts come from several agents. The sort is stable: receipts with equal times, and those of old versions
+    // without a time, keep their order.
     let mut receipts: Vec<&Receipt> = receipts.into_iter().collect();
     receipts.sort_by_key(|receipt| receipt.at);
     let mut standing: Option<&Receipt> = None;
@@ -117,7 +119,7 @@ pub fn standing<'a>(
     standing
 }
 
-/// Whether a later call may undo an earlier one, as far as the arguments of both tell.
+/// Whether a later call may undo an earlier one, judged by the arguments of both.
 #[must_use]
 pub fn may_undo((skill, arguments): (&str, &Value), (later, with): (&str, &Value)) -> bool {
     let (ids, names) = (ids_in(with), names_in(with, &Value::Null));
@@ -125,8 +127,8 @@ pub fn may_undo((skill, arguments): (&str, &Value), (later, with): (&str, &Value
         || names_are_undone(skill, later) && names_in(arguments, &Value::Null).iter().any(|name| names.contains(name))
 }
 
-/// Whether an effect on a thing that is known by its title may be undone by the other on a thing of that title. Two things that
-/// are created may have the same one, and what was created is gone only if it was deleted.
+/// Whether a later effect on a thing with some title may undo an earlier effect on a thing with the same title. Two created
+/// things may have the same title, so a created thing is undone only by a deletion.
 fn names_are_undone(skill: &str, later: &str) -> bool {
     let domain = |skill: &str| skill.split('.').next().unwrap_or_default().to_owned();
     let begins = |skill: &str, verbs: &[&str]| {
@@ -172,7 +174,7 @@ fn collect_ids(value: &Value, is_id: bool, found: &mut Vec<u64>) {
     }
 }
 
-/// Tells calls apart.
+/// Fingerprint of a call, by which equal calls are recognised.
 pub(crate) fn fingerprint(skill: &str, arguments: &Value) -> String {
     let digest = text_sha256(&format!("{skill} {arguments}"));
     digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn receipt_is_of_the_same_skill_with_equal_arguments_only() {
+    fn receipt_matches_only_same_skill_with_equal_arguments() {
         let outcome = Outcome::success("Created task #1 x\nmore");
         let receipt = Receipt::of("tasks.create", &json!({"title": "x"}), &outcome, Micros(0)).unwrap();
         assert!(receipt.is_of("tasks.create", &json!({"title": "x"})));
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn receipt_of_an_outcome_without_an_effect_there_is_none() {
+    fn receipt_is_absent_for_outcome_without_effect() {
         let arguments = json!({"id": 7});
         assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::transient("timeout", "slow"), Micros(0)), None);
         assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::unknown("?", json!({})), Micros(0)), None);
@@ -208,18 +210,18 @@ mod tests {
             |arguments: &Value| Receipt::of("tasks.update", arguments, &Outcome::success("ok"), Micros(0)).unwrap();
         let (done, open) = (of(&update("done")), of(&update("open")));
         let other = of(&json!({"id": 8, "status": "open"}));
-        let stands =
+        let is_proved =
             |receipts: &[&Receipt]| standing(receipts.iter().copied(), "tasks.update", &update("done")).is_some();
-        assert!(stands(&[&done, &other]));
-        assert!(!stands(&[&done, &open]));
-        assert!(stands(&[&done, &open, &done]));
+        assert!(is_proved(&[&done, &other]));
+        assert!(!is_proved(&[&done, &open]));
+        assert!(is_proved(&[&done, &open, &done]));
         let created = Outcome::success("Created task #7 x").with_evidence(json!({"number": 7}));
         let created = Receipt::of("tasks.create", &json!({"title": "x"}), &created, Micros(0)).unwrap();
         assert_eq!(created.ids, [7]);
         let made = standing([&created, &open], "tasks.create", &json!({"title": "x"}));
-        assert!(made.is_none(), "the thing it made may be gone");
+        assert!(made.is_none(), "the created thing may have been deleted");
         let part = Receipt { extent: Extent::Partial, ..done };
-        assert!(!stands(&[&part]));
+        assert!(!is_proved(&[&part]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Instants as the log keeps them: microseconds since 1970 in UTC. Core never asks what time it is; it is told.
+//! Instants as stored in the log: microseconds since 1970 in UTC. Core never reads a clock; callers pass the time in.
 
 use std::fmt;
 
@@ -23,25 +23,25 @@ impl Micros {
         Self(at.timestamp_micros())
     }
 
-    /// Later by so many milliseconds (earlier when negative), never overflowing.
+    /// Adds milliseconds (negative values subtract). Saturates.
     #[must_use]
     pub const fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms.saturating_mul(1_000)))
     }
 
-    /// Later by so many milliseconds, as limits and waits are given, never overflowing.
+    /// Adds milliseconds, as given by limits and waits. Saturates.
     #[must_use]
     pub const fn later_ms(self, ms: u64) -> Self {
         self.plus_ms(if ms > i64::MAX as u64 { i64::MAX } else { ms.cast_signed() })
     }
 
-    /// Whether it is the one that stands for no instant.
+    /// Whether this is the zero instant, which stands for "not set".
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.0 == 0
     }
 
-    /// Milliseconds from `earlier` to this, 0 if it is not earlier.
+    /// Milliseconds since `earlier`; 0 if `earlier` is not earlier.
     #[must_use]
     pub const fn since_ms(self, earlier: Self) -> u64 {
         let us = self.0.saturating_sub(earlier.0);
@@ -49,10 +49,10 @@ impl Micros {
     }
 }
 
-/// For `serde(serialize_with)` of what is shown and never stored: RFC 3339 instead of a number.
+/// For `serde(serialize_with)` of values that are shown and never stored: RFC 3339 instead of a number.
 ///
 /// # Errors
-/// As the serializer.
+/// Those of the serializer.
 pub fn rfc3339<S: serde::Serializer>(at: &Micros, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(at)
 }

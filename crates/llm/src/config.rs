@@ -1,5 +1,5 @@
-//! The settings of one backend, as they stand in the configuration file, and the profiles: what is known about the
-//! servers that speak this protocol, each a little differently.
+//! The settings of one backend, as written in the configuration file, and the profiles: how the known servers differ in
+//! their use of the protocol.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{error::LlmError, secret::Secret};
 
-/// The longest that a look whether an endpoint is there may take, in milliseconds; the backend's actor waits no longer.
+/// Upper limit of `check_ms_max`, in milliseconds; the backend's actor waits no longer for a reachability check.
 const CHECK_MS_MOST: u64 = 60_000;
 
 /// Parts of the names of models that reason before they answer.
@@ -17,7 +17,7 @@ const REASONING_NAMES: [&str; 8] =
 /// Beginnings of the names of such models.
 const REASONING_FAMILIES: [&str; 8] = ["o1", "o3", "o4-", "gpt-5", "gemini-2.5", "gemini-3", "grok-4", "minimax-m"];
 
-/// Which kind of server it is.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -29,19 +29,19 @@ pub enum Profile {
     Vllm,
     /// llama.cpp's server: parallel tool calls must be asked for.
     LlamaCpp,
-    /// Ollama: drops old messages silently when the context is full, so a warning is due.
+    /// Ollama: drops old messages silently when the context is full, so the client logs a warning.
     Ollama,
     /// Anthropic itself: the Messages protocol.
     Anthropic,
     /// Azure OpenAI: the address of a deployment, or of a resource's `/openai/v1`.
     Azure,
-    /// Anything else: only what every server understands.
+    /// Any other server: only features that every server understands are used.
     #[default]
     Generic,
 }
 
 impl Profile {
-    /// The word of the configuration.
+    /// The value in the configuration file.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,28 +56,28 @@ impl Profile {
         }
     }
 
-    /// Whether text parts are understood, which carry cache breakpoints and keep volatile context apart.
+    /// Whether text parts are understood, which carry cache breakpoints and keep volatile context separate.
     pub(crate) const fn takes_parts(self) -> bool {
         matches!(self, Self::OpenRouter | Self::OpenAi | Self::Azure)
     }
 
-    /// Whether the answer's limit is called `max_completion_tokens`.
+    /// Whether the output limit is called `max_completion_tokens`.
     pub(crate) const fn wants_completion_tokens(self) -> bool {
         matches!(self, Self::OpenAi | Self::Azure)
     }
 
-    /// Whether it stands for models of a provider, whose windows are large.
+    /// Whether the profile stands for a provider's hosted models, whose context windows are large.
     #[must_use]
     pub const fn is_hosted(self) -> bool {
         matches!(self, Self::OpenRouter | Self::OpenAi | Self::Anthropic | Self::Azure)
     }
 
-    /// Whether a stream's usage must be asked for.
+    /// Whether a stream's usage must be requested.
     pub(crate) const fn wants_usage_option(self) -> bool {
         !matches!(self, Self::OpenRouter)
     }
 
-    /// The base URL of a profile that stands for one server.
+    /// The default base URL of a profile that stands for one server.
     const fn usual_base(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com/v1",
@@ -85,8 +85,8 @@ impl Profile {
         }
     }
 
-    /// Where to ask whether the server is there, below the base URL. OpenRouter's model list is large and public; its key
-    /// page is small and knows the key.
+    /// The path of the reachability check, below the base URL. OpenRouter's model list is large and public; its key page is
+    /// small and verifies the key.
     pub(crate) const fn check_path(self) -> &'static str {
         match self {
             Self::OpenRouter => "key",
@@ -95,7 +95,7 @@ impl Profile {
     }
 }
 
-/// Prices in US dollars per million tokens, for servers that do not say what a call cost.
+/// Prices in US dollars per million tokens, for servers that do not report what a call cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Price {
@@ -113,63 +113,65 @@ pub struct Price {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// The name by which people and routes call this backend.
+    /// The name of this backend for people and routes.
     pub name: String,
-    /// Which kind of server it is.
+    /// The kind of server.
     pub profile: Profile,
-    /// Whether the operator chose `generic`: then the server's own word does not count.
+    /// Whether the operator explicitly chose `generic`; then the server's description of itself does not change the
+    /// profile.
     #[serde(skip)]
     pub is_profile_set: bool,
-    /// Its base URL with the version: `https://openrouter.ai/api/v1`. Empty means the profile's own, where it has one.
+    /// The base URL with the version: `https://openrouter.ai/api/v1`. Empty means the profile's default, if it has one.
     pub base_url: String,
-    /// The model to ask for, unless a request names another.
+    /// The model to use, unless a request names another.
     pub model: String,
-    /// The model for `/v1/embeddings`; absent means that this backend makes none.
+    /// The model for `/v1/embeddings`; without it this backend makes no embeddings.
     pub embeddings: Option<String>,
-    /// The version of Azure's interface, sent as `api-version`; the addresses of deployments need one.
+    /// The version of Azure's interface, sent as `api-version`; deployment addresses need one.
     pub api_version: Option<String>,
-    /// The longest answer that is asked for, in tokens, reasoning included; absent means what a turn keeps for its answer,
+    /// The most output tokens to request, reasoning included. Unset means the tokens that a turn reserves for its answer,
     /// and more for models that are known to reason, if their window is known or a service runs them.
     pub output_tokens_max: Option<u32>,
-    /// The key, sent as the profile's server wants it.
+    /// The API key, sent in the form that the profile's server expects.
     pub api_key: Option<Secret>,
-    /// Streams replies; without it a whole reply comes at once, and nobody sees drafts.
+    /// Streams replies; without it a whole reply comes at once, and clients see no drafts.
     pub stream: bool,
-    /// The longest time to connect.
+    /// Time limit for connecting, in milliseconds.
     pub connect_ms_max: u64,
-    /// The longest wait for a stream's first token.
+    /// Time limit for a stream's first token, in milliseconds.
     pub first_token_ms_max: u64,
-    /// The longest silence in the middle of a stream.
+    /// Time limit for silence in the middle of a stream, in milliseconds.
     pub idle_ms_max: u64,
-    /// The longest time that a whole call may take, retries included; a reply that is not streamed has only this limit.
+    /// Time limit for a whole call with its retries, in milliseconds; the only limit for a reply that is not streamed.
     pub call_ms_max: u64,
-    /// The longest time that a reachability check may take.
+    /// Time limit for a reachability check, in milliseconds.
     pub check_ms_max: u64,
-    /// The largest reply (text, reasoning and tool arguments together), in bytes.
+    /// Size limit for a reply (text, reasoning and tool arguments together), in bytes.
     pub reply_bytes_max: usize,
-    /// How often a call is repeated after a failure that came before any of the answer was shown.
+    /// How many times a call is repeated after a failure that came before any part of the answer was shown.
     pub retries_max: u32,
-    /// The first wait before a repetition; each further one is twice as long.
+    /// The wait before the first repetition, in milliseconds; each further wait is twice as long.
     pub retry_wait_ms_min: u64,
-    /// The longest wait before a repetition. A server that asks for more gets its error passed on instead, with the hint.
+    /// The longest wait before a repetition, in milliseconds. If a server asks for more, its error is returned with the
+    /// hint.
     pub retry_wait_ms_max: u64,
-    /// The sampling temperature; absent leaves it to the server.
+    /// The sampling temperature; unset means the server's default.
     pub temperature: Option<f32>,
     /// Sends the scheduling class as vLLM's `priority` (needs `--scheduling-policy priority` there).
     pub send_priority: bool,
-    /// Marks cache breakpoints where the profile knows them.
+    /// Sets cache breakpoints where the profile has them.
     pub cache_breakpoints: bool,
-    /// Who asks, for OpenRouter's rankings: a URL, sent as `HTTP-Referer`. Without it no title is sent either.
+    /// The app's URL for OpenRouter's rankings, sent as `HTTP-Referer`. Without it no title is sent either.
     pub app_url: Option<String>,
-    /// Who asks, in words.
+    /// The app's title for OpenRouter's rankings.
     pub app_title: String,
     /// A proxy for this backend. The environment's proxy settings are never read.
     pub proxy: Option<Secret>,
-    /// Prices, where the server does not say what a call cost.
+    /// Prices, for servers that do not report what a call cost.
     pub price: Option<Price>,
-    /// More headers; their values are secrets.
+    /// Further headers; their values are secrets.
     pub headers: BTreeMap<String, Secret>,
-    /// More fields of the request's body: `provider`, `reasoning`, `chat_template_kwargs` …
+    /// Further fields of the request body: `provider`, `reasoning`, `chat_template_kwargs` …
     pub body: BTreeMap<String, Value>,
 }
 
@@ -209,7 +211,7 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Fields of the body that the client writes itself.
+    /// Fields of the body that the client sets itself.
     const OWN_FIELDS: [&'static str; 13] = [
         "max_completion_tokens",
         "max_tokens",
@@ -226,27 +228,27 @@ impl ModelConfig {
         "tools",
     ];
 
-    /// The base URL that is used, without a slash at its end.
+    /// The effective base URL, without a slash at its end.
     #[must_use]
     pub fn base(&self) -> &str {
         let written = self.base_url.trim_end_matches('/');
         if written.is_empty() { self.profile.usual_base() } else { written }
     }
 
-    /// The address of something below the base URL.
+    /// The URL of a path below the base URL.
     pub(crate) fn url(&self, below: &str) -> String {
         with_version(self.base(), below, self.api_version.as_deref())
     }
 
-    /// Where to ask whether the server is there.
+    /// The URL of the reachability check.
     pub(crate) fn check_url(&self) -> String {
         let base = self.base();
-        // A deployment has no list of models; its resource has one.
+        // A deployment has no model list; its resource has one.
         let above = if self.profile == Profile::Azure { base.split("/deployments/").next() } else { None };
         with_version(above.unwrap_or(base), self.profile.check_path(), self.api_version.as_deref())
     }
 
-    /// Whether its model reasons before it answers: it is configured so, or known by its name.
+    /// Whether the model reasons before it answers, by the settings or by the model's name.
     #[must_use]
     pub fn reasons(&self) -> bool {
         let is_asked = |field: &str| self.body.get(field).is_some_and(|value| value["type"] != "disabled");
@@ -258,16 +260,16 @@ impl ModelConfig {
             || is_one_of(&REASONING_FAMILIES)
     }
 
-    /// Checks what can be checked without the network.
+    /// Checks the settings without accessing the network.
     ///
     /// # Errors
-    /// Names the first setting that does not fit.
+    /// Returns the first invalid setting.
     pub fn validate(&self) -> Result<(), LlmError> {
         let first = self.problems().into_iter().next();
         first.map_or(Ok(()), |what| Err(LlmError::Config { name: self.name.clone(), what }))
     }
 
-    /// Every setting that does not fit, as far as that can be known without the network. Each begins with its key.
+    /// Every invalid setting, as far as that can be determined without the network. Each text begins with its key.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -313,19 +315,19 @@ impl ModelConfig {
         has_more.then(|| "base_url must not carry a user, a password, a query or a fragment; use api_key".to_owned())
     }
 
-    /// Whether the server's own word for what it is counts.
+    /// Whether the server's description of itself may set the profile.
     pub(crate) fn learns_profile(&self) -> bool {
         self.profile == Profile::Generic && !self.is_profile_set
     }
 
-    /// Whether its address is one of Azure's deployments, each of one model.
+    /// Whether the base URL is an Azure deployment, which serves one model.
     fn is_deployment(&self) -> bool {
         self.profile == Profile::Azure && self.base().contains("/deployments/")
     }
 
-    /// Checks what only some profiles take.
+    /// Checks the settings that depend on the profile.
     fn validate_for_profile(&self) -> Result<(), String> {
-        /// The fields of the Messages protocol that the client writes itself, beside those of every protocol.
+        /// Fields of the Messages protocol that the client sets itself, beside those of every protocol.
         const MESSAGES_FIELDS: [&str; 2] = ["system", "tool_choice"];
         let is_plain = |version: &str| version.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
         match &self.api_version {
@@ -361,7 +363,7 @@ impl ModelConfig {
         }
     }
 
-    /// A text of a server or a library with every secret of this backend masked.
+    /// Masks every secret of this backend in a text of a server or a library.
     pub(crate) fn scrub(&self, text: &str) -> String {
         let secrets = self.api_key.iter().chain(self.proxy.iter()).chain(self.headers.values());
         secrets.fold(text.to_owned(), |text, secret| secret.scrub(&text))
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_needs_only_what_has_no_default() {
+    fn config_requires_only_settings_without_default() {
         let config: ModelConfig = serde_json::from_str(
             r#"{"name": "cloud", "profile": "openrouter", "base_url": "https://x/v1", "model": "m", "api_key": "sk-abcdef"}"#,
         )
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_of_another_profile_is_refused() {
+    fn config_refuses_setting_of_another_profile() {
         let with = |profile: Profile, change: &dyn Fn(&mut ModelConfig)| {
             let mut config = ModelConfig { profile, ..good() };
             change(&mut config);
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn model_that_reasons_is_known_by_its_name_or_its_settings() {
+    fn config_recognises_reasoning_model_by_name_or_settings() {
         let reasons = |model: &str| ModelConfig { model: model.into(), ..good() }.reasons();
         for model in ["o3-mini", "openai/gpt-5", "deepseek-reasoner", "Qwen/QwQ-32B", "google/gemini-2.5-pro"] {
             assert!(reasons(model), "{model}");
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_does_not_fit_is_named() {
+    fn config_names_the_invalid_setting() {
         let with = |change: &dyn Fn(&mut ModelConfig)| {
             let mut config = good();
             change(&mut config);
@@ -453,8 +455,8 @@ mod tests {
         };
         assert!(with(&|c| c.base_url = "nonsense".into()).contains("base_url"));
         assert!(with(&|c| c.base_url = "ftp://x/".into()).contains("http://"));
-        let told = with(&|c| c.base_url = "https://ann:hunter2@x/v1".into());
-        assert!(told.contains("api_key") && !told.contains("hunter2"), "{told}");
+        let problem = with(&|c| c.base_url = "https://ann:hunter2@x/v1".into());
+        assert!(problem.contains("api_key") && !problem.contains("hunter2"), "{problem}");
         assert!(with(&|c| c.model = " ".into()).contains("model"));
         assert!(with(&|c| drop(c.body.insert("stream".into(), true.into()))).contains("body.stream"));
         assert!(with(&|c| c.idle_ms_max = 0).contains("idle_ms_max"));

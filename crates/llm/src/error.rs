@@ -1,22 +1,22 @@
-//! What can be wrong with a backend before any call is made.
+//! Configuration errors of a backend, found before any call is made.
 
 /// A backend that cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
-    /// A setting does not fit.
+    /// A setting is invalid.
     #[error("model `{name}`: {what}")]
     Config {
         /// The configured name of the backend.
         name: String,
-        /// What is wrong, naming the setting.
+        /// The problem, including the name of the setting.
         what: String,
     },
-    /// The HTTP client could not be made: no certificates, no TLS.
+    /// The HTTP client could not be built: no certificates, no TLS.
     #[error("model `{name}`: cannot build the HTTP client")]
     Client {
         /// The configured name of the backend.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },

@@ -1,8 +1,8 @@
 //! Model backends behind core's Model port: one client with a wire per protocol (OpenAI Chat Completions, Anthropic
-//! Messages), and programs that work by themselves.
+//! Messages), and agentic backends, which are programs.
 //!
-//! This package is the only one that knows what a completion looks like on the wire. The kernel sees
-//! [`annie_core::ports::Model`] and typed failures.
+//! Only this package knows the wire format of a completion. The kernel sees [`annie_core::ports::Model`] and typed
+//! failures.
 
 mod client;
 mod command;

@@ -1,4 +1,4 @@
-//! A text that must not be seen: an API key, a header with a token. No formatting and no serialisation shows it.
+//! A secret text: an API key, a header with a token. Formatting and serialisation never show it.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize, Serializer};
 
 const MASK: &str = "[secret]";
 
-/// A text that only [`Secret::expose`] gives away.
+/// A text that only [`Secret::expose`] returns.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Shorter texts are not looked for in messages: they would tear holes into ordinary words.
+    /// Shorter secrets are not masked in messages, because they would match inside ordinary words.
     const SCRUB_LEN_BYTES_MIN: usize = 4;
 
-    /// Hides a text.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself.
+    /// Returns the text itself.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The same text with every occurrence of this secret masked: servers like to repeat a wrong key in their answer.
+    /// Masks every occurrence of this secret in a text: servers tend to repeat a wrong key in their answer.
     #[must_use]
     pub fn scrub(&self, text: &str) -> String {
         if self.0.len() < Self::SCRUB_LEN_BYTES_MIN { text.to_owned() } else { text.replace(&self.0, MASK) }
@@ -47,7 +47,7 @@ impl fmt::Display for Secret {
 }
 
 impl Serialize for Secret {
-    /// The mask: a shown configuration must not leak.
+    /// Serialises the mask, so that a displayed configuration does not leak the secret.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(MASK)
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_form_of_it_shows_it() {
+    fn secret_is_masked_in_every_format() {
         let secret: Secret = serde_json::from_str("\"sk-123456\"").unwrap();
         assert_eq!(secret.expose(), "sk-123456");
         for shown in [format!("{secret}"), format!("{secret:?}"), serde_json::to_string(&secret).unwrap()] {

@@ -1,5 +1,5 @@
-//! What the planner says to people: results put together, failures told as they are, and plainly that it is no language
-//! model.
+//! The planner's answers to people: the combined results, the failures with their reasons, and the statement that the
+//! planner is not a language model.
 
 use annie_core::context::framed;
 
@@ -12,78 +12,79 @@ use super::{
 };
 
 /// What the planner is, in one sentence.
-pub(super) const WHO: &str = "I am Annie's offline planner, not a language model";
-/// The heading of what is left, by which a later `continue` finds it.
+pub(super) const IDENTITY: &str = "I am Annie's offline planner, not a language model";
+/// The heading of the remaining requests, by which a later `continue` finds them.
 pub(super) const LEFT: &str = "Not done yet:";
-/// Begins what is told of a wish, or of a part of one, that was not carried out.
+/// Begins the report on a request, or on a part of one, that was not carried out.
 pub(super) const NOT_DONE: &str = "Not done: ";
-/// Told of a value that the skill refused and that was left out.
+/// Reported for a value that the skill refused and that was left out.
 pub(super) const REFUSED: &str = ", which was refused)";
-/// Ends an answer that leaves something over.
+/// Ends an answer that leaves requests over.
 const GO_ON: &str = "Say “continue” and I will go on.";
-/// The most characters of a clause that an answer repeats.
+/// Length limit for a clause that an answer repeats, in characters.
 const CLAUSE_CHARS_MAX: usize = 200;
 
-/// How a wish ended.
+/// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Came {
-    /// It was carried out.
+pub(super) enum Completion {
+    /// The request was carried out.
     Done,
-    /// It was not, for a reason.
+    /// The request failed with a reason.
     Failed,
-    /// It was not, and the text says all there is to say: a refusal, or a question.
+    /// The request was not carried out, and the report's text is complete in itself: a refusal, or a question.
     Declined,
 }
 
-/// Whose words a text holds.
+/// The author of the text in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The planner's own question whether to delete.
     Question,
-    /// A skill's that lists tasks.
+    /// A skill that lists tasks.
     Tasks,
-    /// Anybody's.
+    /// Any other author.
     Other,
 }
 
-/// What came of one wish.
+/// The result of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The wish.
-    pub wish: String,
-    /// Whose words the text holds.
+    pub user_request: String,
     pub origin: Origin,
-    /// How it ended.
-    pub came: Came,
-    /// The result, or why not.
+    pub completion: Completion,
+    /// The result, or the reason of the failure.
     pub text: String,
 }
 
-/// How an agent ended that reports this text as done: its questions and failures are no deeds.
-pub(super) fn came(text: &str) -> Came {
+/// The end of a request whose agent reports this text as done: a question or a failure is not a completed request.
+pub(super) fn completion(text: &str) -> Completion {
     let declined = [SHALL_I, NOT_DONE, "I did not understand", "I cannot "];
     let in_part = text.lines().any(|line| line.starts_with(NOT_DONE));
-    if in_part || declined.iter().any(|start| text.starts_with(start)) { Came::Declined } else { Came::Done }
+    if in_part || declined.iter().any(|start| text.starts_with(start)) {
+        Completion::Declined
+    } else {
+        Completion::Done
+    }
 }
 
-/// An answer, and whether it says that nothing was done.
+/// An answer, and whether it reports unfinished requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
-    /// The words.
+pub(super) struct Answer {
     pub text: String,
-    /// What was asked for was not done, or not all of it.
+    /// Some request was not carried out completely.
     pub is_declined: bool,
 }
 
-/// Whether a result is a failure, by the words with which the kernel begins one.
+/// Whether a result is a failure, recognised by the kernel's prefixes.
 pub(super) fn is_failure(result: &str) -> bool {
     ["[error_", "[unknown]", "[not run]", "[blocked]", "Error:"].iter().any(|start| result.starts_with(start))
 }
 
-/// How the kernel's words to a model begin that say what to write. They begin a sentence: a user's own words may hold them.
+/// Beginnings of the kernel's instructions to a model. They count only at the beginning of a sentence, because a user's own
+/// text may contain them.
 const FOR_MODELS: [&str; 4] = ["Write this block:", "```", "Call: ", "Call (with "];
 
-/// The text before the first of the kernel's words to a model.
+/// The text before the first of the kernel's instructions to a model.
 fn before_words_to_models(text: &str) -> &str {
     let begins = |at: &usize| {
         let before = text[..*at].trim_end();
@@ -95,13 +96,13 @@ fn before_words_to_models(text: &str) -> &str {
     &text[..ends.min().unwrap_or(text.len())]
 }
 
-/// A failure without its tag and its machine words.
+/// A failure without its tag and its technical lines.
 pub(super) fn reason(result: &str) -> String {
     let unknown = result.starts_with("[unknown]");
     let text = result.strip_prefix('[').and_then(|r| r.split_once(']')).map_or(result, |(_, rest)| rest);
-    // What a model is to write instead is nothing for people, and a block of commands in an answer would be run.
+    // Instructions to a model are of no use to people, and a block of commands in an answer would be executed.
     let text = before_words_to_models(text).trim().trim_start_matches("Error:").trim();
-    let told: Vec<&str> = text
+    let kept: Vec<&str> = text
         .lines()
         .take_while(|line| {
             !["Error type:", "Usage:", "Try `", "Detail:", "Already tried:", "Next:"]
@@ -110,12 +111,12 @@ pub(super) fn reason(result: &str) -> String {
         })
         .filter(|line| !line.starts_with("Suggested alternatives:"))
         .collect();
-    let told = told.join("\n").trim().to_owned();
-    let told = without_flags(if told.is_empty() { text } else { &told });
-    if unknown { format!("it is not known whether it happened ({told})") } else { told }
+    let kept = kept.join("\n").trim().to_owned();
+    let kept = without_flags(if kept.is_empty() { text } else { &kept });
+    if unknown { format!("it is not known whether it happened ({kept})") } else { kept }
 }
 
-/// The words of an error without command line flags, which people did not write: `--due` is “due”.
+/// Replaces command line flags, which people did not write, in an error: `--due` becomes “due”.
 fn without_flags(text: &str) -> String {
     let plain = |word: &str| {
         let Some(at) = word.find("--") else { return word.to_owned() };
@@ -130,24 +131,24 @@ fn without_flags(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n").replace("required flag", "required value")
 }
 
-/// One report as text.
-fn told(report: &Report) -> String {
-    match report.came {
-        Came::Done => return first_person(&report.text),
-        Came::Declined => return report.text.clone(),
-        Came::Failed => {}
+/// Writes one report as text.
+fn report_text(report: &Report) -> String {
+    match report.completion {
+        Completion::Done => return first_person(&report.text),
+        Completion::Declined => return report.text.clone(),
+        Completion::Failed => {}
     }
     format!(
         "{NOT_DONE}“{}”. The reason: {}",
         shortened(
-            &report.wish.strip_prefix(ASK_FIRST).unwrap_or(&report.wish).trim().replace('\n', " "),
+            &report.user_request.strip_prefix(ASK_FIRST).unwrap_or(&report.user_request).trim().replace('\n', " "),
             CLAUSE_CHARS_MAX
         ),
         stopped(&report.text)
     )
 }
 
-/// `Created task #3 …` as somebody who did it says it.
+/// Rewrites `Created task #3 …` in the first person.
 pub(super) fn first_person(text: &str) -> String {
     const DID: [&str; 9] =
         ["Created", "Updated", "Deleted", "Appended", "Prepended", "Replaced", "Sent", "Added", "Removed"];
@@ -155,19 +156,19 @@ pub(super) fn first_person(text: &str) -> String {
         return format!("I will remember: {}", stopped(rest));
     }
     let first = text.split(' ').next().unwrap_or_default();
-    // Several tasks, and what could not be done of a wish, stand on lines of their own.
+    // Several tasks, or the unfinished parts of a request, are on lines of their own.
     let is_list = text.lines().any(|line| line.is_empty() || line.starts_with("- "));
     if DID.contains(&first) && !is_list {
-        let told = |line: &str| match line.split_once(' ') {
+        let in_first_person = |line: &str| match line.split_once(' ') {
             Some((did, rest)) if DID.contains(&did) => format!("I {} {}", did.to_lowercase(), stopped(rest)),
             _ => line.to_owned(),
         };
-        return text.lines().map(told).collect::<Vec<_>>().join(" ");
+        return text.lines().map(in_first_person).collect::<Vec<_>>().join(" ");
     }
     plain_help(text)
 }
 
-/// Helps and hints of skills are written for those who call them by flags; people are told in words.
+/// Rewrites help texts of skills, which show flags, for people.
 fn plain_help(text: &str) -> String {
     if let Some((list, _)) = text.rsplit_once("\n\n`system.help --topic NAME`") {
         return format!("{list}\n\n“help with tasks” tells more about one of these.");
@@ -183,18 +184,18 @@ fn plain_help(text: &str) -> String {
     domain.lines().map(named).collect::<Vec<_>>().join("\n")
 }
 
-/// With a stop at its end.
+/// Adds a full stop at the end if one is missing.
 fn stopped(text: &str) -> String {
     let text = text.trim_end();
     let ends = text.ends_with(['.', '!', '?', ':', '…', ')']) && !text.ends_with("…)");
     if ends || text.is_empty() || text.contains('\n') { text.to_owned() } else { format!("{text}.") }
 }
 
-/// The answer for all reports, what was not understood, and what is left.
-pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String]) -> Said {
+/// Combines all reports, the clauses that were not understood, and the remaining requests into the answer.
+pub(super) fn compose(reports: &[Report], unrecognised: &[String], left: &[String]) -> Answer {
     let mut answer = String::new();
     let mut before_is_block = false;
-    for text in reports.iter().map(|report| refer::quoted(&told(report), report.origin)) {
+    for text in reports.iter().map(|report| refer::quoted(&report_text(report), report.origin)) {
         let is_block = text.contains('\n');
         if !answer.is_empty() {
             answer.push_str(if is_block || before_is_block { "\n\n" } else { "\n" });
@@ -208,22 +209,22 @@ pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String]) 
         }
         answer.push_str(&text);
     };
-    if !puzzling.is_empty() {
-        add(fallback::not_understood(puzzling));
+    if !unrecognised.is_empty() {
+        add(fallback::not_understood(unrecognised));
     }
     if !left.is_empty() {
         let lines: Vec<String> = left.iter().map(|l| format!("- {}", l.replace('\n', " "))).collect();
         add(format!("{LEFT}\n{}\n\n{GO_ON}", lines.join("\n")));
     }
-    // A script is to see that a part was not done.
-    let whole = |r: &Report| r.came == Came::Done && !r.text.contains(REFUSED);
-    let is_done = reports.iter().all(whole) && puzzling.is_empty() && left.is_empty();
-    Said { text: answer, is_declined: !is_done }
+    // The answer is marked as declined if any part is unfinished, so that scripts can detect it.
+    let whole = |r: &Report| r.completion == Completion::Done && !r.text.contains(REFUSED);
+    let is_done = reports.iter().all(whole) && unrecognised.is_empty() && left.is_empty();
+    Answer { text: answer, is_declined: !is_done }
 }
 
-/// The wishes that an earlier answer left over.
+/// The requests that an earlier answer left over.
 pub(super) fn left_over(answer: &str) -> Vec<String> {
-    // Only the end of an answer says so, on lines of its own: what was read to the user may hold the same words.
+    // Only a list at the end of an answer counts, because text that was read to the user may contain the same phrases.
     let mut lines = answer.trim_end().lines().rev();
     if lines.next() != Some(GO_ON) {
         return Vec::new();
@@ -237,74 +238,76 @@ pub(super) fn left_over(answer: &str) -> Vec<String> {
     }
 }
 
-/// What the planner is, what it can do, and what would do more.
-pub(super) fn who_and_what(catalog: &Catalog) -> String {
+/// What the planner is, what it can do, and how to get a language model.
+pub(super) fn introduction(catalog: &Catalog) -> String {
     let skills = catalog.domains();
     let can = if skills.is_empty() {
         "there are no skills that I could use here".to_owned()
     } else {
         format!("I carry out plain English requests about {skills}; “help” lists them")
     };
-    format!("{WHO}: {can}. For conversation, `annie config init` sets up a language model.")
+    format!("{IDENTITY}: {can}. For conversation, `annie config init` sets up a language model.")
 }
 
-/// An answer to a prompt skill that the user invoked: its steps are written for a model.
+/// The answer to a prompt skill that the user invoked: its steps are written for a model.
 pub(super) fn instructions(skill: &str, catalog: &Catalog) -> String {
     let known = catalog.get(skill).cloned();
     prompt_skill(&known.unwrap_or_else(|| Skill { name: skill.to_owned(), ..Skill::default() }))
 }
 
-/// The same, from what is known of the skill.
+/// The same answer, from the known data of the skill.
 pub(super) fn prompt_skill(skill: &Skill) -> String {
     let about = skill.about.trim();
     let about = if about.is_empty() { String::new() } else { format!(" What it is for: {about}") };
     format!(
-        "“{}” is a set of instructions that only a language model can follow, so nothing was done. {WHO}.{about} `annie \
+        "“{}” is a set of instructions that only a language model can follow, so nothing was done. {IDENTITY}.{about} `annie \
          config init` sets up a language model.",
         skill.name
     )
 }
 
-/// An answer to what is no request: a greeting, thanks, a question.
-pub(super) fn small_talk(said: &str, context: Option<&str>, catalog: &Catalog) -> Said {
-    let text = Text::new(said);
+/// The answer to a message that is not a request: a greeting, thanks, a question.
+pub(super) fn small_talk(user_text: &str, context: Option<&str>, catalog: &Catalog) -> Answer {
+    let text = Text::new(user_text);
     let first: Vec<&str> = text.words.iter().take(6).map(|w| w.lower.as_str()).collect();
-    let who = who_and_what(catalog);
-    let nothing = |text: String| Said { text, is_declined: true };
-    let talk = |text: String| Said { text, is_declined: false };
+    let introduction = introduction(catalog);
+    let nothing = |text: String| Answer { text, is_declined: true };
+    let talk = |text: String| Answer { text, is_declined: false };
     let alone = text.words.len() <= 4;
     match first.as_slice() {
-        [] => nothing(format!("Your message has no words in it. {who}")),
+        [] => nothing(format!("Your message has no words in it. {introduction}")),
         ["hi" | "hello" | "hey" | "greetings" | "yo", ..]
         | ["good", "morning" | "evening" | "afternoon" | "day", ..]
             if alone =>
         {
-            talk(format!("Hello! {who}"))
+            talk(format!("Hello! {introduction}"))
         }
-        ["thanks" | "thx" | "cheers", ..] | ["thank", "you", ..] if alone => talk(format!("You are welcome. ({WHO}.)")),
+        ["thanks" | "thx" | "cheers", ..] | ["thank", "you", ..] if alone => {
+            talk(format!("You are welcome. ({IDENTITY}.)"))
+        }
         ["bye" | "goodbye", ..] | ["good", "night" | "bye", ..] | ["see", "you", ..] if alone => {
-            talk(format!("Goodbye! ({WHO}.)"))
+            talk(format!("Goodbye! ({IDENTITY}.)"))
         }
-        ["who" | "what", "are", "you", ..] => talk(who),
+        ["who" | "what", "are", "you", ..] => talk(introduction),
         ["continue" | "proceed" | "resume", ..] | ["go", "on" | "ahead"] | ["yes" | "no" | "ok" | "okay"] => {
-            nothing(format!("There is nothing left to go on with. {who}"))
+            nothing(format!("There is nothing left to go on with. {introduction}"))
         }
         _ if !text.words.iter().any(|w| w.lower.chars().any(char::is_alphabetic)) => {
-            nothing(format!("I did not understand “{}”. {who}", shortened(said.trim(), CLAUSE_CHARS_MAX)))
+            nothing(format!("I did not understand “{}”. {introduction}", shortened(user_text.trim(), CLAUSE_CHARS_MAX)))
         }
-        _ => match known(said, context) {
-            Some(lines) => talk(format!("What I have in memory about that:\n\n{lines}\n\n{who}")),
-            None => nothing(fallback::not_understood(&[said.to_owned()])),
+        _ => match known(user_text, context) {
+            Some(lines) => talk(format!("What I have in memory about that:\n\n{lines}\n\n{introduction}")),
+            None => nothing(fallback::not_understood(&[user_text.to_owned()])),
         },
     }
 }
 
-/// Lines of the remembered context that share a telling word with the question.
-fn known(said: &str, context: Option<&str>) -> Option<String> {
+/// Lines of the remembered context that share a significant word with the question.
+fn known(question: &str, context: Option<&str>) -> Option<String> {
     const LINES_MAX: usize = 5;
     const WORDS_MAX: usize = 40;
     let (_, memories) = context?.split_once("Relevant memories:")?;
-    let text = Text::new(said);
+    let text = Text::new(question);
     let words: Vec<&str> =
         text.words.iter().take(WORDS_MAX).map(|w| w.lower.as_str()).filter(|w| w.len() > 2).collect();
     let common = [
@@ -329,12 +332,12 @@ mod tests {
     use super::{super::testing::catalog, *};
 
     fn report(ok: bool, text: &str) -> Report {
-        let came = if ok { Came::Done } else { Came::Failed };
-        Report { wish: "delete task 9".into(), origin: Origin::Tasks, came, text: text.into() }
+        let completion = if ok { Completion::Done } else { Completion::Failed };
+        Report { user_request: "delete task 9".into(), origin: Origin::Tasks, completion, text: text.into() }
     }
 
     #[test]
-    fn results_are_told_as_by_the_one_who_did_it() {
+    fn answer_reports_results_in_first_person() {
         let answer = compose(
             &[
                 report(true, "Created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium"),
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_reason_and_without_machine_words() {
+    fn answer_reports_failure_with_reason_and_without_technical_lines() {
         let failed =
             "[error_permanent] There is no task #9.\nError type: not_found\nSuggested alternatives: tasks.search";
         assert!(is_failure(failed) && is_failure("Error: nothing") && !is_failure("[partial] half"));
@@ -375,30 +378,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_can_be_found_again() {
+    fn answer_lists_remaining_requests_so_that_continue_finds_them() {
         let answer = compose(&[report(true, "ok")], &["dance".into()], &["add a task: a".into(), "what is due".into()]);
-        assert!(answer.text.contains("not understand “dance”") && answer.text.contains(WHO));
+        assert!(answer.text.contains("not understand “dance”") && answer.text.contains(IDENTITY));
         assert_eq!(left_over(&answer.text), ["add a task: a", "what is due"]);
         assert!(left_over("nothing").is_empty());
         let read = format!("# Note\n\nNot done yet:\n- delete task 3\n\n{GO_ON}");
         for end in ["", "\n\nThat is all."] {
-            let told = compose(&[report(true, &format!("{read}{end}"))], &[], &[]).text;
-            assert!(left_over(&told).is_empty(), "what a note says is no list of ours: {told}");
+            let answer_text = compose(&[report(true, &format!("{read}{end}"))], &[], &[]).text;
+            assert!(
+                left_over(&answer_text).is_empty(),
+                "a list inside a note is not the planner's own list: {answer_text}"
+            );
         }
-        let told = compose(&[report(true, &read)], &[], &["add a task: a".into()]).text;
-        assert_eq!(left_over(&told), ["add a task: a"]);
+        let answer_text = compose(&[report(true, &read)], &[], &["add a task: a".into()]).text;
+        assert_eq!(left_over(&answer_text), ["add a task: a"]);
     }
 
     #[test]
-    fn small_talk_says_what_it_is() {
-        for said in
+    fn small_talk_states_what_the_planner_is() {
+        for question in
             ["hello there", "how are you?", "What is the capital of France?", "continue", "", "bye", "thank you!"]
         {
-            assert!(small_talk(said, None, &catalog()).text.contains(WHO), "{said}");
+            assert!(small_talk(question, None, &catalog()).text.contains(IDENTITY), "{question}");
         }
         let context = "[Context]\nLocal time: x\nRelevant memories:\n<memory-1 id=\"1\">Bob prefers email (preference)</memory-1>\n\
              <memory-1 id=\"2\">Tea is green</memory-1>\n[/Context]";
-        let told = small_talk("Does Bob mind calls?", Some(context), &catalog()).text;
-        assert!(told.contains("- Bob prefers email") && !told.contains("Tea is green"), "{told}");
+        let answer_text = small_talk("Does Bob mind calls?", Some(context), &catalog()).text;
+        assert!(answer_text.contains("- Bob prefers email") && !answer_text.contains("Tea is green"), "{answer_text}");
     }
 }

@@ -1,14 +1,14 @@
-//! Answers questions about days, `what's the date next Friday?`, from what `system.time` says of the present. The readings
-//! are those of the task skills: `friday` is the first one after today, `next friday` is in the next calendar week.
+//! Answers questions about days, `what's the date next Friday?`, based on the current date from `system.time`. Dates are
+//! read as in the task skills: `friday` is the first one after today, `next friday` is in the next calendar week.
 
 use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
 use chrono::{Datelike, Days, Months, NaiveDate};
 
 use super::text::{Text, capitalised};
 
-/// The most words of a question about time; a longer one is something else.
+/// Length limit for a question about time, in words; a longer one is treated as something else.
 const WORDS_MAX: usize = 24;
-/// Days with a name and a fixed date.
+/// Named days with a fixed date.
 const FEASTS: [(&str, u32, u32); 7] = [
     ("christmas eve", 12, 24),
     ("christmas", 12, 25),
@@ -19,16 +19,16 @@ const FEASTS: [(&str, u32, u32); 7] = [
     ("halloween", 10, 31),
 ];
 
-/// What a question about time wants to know.
+/// The subject of a question about time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The present.
+    /// The current date and time.
     Now,
-    /// The date and weekday of the day that these words name.
+    /// The date and weekday of the day that this phrase names.
     Day(String),
-    /// How far that day is, in days or in weeks.
+    /// The distance to that day, in days or in weeks.
     Until { phrase: String, in_weeks: bool },
-    /// Something else.
+    /// Any other question.
     Unknown(String),
 }
 
@@ -66,7 +66,7 @@ pub(super) fn asked(question: &str) -> Asked {
     }
 }
 
-/// The answer, from what `system.time` said: `Saturday, 2026-11-21 14:03 in Europe/Berlin (…)`.
+/// The answer, based on the output of `system.time`: `Saturday, 2026-11-21 14:03 in Europe/Berlin (…)`.
 pub(super) fn answer(asked: &Asked, present: &str) -> Option<String> {
     let today = present.split(' ').find_map(|w| NaiveDate::parse_from_str(w, "%Y-%m-%d").ok())?;
     match asked {
@@ -101,7 +101,7 @@ fn distance(days: u64, in_weeks: bool) -> String {
     }
 }
 
-/// The day that these words name.
+/// The day that a phrase names.
 fn day(phrase: &str, today: NaiveDate) -> Option<NaiveDate> {
     let words: Vec<&str> = phrase.split(' ').filter(|w| !matches!(*w, "the" | "of" | "on" | "in")).collect();
     let monday = today - Days::new(u64::from(today.weekday().num_days_from_monday()));
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn question_about_a_day_is_answered_with_its_date() {
+    fn calendar_answers_question_about_a_day_with_its_date() {
         // A Saturday.
         let now = "Saturday, 2026-11-21 14:03 in Europe/Berlin (UTC+01:00, week 47)";
         for (question, wanted) in [
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn question_about_the_present_or_something_else_is_told_apart() {
+    fn calendar_distinguishes_questions_about_the_present_and_other_questions() {
         for question in ["what time is it?", "what day is it today", "what's the date", "what is today's date?"] {
             assert_eq!(asked(question), Asked::Now, "{question}");
         }

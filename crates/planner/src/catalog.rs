@@ -1,5 +1,5 @@
-//! The skills that a prompt tells of. The planner knows nothing but what the request says: names in the orchestrator's
-//! prompt, synopses in a sub-agent's or in `get_skill`'s answer, JSON Schemas where tools carry them.
+//! The skills that a request describes. The planner knows only what the request contains: names in the orchestrator's
+//! prompt, synopses in a sub-agent's prompt or in the answer of `get_skill`, JSON Schemas of tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use annie_core::{
 };
 use serde_json::Value;
 
-/// What is known of one skill.
+/// The known data of one skill.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Skill {
     /// `tasks.create`.
     pub name: String,
-    /// What it says of itself; empty if only its name is known.
+    /// The skill's description; empty if only the name is known.
     pub about: String,
-    /// Its arguments; `None` if only its name is known.
+    /// The arguments; `None` if only the name is known.
     pub args: Option<Vec<ArgSpec>>,
-    /// The tool that runs it, where each skill is a tool.
+    /// The tool that runs the skill, if each skill is a tool.
     pub tool: Option<String>,
 }
 
@@ -64,7 +64,7 @@ fn kind_of(placeholder: &str) -> ArgKind {
         "N" => ArgKind::Number,
         "A,B" => ArgKind::List,
         words if words.contains('|') => ArgKind::Choice(words.split('|').map(str::to_owned).collect()),
-        // A choice of one word is written in lower case, a placeholder in upper case.
+        // A choice with a single option is written in lower case, a placeholder in upper case.
         word if word.starts_with(char::is_lowercase) => ArgKind::Choice(vec![word.to_owned()]),
         _ => ArgKind::Text,
     }
@@ -75,7 +75,7 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'_'))
 }
 
-/// Skills by name, and domains of which only the name is known.
+/// Skills by name, and the domains of which only the name is known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Catalog {
     skills: BTreeMap<String, Skill>,
@@ -83,7 +83,7 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// Whether it knows of nothing.
+    /// Whether the catalogue has neither skills nor domains.
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty() && self.bare_domains.is_empty()
     }
@@ -98,13 +98,13 @@ impl Catalog {
         self.skills.values()
     }
 
-    /// Whether a skill of this name is there, or may be: its domain is, and its skills are not listed.
+    /// Whether the skill exists or may exist: its domain is known, and the skills of the domain are not listed.
     pub fn may_have(&self, name: &str) -> bool {
         self.skills.contains_key(name)
             || name.rsplit_once('.').is_some_and(|(domain, _)| self.bare_domains.iter().any(|d| d == domain))
     }
 
-    /// Adds a skill, or what was not known of it.
+    /// Adds a skill, or the missing data of a known one.
     pub fn add(&mut self, skill: Skill) {
         match self.skills.get_mut(&skill.name) {
             Some(known) => {
@@ -117,7 +117,7 @@ impl Catalog {
         }
     }
 
-    /// The domains of the command skills, for telling people: `memory, notes and tasks`.
+    /// The domains of the command skills as text for people: `memory, notes and tasks`.
     pub fn domains(&self) -> String {
         let named = self.iter().filter_map(|skill| skill.name.rsplit_once('.').map(|(domain, _)| domain));
         let domains: BTreeSet<&str> = named
@@ -131,7 +131,7 @@ impl Catalog {
         }
     }
 
-    /// Everything that a request tells: its system prompt and its tools.
+    /// All skills that a request describes in its system prompt and its tools.
     pub fn of(request: &ModelRequest) -> Self {
         let mut catalog = Self::default();
         for part in &request.system {
@@ -152,8 +152,8 @@ impl Catalog {
         catalog
     }
 
-    /// The orchestrator's list: `- tasks: about`, then `  tasks.create --title TEXT` with `    about` below it, or
-    /// `  tasks.create: about`, or `  tasks.create, tasks.search`; or only `- tasks (5 skills)`.
+    /// The orchestrator's list: `- tasks: about`, then `  tasks.create --title TEXT` with `    about` below it, or `
+    /// tasks.create: about`, or `  tasks.create, tasks.search`; or only `- tasks (5 skills)`.
     fn read_list(&mut self, list: &str) {
         let mut domain: Option<&str> = None;
         let mut last = String::new();
@@ -192,7 +192,7 @@ impl Catalog {
         self.add(Skill { name: name.to_owned(), about: about.to_owned(), ..Skill::default() });
     }
 
-    /// A sub-agent's manual: a synopsis, and below it an indented description.
+    /// A sub-agent's manual: synopses, each followed by an indented description.
     fn read_manual(&mut self, list: &str) {
         let mut lines = list.lines().peekable();
         while let Some(line) = lines.next() {
@@ -203,7 +203,7 @@ impl Catalog {
         }
     }
 
-    /// A scoped `use_skill`: `Skill:`, `Description:`, `Parameters:` of each.
+    /// The description of a scoped `use_skill`: `Skill:`, `Description:`, `Parameters:` of each skill.
     fn read_scoped(&mut self, description: &str) {
         let mut skill = Skill::default();
         for line in description.lines() {
@@ -222,7 +222,7 @@ impl Catalog {
         }
     }
 
-    /// What an answer of `get_skill` adds; false if it is no list of skills.
+    /// Adds the skills of an answer of `get_skill`; returns false if the answer is not a list of skills.
     pub fn read_answer(&mut self, answer: &str) -> bool {
         let Ok(json) = serde_json::from_str::<Value>(answer) else { return false };
         let Some(skills) = json["skills"].as_array() else { return false };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synopsis_tells_flags_with_kind_and_need() {
+    fn synopsis_gives_flags_with_kind_and_requirement() {
         let line = "tasks.create --title TEXT [--due DATE] [--priority low|high] [--tags A,B] [--recent] [--limit N]";
         let skill = Skill::from_synopsis(line, "  Create a task.").unwrap();
         assert_eq!((skill.verb(), skill.about.as_str()), ("create", "Create a task."));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_of_the_skill_list_are_read() {
+    fn catalog_reads_three_formats_of_the_skill_list() {
         for list in [
             "- tasks: To-dos.\n  tasks.create: Create a task.\n  tasks.search: Find tasks.\n",
             "- tasks: To-dos.\n  tasks.create, tasks.search\n",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manual_a_scoped_tool_and_direct_tools_tell_the_same() {
+    fn catalog_reads_the_same_skill_from_manual_scoped_tool_and_direct_tools() {
         let manual = "Rules\n\nSkills:\nnotes.create --content TEXT --title TEXT [--tags A,B]\n  Write a note.\n";
         let schema = json!({"type": "object", "properties": {"title": {"type": "string"}, "content": {"type": "string"},
             "tags": {"type": "array", "items": {"type": "string"}}}, "required": ["title", "content"]});
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_get_skill_adds_what_was_not_known() {
+    fn catalog_adds_missing_data_from_get_skill_answer() {
         let mut catalog = Catalog::of(&request("x\nAvailable skills:\n- t: d\n  t.x\n", Vec::new()));
         let answer = json!({"skills": [{"name": "t.x", "description": "Does x.", "usage": "t.x --a TEXT"}]});
         assert!(catalog.read_answer(&answer.to_string()));

@@ -1,5 +1,5 @@
-//! Which skill a clause asks for: one that it names, one whose phrases it uses, or one whose name and description it
-//! resembles.
+//! Chooses the skill for a clause: one that the clause names, one with a matching phrase, or the one whose name and
+//! description are most similar.
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -15,26 +15,24 @@ use super::{
 /// How a skill was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum How {
-    /// Its name stands at the beginning: flags may follow.
+    /// The clause begins with the skill's name; flags may follow.
     Named,
     /// A phrase of a bundled skill.
     Phrase { shape: Shape, fit: Fit },
-    /// It resembles; the first word behind verb and noun.
+    /// By similarity; `rest` is the first word after verb and noun.
     Likeness { rest: usize },
 }
 
 /// A chosen skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The skill's name.
     pub skill: String,
-    /// The clause's first word behind politeness.
+    /// The first word of the clause after politeness.
     pub start: usize,
-    /// How it was chosen.
     pub how: How,
 }
 
-/// Words in front of a request that say nothing about it.
+/// Polite words before a request.
 static POLITE: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     [
         "would you mind",
@@ -56,7 +54,7 @@ static POLITE: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     .collect()
 });
 
-/// Words in front of a question.
+/// Words before a question.
 static ASKING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     [
         "tell|telling|show|showing|give|giving|remind|inform me",
@@ -73,8 +71,8 @@ static ASKING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     .collect()
 });
 
-/// Wishes that wrap a request: `I'd like to add a task`.
-static WISHING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+/// Phrases that wrap a request: `I'd like to add a task`.
+static WRAPPING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     [
         "i want|need|have to",
         "i would like|love to",
@@ -92,7 +90,7 @@ static WISHING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
 const QUESTION_WORDS: [&str; 12] =
     ["what", "which", "when", "where", "who", "how", "whether", "if", "why", "whose", "everything", "anything"];
 
-/// The most words of politeness that are skipped, in pieces.
+/// How many polite phrases at most are skipped.
 const LEADS_MAX: usize = 8;
 
 /// The first word that is not politeness.
@@ -108,9 +106,9 @@ pub(super) fn lead(words: &[Word], range: &Range<usize>) -> usize {
     at
 }
 
-/// Whether a text holds nothing but politeness.
-pub(super) fn is_only_polite(said: &str) -> bool {
-    let words = Text::new(said).words;
+/// Whether a text consists only of politeness.
+pub(super) fn is_only_polite(source: &str) -> bool {
+    let words = Text::new(source).words;
     let mut at = 0;
     for _ in 0..LEADS_MAX {
         match POLITE.iter().find_map(|p| p.fit(&words, at)) {
@@ -121,24 +119,24 @@ pub(super) fn is_only_polite(said: &str) -> bool {
     at == words.len()
 }
 
-/// Whether a question word stands here.
+/// Whether the word at this position is a question word.
 pub(super) fn asks(words: &[Word], at: usize) -> bool {
     words.get(at).is_some_and(|w| !w.quoted && QUESTION_WORDS.contains(&w.lower.as_str()))
 }
 
-/// Where the request itself may begin, most unwrapped first.
+/// Positions where the request itself may begin, most specific first.
 fn starts(words: &[Word], range: &Range<usize>) -> Vec<usize> {
     let plain = lead(words, range);
     let words = &words[..range.end];
     let asked = ASKING.iter().find_map(|p| p.fit(words, plain)).map(|f| f.end).filter(|at| asks(words, *at));
-    let wished = WISHING.iter().find_map(|p| p.fit(words, plain)).map(|f| f.end).filter(|at| *at < range.end);
-    let wished = wished.map(|at| lead(words, &(at..range.end)));
-    let mut starts: Vec<usize> = [asked, wished].into_iter().flatten().collect();
+    let wrapped = WRAPPING.iter().find_map(|p| p.fit(words, plain)).map(|f| f.end).filter(|at| *at < range.end);
+    let wrapped = wrapped.map(|at| lead(words, &(at..range.end)));
+    let mut starts: Vec<usize> = [asked, wrapped].into_iter().flatten().collect();
     starts.push(plain);
     starts
 }
 
-/// The skill for these words. What the request carries behind a colon or on further lines has no say in it.
+/// The skill for these words. The payload after a colon or on further lines is ignored.
 pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
     let payload = text.payload_at();
     let range = &(range.start..if payload > range.start { range.end.min(payload) } else { range.end });
@@ -150,7 +148,7 @@ pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -
     if let Some(choice) = confirmation(text, range, catalog).or_else(|| instructions(words, range, catalog)) {
         return Some(choice);
     }
-    // `note: …` is a note, whatever stands behind it.
+    // `note: …` is a note, whatever the payload is.
     if payload == plain + 1 && words.get(plain).is_some_and(|w| matches!(w.lower.as_str(), "note" | "memo" | "notes")) {
         let fit = Fit { end: payload, gaps: Vec::new() };
         let how = How::Phrase { shape: Shape::Jot, fit };
@@ -161,7 +159,7 @@ pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -
         });
     }
     let phrase = by_phrase(words, range, catalog);
-    // These verbs say nothing by themselves: a skill that a user added for them comes first.
+    // These verbs alone are ambiguous, so a skill that a user added for them takes precedence.
     let vague = words.get(plain).is_some_and(|w| ["schedule", "plan", "book"].contains(&w.lower.as_str()));
     match phrase {
         Some(phrase) if !vague => Some(phrase),
@@ -171,10 +169,10 @@ pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -
     }
 }
 
-/// Begins a mission that looks a task up and asks whether it is to be deleted.
+/// Begins a mission that looks a task up and asks whether to delete it.
 pub(super) const ASK_FIRST: &str = "ask whether to ";
 
-/// `ask whether to delete the milk task`: the skill that looks it up.
+/// `ask whether to delete the milk task`: the skill that looks the task up.
 fn confirmation(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
     let words = &text.words[..range.end];
     let asks = ASK_FIRST
@@ -182,7 +180,7 @@ fn confirmation(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Opt
         .enumerate()
         .all(|(n, ask)| words.get(range.start + n).is_some_and(|w| !w.quoted && w.lower == ask));
     let inner = range.start + ASK_FIRST.split_whitespace().count();
-    // Whoever only asks need not have the skill that deletes.
+    // An agent that only asks may lack the skill that deletes.
     let (start, fit) =
         starts(words, &(inner.min(range.end)..range.end)).into_iter().filter(|_| asks).find_map(|start| {
             let rule = RULES.iter().find(|rule| rule.skill == "tasks.delete" && rule.fit(words, start).is_some())?;
@@ -199,7 +197,7 @@ fn confirmation(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Opt
     catalog.may_have(skill).then(|| Choice { skill: skill.to_owned(), start, how })
 }
 
-/// `run my weekly review`: a prompt skill by its name, in any spelling, with nothing else but what leads to it.
+/// `run my weekly review`: a prompt skill by its name, in any spelling, with only leading words besides it.
 fn instructions(words: &[Word], range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
     const LEADS: [&str; 16] = [
         "run", "do", "start", "begin", "use", "the", "my", "a", "our", "skill", "prompt", "please", "now", "execute",
@@ -208,12 +206,12 @@ fn instructions(words: &[Word], range: &Range<usize>, catalog: &Catalog) -> Opti
     let start = lead(words, range);
     let rest: Vec<&str> = words[start..range.end].iter().filter(|w| !w.quoted).map(|w| w.lower.as_str()).collect();
     let first = rest.iter().position(|w| !LEADS.contains(w))?;
-    let said = rest[first..].iter().copied().filter(|w| !LEADS.contains(w)).collect::<Vec<_>>().join("-");
-    let skill = catalog.iter().find(|s| !s.name.contains('.') && s.name.replace('_', "-") == said)?;
+    let spoken_name = rest[first..].iter().copied().filter(|w| !LEADS.contains(w)).collect::<Vec<_>>().join("-");
+    let skill = catalog.iter().find(|s| !s.name.contains('.') && s.name.replace('_', "-") == spoken_name)?;
     Some(Choice { skill: skill.name.clone(), start, how: How::Named })
 }
 
-/// Whether a skill only looks something up, by its verb.
+/// Whether a skill is read-only, judged by its verb.
 pub(super) fn reads(skill: &str) -> bool {
     const READING: [&str; 16] = [
         "search", "get", "read", "list", "help", "time", "find", "show", "view", "fetch", "check", "query", "lookup",
@@ -222,7 +220,7 @@ pub(super) fn reads(skill: &str) -> bool {
     skill.rsplit_once('.').is_none_or(|(_, verb)| READING.contains(&verb))
 }
 
-/// The skill whose phrase these words begin with.
+/// The skill with a phrase at the beginning of these words.
 pub(super) fn by_phrase(words: &[Word], range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
     let words = &words[..range.end];
     starts(words, range).into_iter().find_map(|start| {
@@ -249,25 +247,25 @@ const VERBS: &[(&str, &[&str])] = &[
     ("convert", &["convert", "turn", "change", "translate"]),
 ];
 
-/// What a likeness must count at least: verb and noun, or a noun that the description repeats.
+/// The lowest accepted score: verb and noun, or a noun that the description repeats.
 const SCORE_MIN: u32 = 4;
-/// How many words of a clause are looked at for likeness.
+/// How many words of a clause are compared.
 const LOOK_WORDS_MAX: usize = 24;
 
-/// How much a skill is like a clause.
+/// The similarity of a skill to a clause.
 #[derive(Debug, Clone, Copy, Default)]
 struct Likeness {
     score: u32,
-    /// How many leading words name it.
+    /// How many leading words name the skill.
     taken: usize,
 }
 
-/// The skill that these words resemble most.
+/// The skill that is most similar to these words.
 pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
     let seen = &words[start..range.end.min(start + LOOK_WORDS_MAX)];
     let (like, skill) = catalog
         .iter()
-        // A prompt skill's steps are written for a model, and what the bundled skills are asked for by is in the rules.
+        // The steps of a prompt skill are written for a model, and the phrases of the bundled skills are in the rules.
         .filter(|skill| skill.name.contains('.') && !RULES.iter().any(|rule| rule.skill == skill.name))
         .map(|skill| (likeness(skill, seen), skill))
         .filter(|(like, _)| like.score >= SCORE_MIN)
@@ -275,7 +273,8 @@ pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, ca
     Some(Choice { skill: skill.name.clone(), start, how: How::Likeness { rest: start + like.taken } })
 }
 
-/// Whether verb and noun of a chosen skill are both said: enough to begin a wish in the middle of a sentence.
+/// Whether the clause contains both verb and noun of the chosen skill: enough to begin a request in the middle of a
+/// sentence.
 pub(super) fn is_plain(choice: &Choice, words: &[Word]) -> bool {
     matches!(choice.how, How::Likeness { rest } if rest > choice.start + 1)
         && words.get(choice.start).is_some_and(|w| VERBS.iter().any(|(_, verbs)| verbs.contains(&w.lower.as_str())))
@@ -296,21 +295,22 @@ fn likeness(skill: &Skill, seen: &[Word]) -> Likeness {
     let parts = skill.name.split(['.', '-', '_']).filter(|p| p.len() > 2 && (*p != verb || !skill.name.contains('.')));
     let nouns: Vec<usize> =
         parts.filter_map(|part| seen.iter().position(|w| !w.quoted && says(&w.lower, part))).collect();
-    // Somewhere in a sentence about something else a noun means little, and with another verb the wrong thing: who wants
-    // a memory deleted wants none saved.
+    // A noun in the middle of a sentence is weak evidence, and misleading with another verb: a request to delete a memory
+    // must not match the skill that saves one.
     let looks = asks(seen, 0) || VERBS.iter().any(|(v, w)| reads_by(v) && w.contains(&first.lower.as_str()));
     if nouns.is_empty() || !(is_verb || nouns.contains(&0) || (looks && reads(&skill.name))) {
         return Likeness::default();
     }
     let mut like = Likeness { score: 3 * u32::try_from(nouns.len()).unwrap_or(0), taken: usize::from(is_verb) };
     like.score += 3 * u32::from(is_verb);
-    // `email Bob`: the noun is the verb, and what it does is send.
+    // `email Bob`: the noun serves as the verb and means sending.
     like.score += u32::from(nouns.contains(&0) && matches!(verb, "send" | "create" | "run" | "post"));
     like.taken = nouns.iter().filter(|at| **at < 5).map(|at| at + 1).fold(like.taken, usize::max);
     let about = skill.about.to_lowercase();
-    let told = |w: &&Word| {
+    let in_description = |w: &&Word| {
         !w.quoted && w.lower.len() > 3 && about.split(|c: char| !c.is_alphanumeric()).any(|a| says(a, &w.lower))
     };
-    like.score += u32::try_from(seen.iter().skip(usize::from(is_verb)).filter(told).take(3).count()).unwrap_or(0);
+    like.score +=
+        u32::try_from(seen.iter().skip(usize::from(is_verb)).filter(in_description).take(3).count()).unwrap_or(0);
     like
 }

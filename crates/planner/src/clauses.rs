@@ -1,5 +1,5 @@
-//! Takes a request apart into clauses, each one wish. An `and` or a comma parts two wishes only where what follows it
-//! begins one: `buy bread and butter` stays whole, `…, and then tell me what is due` does not.
+//! Splits a message into clauses, one request each. An `and` or a comma separates two requests only if a request begins
+//! after it: `buy bread and butter` stays whole, `…, and then tell me what is due` is split.
 
 use std::{cell::Cell, ops::Range};
 
@@ -11,24 +11,24 @@ use super::{
     text::{Mark, Text, Word},
 };
 
-/// One wish.
+/// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Clause {
-    /// Its words, as the user wrote them; self-contained.
+    /// The words of the user, self-contained.
     pub text: String,
-    /// It was said to come after those before it.
+    /// The request must follow the ones before it.
     pub then: bool,
 }
 
-/// The most wishes that one request is taken apart into; what is behind stays with the last.
+/// The most requests in one message; the text after them stays with the last.
 pub(super) const CLAUSES_MAX: usize = 24;
 
-/// How many places of a request are looked at as the beginning of a wish: a book is not read to its end.
+/// How many positions of a message at most are checked as the beginning of a request, so that long texts stay cheap.
 const LOOKS_MAX: u32 = 400;
 /// How far a phrase may reach, in words.
 const REACH_WORDS_MAX: usize = 60;
 
-/// Words that go on with what was said, at the beginning of a sentence.
+/// Words that continue the previous request at the beginning of a sentence.
 const CONTINUES: [&str; 30] = [
     "it",
     "its",
@@ -62,7 +62,7 @@ const CONTINUES: [&str; 30] = [
     "there",
 ];
 
-/// The wishes of a request, in order.
+/// The requests of a message, in order.
 pub(super) fn split(source: &str, catalog: &Catalog) -> Vec<Clause> {
     let text = Text::new(source);
     let splitter = Splitter { text: &text, catalog, payload: text.payload_at(), looks_left: Cell::new(LOOKS_MAX) };
@@ -101,12 +101,12 @@ struct Cut {
 struct Splitter<'a> {
     text: &'a Text<'a>,
     catalog: &'a Catalog,
-    /// Where the text begins that the request carries.
+    /// Index of the first word of the message's payload.
     payload: usize,
     looks_left: Cell<u32>,
 }
 
-/// A word or words between clauses.
+/// Words between clauses.
 struct Link {
     words: usize,
     then: bool,
@@ -141,18 +141,18 @@ impl Splitter<'_> {
         Some(Cut { end: at, next, then: link.then, prefix })
     }
 
-    /// Whether a wish begins here, what its words leave out, and where they begin.
+    /// Whether a request begins here. Returns a prefix for the words that the request omits, and its first word.
     fn begins(&self, start: usize, at: usize, strong: bool) -> Option<(String, usize)> {
         let words = self.words();
         let reach = self.payload.min(at + REACH_WORDS_MAX);
-        // The end of this sentence is as far as a phrase may reach.
+        // A phrase may reach to the end of this sentence at most.
         let end = (at..reach).find(|n| ends_sentence(words[*n].mark)).map_or(reach, |n| n + 1);
         let range = at..end;
         let plainly = || (String::new(), at);
         if CONTINUES.contains(&words[at].lower.as_str()) {
             return None;
         }
-        // `delete task 1 and task 2` goes on with the tasks of the last wish.
+        // `delete task 1 and task 2` continues the list of tasks of the previous request.
         if Pattern::new("task|todo|reminder #").fit(&words[..end], at).is_some_and(|fit| fit.end == end) {
             return None;
         }
@@ -177,7 +177,7 @@ impl Splitter<'_> {
         name.contains('.') && self.catalog.get(name).is_some()
     }
 
-    /// A clause whose text may go on over several sentences and lines.
+    /// Whether the text of the clause may continue over several sentences and lines.
     fn takes_sentences(&self, start: usize) -> bool {
         let words = self.words();
         let shape = choose(self.text, &(start..words.len().min(start + 40)), self.catalog).map(|c| c.how);
@@ -195,7 +195,7 @@ impl Splitter<'_> {
         )
     }
 
-    /// `another one to email Ann`, `a note titled X`: the verb is the last clause's.
+    /// `another one to email Ann`, `a note titled X`: the clause takes the verb of the previous one.
     fn elided(&self, start: usize, range: &Range<usize>) -> Option<(String, usize)> {
         let words = &self.words()[..range.end];
         if Pattern::new("a|an|another|one ~ task|todo|to-do|reminder|note|memo").fit(words, range.start).is_some() {
@@ -205,7 +205,7 @@ impl Splitter<'_> {
         another.and_then(|fit| Some((format!("create {}: ", self.creates(start)?), fit.end)))
     }
 
-    /// What the last clause creates.
+    /// The kind of object that the previous clause creates.
     fn creates(&self, start: usize) -> Option<&'static str> {
         let words = self.words();
         let choice = choose(self.text, &(start..words.len().min(start + 40)), self.catalog)?;
@@ -239,7 +239,7 @@ fn link(words: &[Word], at: usize) -> Link {
     Link { words: n - at, then }
 }
 
-/// The noun of `add ~ tasks`, and the first word behind it. A verb in the payload is data, also behind a greeting.
+/// The noun of `add ~ tasks`, and the first word after it. A verb in the payload is data, even after a greeting.
 fn plural(words: &[Word], start: usize, end: usize, payload: usize) -> Option<(usize, &'static str)> {
     let words = &words[..end];
     let at = lead(words, &(start..end));
@@ -250,7 +250,7 @@ fn plural(words: &[Word], start: usize, end: usize, payload: usize) -> Option<(u
     Some((fit.end, "task"))
 }
 
-/// A clause that asks for several tasks at once, as one clause for each.
+/// Splits a clause that asks for several tasks at once into one clause for each.
 fn items(clause: &str, catalog: &Catalog) -> Vec<String> {
     let text = Text::new(clause);
     let words = &text.words;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_parted_where_the_next_begins() {
+    fn splitter_cuts_where_the_next_request_begins() {
         for (source, wanted) in [
             (
                 "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_tasks_is_a_task_for_each() {
+    fn splitter_makes_one_clause_for_each_listed_task() {
         assert_eq!(
             texts("add tasks: buy milk, call mom and water the plants"),
             ["create task: buy milk", "create task: call mom", "create task: water the plants"]
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_wishes() {
+    fn splitter_limits_the_number_of_clauses() {
         assert_eq!(texts(&"what is due; ".repeat(100)).len(), CLAUSES_MAX);
         assert!(texts(" \n ").is_empty());
     }

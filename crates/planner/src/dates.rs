@@ -1,5 +1,5 @@
-//! Dates in a request. Nothing is resolved here: the words are found, taken out of the title, and handed to the skill,
-//! which knows what day it is.
+//! Finds dates in a request. Dates are not resolved here: their words are removed from the title and passed to the skill,
+//! which knows the current date.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use super::text::Word;
 /// A date that was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Due {
-    /// As a skill reads it: `tomorrow 2pm`, `next friday`, `in 3 days`.
+    /// The date in a format that skills read: `tomorrow 2pm`, `next friday`, `in 3 days`.
     pub text: String,
-    /// The words to leave out of the rest, in order: the date's own and `due`, `by`, `on`, `at` before it.
+    /// The words to remove from the rest, in order: those of the date and a preceding `due`, `by`, `on`, `at`.
     pub words: Vec<Range<usize>>,
 }
 
@@ -25,10 +25,10 @@ const PARTS: [&str; 8] = ["morning", "noon", "midday", "afternoon", "evening", "
 
 /// A day or a time, and its words.
 type Part = (String, Range<usize>);
-/// What a reader found: its text and how many words it takes.
+/// Result of a reader: the text and the number of its words.
 type Found = Option<(String, usize)>;
 
-/// Finds the date in these words; a time of day elsewhere in them belongs to it.
+/// Finds the date in these words; a separate time of day is added to it.
 pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
     let scan = &words[range.clone()];
     let mut day: Option<Part> = None;
@@ -63,7 +63,7 @@ fn is(words: &[Word], at: usize, any: &[&str]) -> bool {
     words.get(at).is_some_and(|w| !w.quoted && any.contains(&w.lower.as_str()))
 }
 
-/// Words that lead to a date: `due`, `due on`, `by`, `with due date`, `it is due`, `deadline`.
+/// Words that introduce a date: `due`, `due on`, `by`, `with due date`, `it is due`, `deadline`.
 fn intro(words: &[Word], at: usize) -> usize {
     let mut n = at;
     if is(words, n, &["it", "this", "that"]) && is(words, n + 1, &["is"]) && is(words, n + 2, &["due"]) {
@@ -93,14 +93,14 @@ fn day(words: &[Word], at: usize, loose: bool) -> Found {
         return None;
     }
     relative(words, at)
-        // In the middle of a sentence a past day tells of something; behind `due` it is a date.
+        // In the middle of a sentence a past day is a statement; after `due` it is a date.
         .or_else(|| if loose { None } else { past(words, at) })
         .or_else(|| offset(words, at))
         .or_else(|| end_of(words, at))
         .or_else(|| calendar(words, at, loose))
         .or_else(|| {
             let weekday = WEEKDAYS.contains(&word) || (!loose && SHORT_WEEKDAYS.contains(&word));
-            // A bare weekday in the middle may be a name: `the monday meeting`.
+            // A bare weekday in the middle of a sentence may be a name: `the monday meeting`.
             let edge = !loose
                 || at == 0
                 || ends_here(words, at)
@@ -202,7 +202,7 @@ fn year(words: &[Word], at: usize) -> usize {
     }))
 }
 
-/// `2026-02-28`, `28.2.2026`, `march 3rd`, `3 march 2027`, `the 15th` behind `on` or `by`.
+/// `2026-02-28`, `28.2.2026`, `march 3rd`, `3 march 2027`, `the 15th` after `on` or `by`.
 fn calendar(words: &[Word], at: usize, loose: bool) -> Found {
     let word = words[at].lower.as_str();
     let is_number = |p: &str| !p.is_empty() && p.len() <= 4 && p.bytes().all(|b| b.is_ascii_digit());
@@ -239,7 +239,7 @@ fn calendar(words: &[Word], at: usize, loose: bool) -> Found {
     (!loose && word == "the" && ordinal).then(|| (next.to_owned(), 2))
 }
 
-/// `2pm`, `at 14:00`, `at 9`, `noon`; parts of the day only right behind a day or an `at`.
+/// `2pm`, `at 14:00`, `at 9`, `noon`; a part of the day only directly after a day or an `at`.
 fn time(words: &[Word], at: usize, loose: bool, behind_day: bool) -> Found {
     let word = words.get(at).filter(|w| !w.quoted)?.lower.as_str();
     let next = words.get(at + 1).map_or("", |w| w.lower.as_str());
@@ -267,7 +267,7 @@ fn time(words: &[Word], at: usize, loose: bool, behind_day: bool) -> Found {
             || ["on", "to", "and", "o'clock", "today", "tomorrow"].contains(&next))
     {
         let hour: u32 = word.parse().ok().filter(|h| *h <= 24)?;
-        // Nobody means five in the morning by `at 5`.
+        // `at 5` means the afternoon, because people rarely mean five in the morning.
         let hour = if (1..=6).contains(&hour) { hour + 12 } else { hour };
         return Some((format!("{hour}:00"), 1 + usize::from(next == "o'clock")));
     }
@@ -281,7 +281,7 @@ fn time(words: &[Word], at: usize, loose: bool, behind_day: bool) -> Found {
 mod tests {
     use super::{super::text::Text, *};
 
-    /// The date and what is left.
+    /// The date and the remaining text.
     fn split(source: &str) -> (String, String) {
         let text = Text::new(source);
         let due = find(&text.words, 0..text.words.len()).unwrap_or_default();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_found_with_the_words_that_lead_to_them() {
+    fn date_is_found_with_its_introductory_words() {
         for (source, due, left) in [
             ("review PR 42 due tomorrow", "tomorrow", "review PR 42"),
             ("call Bob by friday at 2pm", "friday 2pm", "call Bob"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_date_stays() {
+    fn date_finder_ignores_similar_words() {
         for source in [
             "prepare the monday meeting notes",
             "sit in the sun with Bob",

@@ -1,5 +1,5 @@
-//! Runs skills itself: as a sub-agent with commands or the scoped tool, or as the whole agent in `single_loop` and
-//! `direct` mode. Every round is computed anew: the goals are fed the results so far, and what they want next is the
+//! Runs skills: as a sub-agent with commands or the scoped tool, or as the only agent in `single_loop` and `direct` mode.
+//! Every round starts from scratch: the goals receive the results so far, and the calls that they request next are the
 //! reply.
 
 use annie_core::{
@@ -10,7 +10,7 @@ use annie_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    answer::{Came, Said, compose, small_talk},
+    answer::{Answer, Completion, compose, small_talk},
     catalog::Catalog,
     fill::Call,
     goal::{Goal, goals},
@@ -25,29 +25,29 @@ pub(super) enum Interface {
     Cmd,
     /// The tool `use_skill`.
     UseSkill,
-    /// A tool for each skill.
+    /// One tool for each skill.
     Direct,
 }
 
-/// What a reply holds.
+/// The content of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
-    /// Text alone.
-    Say(Said),
+    /// Text only.
+    Say(Answer),
     /// Tool calls: name and arguments.
     Tools(Vec<(String, Value)>),
 }
 
-/// The kernel's word that no call is left.
+/// The kernel's note that no calls are left.
 const REPORT_NOW: &str = "tool calls are used. Report now";
 
 /// A sub-agent's next reply.
 pub(super) fn sub_agent(turn: &Turn<'_>, interface: Interface, catalog: &Catalog) -> Reply {
-    let brief = Brief::read(turn.said);
+    let brief = Brief::read(turn.user_text);
     let goals = goals(brief.mission, &brief.results, catalog);
-    if goals.iter().all(Goal::is_puzzling) {
+    if goals.iter().all(Goal::is_unrecognised) {
         let text = "I could not find out which of my skills the mission wants.".to_owned();
-        return Reply::Say(Said { text, is_declined: true });
+        return Reply::Say(Answer { text, is_declined: true });
     }
     advance(goals, turn, interface, catalog)
 }
@@ -60,19 +60,20 @@ pub(super) fn alone(turn: &Turn<'_>, interface: Interface, mut catalog: Catalog)
             asked = true;
             catalog.read_answer(answer);
         }
-        let wanted = questions(&turn.wishes, &catalog);
+        let wanted = questions(&turn.user_requests, &catalog);
         if !asked && !wanted.is_empty() {
             return Reply::Tools(wanted);
         }
     }
-    let goals: Vec<Goal<'_>> = turn.wishes.iter().flat_map(|wish| goals(wish, "", &catalog)).collect();
-    if goals.iter().all(Goal::is_puzzling) {
-        return Reply::Say(with_additions(small_talk(turn.said, turn.context, &catalog), turn));
+    let goals: Vec<Goal<'_>> =
+        turn.user_requests.iter().flat_map(|user_request| goals(user_request, "", &catalog)).collect();
+    if goals.iter().all(Goal::is_unrecognised) {
+        return Reply::Say(with_additions(small_talk(turn.user_text, turn.context, &catalog), turn));
     }
     advance(goals, turn, interface, &catalog)
 }
 
-/// Feeds the goals the results of each round and gives the calls of the next.
+/// Passes the results of each recorded round to the goals, and returns the calls of the next round.
 fn advance(mut goals: Vec<Goal<'_>>, turn: &Turn<'_>, interface: Interface, catalog: &Catalog) -> Reply {
     let mut rounds = turn.rounds(interface);
     loop {
@@ -91,25 +92,26 @@ fn advance(mut goals: Vec<Goal<'_>>, turn: &Turn<'_>, interface: Interface, cata
             return write(&calls, interface, catalog);
         };
         let results = round.results();
-        for (place, (n, _)) in wanted.iter().enumerate() {
-            goals[*n].take(results.get(place).map_or("Error: there was no result.", |r| r.as_str()));
+        for (position, (n, _)) in wanted.iter().enumerate() {
+            goals[*n].take(results.get(position).map_or("Error: there was no result.", |r| r.as_str()));
         }
     }
-    let reports: Vec<_> = goals.iter().filter(|g| !g.is_puzzling()).map(Goal::report).collect();
-    let puzzling: Vec<String> = goals.iter().filter(|g| g.is_puzzling()).map(|g| g.wish().to_owned()).collect();
-    // A sub-agent's report is put together with others by the orchestrator: a plain success is passed on as it is.
+    let reports: Vec<_> = goals.iter().filter(|g| !g.is_unrecognised()).map(Goal::report).collect();
+    let unrecognised: Vec<String> =
+        goals.iter().filter(|g| g.is_unrecognised()).map(|g| g.user_request().to_owned()).collect();
+    // The orchestrator combines a sub-agent's report with others, so a single success is passed on unchanged.
     match reports.as_slice() {
-        [only] if only.came != Came::Failed && puzzling.is_empty() && turn.is_mission => {
-            Reply::Say(Said { text: only.text.clone(), is_declined: only.came == Came::Declined })
+        [only] if only.completion != Completion::Failed && unrecognised.is_empty() && turn.is_mission => {
+            Reply::Say(Answer { text: only.text.clone(), is_declined: only.completion == Completion::Declined })
         }
-        _ => Reply::Say(with_additions(compose(&reports, &puzzling, &[]), turn)),
+        _ => Reply::Say(with_additions(compose(&reports, &unrecognised, &[]), turn)),
     }
 }
 
 fn write(calls: &[Call], interface: Interface, catalog: &Catalog) -> Reply {
     if interface == Interface::Cmd {
         let lines: Vec<String> = calls.iter().map(command_line).collect();
-        return Reply::Say(Said { text: format!("```cmd\n{}\n```", lines.join("\n")), is_declined: false });
+        return Reply::Say(Answer { text: format!("```cmd\n{}\n```", lines.join("\n")), is_declined: false });
     }
     let object = |call: &Call| Value::Object(call.args.iter().cloned().collect::<Map<String, Value>>());
     Reply::Tools(
@@ -126,7 +128,7 @@ fn write(calls: &[Call], interface: Interface, catalog: &Catalog) -> Reply {
     )
 }
 
-/// A call as the kernel's command grammar reads it back.
+/// Writes a call in the kernel's command grammar.
 pub(super) fn command_line(call: &Call) -> String {
     let mut line = call.skill.clone();
     for (flag, value) in &call.args {
@@ -151,32 +153,32 @@ struct Brief<'a> {
 }
 
 impl<'a> Brief<'a> {
-    /// Reads `MISSION: …`, `Additional context:`, and the reports of the agents that it waited for.
-    fn read(said: &'a str) -> Self {
-        let said = said.strip_prefix("MISSION: ").unwrap_or(said);
-        let context = said.find("\n\nAdditional context:\n");
-        let results = said.find("\n\n<report");
-        let end = [context, results].into_iter().flatten().min().unwrap_or(said.len());
-        let given = results.map(|at| &said[at..]).unwrap_or_default();
+    /// Reads `MISSION: …`, `Additional context:`, and the reports of the agents that this one depends on.
+    fn read(message: &'a str) -> Self {
+        let message = message.strip_prefix("MISSION: ").unwrap_or(message);
+        let context = message.find("\n\nAdditional context:\n");
+        let results = message.find("\n\n<report");
+        let end = [context, results].into_iter().flatten().min().unwrap_or(message.len());
+        let given = results.map(|at| &message[at..]).unwrap_or_default();
         let texts: Vec<String> = framed(given, "report")
             .into_iter()
             .map(|report| report.text.trim().to_owned())
             .filter(|text| !text.is_empty())
             .collect();
-        Self { mission: said[..end].trim(), results: texts.join("\n\n") }
+        Self { mission: message[..end].trim(), results: texts.join("\n\n") }
     }
 }
 
 /// The calls of one recorded round and their results.
 pub(super) enum Round<'a> {
-    /// One message with all results of commands.
+    /// One message with the results of all commands.
     Commands(&'a str),
-    /// Tool calls and what came back.
+    /// Tool calls with their results.
     Tools(Vec<(&'a ToolCall, &'a str)>),
 }
 
 impl Round<'_> {
-    /// The results in the order of the calls that were made.
+    /// The results, in the order of the calls.
     fn results(&self) -> Vec<String> {
         match self {
             Self::Commands(text) => framed(text, "result").into_iter().map(|result| result.text.into_owned()).collect(),

@@ -1,21 +1,22 @@
-//! What is said to a message that was not understood: in the user's own language, with the nearest thing that can be done.
+//! Answers a message that was not understood: in the user's own language, or with the most similar request that is
+//! supported.
 
 use std::collections::BTreeSet;
 
 use super::{
-    answer::WHO,
+    answer::IDENTITY,
     choose::{asks, lead},
     dates,
     pattern::number,
     text::{Text, shortened},
 };
 
-/// How a language model is configured, in one sentence.
+/// How to configure a language model, in one sentence.
 const MODEL: &str = "`annie config init` sets up a language model.";
-/// The most characters of a message that an answer repeats.
-const SAID_CHARS_MAX: usize = 120;
+/// Length limit for a message that an answer repeats, in characters.
+const REPEATED_CHARS_MAX: usize = 120;
 
-/// Words by which a language shows itself, and what is said in it.
+/// Words that identify a language, and the answer in that language.
 const LANGUAGES: [(&str, &str); 3] = [
     (
         "der die das und ist nicht ich du mir mich bitte wie was wann wo heute morgen ein eine einen mit auf für zu von meine \
@@ -36,11 +37,11 @@ const LANGUAGES: [(&str, &str); 3] = [
          call Bob tomorrow”. `annie config init` permite configurar un modelo de lenguaje.",
     ),
 ];
-/// Words by which a text shows that it is English.
+/// Words that identify a text as English.
 const ENGLISH: &str = "the a an is are was i you me my to of and for in on it what how when where who please this that with do \
     does can could would will at from hello hi thanks";
 
-/// What a clause speaks of, and what to say for it instead.
+/// Key words of a subject, and an example request for it.
 const EXAMPLES: [(&str, &str); 10] = [
     ("remind reminder alarm timer wake alert notify ping", "create a task to call Bob tomorrow at 5pm"),
     ("move postpone reschedule shift delay push bump defer", "move task 3 to Monday"),
@@ -54,12 +55,12 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("meeting appointment calendar schedule book event", "create a task to meet Bob on Friday at 10:00"),
 ];
 
-/// What the planner is, and how to get more.
-pub(super) fn who_and_model() -> String {
-    format!("{WHO}. {MODEL}")
+/// What the planner is, and how to configure a language model.
+pub(super) fn introduction_and_model() -> String {
+    format!("{IDENTITY}. {MODEL}")
 }
 
-/// The answer to a wish that hangs on a condition or an event.
+/// The answer to a request that depends on a condition or an event.
 pub(super) fn cannot_wait(condition: &str) -> String {
     format!(
         "I cannot wait for a condition or an event (“{}”), so I did nothing. Say what to do without it, for example: “create \
@@ -71,31 +72,31 @@ pub(super) fn cannot_wait(condition: &str) -> String {
 /// The answer to clauses that were not understood.
 pub(super) fn not_understood(clauses: &[String]) -> String {
     let first = clauses.first().map_or("", String::as_str);
-    if let Some(told) = foreign(first) {
-        return told.to_owned();
+    if let Some(translated) = foreign(first) {
+        return translated.to_owned();
     }
     let quoted: Vec<String> =
-        clauses.iter().map(|c| format!("“{}”", shortened(&c.trim().replace('\n', " "), SAID_CHARS_MAX))).collect();
+        clauses.iter().map(|c| format!("“{}”", shortened(&c.trim().replace('\n', " "), REPEATED_CHARS_MAX))).collect();
     let what = quoted.join(" or ");
     let text = Text::new(first);
     let asks_something =
         first.trim_end().ends_with('?') || asks(&text.words, lead(&text.words, &(0..text.words.len())));
     if asks_something {
         return format!(
-            "I cannot answer {what}. {WHO}: I keep tasks, notes and memories. For example: “{}”. {MODEL}",
+            "I cannot answer {what}. {IDENTITY}: I keep tasks, notes and memories. For example: “{}”. {MODEL}",
             nearest(first)
         );
     }
     format!(
-        "I did not understand {what}. {WHO}; the nearest that I can do is for example “{}”. {MODEL}",
+        "I did not understand {what}. {IDENTITY}; the nearest that I can do is for example “{}”. {MODEL}",
         nearest(first)
     )
 }
 
-/// A sentence that would be understood, close to this one.
-fn nearest(said: &str) -> String {
+/// A supported request that is similar to this text.
+fn nearest(clause: &str) -> String {
     const PLAIN_CHARS_MAX: usize = 60;
-    let text = Text::new(said);
+    let text = Text::new(clause);
     let at = lead(&text.words, &(0..text.words.len()));
     let has = |list: &str| {
         text.words[..text.payload_at()].iter().take(40).any(|w| !w.quoted && list.split(' ').any(|l| l == w.lower))
@@ -111,7 +112,7 @@ fn nearest(said: &str) -> String {
     let is_short = bare.chars().count() <= PLAIN_CHARS_MAX && !bare.contains(['\n', '?', '“', '"', ':']);
     let examples = EXAMPLES.iter().find(|(words, _)| has(words));
     let states = ["is", "are", "was", "has", "have", "likes", "prefers", "wants", "hates", "lives", "works"];
-    let questions = asks(&text.words, at) || said.trim_end().ends_with('?');
+    let questions = asks(&text.words, at) || clause.trim_end().ends_with('?');
     if is_short && !questions && text.words.iter().skip(at + 1).any(|w| states.contains(&w.lower.as_str())) {
         return format!("remember that {bare}");
     }
@@ -121,28 +122,28 @@ fn nearest(said: &str) -> String {
     examples.map_or("create a task to call Bob tomorrow", |(_, example)| example).to_owned()
 }
 
-/// What to say in the language of a text that is not English.
-pub(super) fn foreign(said: &str) -> Option<&'static str> {
+/// The answer in the language of a text that is not English.
+pub(super) fn foreign(source: &str) -> Option<&'static str> {
     const WORDS_MAX: usize = 60;
-    let text = Text::new(said);
+    let text = Text::new(source);
     let words: Vec<&str> = text.words.iter().take(WORDS_MAX).map(|w| w.lower.as_str()).collect();
     let count = |list: &str| {
         let known: BTreeSet<&str> = list.split_whitespace().collect();
         words.iter().filter(|w| known.contains(**w)).collect::<BTreeSet<_>>().len()
     };
     let english = count(ENGLISH);
-    let (hits, told) = LANGUAGES.iter().map(|(list, told)| (count(list), *told)).max_by_key(|(hits, _)| *hits)?;
-    let letters = said.chars().filter(|c| c.is_alphabetic()).count();
-    let others = said.chars().filter(|c| c.is_alphabetic() && !c.is_ascii() && *c > '\u{24f}').count();
-    if others * 2 > letters {
+    let (hits, reply) = LANGUAGES.iter().map(|(list, reply)| (count(list), *reply)).max_by_key(|(hits, _)| *hits)?;
+    let alphabetic = source.chars().filter(|c| c.is_alphabetic()).count();
+    let others = source.chars().filter(|c| c.is_alphabetic() && !c.is_ascii() && *c > '\u{24f}').count();
+    if others * 2 > alphabetic {
         return Some(
             "I understand English only: I am Annie's offline planner, not a language model. For example: “create a task to call \
              Bob tomorrow”. `annie config init` sets up a language model.",
         );
     }
-    let accents = said.chars().any(|c| "äöüßéèêàçñ¿¡áíóú".contains(c));
+    let accents = source.chars().any(|c| "äöüßéèêàçñ¿¡áíóú".contains(c));
     let enough = hits >= 2 || (hits == 1 && accents);
-    (enough && hits > english).then_some(told)
+    (enough && hits > english).then_some(reply)
 }
 
 #[cfg(test)]
@@ -150,8 +151,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_in_another_language_is_answered_in_it() {
-        for (said, wanted) in [
+    fn fallback_answers_in_the_language_of_the_text() {
+        for (source, wanted) in [
             ("Erinnere mich morgen an Milch", "nur Englisch"),
             ("wie spät ist es?", "nur Englisch"),
             ("rappelle-moi d'acheter du lait demain", "que l'anglais"),
@@ -160,17 +161,17 @@ mod tests {
             ("¿qué hora es?", "Solo entiendo inglés"),
             ("напомни мне завтра", "English only"),
         ] {
-            let told = not_understood(&[said.to_owned()]);
-            assert!(told.contains(wanted), "{said}: {told}");
+            let reply = not_understood(&[source.to_owned()]);
+            assert!(reply.contains(wanted), "{source}: {reply}");
         }
-        for said in ["dance a little", "what is die cast?", "play la la land", "I do not know", "xyzzy"] {
-            assert_eq!(foreign(said), None, "{said}");
+        for source in ["dance a little", "what is die cast?", "play la la land", "I do not know", "xyzzy"] {
+            assert_eq!(foreign(source), None, "{source}");
         }
     }
 
     #[test]
-    fn what_was_not_understood_is_answered_with_the_nearest_that_can_be_done() {
-        for (said, nearest) in [
+    fn fallback_suggests_the_most_similar_supported_request() {
+        for (source, nearest) in [
             ("set an alarm for 7am", "create a task to call Bob tomorrow at 5pm"),
             ("move the couch somewhere", "move task 3 to Monday"),
             ("call mom tomorrow", "create a task to call mom tomorrow"),
@@ -179,9 +180,12 @@ mod tests {
             ("Bob's birthday is on May 3rd", "remember that Bob's birthday is on May 3rd"),
             ("xyzzy", "create a task to call Bob tomorrow"),
         ] {
-            let told = not_understood(&[said.to_owned()]);
-            assert!(told.contains(&format!("“{nearest}”")) && told.contains(said) && told.contains(WHO), "{told}");
-            assert!(told.split_whitespace().count() < 50, "{told}");
+            let reply = not_understood(&[source.to_owned()]);
+            assert!(
+                reply.contains(&format!("“{nearest}”")) && reply.contains(source) && reply.contains(IDENTITY),
+                "{reply}"
+            );
+            assert!(reply.split_whitespace().count() < 50, "{reply}");
         }
     }
 }

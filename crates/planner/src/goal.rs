@@ -1,12 +1,12 @@
-//! One wish on its way: which call comes next, given what came of those before. A goal is made anew from the request at
-//! every round and fed the recorded results, so it needs no memory and a replay decides the same.
+//! The progress of one request: determines the next call from the results of the calls before it. A goal is built anew from
+//! the message in every round and receives the recorded results. It needs no memory, and a replay decides the same.
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 
 use super::{
-    answer::{Came, NOT_DONE, Origin, REFUSED, Report, first_person, is_failure, reason},
+    answer::{Completion, NOT_DONE, Origin, REFUSED, Report, first_person, is_failure, reason},
     calendar,
     catalog::{Catalog, Skill},
     choose::{Choice, How, choose, lead},
@@ -17,7 +17,7 @@ use super::{
     text::Text,
 };
 
-/// What is still to be done. `without` is what was refused and left out of a corrected call, in words.
+/// The next step. `without` names the arguments that were refused and left out of a corrected call.
 #[derive(Debug, Clone)]
 enum Step {
     Run {
@@ -30,56 +30,56 @@ enum Step {
         id_flag: String,
         call: Call,
     },
-    /// Looks a task up and asks whether it is to be deleted.
+    /// Looks a task up and asks whether to delete it.
     Confirm {
         call: Call,
     },
 }
 
-/// Why a wish is not begun.
+/// Why a request is not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stop {
-    /// Something is missing.
+    /// Information is missing.
     Missing(String),
-    /// This is said instead.
+    /// This text is the answer.
     Answer(String),
-    /// This is said instead of the whole message.
+    /// This text is the answer to the whole message.
     Whole(String),
 }
 
-/// One wish.
+/// One request.
 #[derive(Debug)]
 pub(super) struct Goal<'a> {
-    wish: String,
-    /// The skill's own description of itself, for correction.
+    user_request: String,
+    /// The catalogue, for the search skill and for corrections.
     catalog: &'a Catalog,
     steps: VecDeque<Step>,
-    told: Vec<(bool, String)>,
+    outcomes: Vec<(bool, String)>,
     stop: Option<Stop>,
-    /// What the skill cannot do of the wish, for below its result.
+    /// The part of the request that the skill cannot do, reported below the result.
     note: Option<String>,
-    /// The skill that it asks for; none if none was found.
+    /// The skill that the request asks for; `None` if no skill was found.
     pub skill: Option<String>,
-    /// It asks whether to delete.
+    /// The goal asks whether to delete.
     asks: bool,
-    /// Goals that must be done first, by their place.
+    /// Indices of the goals that must be done first.
     pub waits_for: Vec<usize>,
 }
 
-/// The goals of a text, in order, with what each waits for.
-pub(super) fn goals<'a>(said: &str, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
-    let goals = of_clauses(guard::cautious(split(said, catalog), catalog), results, catalog);
+/// The goals of a text, in order, with their dependencies.
+pub(super) fn goals<'a>(source: &str, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
+    let goals = of_clauses(guard::cautious(split(source, catalog), catalog), results, catalog);
     let whole = goals.iter().find_map(|goal| match &goal.stop {
         Some(Stop::Whole(text)) => Some(text.clone()),
         _ => None,
     });
-    match whole.or_else(|| guard::refused(said, &goals)) {
-        Some(text) => vec![Goal { stop: Some(Stop::Answer(text)), ..Goal::empty(said, catalog) }],
+    match whole.or_else(|| guard::refused(source, &goals)) {
+        Some(text) => vec![Goal { stop: Some(Stop::Answer(text)), ..Goal::empty(source, catalog) }],
         None => goals,
     }
 }
 
-/// The goals of a sub-agent's mission: the orchestrator has judged the message that it is from.
+/// The goals of these clauses, in order.
 fn of_clauses<'a>(clauses: Vec<Clause>, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
     let mut goals: Vec<Goal<'a>> = Vec::with_capacity(clauses.len());
     for clause in clauses {
@@ -91,12 +91,12 @@ fn of_clauses<'a>(clauses: Vec<Clause>, results: &str, catalog: &'a Catalog) -> 
 }
 
 impl<'a> Goal<'a> {
-    fn empty(wish: &str, catalog: &'a Catalog) -> Self {
+    fn empty(user_request: &str, catalog: &'a Catalog) -> Self {
         Self {
-            wish: wish.to_owned(),
+            user_request: user_request.to_owned(),
             catalog,
             steps: VecDeque::new(),
-            told: Vec::new(),
+            outcomes: Vec::new(),
             stop: None,
             note: None,
             skill: None,
@@ -105,9 +105,9 @@ impl<'a> Goal<'a> {
         }
     }
 
-    fn new(wish: &str, results: &str, catalog: &'a Catalog) -> Self {
-        let mut goal = Self::empty(wish, catalog);
-        let text = Text::new(wish);
+    fn new(user_request: &str, results: &str, catalog: &'a Catalog) -> Self {
+        let mut goal = Self::empty(user_request, catalog);
+        let text = Text::new(user_request);
         let all = 0..text.words.len();
         goal.stop = guard::answer(&text, catalog).map(Stop::Answer);
         if goal.stop.is_some() {
@@ -138,26 +138,31 @@ impl<'a> Goal<'a> {
         goal
     }
 
-    /// The wish, as the user said it.
-    pub fn wish(&self) -> &str {
-        &self.wish
+    /// The request in the user's words.
+    pub fn user_request(&self) -> &str {
+        &self.user_request
     }
 
-    /// What to say of a wish that cannot even begin.
+    /// The report on a request that cannot be started.
     pub fn stopped(&self) -> Option<Report> {
         let (text, how) = match self.stop.as_ref()? {
-            Stop::Missing(why) => (why, Came::Failed),
-            Stop::Answer(text) | Stop::Whole(text) => (text, Came::Declined),
+            Stop::Missing(why) => (why, Completion::Failed),
+            Stop::Answer(text) | Stop::Whole(text) => (text, Completion::Declined),
         };
-        Some(Report { wish: self.wish.clone(), origin: self.origin(), came: how, text: text.clone() })
+        Some(Report {
+            user_request: self.user_request.clone(),
+            origin: self.origin(),
+            completion: how,
+            text: text.clone(),
+        })
     }
 
-    /// Whether nobody knows what is asked for.
-    pub fn is_puzzling(&self) -> bool {
+    /// Whether no skill was found for the request.
+    pub fn is_unrecognised(&self) -> bool {
         self.skill.is_none() && self.stop.is_none()
     }
 
-    /// Whose words its result holds.
+    /// The author of the text in the result.
     pub fn origin(&self) -> Origin {
         match self.skill.as_deref() {
             _ if self.asks => Origin::Question,
@@ -166,7 +171,7 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// The skills that it needs.
+    /// The skills that the goal needs.
     pub fn skills(&self) -> Vec<String> {
         let mut skills: Vec<String> = self.skill.iter().cloned().collect();
         let finds = self.steps.iter().any(|s| matches!(s, Step::Find { .. }));
@@ -179,7 +184,7 @@ impl<'a> Goal<'a> {
         self.catalog.get(&format!("{domain}.search"))
     }
 
-    /// Whether it looks at or changes what an earlier goal makes, without a word that says so.
+    /// Whether the goal reads or changes what an earlier goal creates, without a word that links them.
     fn reads_after(&self, earlier: &Goal<'_>) -> bool {
         let parts = |goal: &Goal<'_>| {
             goal.skill.as_deref().and_then(|s| s.rsplit_once('.')).map(|(d, v)| (d.to_owned(), v.to_owned()))
@@ -190,7 +195,7 @@ impl<'a> Goal<'a> {
         domain == theirs && !makes(&verb) && !reads(&did)
     }
 
-    /// The call to make now; none if it is done.
+    /// The next call; `None` if the goal is done.
     pub fn next(&self) -> Option<Call> {
         match self.steps.front()? {
             Step::Run { call, .. } | Step::Confirm { call } => Some(call.clone()),
@@ -198,49 +203,49 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no call is left.
     pub fn is_done(&self) -> bool {
         self.next().is_none()
     }
 
-    /// Takes the result of the call that [`Self::next`] gave.
+    /// Processes the result of the call that [`Self::next`] returned.
     pub fn take(&mut self, result: &str) {
         match self.steps.pop_front() {
             Some(Step::Run { call, corrected, without }) => {
                 if !is_failure(result) {
-                    // Who asked for more than was done must hear of it.
+                    // The user must learn which part of the request was left out.
                     let less = without.map(|what| format!(" (without {what}{REFUSED}")).unwrap_or_default();
-                    let day =
-                        (call.skill == "system.time").then(|| calendar::answer(&calendar::asked(&self.wish), result));
+                    let day = (call.skill == "system.time")
+                        .then(|| calendar::answer(&calendar::asked(&self.user_request), result));
                     let result = day.flatten().unwrap_or_else(|| result.trim().to_owned());
-                    self.told.push((true, format!("{result}{less}")));
+                    self.outcomes.push((true, format!("{result}{less}")));
                 } else if let Some(better) =
                     (!corrected && call.skill != "system.time").then(|| self.corrected(&call, result)).flatten()
                 {
                     let without = lost(&call, &better);
                     self.steps.push_front(Step::Run { call: better, corrected: true, without });
                 } else {
-                    self.told.push((false, reason(result)));
+                    self.outcomes.push((false, reason(result)));
                 }
             }
-            Some(Step::Confirm { .. }) if is_failure(result) => self.told.push((false, reason(result))),
-            Some(Step::Confirm { call }) => self.told.push(confirmation(&call, result)),
+            Some(Step::Confirm { .. }) if is_failure(result) => self.outcomes.push((false, reason(result))),
+            Some(Step::Confirm { call }) => self.outcomes.push(confirmation(&call, result)),
             Some(Step::Find { call, .. }) if is_failure(result) => {
-                self.told.push((false, format!("{} could not be looked up: {}", call.skill, reason(result))));
+                self.outcomes.push((false, format!("{} could not be looked up: {}", call.skill, reason(result))));
             }
             Some(Step::Find { query, call, .. }) if is_over(result, &query) && !reopens(&call) => {
                 let ended = with_words(result, &query);
                 let ended: Vec<&str> = ended.lines().filter(|line| !numbers(line).is_empty()).collect();
                 let ended = ended.join("\n");
-                self.told.push((false, format!("no open task matches “{query}”; these have ended:\n\n{ended}")));
+                self.outcomes.push((false, format!("no open task matches “{query}”; these have ended:\n\n{ended}")));
             }
             Some(Step::Find { query, id_flag, mut call }) => match numbers(&with_words(result, &query)).as_slice() {
                 [number] => {
                     call.args.insert(0, (id_flag, (*number).into()));
                     self.steps.push_front(Step::Run { call, corrected: false, without: None });
                 }
-                [] => self.told.push((false, format!("nothing matches “{query}”"))),
-                _ => self.told.push((
+                [] => self.outcomes.push((false, format!("nothing matches “{query}”"))),
+                _ => self.outcomes.push((
                     false,
                     format!(
                         "several match “{query}”, say the number of the one you mean:\n\n{}",
@@ -252,7 +257,7 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// The same call as the usage in an error wants it: without flags that are refused, with what was missing.
+    /// The same call corrected by the usage in an error: without the refused flags, with the missing values.
     fn corrected(&self, call: &Call, error: &str) -> Option<Call> {
         let usage = error.lines().find_map(|line| line.strip_prefix("Usage: "))?;
         let skill = Skill::from_synopsis(usage, "")?;
@@ -261,7 +266,7 @@ impl<'a> Goal<'a> {
             what.split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | ':' | '='))
                 .any(|w| w.strip_prefix("--") == Some(flag))
         };
-        let text = Text::new(&self.wish);
+        let text = Text::new(&self.user_request);
         let choice = choose(&text, &(0..text.words.len()), self.catalog)?;
         let better = match (Filler { skill: &skill, text: &text, results: "" }).fill(&choice) {
             Filled::Ready(calls) => calls.into_iter().next()?,
@@ -274,44 +279,48 @@ impl<'a> Goal<'a> {
         (better != *call).then_some(better)
     }
 
-    /// What came of it.
+    /// The result of the request.
     pub fn report(&self) -> Report {
         if let Some(stopped) = self.stopped() {
             return stopped;
         }
-        let ok = !self.told.is_empty() && self.told.iter().all(|(ok, _)| *ok) && self.is_done();
-        let mut text: Vec<&str> = self.told.iter().map(|(_, text)| text.as_str()).collect();
-        if !self.is_done() || self.told.is_empty() {
+        let ok = !self.outcomes.is_empty() && self.outcomes.iter().all(|(ok, _)| *ok) && self.is_done();
+        let mut text: Vec<&str> = self.outcomes.iter().map(|(_, text)| text.as_str()).collect();
+        if !self.is_done() || self.outcomes.is_empty() {
             text.push("it was not done");
         }
         text.extend(self.note.as_deref().filter(|_| ok));
-        if !ok && self.told.iter().any(|(ok, _)| *ok) && self.is_done() {
-            let told = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { format!("{NOT_DONE}{text}") };
-            let text = self.told.iter().map(told).collect::<Vec<_>>().join("\n");
-            return Report { wish: self.wish.clone(), origin: self.origin(), came: Came::Declined, text };
+        if !ok && self.outcomes.iter().any(|(ok, _)| *ok) && self.is_done() {
+            let line = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { format!("{NOT_DONE}{text}") };
+            let text = self.outcomes.iter().map(line).collect::<Vec<_>>().join("\n");
+            return Report {
+                user_request: self.user_request.clone(),
+                origin: self.origin(),
+                completion: Completion::Declined,
+                text,
+            };
         }
-        let came = match ok {
-            true if text.first().is_some_and(|t| t.starts_with(SHALL_I)) => Came::Declined,
-            true => Came::Done,
-            false => Came::Failed,
+        let completion = match ok {
+            true if text.first().is_some_and(|t| t.starts_with(SHALL_I)) => Completion::Declined,
+            true => Completion::Done,
+            false => Completion::Failed,
         };
-        Report { wish: self.wish.clone(), origin: self.origin(), came, text: text.join("\n") }
+        Report { user_request: self.user_request.clone(), origin: self.origin(), completion, text: text.join("\n") }
     }
 }
 
-/// The question before a deletion, from the lines of the tasks that were looked up.
-/// Whether a search found only tasks that have ended, by the words with which `tasks.search` says so.
+/// Whether a search found only tasks that have ended, recognised by the text of `tasks.search`.
 fn is_over(result: &str, query: &str) -> bool {
     result.starts_with("No open tasks found") && !numbers(&with_words(result, query)).is_empty()
 }
 
-/// Whether a call opens a task again.
+/// Whether a call reopens a task.
 fn reopens(call: &Call) -> bool {
     let opens = |value: &Value| value.as_str().is_some_and(|status| ["todo", "in_progress"].contains(&status));
     call.args.iter().any(|(flag, value)| flag == "status" && opens(value))
 }
 
-/// A task as a question names it: without its priority and tags, and with the word that says that it has ended.
+/// A task as a question names it: without its priority and tags, marked if it has ended.
 fn as_asked(line: &str) -> String {
     let (name, rest) = line.split_once(", priority ").unwrap_or((line, ""));
     let ended =
@@ -319,6 +328,7 @@ fn as_asked(line: &str) -> String {
     ended.map_or_else(|| name.to_owned(), |ended| format!("{name} ({ended})"))
 }
 
+/// The question before a deletion, from the lines of the tasks that were looked up; false with the reason if none fits.
 fn confirmation(call: &Call, result: &str) -> (bool, String) {
     let by_words = call.skill.ends_with(".search");
     let query = call.args.first().and_then(|(_, value)| value.as_str()).unwrap_or_default();
@@ -346,15 +356,15 @@ fn confirmation(call: &Call, result: &str) -> (bool, String) {
 /// The arguments that one call has and the other has not, in words.
 fn lost(call: &Call, better: &Call) -> Option<String> {
     let gone = call.args.iter().filter(|(flag, _)| !better.args.iter().any(|(other, _)| other == flag));
-    let said = |(flag, value): &(String, Value)| match value {
+    let in_words = |(flag, value): &(String, Value)| match value {
         Value::String(text) => format!("the {} “{text}”", flag.replace('_', " ")),
         _ => format!("the {}", flag.replace('_', " ")),
     };
-    let gone: Vec<String> = gone.map(said).collect();
+    let gone: Vec<String> = gone.map(in_words).collect();
     (!gone.is_empty()).then(|| gone.join(" and "))
 }
 
-/// The only skill there is: whoever gave it meant it.
+/// The only skill in the catalogue, which the caller must have meant.
 fn only_one(text: &Text<'_>, catalog: &Catalog) -> Option<Choice> {
     let mut skills = catalog.iter();
     let (only, None) = (skills.next()?, skills.next()) else { return None };
@@ -367,27 +377,27 @@ fn find_call(skill: &Skill, query: &str) -> Option<Call> {
     Some(Call { skill: skill.name.clone(), args: vec![(flag.name.clone(), query.into())] })
 }
 
-/// The lines of a list that have each word of a query as a word: a search also finds `x` in `taxes`, and what is found by
-/// words is changed.
+/// The lines of a list that contain every word of a query as a word. A search also finds `x` in `taxes`, and the matching
+/// tasks are changed.
 fn with_words(list: &str, query: &str) -> String {
     const STEM_BYTES_MIN: usize = 4;
     let split = |text: &str| -> Vec<String> {
         text.to_lowercase().split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
     let wanted = split(query);
-    let alike = |said: &str, word: &str| {
-        said == word
-            || (said.len() >= STEM_BYTES_MIN && word.starts_with(said))
-            || (word.len() >= STEM_BYTES_MIN && said.starts_with(word))
+    let alike = |queried: &str, word: &str| {
+        queried == word
+            || (queried.len() >= STEM_BYTES_MIN && word.starts_with(queried))
+            || (word.len() >= STEM_BYTES_MIN && queried.starts_with(word))
     };
     let fits = |line: &&str| {
         let words = split(line);
-        numbers(line).is_empty() || wanted.iter().all(|said| words.iter().any(|word| alike(said, word)))
+        numbers(line).is_empty() || wanted.iter().all(|queried| words.iter().any(|word| alike(queried, word)))
     };
     list.lines().filter(fits).collect::<Vec<_>>().join("\n")
 }
 
-/// The numbers that a list shows, `#3` at the beginning of each line; words behind them may hold others.
+/// The numbers that a list shows, `#3` at the beginning of each line; later text in a line may contain others.
 fn numbers(list: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let line = line.trim_start().trim_start_matches("- ");

@@ -1,5 +1,5 @@
-//! What is not carried out: a message that takes itself back, hangs on a condition or was not understood as a whole, and
-//! wishes that no skill can serve, which are answered in words.
+//! Refuses what must not be carried out: a message that retracts itself, depends on a condition or was not understood as a
+//! whole, and requests that no skill can serve, which are answered in words.
 
 use super::{
     catalog::Catalog,
@@ -13,7 +13,7 @@ use super::{
     text::{Text, Word, shortened},
 };
 
-/// Words by which a message takes back what it says.
+/// Phrases by which a message retracts itself.
 const TAKEN_BACK: [&str; 12] = [
     "never mind",
     "nevermind",
@@ -28,23 +28,23 @@ const TAKEN_BACK: [&str; 12] = [
     "forget i said",
     "no do not",
 ];
-/// Words that begin an event to wait for, or a condition, beside [`CONDITIONS`].
+/// Beginnings of an event to wait for, or of a condition, beside [`CONDITIONS`].
 const EVENTS: [&str; 7] = ["once", "when", "while", "as soon as", "in case", "the moment", "only if"];
-/// Behind `when` and `once` they make a question or a place in time.
+/// Words after `when` and `once` that make a question or a time of them.
 const ASKS_ON: [&str; 17] = [
     "is", "are", "was", "were", "does", "do", "did", "will", "can", "should", "would", "am", "has", "have", "and",
     "again", "more",
 ];
-/// Verbs of what no skill of Annie's may serve, by which a clause shows that it is a request.
+/// Verbs that mark a clause as a request even if no skill serves it.
 const REQUESTS: &str = "translate summarize summarise book order play call email mail send turn open draw tell write explain \
     calculate compute convert google buy pay print give set start run text message ring alert notify wake schedule plan find \
     look search show list read get make do check cook generate compose reply answer rewrite proofread correct describe \
     download upload share sync backup define spell count sum recommend suggest export import help remind post tweet sing";
-/// Of those, they take a text of any length, perhaps several sentences of somebody else's.
+/// Those of them that take a text of any length, perhaps several sentences by another author.
 const TAKES_TEXT: &str = "translate summarize summarise tell write explain email mail send text message reply answer rewrite \
     proofread correct read print generate compose draw post tweet define describe google";
 
-/// Puts a question before each deletion that the message does not name in one plain clause by its number.
+/// Replaces each deletion by a question, unless the message consists of one plain clause with the task's number.
 pub(super) fn cautious(clauses: Vec<Clause>, catalog: &Catalog) -> Vec<Clause> {
     let alone = clauses.len() == 1;
     let careful = |mut clause: Clause| {
@@ -77,44 +77,46 @@ fn is_plain(words: &[Word]) -> bool {
     numbers == 1 && named && rest
 }
 
-/// Why nothing of a message is carried out.
-pub(super) fn refused(said: &str, goals: &[Goal<'_>]) -> Option<String> {
-    let text = Text::new(said);
+/// Why no part of a message is carried out.
+pub(super) fn refused(source: &str, goals: &[Goal<'_>]) -> Option<String> {
+    let text = Text::new(source);
     let words = &text.words[..text.payload_at()];
-    let acts = goals.iter().any(|g| g.skill.as_deref().is_some_and(|s| !reads(s)) || g.wish().starts_with(ASK_FIRST));
+    let acts =
+        goals.iter().any(|g| g.skill.as_deref().is_some_and(|s| !reads(s)) || g.user_request().starts_with(ASK_FIRST));
     if let Some(at) = taken_back(words) {
         return Some(format!(
             "I took “{}” to mean that nothing is to be done, so I did nothing.",
             shortened(text.slice(at..words.len()), 80)
         ));
     }
-    if let Some(goal) = goals.iter().find(|g| g.is_puzzling() && begins_conditional(g.wish()))
+    if let Some(goal) = goals.iter().find(|g| g.is_unrecognised() && begins_conditional(g.user_request()))
         && goals.len() + usize::from(acts) > 1
     {
-        return Some(conditional(goal.wish()));
+        return Some(conditional(goal.user_request()));
     }
     if let [only] = goals
-        && begins_conditional(only.wish())
-        && only.is_puzzling()
+        && begins_conditional(only.user_request())
+        && only.is_unrecognised()
     {
-        return Some(conditional(only.wish()));
+        return Some(conditional(only.user_request()));
     }
     if !acts {
         return None;
     }
     let last = goals.len() - 1;
-    let foreign = goals.iter().enumerate().find(|(n, g)| g.is_puzzling() && !is_request(g.wish(), *n == last))?;
+    let foreign =
+        goals.iter().enumerate().find(|(n, g)| g.is_unrecognised() && !is_request(g.user_request(), *n == last))?;
     (goals.len() > 1).then(|| {
         format!(
             "I did nothing, since I did not understand all of your message: “{}”. I take only plain requests together. {}",
-            shortened(foreign.1.wish().trim(), 120),
-            fallback::who_and_model()
+            shortened(foreign.1.user_request().trim(), 120),
+            fallback::introduction_and_model()
         )
     })
 }
 
-fn conditional(wish: &str) -> String {
-    fallback::cannot_wait(wish.trim())
+fn conditional(user_request: &str) -> String {
+    fallback::cannot_wait(user_request.trim())
 }
 
 fn taken_back(words: &[Word]) -> Option<usize> {
@@ -125,8 +127,8 @@ fn says(words: &[Word], at: usize, phrase: &str) -> bool {
     phrase.split(' ').enumerate().all(|(n, part)| words.get(at + n).is_some_and(|w| !w.quoted && w.lower == part))
 }
 
-fn begins_conditional(wish: &str) -> bool {
-    let text = Text::new(wish);
+fn begins_conditional(user_request: &str) -> bool {
+    let text = Text::new(user_request);
     let at = lead(&text.words, &(0..text.words.len()));
     let asks_on = text.words.get(at + 1).is_some_and(|w| ASKS_ON.contains(&w.lower.as_str()));
     let bare = at + 1 >= text.words.len();
@@ -138,11 +140,11 @@ fn begins_conditional(wish: &str) -> bool {
     begins || (event && text.words.len() > at + 3)
 }
 
-/// Whether a clause that no skill serves is a request or a question all the same, and not somebody's text.
-fn is_request(wish: &str, is_last: bool) -> bool {
-    let text = Text::new(wish);
+/// Whether a clause without a skill is still a request or a question, and not a text by another author.
+fn is_request(user_request: &str, is_last: bool) -> bool {
+    let text = Text::new(user_request);
     let at = lead(&text.words, &(0..text.words.len()));
-    if asks(&text.words, at) && wish.trim_end().ends_with('?') {
+    if asks(&text.words, at) && user_request.trim_end().ends_with('?') {
         return true;
     }
     let is_verb =
@@ -150,7 +152,7 @@ fn is_request(wish: &str, is_last: bool) -> bool {
     is_verb(REQUESTS) && (is_last || !is_verb(TAKES_TEXT))
 }
 
-/// What is answered to a clause that no skill may carry out, whatever its words resemble.
+/// The answer to a clause that must not be carried out, even if it resembles a skill.
 pub(super) fn answer(text: &Text<'_>, catalog: &Catalog) -> Option<String> {
     let words = &text.words[..text.payload_at()];
     let start = if says(words, 0, ASK_FIRST.trim_end()) { ASK_FIRST.split_whitespace().count() } else { 0 };
@@ -176,7 +178,7 @@ pub(super) fn answer(text: &Text<'_>, catalog: &Catalog) -> Option<String> {
     wants(words, at).or_else(|| forgotten(words, at, catalog))
 }
 
-/// `I want to learn Rust`, `I have to go`: no order for the list, and perhaps meant as one.
+/// `I want to learn Rust`, `I have to go`: not a request for a task, or an ambiguous one.
 fn wants(words: &[Word], at: usize) -> Option<String> {
     const TALK: [&str; 22] = [
         "go",
@@ -211,15 +213,15 @@ fn wants(words: &[Word], at: usize) -> Option<String> {
     let bare = is(at + 1, &["must", "gotta"]);
     let rest = if needs { at + 3 + must } else { at + 2 };
     ((needs || bare) && is(rest, &TALK)).then(|| {
-        let said: Vec<&str> = words[rest..].iter().map(|w| w.lower.as_str()).collect();
+        let rest_words: Vec<&str> = words[rest..].iter().map(|w| w.lower.as_str()).collect();
         format!(
             "I put nothing on your list, since I am not sure that this is a task. If it is, say: “create a task to {}”.",
-            shortened(&said.join(" "), 80)
+            shortened(&rest_words.join(" "), 80)
         )
     })
 }
 
-/// `forget what I said about Bob`, `delete my notes`: nothing but tasks can be deleted.
+/// `forget what I said about Bob`, `delete my notes`: only tasks can be deleted.
 fn forgotten(words: &[Word], at: usize, catalog: &Catalog) -> Option<String> {
     const VERBS: [&str; 13] = [
         "delete", "remove", "erase", "forget", "drop", "discard", "clear", "wipe", "purge", "destroy", "trash",
@@ -233,26 +235,26 @@ fn forgotten(words: &[Word], at: usize, catalog: &Catalog) -> Option<String> {
         let verbs = ["delete", "forget", "remove", "erase"];
         verbs.iter().any(|verb| catalog.get(&format!("{domain}.{verb}")).is_some())
     };
-    let said = |any: &[&str]| (at + 1..words.len()).any(|n| is(n, any));
+    let names = |any: &[&str]| (at + 1..words.len()).any(|n| is(n, any));
     let forget = is(at, &["forget"]);
-    if (forget || said(&["memory", "memories", "remember", "remembered"])) && !able("memory") {
+    if (forget || names(&["memory", "memories", "remember", "remembered"])) && !able("memory") {
         return Some(
             "I cannot forget yet: there is no skill that deletes memories, so everything that I was told to remember is still \
              there. “what do you know about Bob” shows what that is."
                 .to_owned(),
         );
     }
-    if said(&["note", "notes", "memo", "memos"]) && !able("notes") && !said(&["task", "tasks", "todo", "reminder"]) {
+    if names(&["note", "notes", "memo", "memos"]) && !able("notes") && !names(&["task", "tasks", "todo", "reminder"]) {
         return Some(
             "I cannot delete notes or take text out of them: there is no skill for that, so nothing was changed. “read the note \
              Groceries” shows one, “add butter to the note Groceries” adds to it."
                 .to_owned(),
         );
     }
-    if said(&["conversation", "conversations", "history", "chat", "chats", "messages"]) {
+    if names(&["conversation", "conversations", "history", "chat", "chats", "messages"]) {
         return Some("I cannot delete conversations: there is no skill for that, so nothing was changed.".to_owned());
     }
-    let all = said(&["all", "everything", "every", "tasks", "todos", "reminders"])
+    let all = names(&["all", "everything", "every", "tasks", "todos", "reminders"])
         && !words[at..].iter().any(|w| number(&w.lower).is_some());
     all.then(|| {
         "I delete tasks only one at a time, or a few by their numbers, so nothing was deleted. Say for example: “delete task 3”."

@@ -1,13 +1,13 @@
-//! The offline planner: Annie's model when none is configured. It is no language model and says so. It takes a request
-//! apart into wishes, finds the skills that serve them by the catalogue that the prompt shows, and answers in the same
-//! shapes as a model: tool calls, `cmd` blocks, words. It sees nothing but the [`ModelRequest`], keeps no state between
+//! The offline planner: the model that Annie uses when none is configured. It is not a language model, and says so. It
+//! splits a message into requests, finds the skills for them in the catalogue that the prompt lists, and answers in the
+//! formats of a model: tool calls, `cmd` blocks, text. Its only input is the [`ModelRequest`]. It keeps no state between
 //! calls, and gives the same reply for the same request.
 //!
-//! The way of a request: [`turn`] reads what was asked and what was done since; [`clauses`] takes it apart; [`choose`]
-//! finds the skill of each clause by [`rules`] or likeness; [`fill`] finds its arguments; [`goal`] knows which call comes
-//! next; [`orchestrate`] and [`execute`] write the reply; [`answer`] tells people what came of it. What must not be carried
-//! out is in [`guard`] (whole messages), `fill/vet.rs` (single clauses) and [`refer`] (what the conversation before means);
-//! what was not understood is answered by [`fallback`].
+//! The modules in the order of processing: [`turn`] reads the user's message and the results so far; [`clauses`] splits the
+//! message; [`choose`] finds the skill of each clause by [`rules`] or likeness; [`fill`] finds its arguments; [`goal`]
+//! determines the next call; [`orchestrate`] and [`execute`] write the reply; [`answer`] reports the results. Requests that
+//! must not be carried out are refused in [`guard`] (whole messages), `fill/vet.rs` (single clauses) and [`refer`]
+//! (references to the earlier conversation); [`fallback`] answers what was not understood.
 
 mod answer;
 mod calendar;
@@ -34,7 +34,7 @@ use annie_core::{
     message::{Finish, ModelError, ModelReply, ModelRequest, ToolCall},
     ports::{Draft, DraftSink, Fut, Model},
 };
-use answer::Said;
+use answer::Answer;
 use catalog::Catalog;
 use execute::{Interface, Reply};
 use turn::Turn;
@@ -42,22 +42,22 @@ use turn::Turn;
 /// The planner's name, in events and in `/v1/models`.
 pub const OFFLINE_ID: &str = "offline-planner";
 
-/// Said to a program that brings tools of its own.
+/// The answer to a program that brings its own tools.
 const CALLERS_TOOLS: &str = "I am Annie's offline planner, not a language model: I cannot use the tools of another program. Configure a \
      language model for that.";
 
-/// A deterministic planner that stands in for a model.
+/// A deterministic planner in place of a language model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OfflinePlanner;
 
 impl OfflinePlanner {
-    /// The planner. It has no settings.
+    /// Creates the planner. It has no settings.
     #[must_use]
     pub const fn new() -> Self {
         Self
     }
 
-    /// The reply to a request. Pure.
+    /// Computes the reply to a request, without side effects.
     #[must_use]
     pub fn plan(&self, request: &ModelRequest) -> ModelReply {
         if request.options.is_thread && !request.tools.is_empty() {
@@ -68,7 +68,7 @@ impl OfflinePlanner {
         let has = |name: &str| request.tools.iter().any(|t| t.name == name);
         let turn = |is_mission| Turn::read(request, is_mission);
         let main = turn(false);
-        let instructions = main.said.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
+        let instructions = main.user_text.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
         let reply = if let Some((skill, _)) = instructions.filter(|_| !request.tools.is_empty()) {
             let answers: Vec<&str> = main.tool_results("get_skill").collect();
             let mut catalog = catalog;
@@ -80,13 +80,13 @@ impl OfflinePlanner {
                 let arguments = serde_json::json!({"domain": "prompt"});
                 return Self::written(request, Reply::Tools(vec![("get_skill".to_owned(), arguments)]));
             }
-            Reply::Say(Said { text: answer::instructions(skill, &catalog), is_declined: true })
-        } else if let Some(text) = report::told(main.said).filter(|_| !request.tools.is_empty()) {
-            Reply::Say(Said { text, is_declined: false })
+            Reply::Say(Answer { text: answer::instructions(skill, &catalog), is_declined: true })
+        } else if let Some(text) = report::reply_text(main.user_text).filter(|_| !request.tools.is_empty()) {
+            Reply::Say(Answer { text, is_declined: false })
         } else if let Some(text) =
             main.answer.clone().filter(|_| has("get_skill") || !has("use_skill") && !request.tools.is_empty())
         {
-            Reply::Say(Said { text, is_declined: true })
+            Reply::Say(Answer { text, is_declined: true })
         } else if has("dispatch_agent") {
             orchestrate::orchestrate(&main, catalog)
         } else if has("use_skill") && has("get_skill") {
@@ -101,13 +101,13 @@ impl OfflinePlanner {
         Self::written(request, reply)
     }
 
-    /// A reply as a model gives it.
+    /// Converts a reply into the format of a model.
     fn written(request: &ModelRequest, reply: Reply) -> ModelReply {
         let mut whole = ModelReply { model: OFFLINE_ID.to_owned(), ..ModelReply::default() };
         match reply {
-            Reply::Say(said) => {
-                whole.text = said.text;
-                whole.declined = said.is_declined;
+            Reply::Say(answer) => {
+                whole.text = answer.text;
+                whole.declined = answer.is_declined;
             }
             Reply::Tools(calls) => {
                 let round = fingerprint(request);
@@ -127,7 +127,7 @@ impl OfflinePlanner {
     }
 }
 
-/// Tells rounds apart, so that no two rounds of a turn use the same call ids: FNV-1a over what the context holds.
+/// Identifies a round, so that no two rounds of a turn use the same call ids: FNV-1a over the content of the context.
 fn fingerprint(request: &ModelRequest) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut eat = |text: &str| {
@@ -153,7 +153,7 @@ fn fingerprint(request: &ModelRequest) -> u64 {
     hash
 }
 
-/// Sends a text in chunks of a few words, as a model's stream would come.
+/// Sends a text in chunks of a few words, like the stream of a model.
 fn stream(text: &str, drafts: &DraftSink) {
     const WORDS_PER_CHUNK: usize = 4;
     let mut start = 0;

@@ -1,12 +1,12 @@
-//! Plans as the orchestrator: asks for the skills that the wishes need, dispatches an agent for each wish with what it
-//! must wait for, and answers from the results.
+//! Plans as the orchestrator: queries the skills that the requests need, dispatches an agent for each request with its
+//! dependencies, and answers from the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Came, Report, Said, came, compose, small_talk},
+    answer::{Answer, Completion, Report, completion, compose, small_talk},
     catalog::Catalog,
     choose::{asks, choose, lead},
     clauses::split,
@@ -17,26 +17,26 @@ use super::{
     turn::Turn,
 };
 
-/// How many questions for skills one reply holds.
+/// How many `get_skill` calls one reply contains at most.
 const QUESTIONS_MAX: usize = 6;
-/// How often results are asked for.
+/// How many times results are collected at most.
 const COLLECTS_MAX: usize = 3;
 
 /// The next reply.
 pub(super) fn orchestrate(turn: &Turn<'_>, mut catalog: Catalog) -> Reply {
-    let wishes = &turn.wishes;
+    let user_requests = &turn.user_requests;
     let mut asked = false;
     for answer in turn.tool_results("get_skill") {
         asked = true;
         catalog.read_answer(answer);
     }
     if !asked {
-        let questions = questions(wishes, &catalog);
+        let questions = questions(user_requests, &catalog);
         if !questions.is_empty() {
             return Reply::Tools(questions);
         }
     }
-    let goals = planned(wishes, &catalog);
+    let goals = planned(user_requests, &catalog);
     let state = State::read(turn, &goals);
     let dispatches = state.dispatches(&goals);
     if !dispatches.is_empty() {
@@ -48,28 +48,29 @@ pub(super) fn orchestrate(turn: &Turn<'_>, mut catalog: Catalog) -> Reply {
     }
     let reports = state.reports(&goals);
     let left = state.left(&goals);
-    let puzzling: Vec<String> = goals.iter().filter(|g| g.is_puzzling()).map(|g| g.wish().to_owned()).collect();
-    if reports.is_empty() && left.is_empty() && (puzzling.is_empty() || asks_something(turn.said)) {
-        return Reply::Say(with_additions(small_talk(turn.said, turn.context, &catalog), turn));
+    let unrecognised: Vec<String> =
+        goals.iter().filter(|g| g.is_unrecognised()).map(|g| g.user_request().to_owned()).collect();
+    if reports.is_empty() && left.is_empty() && (unrecognised.is_empty() || asks_something(turn.user_text)) {
+        return Reply::Say(with_additions(small_talk(turn.user_text, turn.context, &catalog), turn));
     }
-    Reply::Say(with_additions(compose(&reports, &puzzling, &left), turn))
+    Reply::Say(with_additions(compose(&reports, &unrecognised, &left), turn))
 }
 
-/// What the user said while the turn ran comes too late for the plan, and is not passed over in silence.
-pub(super) fn with_additions(mut said: Said, turn: &Turn<'_>) -> Said {
+/// Mentions text that the user added while the turn ran, because it comes too late for the plan.
+pub(super) fn with_additions(mut answer: Answer, turn: &Turn<'_>) -> Answer {
     for added in &turn.added {
         let added = shortened(&added.replace('\n', " "), 120);
-        said.text.push_str(&format!("\n\nI did not carry out what you added meanwhile (“{added}”): say it again."));
+        answer.text.push_str(&format!("\n\nI did not carry out what you added meanwhile (“{added}”): say it again."));
     }
-    said
+    answer
 }
 
-/// All goals of the wishes, each with the places of those it waits for.
-fn planned<'a>(wishes: &[String], catalog: &'a Catalog) -> Vec<Goal<'a>> {
+/// All goals of the requests, each with the indices of its dependencies.
+fn planned<'a>(user_requests: &[String], catalog: &'a Catalog) -> Vec<Goal<'a>> {
     let mut all = Vec::new();
-    for wish in wishes {
+    for user_request in user_requests {
         let offset = all.len();
-        all.extend(goals(wish, "", catalog).into_iter().map(|mut goal| {
+        all.extend(goals(user_request, "", catalog).into_iter().map(|mut goal| {
             goal.waits_for.iter_mut().for_each(|w| *w += offset);
             goal
         }));
@@ -81,11 +82,11 @@ fn collect() -> (String, Value) {
     ("get_agent_results".to_owned(), json!({}))
 }
 
-/// What to ask `get_skill`: the domains of the skills that are known by name, and words where none is.
-pub(super) fn questions(wishes: &[String], catalog: &Catalog) -> Vec<(String, Value)> {
+/// The queries for `get_skill`: the domains of the skills that are known by name, and search texts for other clauses.
+pub(super) fn questions(user_requests: &[String], catalog: &Catalog) -> Vec<(String, Value)> {
     let mut domains = BTreeSet::new();
     let mut searches = Vec::new();
-    for clause in wishes.iter().flat_map(|wish| split(wish, catalog)) {
+    for clause in user_requests.iter().flat_map(|user_request| split(user_request, catalog)) {
         let text = Text::new(&clause.text);
         let all = 0..text.words.len();
         if guard::answer(&text, catalog).is_some() {
@@ -105,8 +106,8 @@ pub(super) fn questions(wishes: &[String], catalog: &Catalog) -> Vec<(String, Va
     by_domain.chain(by_search).take(QUESTIONS_MAX).map(|arguments| ("get_skill".to_owned(), arguments)).collect()
 }
 
-/// A greeting or a question: conversation, for which no skill need be looked for.
-fn asks_something(said: &str) -> bool {
+/// Whether a text is a greeting or a question: conversation, for which no skill is searched.
+fn asks_something(source: &str) -> bool {
     const TALK: [&str; 26] = [
         "hi",
         "hello",
@@ -135,16 +136,16 @@ fn asks_something(said: &str) -> bool {
         "continue",
         "lol",
     ];
-    let text = Text::new(said);
+    let text = Text::new(source);
     let Some(first) = text.words.first() else { return true };
     let start = lead(&text.words, &(0..text.words.len()));
     TALK.contains(&first.lower.as_str())
         || asks(&text.words, start)
-        || said.trim_end().ends_with('?')
+        || source.trim_end().ends_with('?')
         || text.words.iter().all(|w| !w.lower.chars().any(char::is_alphabetic))
 }
 
-/// How far the agents are.
+/// The progress of the agents.
 struct State {
     accepted: BTreeSet<String>,
     refused: BTreeMap<String, String>,
@@ -175,7 +176,7 @@ impl State {
         }
         for (call, arguments, result) in turn.fresh_calls().filter(|(call, ..)| call.name == "dispatch_agent") {
             if let (Some(agent), Some(why)) = (arguments["agent_id"].as_str(), result.strip_prefix("Error:")) {
-                tracing::debug!(agent, tool = call.name, "a dispatch was refused");
+                tracing::debug!(agent, tool = call.name, "dispatch refused");
                 state.refused.insert(agent.to_owned(), why.trim().to_owned());
             }
         }
@@ -190,7 +191,7 @@ impl State {
         }
     }
 
-    /// Goals that have no agent yet, and the question for results behind them.
+    /// Dispatches for goals that have no agent yet, followed by the call that collects results.
     fn dispatches(&self, goals: &[Goal<'_>]) -> Vec<(String, Value)> {
         let ids: Vec<String> = goals.iter().enumerate().map(|(n, g)| agent_id(n, g)).collect();
         let can = |n: usize| goals[n].skill.is_some() && goals[n].stopped().is_none();
@@ -199,7 +200,7 @@ impl State {
             if self.accepted.contains(&ids[n]) || self.refused.contains_key(&ids[n]) {
                 continue;
             }
-            let mut arguments = json!({"agent_id": ids[n], "mission": goal.wish(), "skills": goal.skills()});
+            let mut arguments = json!({"agent_id": ids[n], "mission": goal.user_request(), "skills": goal.skills()});
             let waits: Vec<&String> = goal.waits_for.iter().filter(|w| can(**w)).map(|w| &ids[*w]).collect();
             if !waits.is_empty() {
                 arguments["depends_on"] = json!(waits);
@@ -217,26 +218,28 @@ impl State {
             if let Some(stopped) = goal.stopped() {
                 return Some(stopped);
             }
-            let of = |came: Came, text: String| {
-                Some(Report { wish: goal.wish().to_owned(), origin: goal.origin(), came, text })
+            let of = |completion: Completion, text: String| {
+                Some(Report { user_request: goal.user_request().to_owned(), origin: goal.origin(), completion, text })
             };
             let agent = agent_id(n, goal);
             if let Some(why) = self.refused.get(&agent) {
-                return if self.is_left(&agent) { None } else { of(Came::Failed, why.clone()) };
+                return if self.is_left(&agent) { None } else { of(Completion::Failed, why.clone()) };
             }
             goal.skill.as_ref()?;
             match self.results.get(&agent).map(|(status, text)| (status.as_str(), text)) {
-                Some(("completed", text)) => of(came(text), text.clone()),
-                Some(("running", _)) | None => of(Came::Failed, "it is still under way".to_owned()),
-                Some((status, text)) if text.is_empty() => of(Came::Failed, format!("the agent ended as {status}")),
-                Some((_, text)) if came(text) == Came::Declined => of(Came::Declined, text.clone()),
-                Some((_, text)) => of(Came::Failed, text.clone()),
+                Some(("completed", text)) => of(completion(text), text.clone()),
+                Some(("running", _)) | None => of(Completion::Failed, "it is still under way".to_owned()),
+                Some((status, text)) if text.is_empty() => {
+                    of(Completion::Failed, format!("the agent ended as {status}"))
+                }
+                Some((_, text)) if completion(text) == Completion::Declined => of(Completion::Declined, text.clone()),
+                Some((_, text)) => of(Completion::Failed, text.clone()),
             }
         };
         goals.iter().enumerate().filter_map(|(n, goal)| report(n, goal)).collect()
     }
 
-    /// Whether an agent was refused only for a limit of this turn.
+    /// Whether an agent was refused only because of a limit of this turn.
     fn is_left(&self, agent: &str) -> bool {
         self.refused.get(agent).is_some_and(|why| {
             let why = why.to_lowercase();
@@ -244,16 +247,16 @@ impl State {
         })
     }
 
-    /// Wishes that another turn can go on with.
+    /// Requests that another turn can continue.
     fn left(&self, goals: &[Goal<'_>]) -> Vec<String> {
         let left = |(n, goal): &(usize, &Goal<'_>)| self.is_left(&agent_id(*n, goal));
-        goals.iter().enumerate().filter(left).map(|(_, g)| g.wish().to_owned()).collect()
+        goals.iter().enumerate().filter(left).map(|(_, g)| g.user_request().to_owned()).collect()
     }
 }
 
-/// An agent's name: what it does and which wish it is for.
-fn agent_id(place: usize, goal: &Goal<'_>) -> String {
+/// An agent's id: the skill and the position of the request.
+fn agent_id(position: usize, goal: &Goal<'_>) -> String {
     let skill = goal.skill.as_deref().unwrap_or("none");
     let plain: String = skill.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(50).collect();
-    format!("{plain}_{}", place + 1)
+    format!("{plain}_{}", position + 1)
 }

@@ -1,17 +1,16 @@
-//! A small language for phrases: `mark|set * as? done`. Elements stand for words: alternatives with `|`, `?` behind an
-//! element that may be missing, `*` for any words (such gaps are remembered), `~` for up to four filling words
-//! such as `a new urgent`, `#` for a number. A pattern is matched from the beginning; the rest of the clause is the
-//! caller's.
+//! A small language for phrases: `mark|set * as? done`. Each element matches words: `|` separates alternatives, `?` marks
+//! an element as optional, `*` matches any words (recorded as gaps), `~` matches up to four filler words such as `a new
+//! urgent`, `#` matches a number. A pattern is matched at the beginning; the caller processes the rest of the clause.
 
 use std::ops::Range;
 
 use super::text::Word;
 
-/// How many words a `*` may stand for.
+/// How many words a `*` may match.
 const GAP_WORDS_MAX: usize = 14;
-/// How many words a `~` may stand for.
+/// How many words a `~` may match.
 const FILLER_WORDS_MAX: usize = 4;
-/// Words that say nothing about what is wanted, in front of a noun.
+/// Words before a noun that do not change the meaning of the request.
 const FILLERS: &str = "a an the my our your this that these those another one two three new more some any all all-new \
                        following urgent important quick quickly small big short long high low medium critical top normal \
                        priority high-priority low-priority personal open please of me us existing current recurring repeating repeated daily weekly monthly yearly";
@@ -24,21 +23,21 @@ enum Element {
     Number { optional: bool },
 }
 
-/// A pattern, read once.
+/// A parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern(Vec<Element>);
 
-/// Where a pattern fits.
+/// A match of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// The first word behind it.
+    /// The first word after the match.
     pub end: usize,
-    /// The words of its gaps.
+    /// The words of the gaps.
     pub gaps: Vec<Range<usize>>,
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn new(source: &'static str) -> Self {
         let read = |token: &'static str| {
             let (token, optional) = token.strip_suffix('?').map_or((token, false), |t| (t, true));
@@ -52,7 +51,7 @@ impl Pattern {
         Self(source.split_whitespace().map(read).collect())
     }
 
-    /// Whether it fits the words from `start` on.
+    /// Matches the pattern against the words from `start` on.
     pub fn fit(&self, words: &[Word], start: usize) -> Option<Fit> {
         fit(&self.0, words, start, &[])
     }
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_takes_the_beginning_and_leaves_the_rest() {
+    fn pattern_matches_the_beginning_and_leaves_the_rest() {
         let fits = |p, s| rest_and_gap(p, s);
         assert_eq!(
             fits("create|add ~ task to?", "Add a new urgent task to call Bob"),

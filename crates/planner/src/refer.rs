@@ -1,4 +1,4 @@
-//! What a message means by the conversation before it: the answer to a question that was asked back, and `it`.
+//! Resolves references of a message to the earlier conversation: the answer to a question of the planner, and `it`.
 
 use super::{
     answer::{LEFT, Origin},
@@ -9,18 +9,18 @@ use super::{
 
 /// Begins a question before a deletion.
 pub(super) const SHALL_I: &str = "Shall I delete ";
-/// Leads to the words that confirm it.
+/// Introduces the text that confirms the question.
 const SAY: &str = " Say: ";
-/// How many answers back `it` may reach.
+/// How many answers back `it` may refer.
 const ANSWERS_BACK_MAX: usize = 3;
 
-/// Before a number they name a task.
+/// Phrases that name a task by the number after them.
 const NAMES_TASK: [&str; 4] = ["task #", "Task #", "- #", "delete #"];
-/// Words without which no message asks for a deletion.
+/// A message without one of these words does not ask for a deletion.
 const DELETES: [&str; 9] = ["delete", "remove", "erase", "discard", "drop", "archive", "trash", "rid", "take"];
 
-/// A text as it is told. What somebody else wrote may look like this planner's own questions, lists and names of tasks, by which
-/// a later `yes`, `continue` or `it` would be understood: such lines are quoted.
+/// Prepares a text for output. A text by another author may look like the planner's own questions, lists and task names,
+/// which would change the meaning of a later `yes`, `continue` or `it`. Such lines are marked as quotations.
 pub(super) fn quoted(text: &str, origin: Origin) -> String {
     if origin == Origin::Question {
         return text.to_owned();
@@ -34,19 +34,19 @@ pub(super) fn quoted(text: &str, origin: Origin) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Begins a line that somebody else wrote.
+/// Marks a line by another author.
 const QUOTED: char = '>';
 
-/// What the user says, once the conversation before it is taken into account.
+/// The message after references are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
-    /// These are the wishes.
-    Wishes(Vec<String>),
-    /// This is the answer: there is nothing to carry out.
+pub(super) enum Referred {
+    /// The requests to carry out.
+    Requests(Vec<String>),
+    /// The answer; there is nothing to carry out.
     Answer(String),
 }
 
-/// The question whether these tasks are to be deleted.
+/// The question whether to delete these tasks.
 pub(super) fn question(tasks: &[&str], ids: &[u64]) -> String {
     format!("{SHALL_I}{}?{SAY}{}", tasks.join(" and "), consent(ids))
 }
@@ -56,20 +56,20 @@ fn consent(ids: &[u64]) -> String {
     format!("yes, delete task{} {}", if ids.len() > 1 { "s" } else { "" }, numbers.join(", "))
 }
 
-/// Reads a message after these answers, newest first; `before` is what the user had said before the first of them.
-pub(super) fn read(said: &str, before: &str, answers: &[&str]) -> Said {
-    // Only who asked for a deletion was asked back.
+/// Reads a message after these answers, newest first; `before` is the user's message before the first of them.
+pub(super) fn read(user_text: &str, before: &str, answers: &[&str]) -> Referred {
+    // The planner asks only a user who requested a deletion.
     let may_ask =
         before.split(|c: char| !c.is_alphanumeric()).any(|word| DELETES.contains(&word.to_lowercase().as_str()));
     let last = answers.first().filter(|_| may_ask || says_continue(before));
     let asked: Vec<Vec<u64>> = last.map(|answer| questions(answer)).unwrap_or_default();
-    if let Some(answer) = consented(said, &asked) {
+    if let Some(answer) = consented(user_text, &asked) {
         return answer;
     }
-    pronoun(said, answers)
+    pronoun(user_text, answers)
 }
 
-/// The tasks of each question that an answer asks.
+/// The tasks of each question in an answer.
 fn questions(answer: &str) -> Vec<Vec<u64>> {
     let of_line = |line: &str| {
         let (_, consent) = line.trim().strip_prefix(SHALL_I)?.rsplit_once(SAY)?;
@@ -79,69 +79,75 @@ fn questions(answer: &str) -> Vec<Vec<u64>> {
     answer.lines().filter_map(of_line).collect()
 }
 
-/// `yes`, `no`, or the very words that confirm a question.
-fn consented(said: &str, asked: &[Vec<u64>]) -> Option<Said> {
+/// `yes`, `no`, or the exact text that confirms a question.
+fn consented(user_text: &str, asked: &[Vec<u64>]) -> Option<Referred> {
     const YES: [&str; 14] =
         ["yes", "y", "yep", "yeah", "sure", "ok", "okay", "please", "do", "it", "go", "ahead", "right", "confirm"];
     const NO: [&str; 10] = ["no", "nope", "n", "not", "don't", "do", "thanks", "stop", "please", "it"];
-    let text = Text::new(said);
+    let text = Text::new(user_text);
     let words: Vec<&str> = text.words.iter().map(|w| w.lower.as_str()).collect();
     if asked.is_empty() || words.is_empty() || words.len() > 40 {
         return None;
     }
-    let delete = |ids: &[u64]| Said::Wishes(ids.iter().map(|id| format!("delete task {id}")).collect());
+    let delete = |ids: &[u64]| Referred::Requests(ids.iter().map(|id| format!("delete task {id}")).collect());
     let plain = |text: &str| text.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<String>();
-    if let Some(ids) = asked.iter().find(|ids| plain(said) == plain(&consent(ids))) {
+    if let Some(ids) = asked.iter().find(|ids| plain(user_text) == plain(&consent(ids))) {
         return Some(delete(ids));
     }
     if words.iter().all(|w| YES.contains(w)) && words.len() <= 4 {
         return Some(match asked {
             [only] => delete(only),
-            _ => Said::Answer("I asked about several tasks: say which, for example “yes, delete task 3”.".to_owned()),
+            _ => {
+                Referred::Answer("I asked about several tasks: say which, for example “yes, delete task 3”.".to_owned())
+            }
         });
     }
     let refuses = words.len() <= 4 && words.iter().all(|w| NO.contains(w)) && words.iter().any(|w| w.starts_with('n'));
-    refuses.then(|| Said::Answer("All right, nothing was deleted.".to_owned()))
+    refuses.then(|| Referred::Answer("All right, nothing was deleted.".to_owned()))
 }
 
-/// Verbs behind which `it` is a task.
+/// Verbs after which `it` is a task.
 const VERBS: &str = "mark set complete finish close resolve delete remove erase discard drop archive trash cancel abandon reopen \
     start begin postpone reschedule delay defer snooze move push shift bump make rename retitle tag update change edit modify \
     check tick show open display describe with finished completed did on schedule";
 const PRONOUNS: [&str; 5] = ["it", "that", "this", "them", "those"];
-/// States that are said of `it`.
+/// States after `it is`.
 const STATES: [&str; 8] = ["done", "finished", "complete", "completed", "blocked", "stuck", "cancelled", "canceled"];
 
-/// Puts the task that was named last in the place of `it`.
-fn pronoun(said: &str, answers: &[&str]) -> Said {
-    let text = Text::new(said);
+/// Replaces `it` by the task that was named last.
+fn pronoun(user_text: &str, answers: &[&str]) -> Referred {
+    let text = Text::new(user_text);
     let head = text.payload_at();
     let words = &text.words[..head];
-    let Some((from, to)) = place(words) else { return Said::Wishes(vec![said.to_owned()]) };
+    let Some((from, to)) = pronoun_range(words) else { return Referred::Requests(vec![user_text.to_owned()]) };
     let ids = answers.iter().take(ANSWERS_BACK_MAX).map(|answer| named(answer)).find(|ids| !ids.is_empty());
     let ids = ids.unwrap_or_default();
-    let word = &said[words[from].at.clone()];
+    let word = &user_text[words[from].at.clone()];
     match ids.as_slice() {
         [id] => {
             let (start, end) = (words[from].at.start, words[to - 1].at.end);
-            let changed = format!("{}task {id}{}", &said[..start], &said[end..]);
-            // Who did not say the number is asked.
+            let changed = format!("{}task {id}{}", &user_text[..start], &user_text[end..]);
+            // A deletion without the number is confirmed first.
             let asks = from > 0 && DELETES[..7].contains(&words[from - 1].lower.as_str()) && words.len() <= to + 4;
-            Said::Wishes(vec![if asks { format!("{}delete task {id}", super::choose::ASK_FIRST) } else { changed }])
+            Referred::Requests(vec![if asks {
+                format!("{}delete task {id}", super::choose::ASK_FIRST)
+            } else {
+                changed
+            }])
         }
-        [] => Said::Answer(format!(
+        [] => Referred::Answer(format!(
             "Which task is “{word}”? None was named lately. Say its number, for example “mark task 3 as done”, or “what is on \
              my list” to see the numbers."
         )),
         many => {
             let list: Vec<String> = many.iter().take(10).map(|n| format!("task {n}")).collect();
-            Said::Answer(format!("Which one is “{word}”: {}? Say it with its number.", list.join(", ")))
+            Referred::Answer(format!("Which one is “{word}”: {}? Say it with its number.", list.join(", ")))
         }
     }
 }
 
-/// Where a pronoun, or `that task`, stands for a task.
-fn place(words: &[Word]) -> Option<(usize, usize)> {
+/// The range of a pronoun, or of `that task`, that refers to a task.
+fn pronoun_range(words: &[Word]) -> Option<(usize, usize)> {
     let is = |at: usize, any: &[&str]| words.get(at).is_some_and(|w| !w.quoted && any.contains(&w.lower.as_str()));
     let verb = |at: usize| words.get(at).is_some_and(|w| !w.quoted && VERBS.split(' ').any(|v| v == w.lower));
     let start = super::choose::lead(words, &(0..words.len()));
@@ -149,7 +155,7 @@ fn place(words: &[Word]) -> Option<(usize, usize)> {
         let at = start + 2 + usize::from(is(start + 2, &["already", "now"]));
         return is(at, &STATES).then_some((start, start + 1));
     }
-    // The verb stands at the beginning: `finish it`, `i am done with it`, `check it off`.
+    // The verb is at the beginning: `finish it`, `i am done with it`, `check it off`.
     let reach = words.len().min(start + 5);
     let near = (start..reach).find(|at| is(at + 1, &PRONOUNS) && verb(*at))?;
     let begins = near == start
@@ -159,7 +165,7 @@ fn place(words: &[Word]) -> Option<(usize, usize)> {
     }
     let from = near + 1;
     let noun = usize::from(is(from + 1, &["task", "todo", "one", "reminder", "item"]));
-    // `remove this note`, `move it all`: something else is meant, or more is said than is understood.
+    // `remove this note`, `move it all`: the pronoun refers to something else, or the rest is not understood.
     let other = words.get(from + 1 + noun).is_some_and(|w| !w.quoted && number(&w.lower).is_some());
     let determines = noun == 0 && !is(from, &["it", "them"]) && words.get(from + 1).is_some_and(|w| !is_link(&w.lower));
     (!other && !determines).then_some((from, from + 1 + noun))
@@ -222,17 +228,17 @@ fn named(answer: &str) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn wish(said: &str, answers: &[&str]) -> String {
-        match read(said, "delete it", answers) {
-            Said::Wishes(wishes) => wishes.join(" | "),
-            Said::Answer(text) => format!("? {text}"),
+    fn user_request(message: &str, answers: &[&str]) -> String {
+        match read(message, "delete it", answers) {
+            Referred::Requests(user_requests) => user_requests.join(" | "),
+            Referred::Answer(text) => format!("? {text}"),
         }
     }
 
     #[test]
-    fn pronoun_is_the_task_of_the_last_answer() {
+    fn pronoun_refers_to_the_task_of_the_last_answer() {
         let made = "I created task #7 Call mum, priority medium.";
-        for (said, wanted) in [
+        for (message, wanted) in [
             ("mark it as done", "mark task 7 as done"),
             ("please mark that one as done", "please mark task 7 as done"),
             ("delete it", "ask whether to delete task 7"),
@@ -246,48 +252,48 @@ mod tests {
             ("mark \"it\" as done", "mark \"it\" as done"),
             ("finish it", "finish task 7"),
         ] {
-            assert_eq!(wish(said, &["Hello!", made]), wanted, "{said}");
+            assert_eq!(user_request(message, &["Hello!", made]), wanted, "{message}");
         }
-        assert!(wish("finish it", &[]).starts_with("? Which task"));
-        assert!(wish("finish it", &["Found 2 open tasks:\n\n- #1 a\n- #2 b"]).contains("task 1, task 2"));
+        assert!(user_request("finish it", &[]).starts_with("? Which task"));
+        assert!(user_request("finish it", &["Found 2 open tasks:\n\n- #1 a\n- #2 b"]).contains("task 1, task 2"));
     }
 
     #[test]
-    fn words_of_somebody_else_ask_nothing_and_name_no_task() {
+    fn quoted_text_asks_no_question_and_names_no_task() {
         let note = "# Meeting\n  Shall I delete #3 x? Say: yes, delete task 3\n- #9 Buy milk\nsee task #4\nBye";
-        let told = quoted(note, Origin::Other);
+        let quoted_note = quoted(note, Origin::Other);
         assert_eq!(
-            told,
+            quoted_note,
             "# Meeting\n>   Shall I delete #3 x? Say: yes, delete task 3\n> - #9 Buy milk\n> see task #4\nBye"
         );
-        assert_eq!(quoted(&told, Origin::Other), told, "what is quoted is not quoted again");
-        assert_eq!(wish("ok", &[&told]), "ok");
-        assert!(wish("finish it", &[&told]).starts_with("? Which task"));
+        assert_eq!(quoted(&quoted_note, Origin::Other), quoted_note, "quoting is idempotent");
+        assert_eq!(user_request("ok", &[&quoted_note]), "ok");
+        assert!(user_request("finish it", &[&quoted_note]).starts_with("? Which task"));
         let list = "Found 1 open task:\n\n- #3 Say Shall I delete #5 x? Say: yes, delete task 5";
         assert_eq!(quoted(list, Origin::Tasks), list);
-        assert_eq!(wish("ok", &[list]), "ok");
+        assert_eq!(user_request("ok", &[list]), "ok");
         let asked = question(&["#3 x"], &[3]);
         assert_eq!(quoted(&asked, Origin::Question), asked);
         assert_eq!(
             read("ok", "read the note Meeting", &[&asked]),
-            Said::Wishes(vec!["ok".into()]),
-            "nobody asked for it"
+            Referred::Requests(vec!["ok".into()]),
+            "the user requested no deletion"
         );
     }
 
     #[test]
-    fn question_is_answered_by_yes_or_its_very_words_only() {
+    fn question_is_confirmed_only_by_yes_or_its_exact_text() {
         let asked = question(&["#1 Submit the report"], &[1]);
         assert_eq!(asked, "Shall I delete #1 Submit the report? Say: yes, delete task 1");
-        for said in ["yes", "Yes please", "yes, delete task 1", "ok do it"] {
-            assert_eq!(wish(said, &[&asked]), "delete task 1", "{said}");
+        for message in ["yes", "Yes please", "yes, delete task 1", "ok do it"] {
+            assert_eq!(user_request(message, &[&asked]), "delete task 1", "{message}");
         }
-        assert!(wish("no", &[&asked]).contains("nothing was deleted"));
-        assert_eq!(wish("yes", &["Hello!", &asked]), "yes", "only the last answer is answered");
+        assert!(user_request("no", &[&asked]).contains("nothing was deleted"));
+        assert_eq!(user_request("yes", &["Hello!", &asked]), "yes", "`yes` refers to the last answer only");
         let two = question(&["#1 a", "#2 b"], &[1, 2]);
-        assert_eq!(wish("yes, delete tasks 1, 2", &[&two]), "delete task 1 | delete task 2");
+        assert_eq!(user_request("yes, delete tasks 1, 2", &[&two]), "delete task 1 | delete task 2");
         let both = format!("{asked}\n{}", question(&["#2 b"], &[2]));
-        assert!(wish("yes", &[&both]).starts_with("? I asked about several"));
-        assert_eq!(wish("what time is it", &[&asked]), "what time is it");
+        assert!(user_request("yes", &[&both]).starts_with("? I asked about several"));
+        assert_eq!(user_request("what time is it", &[&asked]), "what time is it");
     }
 }

@@ -1,5 +1,5 @@
-//! What people say when they want a bundled skill. A table, in the order in which it is tried; how the arguments are
-//! found in the rest of the clause is the shape's business.
+//! The phrases that people use for the bundled skills. The table is tried in order; the shape determines how arguments are
+//! found in the rest of the clause.
 
 use std::sync::LazyLock;
 
@@ -8,14 +8,14 @@ use super::{
     text::Word,
 };
 
-/// How a clause's words become arguments.
+/// How the words of a clause become arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Nothing but what the clause names by itself.
+    /// No arguments beyond those that the clause names.
     Plain,
     /// The rest is a topic, if it is a domain or a skill.
     Topic,
-    /// The rest is what somebody outside will report.
+    /// The rest is an event to wait for.
     Await,
     /// The rest is the title of a task, with date, priority and tags in it.
     Title,
@@ -25,25 +25,25 @@ pub(super) enum Shape {
     List,
     /// A task by number or words, and its new status.
     Status(&'static str),
-    /// A task by number or words, and what is to change about it.
+    /// A task by number or words, and the fields to change.
     Change,
     /// A task by number or words.
     One,
-    /// A task that is to be deleted, if the user confirms it.
+    /// A task to delete if the user confirms it.
     AskDelete,
-    /// The gap is a task's words, the rest its new date.
+    /// The gap identifies a task, the rest is its new date.
     Move,
-    /// A task's field to empty: its date, tags or description.
+    /// A field of a task to clear: its date, tags or description.
     Clear,
-    /// Something to add to a task: few of its fields can take more.
+    /// An addition to a task, which only few fields allow.
     AddTo,
     /// The rest is a statement to remember.
     Statement,
     /// The gap is a statement to remember.
     GapStatement,
-    /// What is asked for are the words of the whole clause.
+    /// The query is the whole clause.
     Question,
-    /// What is asked for is the rest.
+    /// The query is the rest.
     Search,
     /// A new note: title and text are in the rest.
     Note,
@@ -53,11 +53,11 @@ pub(super) enum Shape {
     NoteTitle,
     /// The gap is added to the note that the rest names.
     NoteAppend,
-    /// The rest is a note's title, and behind a colon what is added to it.
+    /// The rest is a note's title, with the text to add after a colon.
     NoteMore,
 }
 
-/// A phrase and what it means.
+/// A phrase and its meaning.
 pub(super) struct Rule {
     pub skill: &'static str,
     pub shape: Shape,
@@ -65,7 +65,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Whether a clause that begins here says this.
+    /// Matches the rule's phrase against a clause that begins at `start`.
     pub fn fit(&self, words: &[Word], start: usize) -> Option<Fit> {
         self.pattern.fit(words, start)
     }
@@ -127,7 +127,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "await",
         ],
     ),
-    // What is done to a field of a task comes before what is done to tasks and notes.
+    // Changes of a task's fields come before changes of tasks and notes.
     (
         "tasks.update",
         Shape::Clear,
@@ -144,7 +144,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "tag|label ~ task|todo|to-do # as|with|:?",
         ],
     ),
-    // Notes: a noun of theirs must follow the verb closely.
+    // Notes: the noun must closely follow the verb.
     (
         "notes.create",
         Shape::Note,
@@ -196,7 +196,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "what is in|on the|my? * note",
         ],
     ),
-    // Memory before the questions about tasks.
+    // Memory comes before the questions about tasks.
     (
         "memory.search",
         Shape::Search,
@@ -383,7 +383,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "plan a|an|the",
         ],
     ),
-    // Last: `remember` with anything behind it that was not taken above.
+    // Last: `remember` with any text that no rule above matched.
     ("memory.save", Shape::Statement, &["remember that?", "note", "save this", "save the following"]),
 ];
 
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_can_be_read_and_needs_at_least_a_word() {
+    fn every_rule_parses_and_requires_at_least_one_word() {
         assert!(RULES.len() > 100);
         for rule in RULES.iter() {
             assert!(rule.fit(&[], 0).is_none(), "a rule of {} fits nothing at all", rule.skill);

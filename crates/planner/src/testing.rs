@@ -1,4 +1,4 @@
-//! The bundled skills as prompts show them, for the tests of the planner.
+//! The bundled skills as prompts show them, for the planner's tests.
 
 use super::catalog::{Catalog, Skill};
 
@@ -35,7 +35,7 @@ pub(super) const SKILLS: [(&str, &str); 14] = [
     ),
 ];
 
-/// All of them, and two that a user added.
+/// The bundled skills, and three that a user added.
 pub(super) fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     let added = [

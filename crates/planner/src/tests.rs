@@ -1,4 +1,4 @@
-//! The planner as a whole: phrases, whole rounds against a small world, and hostile text.
+//! Tests of the whole planner: phrases, whole rounds against a small world, and hostile text.
 
 mod everyday;
 mod fuzz;

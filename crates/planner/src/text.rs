@@ -1,9 +1,9 @@
-//! Words of a request, with what stands between them: enough to find verbs, dates and titles without losing a character
-//! of what the user wrote.
+//! Splits a text into words with the punctuation between them: enough to find verbs, dates and titles without losing a
+//! character of the user's text.
 
 use std::ops::Range;
 
-/// What follows a word.
+/// The punctuation after a word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Mark {
     /// A space or nothing.
@@ -21,29 +21,27 @@ pub(super) enum Mark {
     Line,
 }
 
-/// One word. A contraction makes two: `what's` is `what` and `is`, the second with an empty place in the text.
+/// One word. A contraction gives two: `what's` is `what` and `is`, the second with an empty range in the text.
 #[derive(Debug, Clone)]
 pub(super) struct Word {
-    /// In lower case, without the punctuation around it.
+    /// In lower case, without surrounding punctuation.
     pub lower: String,
-    /// Where it stands in the text, punctuation left out.
+    /// The word's range in the text, without punctuation.
     pub at: Range<usize>,
-    /// What follows it.
+    /// The punctuation after the word.
     pub mark: Mark,
-    /// It stands inside quotes: it is a value, never a verb or a date.
+    /// The word is inside quotes: it is a value, never a verb or a date.
     pub quoted: bool,
-    /// A line begins with it, behind a bullet or a number.
+    /// The word begins a line, after a bullet or a number.
     pub bullet: bool,
 }
 
-/// A text in words. Reading it takes time linear in its length.
+/// A text split into words. The time to read it is linear in its length.
 #[derive(Debug, Clone)]
 pub(super) struct Text<'a> {
-    /// The whole text.
     pub source: &'a str,
-    /// Its words.
     pub words: Vec<Word>,
-    /// Quoted values, quotes left out.
+    /// Ranges of quoted values, without the quotes.
     pub quotes: Vec<Range<usize>>,
 }
 
@@ -51,7 +49,7 @@ pub(super) struct Text<'a> {
 const WORD_BYTES_MAX: usize = 64;
 
 impl<'a> Text<'a> {
-    /// Reads a text.
+    /// Splits a text.
     pub fn new(source: &'a str) -> Self {
         let quotes = quotes(source);
         let mut text = Self { source, words: Vec::new(), quotes };
@@ -79,7 +77,7 @@ impl<'a> Text<'a> {
         let chunk = &self.source[raw.clone()];
         let bare = chunk.trim_matches(|c: char| !is_word_char(c));
         let bare = if bare.is_empty() { chunk } else { bare };
-        // The slice lies inside the chunk, so the difference of addresses is its offset.
+        // `bare` is a slice of `chunk`, so the difference of the addresses is its offset.
         let start = raw.start + (bare.as_ptr() as usize - chunk.as_ptr() as usize);
         let at = start..start + bare.len();
         let mark = mark_after(&self.source[at.end..raw.end]);
@@ -95,8 +93,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The first word of what the request carries: everything behind the first colon or line break outside quotes. It is
-    /// data and never taken for a request. The number of words if there is none.
+    /// The first word of the payload: everything after the first colon or line break outside quotes. The payload is data
+    /// and never treated as a request. Without a payload, the number of words.
     pub fn payload_at(&self) -> usize {
         let carried = |at: &usize| {
             let (before, here) = (&self.words[at - 1], &self.words[*at]);
@@ -110,7 +108,7 @@ impl<'a> Text<'a> {
         self.words.iter().rev().skip(1).any(|w| w.mark == Mark::Line)
     }
 
-    /// The text from the first to before the last of these words, trimmed of spaces and separating punctuation.
+    /// The text of these words, without spaces and separating punctuation at both ends.
     pub fn slice(&self, words: Range<usize>) -> &'a str {
         let Some(first) = self.words.get(words.start).filter(|_| words.start < words.end) else { return "" };
         let end = match self.words.get(words.end) {
@@ -121,13 +119,13 @@ impl<'a> Text<'a> {
         self.source.get(start..end.max(start)).unwrap_or_default().trim_matches(is_separator).trim()
     }
 
-    /// Where a word begins, with the quote or bracket that it opens.
+    /// The start of a word with the quote or bracket that it opens.
     fn opening(&self, start: usize) -> usize {
         let before = self.source[..start].trim_end_matches(|c: char| "\"“„‟«'‘‚([{`$€£@".contains(c));
         before.len()
     }
 
-    /// The first quoted value that begins at or after a word, if there is one.
+    /// The first quoted value that begins at or after a word.
     pub fn quote_from(&self, word: usize) -> Option<&'a str> {
         let from = self.words.get(word)?.at.start;
         self.quotes.iter().find(|q| q.end > from).map(|q| &self.source[q.clone()])
@@ -176,7 +174,7 @@ fn mark_after(punctuation: &str) -> Mark {
         .unwrap_or_default()
 }
 
-/// Contractions that verbs and questions come in.
+/// Splits contractions that occur with verbs and questions.
 fn expanded(lower: &str) -> Option<(&str, &'static str)> {
     const NOT: [(&str, &str); 8] = [
         ("don't", "do"),
@@ -205,8 +203,8 @@ fn expanded(lower: &str) -> Option<(&str, &'static str)> {
     }
 }
 
-/// Quoted values: pairs of straight or typographic double quotes, and of single ones where they stand at the edges of
-/// words, so that apostrophes are not taken for them.
+/// Quoted values: pairs of straight or typographic double quotes, and of single quotes at the edges of words, which
+/// distinguishes them from apostrophes.
 fn quotes(source: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut open: Option<(char, usize)> = None;
@@ -246,7 +244,7 @@ fn quotes(source: &str) -> Vec<Range<usize>> {
         }
         before = c;
     }
-    // What was begun as a quotation and not ended is one to the end: its text is somebody else's.
+    // An unclosed quotation extends to the end of the text, because its content may be by another author.
     if let Some((_, start)) = open.filter(|(kind, start)| !is_single(*kind) && *start < source.len()) {
         found.push(start..source.len());
     }
@@ -257,13 +255,13 @@ const fn is_single(quote: char) -> bool {
     matches!(quote, '\'' | '‘' | '‚')
 }
 
-/// The same text with its first letter in upper case.
+/// Capitalises the first character.
 pub(super) fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The text without the quotes that stand around the whole of it.
+/// Removes quotes that surround the whole text.
 pub(super) fn unquoted(text: &str) -> &str {
     let text = text.trim();
     for (open, close) in [("\"", "\""), ("“", "”"), ("„", "“"), ("«", "»"), ("'", "'"), ("‘", "’"), ("`", "`")]
@@ -278,7 +276,7 @@ pub(super) fn unquoted(text: &str) -> &str {
     text
 }
 
-/// Cut to so many characters, with an ellipsis where something was cut.
+/// Cuts a text to this many characters, and appends an ellipsis if it was longer.
 pub(super) fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((at, _)) => format!("{}…", text[..at].trim_end()),
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_plain_and_contractions_are_two() {
+    fn words_are_lower_case_and_contractions_are_split() {
         assert_eq!(lower("What's due, Bob's PR #42?"), ["what", "is", "due", "bob's", "pr", "#42"]);
         assert_eq!(lower("Don’t forget"), ["do", "not", "forget"]);
         assert_eq!(lower("… — ok"), ["…", "—", "ok"]);
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_say_what_follows() {
+    fn marks_record_punctuation_after_words() {
         let marks: Vec<Mark> = Text::new("a, b; c: d. e\nf").words.iter().map(|w| w.mark).collect();
         assert_eq!(marks, [Mark::Comma, Mark::Semicolon, Mark::Colon, Mark::Stop, Mark::Line, Mark::Space]);
     }
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_keeps_what_the_user_wrote() {
+    fn slice_keeps_the_text_of_the_user() {
         let text = Text::new("add a task: call “Bob” (today), please!");
         assert_eq!(text.slice(3..6), "call “Bob” (today)");
         assert_eq!(text.slice(4..5), "“Bob”");
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_around_the_whole_are_taken_off() {
+    fn quotes_around_the_whole_text_are_removed() {
         assert_eq!(unquoted("\"a b\""), "a b");
         assert_eq!(unquoted("“a”"), "a");
         assert_eq!(unquoted("\"a\" and \"b\""), "\"a\" and \"b\"");

@@ -1,4 +1,4 @@
-//! A model request as the planner reads it: what was asked, and what has been done about it since.
+//! The planner's view of a model request: the user's message, and the calls and results since then.
 
 use annie_core::message::{Message, ModelRequest, ToolCall};
 use serde_json::Value;
@@ -6,33 +6,34 @@ use serde_json::Value;
 use super::{
     answer::left_over,
     execute::{Interface, Round},
-    refer::{self, Said},
+    refer::{self, Referred},
 };
 
-/// The request of a turn and its trail.
+/// The request of a turn and the messages after it.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    /// The user's words, or a sub-agent's brief.
-    pub said: &'a str,
-    /// What the kernel put before the words.
+    /// The user's text, or a sub-agent's brief.
+    pub user_text: &'a str,
+    /// The context that the kernel put before the text.
     pub context: Option<&'a str>,
-    /// Everything after it.
+    /// All messages after the user's.
     pub trail: &'a [Message],
-    /// Everything of it since the user let a paused turn go on.
+    /// The messages of the trail since the user let a paused turn continue.
     pub fresh: &'a [Message],
-    /// It is a sub-agent's.
+    /// The request is a sub-agent's.
     pub is_mission: bool,
-    /// The wishes: what was left over if the user says to go on, else the words themselves, with `it` and `yes` understood.
-    pub wishes: Vec<String>,
-    /// The answer, if the conversation before leaves nothing to carry out.
+    /// The requests: those that were left over if the user says to continue, otherwise the text with `it` and `yes`
+    /// resolved.
+    pub user_requests: Vec<String>,
+    /// The answer, if the earlier conversation leaves nothing to carry out.
     pub answer: Option<String>,
-    /// What the user added while the turn ran, which comes too late for a plan.
+    /// Texts that the user added while the turn ran; they come too late for a plan.
     pub added: Vec<&'a str>,
 }
 
-/// Begins the words of a user who lets a paused turn go on.
+/// Begins the message with which a user lets a paused turn continue.
 const PAUSED: &str = "[You paused at a limit";
-/// Begins what the user said while the turn ran, in a note of the kernel.
+/// Begins text that the user added while the turn ran, in a note of the kernel.
 const ADDED: &str = "[The user adds, while you work on this:]\n";
 
 impl<'a> Turn<'a> {
@@ -42,7 +43,7 @@ impl<'a> Turn<'a> {
         let asked = |m: &Message| matches!(m, Message::User { text, .. } if is_mission || !is_note(text));
         let at = if is_mission { messages.iter().position(asked) } else { messages.iter().rposition(asked) };
         let at = at.unwrap_or(messages.len());
-        let (said, context) = match messages.get(at) {
+        let (user_text, context) = match messages.get(at) {
             Some(Message::User { text, context }) => (text.as_str(), context.as_deref()),
             _ => ("", None),
         };
@@ -51,24 +52,25 @@ impl<'a> Turn<'a> {
         let fresh = resumed.map_or(trail, |n| &trail[n + 1..]);
         let answers: Vec<&str> =
             messages[..at.min(messages.len())].iter().rev().filter_map(answer_of).take(8).collect();
-        let left = answers.first().filter(|_| says_continue(said)).map(|before| left_over(before)).unwrap_or_default();
+        let left =
+            answers.first().filter(|_| says_continue(user_text)).map(|before| left_over(before)).unwrap_or_default();
         let answered = messages[..at].iter().rposition(|m| answer_of(m).is_some()).unwrap_or_default();
         let before = messages[..answered].iter().rev().find_map(|m| match m {
             Message::User { text, .. } if !is_note(text) => Some(text.as_str()),
             _ => None,
         });
-        let (wishes, answer) = match refer::read(said, before.unwrap_or_default(), &answers) {
+        let (user_requests, answer) = match refer::read(user_text, before.unwrap_or_default(), &answers) {
             _ if !left.is_empty() => (left, None),
-            _ if is_mission => (vec![said.to_owned()], None),
-            Said::Wishes(wishes) => (wishes, None),
-            Said::Answer(text) => (Vec::new(), Some(text)),
+            _ if is_mission => (vec![user_text.to_owned()], None),
+            Referred::Requests(user_requests) => (user_requests, None),
+            Referred::Answer(text) => (Vec::new(), Some(text)),
         };
         let notes = messages.get(at..).unwrap_or_default().iter().filter_map(|m| match m {
             Message::Note { text } => Some(text.as_str()),
             _ => None,
         });
         let added = notes.flat_map(additions).collect();
-        Self { said, context, trail, fresh, is_mission, wishes, answer, added }
+        Self { user_text, context, trail, fresh, is_mission, user_requests, answer, added }
     }
 
     /// The results of all calls of one tool.
@@ -94,12 +96,12 @@ impl<'a> Turn<'a> {
         }))
     }
 
-    /// Calls of the whole trail with their results.
+    /// All calls of the trail with their results.
     pub fn calls(&self) -> impl Iterator<Item = (&'a ToolCall, Value, &'a str)> {
         with_arguments(self.trail)
     }
 
-    /// Calls since the user let a paused turn go on.
+    /// The calls since the user let a paused turn continue, with their results.
     pub fn fresh_calls(&self) -> impl Iterator<Item = (&'a ToolCall, Value, &'a str)> {
         with_arguments(self.fresh)
     }
@@ -119,7 +121,7 @@ fn pairs(trail: &[Message]) -> impl Iterator<Item = (&ToolCall, &str)> {
     })
 }
 
-/// The result of a call among the messages that follow it directly; empty if there is none.
+/// The result of a call in the messages that follow it directly; empty if there is none.
 fn result_of<'a>(following: &'a [Message], id: &str) -> &'a str {
     following
         .iter()
@@ -131,7 +133,7 @@ fn result_of<'a>(following: &'a [Message], id: &str) -> &'a str {
         .map_or("", |(_, text)| text.as_str())
 }
 
-/// A message of the kernel on the user's side.
+/// A message of the kernel in the user's role.
 fn is_note(text: &str) -> bool {
     is_results(text) || text.starts_with(PAUSED)
 }
@@ -141,12 +143,12 @@ fn is_results(text: &str) -> bool {
     text.starts_with("<result")
 }
 
-/// What the user added, of a note of the kernel that tells it.
+/// The user's additions in a note of the kernel.
 fn additions(note: &str) -> impl Iterator<Item = &str> {
     note.split(ADDED).skip(1).map(|added| added.split("\n\n[").next().unwrap_or_default().trim())
 }
 
-/// An answer of an earlier turn; words beside tool calls are none.
+/// An answer of an earlier turn; text beside tool calls does not count.
 fn answer_of(message: &Message) -> Option<&str> {
     match message {
         Message::Assistant { text, tool_calls, .. } if tool_calls.is_empty() => Some(text),

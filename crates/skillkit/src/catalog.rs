@@ -1,7 +1,8 @@
-//! The picture of all skills, kept fresh: the bundled folder, and over it the data folder's own skills.
+//! The catalogue of all skills: the bundled folder, overridden by the skills in the data folder, reloaded when files
+//! change.
 //!
-//! A reader takes the present picture without a lock. A reload builds a new one beside it; a file that is broken (or half
-//! written) keeps its last good version, and is listed in [`FileCatalog::problems`].
+//! Readers take the current snapshot without a lock. A reload builds a new snapshot. A broken (or half written) file keeps
+//! its last good version, and is listed in [`FileCatalog::problems`].
 
 mod watch;
 
@@ -19,14 +20,14 @@ use arc_swap::ArcSwap;
 
 use crate::files::{Bundled, Entry, FolderTree, Item, Layer, Problem, Report, Severity, Tree, load};
 
-/// All skills at one moment, with what carries them out.
-pub(crate) struct Picture {
+/// A snapshot of all skills with their implementations.
+pub(crate) struct CatalogSnapshot {
     pub(crate) set: Arc<SkillSet>,
     entries: BTreeMap<String, Entry>,
     problems: Vec<Problem>,
 }
 
-impl Picture {
+impl CatalogSnapshot {
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -35,31 +36,32 @@ impl Picture {
 /// The catalogue of skill files.
 pub struct FileCatalog {
     folder: Option<PathBuf>,
-    picture: ArcSwap<Picture>,
-    /// The data folder's last good files by path; locked for a whole reload, so that reloads do not overtake each other.
+    snapshot: ArcSwap<CatalogSnapshot>,
+    /// The last good files of the data folder by path. Locked for a whole reload, so that reloads run one after another.
     good: Mutex<BTreeMap<String, Item>>,
     version: tokio::sync::watch::Sender<u64>,
 }
 
 impl FileCatalog {
-    /// Only the skills that are embedded in the binary.
+    /// Creates a catalogue of the skills that are embedded in the binary.
     #[must_use]
     pub fn bundled() -> Self {
         Self::new(None)
     }
 
-    /// The embedded skills, and those of a folder (`<data>/skills`), which win over embedded ones of the same name. The
-    /// folder is made if it is missing; trouble with it is a problem to be shown, never a reason not to start.
+    /// Creates a catalogue of the embedded skills and those of a folder (`<data>/skills`), which override embedded skills
+    /// of the same name. A missing folder is created. Failures with the folder are reported as problems and do not prevent
+    /// the start.
     #[must_use]
     pub fn open(folder: PathBuf) -> Self {
         Self::new(Some(folder))
     }
 
     fn new(folder: Option<PathBuf>) -> Self {
-        let empty = Picture { set: Arc::default(), entries: BTreeMap::new(), problems: Vec::new() };
+        let empty = CatalogSnapshot { set: Arc::default(), entries: BTreeMap::new(), problems: Vec::new() };
         let catalog = Self {
             folder,
-            picture: ArcSwap::from_pointee(empty),
+            snapshot: ArcSwap::from_pointee(empty),
             good: Mutex::default(),
             version: tokio::sync::watch::Sender::new(0),
         };
@@ -67,7 +69,7 @@ impl FileCatalog {
         catalog
     }
 
-    /// Reads all files again (blocking) and answers the new version.
+    /// Reads all files again (blocking) and returns the new version.
     pub fn reload(&self) -> u64 {
         let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
         let bundled: Arc<dyn Tree> = Arc::new(Bundled);
@@ -81,15 +83,15 @@ impl FileCatalog {
             own.items.clone_from(&good);
         }
         let version = *self.version.borrow() + 1;
-        let picture = merge(&mut base, &mut own, version);
-        for problem in &picture.problems {
+        let snapshot = merge(&mut base, &mut own, version);
+        for problem in &snapshot.problems {
             match problem.severity {
                 Severity::Notice => tracing::info!(%problem, "skill file"),
                 Severity::Error | Severity::Lenient | Severity::Unsupported => tracing::warn!(%problem, "skill file"),
             }
         }
-        tracing::info!(version, skills = picture.entries.len(), problems = picture.problems.len(), "skills loaded");
-        self.picture.store(Arc::new(picture));
+        tracing::info!(version, skills = snapshot.entries.len(), problems = snapshot.problems.len(), "skills loaded");
+        self.snapshot.store(Arc::new(snapshot));
         self.version.send_replace(version);
         version
     }
@@ -112,30 +114,30 @@ impl FileCatalog {
         }
     }
 
-    /// What is wrong with the files as they were last read.
+    /// The problems of the files as last read.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        self.picture.load().problems.clone()
+        self.snapshot.load().problems.clone()
     }
 
-    /// The version of the present picture, and a way to wait for the next: it changes after every reload.
+    /// The version of the current snapshot, as a channel that changes after every reload.
     #[must_use]
     pub fn versions(&self) -> tokio::sync::watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    pub(crate) fn picture(&self) -> Arc<Picture> {
-        self.picture.load_full()
+    pub(crate) fn snapshot(&self) -> Arc<CatalogSnapshot> {
+        self.snapshot.load_full()
     }
 }
 
 impl Catalog for FileCatalog {
     fn skills(&self) -> Arc<SkillSet> {
-        Arc::clone(&self.picture.load().set)
+        Arc::clone(&self.snapshot.load().set)
     }
 }
 
-fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> Picture {
+fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     let mut domains: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = std::mem::take(&mut base.problems);
@@ -157,7 +159,7 @@ fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> Picture {
         }
     }
     let specs: Vec<SkillSpec> = entries.values().map(|e| SkillSpec::clone(&e.spec)).collect();
-    Picture { set: Arc::new(SkillSet::new(specs, domains, version)), entries, problems }
+    CatalogSnapshot { set: Arc::new(SkillSet::new(specs, domains, version)), entries, problems }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can go wrong in a skill, and the one place where it becomes an outcome.
+//! Errors of skills, and their conversion into outcomes.
 
 use std::io;
 
@@ -9,38 +9,38 @@ use annie_core::{
 };
 use serde_json::json;
 
-/// Why a skill could not do what it was asked.
+/// Why a skill failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
-    /// An argument does not fit; the flag is named without dashes.
+    /// An argument is invalid; the flag is named without dashes.
     #[error("--{flag} {what}")]
     Argument {
-        /// Which flag.
+        /// The flag.
         flag: String,
-        /// What is wrong with it, as the rest of a sentence.
+        /// The problem, as the rest of a sentence.
         what: String,
     },
-    /// The arguments do not fit each other, or are no object.
+    /// The arguments contradict each other, or are not an object.
     #[error("{0}")]
     Arguments(String),
-    /// The thing that was asked for is not there.
+    /// The requested thing does not exist.
     #[error("{what}")]
     NotFound {
-        /// What is not there, as a sentence.
+        /// The missing thing, as a sentence.
         what: String,
-        /// What was perhaps meant.
+        /// Similar existing names.
         near: Vec<String>,
     },
-    /// Something else is in the way.
+    /// The request conflicts with an existing thing.
     #[error("{0}")]
     Conflict(String),
-    /// More than a limit allows.
+    /// A limit was exceeded.
     #[error("{0}")]
     TooLarge(String),
-    /// A path that leaves its folder, or tries to.
+    /// A path outside its folder.
     #[error("{0}")]
     Outside(String),
-    /// What is asked for is kept where this process cannot reach it.
+    /// The requested data is stored where this process cannot reach it.
     #[error("{0}")]
     Elsewhere(String),
     /// The store failed.
@@ -49,9 +49,9 @@ pub enum SkillError {
     /// A file could not be read or written.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The attempted action.
         what: String,
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The skills folder cannot be watched.
@@ -72,27 +72,27 @@ impl SkillError {
         Self::Io { what: what.into(), source }
     }
 
-    /// The outcome that a caller gets; wrong arguments come with the right usage.
+    /// Converts the error into the caller's outcome; for invalid arguments it includes the usage.
     pub(crate) fn into_outcome(self, spec: &SkillSpec) -> Outcome {
-        let said = self.to_string();
+        let message = self.to_string();
         match self {
             Self::Argument { .. } | Self::Arguments(_) => {
-                let usage = format!("{said}\nUsage: {}\nTry `{} --help`.", spec.synopsis(), spec.name);
+                let usage = format!("{message}\nUsage: {}\nTry `{} --help`.", spec.synopsis(), spec.name);
                 Outcome::permanent("invalid_arguments", usage)
             }
-            Self::NotFound { near, .. } => Outcome::permanent("not_found", said).with_alternatives(near),
-            Self::Conflict(_) => Outcome::permanent("conflict", said),
-            Self::TooLarge(_) => Outcome::permanent("invalid_arguments", said),
-            Self::Outside(_) => Outcome::blocked("outside_folder", said),
-            Self::Elsewhere(_) => Outcome::blocked("elsewhere", said),
+            Self::NotFound { near, .. } => Outcome::permanent("not_found", message).with_alternatives(near),
+            Self::Conflict(_) => Outcome::permanent("conflict", message),
+            Self::TooLarge(_) => Outcome::permanent("invalid_arguments", message),
+            Self::Outside(_) => Outcome::blocked("outside_folder", message),
+            Self::Elsewhere(_) => Outcome::blocked("elsewhere", message),
             Self::Store(error) => store_outcome(&error, spec.effect),
-            Self::Io { source, .. } => io_outcome(said, source.kind(), spec.effect),
-            Self::Watch(_) => Outcome::transient("io", said),
+            Self::Io { source, .. } => io_outcome(message, source.kind(), spec.effect),
+            Self::Watch(_) => Outcome::transient("io", message),
         }
     }
 }
 
-/// A lost connection, for one, says nothing of a commit that was on its way.
+/// A lost connection, for example, does not show whether a pending commit took effect.
 fn store_outcome(error: &StoreError, effect: Effect) -> Outcome {
     let word = match error.kind {
         StoreErrorKind::Locked => "store_locked",
@@ -101,25 +101,27 @@ fn store_outcome(error: &StoreError, effect: Effect) -> Outcome {
         StoreErrorKind::Corrupt => "store_corrupt",
         StoreErrorKind::Internal => "store_internal",
     };
-    let said = format!("The store could not do it ({}).", error.what);
+    let message = format!("The store could not do it ({}).", error.what);
     if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Internal) && effect != Effect::Read {
-        return cut(word, &said).with_detail(error.detail.clone());
+        return cut(word, &message).with_detail(error.detail.clone());
     }
-    let outcome = if error.is_retryable() { Outcome::transient(word, said) } else { Outcome::permanent(word, said) };
+    let outcome =
+        if error.is_retryable() { Outcome::transient(word, message) } else { Outcome::permanent(word, message) };
     outcome.with_detail(error.detail.clone())
 }
 
-fn io_outcome(said: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
+fn io_outcome(message: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
     match kind {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Outcome::permanent("io_denied", said),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Outcome::transient("disk_full", said),
-        _ if effect != Effect::Read => cut("io", &said),
-        _ => Outcome::transient("io", said),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Outcome::permanent("io_denied", message),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Outcome::transient("disk_full", message),
+        _ if effect != Effect::Read => cut("io", &message),
+        _ => Outcome::transient("io", message),
     }
 }
 
-/// The outcome of a run that failed where its effect may have taken place already. The breaker resumes an idempotent one under
-/// its intent; another one is told as it is, so that no caller tries it again as if nothing had happened.
-fn cut(error_type: &str, said: &str) -> Outcome {
-    Outcome::unknown(format!("{said} Its effect may or may not have happened."), json!({"broke_off": error_type}))
+/// The outcome of a run that failed after its effect may have taken place. The breaker resumes an idempotent run under its
+/// intent.
+/// A `once` run is reported as unknown, so that no caller repeats it as if nothing had happened.
+fn cut(error_type: &str, message: &str) -> Outcome {
+    Outcome::unknown(format!("{message} Its effect may or may not have happened."), json!({"broke_off": error_type}))
 }

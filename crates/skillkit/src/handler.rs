@@ -1,4 +1,4 @@
-//! Built-in handlers: what one declares, and the erased form in which the runner calls it.
+//! Built-in handlers: their declaration, and the type-erased form in which the runner calls them.
 
 use std::sync::Arc;
 
@@ -15,31 +15,32 @@ use serde_json::Value;
 
 use crate::{error::SkillError, runner::Tools};
 
-/// What a run of a handler comes to before it is an outcome.
+/// The result of a handler before it is converted into an outcome.
 pub(crate) type Ran = Result<Outcome, SkillError>;
 
-/// A built-in command skill. Its arguments are one struct: flags, checks, the JSON Schema and the synopsis come from it.
+/// A built-in command skill. Its arguments are one struct, from which flags, checks, the JSON Schema and the synopsis are
+/// derived.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// The declared arguments; the fields' docs are the flags' help.
+    /// The declared arguments; the fields' doc comments are the help texts of the flags.
     type Args: DeserializeOwned + JsonSchema + Send;
     /// `domain.verb`.
     const NAME: &'static str;
-    /// What a repetition means.
+    /// Whether a run may be repeated.
     const EFFECT: Effect;
-    /// Whether it reaches other machines.
+    /// Whether the skill accesses other machines.
     const EXTERNAL: bool = false;
 
-    /// Does it.
+    /// Runs the skill.
     fn run(ctx: Ctx, args: Self::Args) -> impl Future<Output = Ran> + Send;
 
-    /// Finds out what became of a `once` run without a receipt, if that can be found out.
+    /// Determines the outcome of a `once` run without a receipt; `None` if that is not possible.
     fn reconcile(ctx: Ctx, args: Self::Args) -> impl Future<Output = Result<Option<Outcome>, SkillError>> + Send {
         let _ = (ctx, args);
         std::future::ready(Ok(None))
     }
 }
 
-/// Everything that a run may know and use.
+/// The context of a run.
 pub(crate) struct Ctx {
     pub(crate) tools: Arc<Tools>,
     pub(crate) spec: Arc<SkillSpec>,
@@ -47,12 +48,12 @@ pub(crate) struct Ctx {
 }
 
 impl Ctx {
-    /// The user's time zone; an unknown name means UTC.
+    /// The user's time zone; UTC if the name is unknown.
     pub(crate) fn zone(&self) -> Tz {
         self.call.timezone.parse().unwrap_or(Tz::UTC)
     }
 
-    /// The run's start in the user's time zone.
+    /// The start of the run in the user's time zone.
     pub(crate) fn now(&self) -> DateTime<Tz> {
         self.call.now.to_utc().with_timezone(&self.zone())
     }
@@ -63,7 +64,7 @@ impl Ctx {
     }
 }
 
-/// A handler without its type.
+/// A handler in type-erased form.
 pub(crate) struct Builtin {
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
@@ -73,7 +74,7 @@ pub(crate) struct Builtin {
     pub(crate) reconcile: fn(Ctx, Value) -> Fut<'static, Option<Outcome>>,
 }
 
-/// A handler's erased form.
+/// Erases the type of a handler.
 pub(crate) const fn builtin<H: Handler>() -> Builtin {
     Builtin {
         name: H::NAME,
@@ -94,12 +95,12 @@ async fn run<H: Handler>(ctx: Ctx, arguments: Value) -> Outcome {
     ran.unwrap_or_else(|error| error.into_outcome(&spec))
 }
 
-/// What cannot be found out now is not known.
+/// If the reconciliation fails, the outcome remains unknown.
 async fn reconcile<H: Handler>(ctx: Ctx, arguments: Value) -> Option<Outcome> {
     H::reconcile(ctx, decode(arguments).ok()?).await.ok().flatten()
 }
 
-/// Reads arguments; a null is the same as an absent one. The error names the flag.
+/// Decodes arguments; `null` means absent. The error names the flag.
 fn decode<A: DeserializeOwned>(mut arguments: Value) -> Result<A, SkillError> {
     if let Value::Object(map) = &mut arguments {
         map.retain(|_, value| !value.is_null());
@@ -111,7 +112,7 @@ fn decode<A: DeserializeOwned>(mut arguments: Value) -> Result<A, SkillError> {
     })
 }
 
-/// The declared arguments of a struct. A default that says nothing (an empty list, `false`) is not worth showing.
+/// The declared arguments of a struct. Trivial defaults (an empty list, `false`) are not shown.
 pub(crate) fn args_of<A: JsonSchema>() -> Vec<ArgSpec> {
     let mut args = args_from_schema(schemars::schema_for!(A).as_value());
     for arg in &mut args {
@@ -133,7 +134,7 @@ pub(crate) struct PromptArgs {
     pub(crate) file: Option<String>,
 }
 
-/// The arguments of a prompt skill; the author's hint says what `--args` is to hold.
+/// The arguments of a prompt skill; the author's hint describes the value of `--args`.
 pub(crate) fn prompt_args(hint: Option<&str>) -> Vec<ArgSpec> {
     let mut args = args_of::<PromptArgs>();
     if let Some((hint, arg)) = hint.zip(args.iter_mut().find(|arg| arg.name == "args")) {
@@ -142,7 +143,7 @@ pub(crate) fn prompt_args(hint: Option<&str>) -> Vec<ArgSpec> {
     args
 }
 
-/// Reads the arguments of a prompt skill.
+/// Decodes the arguments of a prompt skill.
 pub(crate) fn decode_prompt(arguments: Value) -> Result<PromptArgs, SkillError> {
     decode(arguments)
 }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structs_schema_gives_every_kind_of_argument() {
+    fn schema_of_a_struct_gives_every_kind_of_argument() {
         let args = args_of::<Sample>();
         let shown: Vec<String> = args.iter().map(ArgSpec::help_line).collect();
         let kinds: Vec<&ArgKind> = args.iter().map(|a| &a.kind).collect();
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_of_the_wrong_type_is_named() {
+    fn argument_of_the_wrong_type_is_named() {
         let error = decode::<Sample>(json!({"title": "x", "limit": "many", "due": null})).unwrap_err();
         assert!(error.to_string().starts_with("--limit invalid type"), "{error}");
         let error = decode::<Sample>(json!({"limit": 3})).unwrap_err();

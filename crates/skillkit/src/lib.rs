@@ -1,8 +1,8 @@
 //! Skills: files, catalogue, argument declarations, built-in handlers, runner.
 //!
 //! A skill is a file (`skills/<domain>/<verb>.md` or `<name>/SKILL.md`) and, for a command skill, a [`builtin`] handler.
-//! [`FileCatalog`] keeps the picture of all skills fresh, [`Runner`] carries one out, [`validate`] says what is wrong with
-//! files before they are used.
+//! [`FileCatalog`] keeps the catalogue of all skills current, [`Runner`] runs a skill, and [`validate`] lists the problems
+//! of files before they are used.
 
 mod builtin;
 mod catalog;

@@ -1,5 +1,5 @@
-//! Carries skills out: finds the skill in the present picture, checks its arguments, and runs the handler or fills the
-//! prompt. Every failure is an outcome; panics, time limits and breakers are the caller's care.
+//! Runs skills: finds the skill in the current catalogue, checks its arguments, and runs the handler or fills the prompt.
+//! Every failure becomes an outcome; panics, time limits and breakers are the caller's responsibility.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     handler::{Ctx, Ran, decode_prompt},
 };
 
-/// How many background notes of memory accesses may be under way.
+/// How many background writes of memory accesses may run at once.
 const TOUCHES_MAX: u32 = 32;
 
-/// What the built-in handlers work with.
+/// The dependencies of the built-in handlers.
 pub struct RunnerParts {
     /// The users' tasks.
     pub todos: Arc<dyn Todos>,
@@ -30,10 +30,10 @@ pub struct RunnerParts {
     pub memories: Arc<dyn Memories>,
     /// The skills.
     pub catalog: Arc<FileCatalog>,
-    /// Where the users' notes lie (`<data>/notes`), made when the first note is.
+    /// The folder of the users' notes (`<data>/notes`), created with the first note.
     pub notes_folder: PathBuf,
-    /// Whether that is the folder of all processes that share a database. If not, the notes skills refuse: this process would
-    /// show a part of the notes as the whole.
+    /// Whether that folder is shared by all processes that share the database. If not, the notes skills refuse to run,
+    /// because this process would present a part of the notes as the whole.
     pub are_notes_here: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner over these parts.
+    /// Creates a runner with these dependencies.
     #[must_use]
     pub fn new(parts: RunnerParts) -> Self {
         let tools = Tools {
@@ -64,18 +64,18 @@ impl Runner {
         Self { tools: Arc::new(tools) }
     }
 
-    /// Waits until what runs in the background has ended: before the store is closed.
+    /// Waits until the background writes have ended; called before the store is closed.
     pub async fn settle(&self) {
-        // Fails only on a closed semaphore, and nobody closes it.
+        // This fails only on a closed semaphore, and the semaphore is never closed.
         drop(self.tools.touches.acquire_many(TOUCHES_MAX).await);
     }
 
     fn prepare(&self, call: &SkillCall) -> Result<Entry, Box<Outcome>> {
-        let picture = self.tools.catalog.picture();
-        let Some(entry) = picture.entry(&call.skill) else {
-            let said = format!("There is no skill `{}`.", call.skill);
-            let near = picture.set.near(&call.skill);
-            return Err(Box::new(Outcome::permanent("unknown_skill", said).with_alternatives(near)));
+        let snapshot = self.tools.catalog.snapshot();
+        let Some(entry) = snapshot.entry(&call.skill) else {
+            let message = format!("There is no skill `{}`.", call.skill);
+            let near = snapshot.set.near(&call.skill);
+            return Err(Box::new(Outcome::permanent("unknown_skill", message).with_alternatives(near)));
         };
         match entry.spec.check_arguments(&call.arguments) {
             Ok(()) => Ok(entry.clone()),
@@ -100,7 +100,8 @@ impl SkillRunner for Runner {
                 Kind::Command(builtin) => (builtin.run)(self.ctx(entry.spec, call), arguments).await,
                 Kind::Prompt { tree, folder, files } => {
                     let spec = Arc::clone(&entry.spec);
-                    let ran = beside(move || prompt(&entry.spec, tree.as_ref(), &folder, &files, arguments)).await;
+                    let ran =
+                        run_blocking(move || prompt(&entry.spec, tree.as_ref(), &folder, &files, arguments)).await;
                     ran.unwrap_or_else(|error| error.into_outcome(&spec))
                 }
             };
@@ -118,8 +119,8 @@ impl SkillRunner for Runner {
     }
 }
 
-/// Runs file work beside the asynchronous threads; a panic in it goes on in the caller.
-pub(crate) async fn beside<T: Send + 'static>(
+/// Runs file work off the asynchronous threads; a panic in it is propagated to the caller.
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SkillError> + Send + 'static,
 ) -> Result<T, SkillError> {
     match tokio::task::spawn_blocking(work).await {
@@ -131,7 +132,7 @@ pub(crate) async fn beside<T: Send + 'static>(
     }
 }
 
-/// A prompt skill's instructions with their arguments, or one of the files beside them.
+/// A prompt skill's instructions with their arguments, or one of its supporting files.
 fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arguments: Value) -> Ran {
     let args = decode_prompt(arguments)?;
     let name = &spec.name;
@@ -149,8 +150,8 @@ fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arg
         let list: Vec<String> = files.iter().map(|f| format!("- {f}")).collect();
         text.push_str(&format!("\n\nSupporting files (read one with --file PATH):\n{}", list.join("\n")));
     }
-    let said = format!("<skill_content name=\"{name}\">\n{text}\n</skill_content>");
-    Ok(Outcome::success(said).with_evidence(json!({"skill": name})))
+    let content = format!("<skill_content name=\"{name}\">\n{text}\n</skill_content>");
+    Ok(Outcome::success(content).with_evidence(json!({"skill": name})))
 }
 
 #[cfg(test)]

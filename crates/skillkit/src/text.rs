@@ -1,23 +1,24 @@
-//! Small text chores that several handlers share.
+//! Text helpers that several handlers share.
 
 use annie_core::{outcome::floor_char_boundary, skill::ORIGIN_TAG};
 
 use crate::error::SkillError;
 
-/// How many tags one thing may have.
+/// How many tags one item may have.
 pub(crate) const TAGS_MAX: usize = 20;
-/// The longest tag, in characters.
+/// Length limit for a tag, in characters.
 pub(crate) const TAG_CHARS_MAX: usize = 50;
 
-/// Tags as they are kept, and those that say what their author had read: what a caller writes as such a tag is no origin.
+/// Normalised tags, with a tag for each origin of the author's text. Tags by the caller that imitate an origin tag are
+/// removed.
 pub(crate) fn tags_from(given: &[String], origin: &[String]) -> Result<Vec<String>, SkillError> {
     let mut tags = tags(given)?;
     tags.retain(|tag| !tag.starts_with(ORIGIN_TAG));
-    tags.extend(origin.iter().map(|read| format!("{ORIGIN_TAG}{read}")));
+    tags.extend(origin.iter().map(|source| format!("{ORIGIN_TAG}{source}")));
     Ok(tags)
 }
 
-/// Tags as they are kept: lower case, hyphens for spaces, no `#`, none twice, in the order given.
+/// Normalises tags: lower case, hyphens for spaces, no `#`, no duplicates, in the given order.
 pub(crate) fn tags(given: &[String]) -> Result<Vec<String>, SkillError> {
     let mut tags: Vec<String> = Vec::new();
     for tag in given {
@@ -36,7 +37,7 @@ pub(crate) fn tags(given: &[String]) -> Result<Vec<String>, SkillError> {
     Ok(tags)
 }
 
-/// The text without surrounding space, if it is not empty and not too long.
+/// The text without surrounding space; an error if it is empty or too long.
 pub(crate) fn bounded(flag: &str, text: &str, chars_max: usize) -> Result<String, SkillError> {
     let text = text.trim();
     match text.chars().count() {
@@ -62,7 +63,7 @@ pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Numbers out of texts such as `3` or `#3`.
+/// Parses numbers such as `3` or `#3`.
 pub(crate) fn numbers(flag: &str, given: &[String]) -> Result<Vec<u64>, SkillError> {
     given
         .iter()
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_kept_in_one_spelling() {
+    fn tags_are_normalised_to_one_spelling() {
         let given = ["#Work", " tech stack ", "work", ""].map(str::to_owned);
         assert_eq!(tags(&given).unwrap(), ["work", "tech-stack"]);
         assert!(tags(&["x".repeat(51)]).is_err());
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_text_is_one_line_and_never_splits_a_character() {
+    fn brief_text_is_one_line_and_never_splits_a_character() {
         assert_eq!(brief("a\n b", 10), "a b");
         assert_eq!(brief("üüüü", 5), "üü…");
     }

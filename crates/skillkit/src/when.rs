@@ -1,10 +1,10 @@
-//! Dates as people and models write them, resolved in the user's own time: `2026-02-28`, `tomorrow 14:00`, `next friday`,
+//! Resolves dates as people and models write them in the user's local time: `2026-02-28`, `tomorrow 14:00`, `next friday`,
 //! `+3d`, `in 2 weeks`, `end of month`, `march 3rd at 2pm`.
 //!
-//! Pure: the present comes in as an argument. What is ambiguous has one written rule. `friday` is the first one after
-//! today, `this friday` may be today, `next friday` is in the next calendar week (weeks begin on Monday). A day without a
-//! year is the next such day. A time without a day is today, or tomorrow if it has passed. `m` alone is refused: it could
-//! be minutes or months. A result is local time as the user's clock shows it.
+//! The functions are pure: the current time is an argument. Ambiguous texts follow fixed rules. `friday` is the first one
+//! after today, `this friday` may be today, `next friday` is in the next calendar week (weeks begin on Monday). A day
+//! without a year is the next such day. A time without a day is today, or tomorrow if it has passed. `m` alone is refused,
+//! because it could mean minutes or months. A result is local time of the user.
 
 mod day;
 mod show;
@@ -17,7 +17,7 @@ use chrono_tz::Tz;
 
 pub use show::{describe_due, is_overdue};
 
-/// A day, perhaps with a time. Its text is the stored form, `2026-02-28` or `2026-02-28T14:00`, which sorts as text.
+/// A day with an optional time. Its text is the stored form, `2026-02-28` or `2026-02-28T14:00`, which sorts as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct When {
     /// The day.
@@ -33,7 +33,7 @@ impl fmt::Display for When {
     }
 }
 
-/// A text that is no date.
+/// A text that is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a date that I understand; write 2026-02-28, today, tomorrow, friday, next friday, +3d, in 2 weeks or \
@@ -43,13 +43,13 @@ pub struct WhenError {
     text: String,
 }
 
-/// The longest text that is looked at, in bytes.
+/// Length limit for a text, in bytes.
 const TEXT_BYTES_MAX: usize = 100;
 
-/// Reads a date, or a date and time.
+/// Resolves a date, or a date and time.
 ///
 /// # Errors
-/// If the text is not understood; the error shows what can be written.
+/// Fails if the text is not understood; the error lists valid forms.
 pub fn resolve(text: &str, now: DateTime<Tz>) -> Result<When, WhenError> {
     let fail = || WhenError { text: text.chars().take(TEXT_BYTES_MAX).collect() };
     if text.len() > TEXT_BYTES_MAX {
@@ -67,12 +67,12 @@ pub fn resolve(text: &str, now: DateTime<Tz>) -> Result<When, WhenError> {
     parse(&words, now).and_then(checked).ok_or_else(fail)
 }
 
-/// Parts `2026-02-28t14:00` at its letter.
+/// Splits `2026-02-28t14:00` at the `t`.
 fn iso_parts(word: &str) -> Option<(&str, &str)> {
     word.split_once('t').filter(|(date, _)| date.len() == 10 && date.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The stored form compares as text only with years of four digits.
+/// The stored form sorts as text only for years of four digits.
 fn checked(when: When) -> Option<When> {
     (1000..=9999).contains(&when.date.year()).then_some(when)
 }
@@ -96,19 +96,19 @@ fn parse(words: &[&str], now: DateTime<Tz>) -> Option<When> {
     }
 }
 
-/// Days from one stored date (inclusive) to another (exclusive), as a query compares them.
+/// A range of stored dates for a query, from inclusive, to exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The first day.
+    /// The first day of the range.
     pub from: String,
-    /// The first day that is not meant any more.
+    /// The first day after the range.
     pub before: String,
 }
 
-/// Reads a day, `this_week`, `next_week`, `last_week`, `this_month`, `next_month` or `last_month`.
+/// Resolves a day, `this_week`, `next_week`, `last_week`, `this_month`, `next_month` or `last_month` into a range.
 ///
 /// # Errors
-/// If the text is not understood.
+/// Fails if the text is not understood.
 pub fn span(text: &str, now: DateTime<Tz>) -> Result<Span, WhenError> {
     let today = now.date_naive();
     let name = text.trim().to_lowercase().replace(['_', '-'], " ");
@@ -128,13 +128,13 @@ pub fn span(text: &str, now: DateTime<Tz>) -> Result<Span, WhenError> {
     Ok(Span { from: from.to_string(), before: before.to_string() })
 }
 
-/// The week so many weeks from this one: its Monday, and the next.
+/// The week that is `weeks` weeks from this one: its Monday, and the next Monday.
 fn week(today: NaiveDate, weeks: i64) -> Option<(NaiveDate, NaiveDate)> {
     let monday = add_days(today.week(Weekday::Mon).checked_first_day()?, weeks * 7)?;
     Some((monday, monday.checked_add_days(Days::new(7))?))
 }
 
-/// The month so many months from this one: its first day, and the next month's.
+/// The month that is `months` months from this one: its first day, and the next month's.
 fn month(today: NaiveDate, months: i64) -> Option<(NaiveDate, NaiveDate)> {
     let first = add_months(today.with_day(1)?, months)?;
     Some((first, first.checked_add_months(Months::new(1))?))

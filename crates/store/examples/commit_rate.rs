@@ -1,8 +1,8 @@
-//! How fast the log is on this machine's disk: `cargo run --release -p annie-store --example commit_rate [FOLDER] [ADDRESS]`.
-//! Prints what one durable commit costs, alone and in batches, beside what the disk itself costs (an append of 8 kB and its
-//! fdatasync), without which no durable figure means anything. With the address of an empty PostgreSQL database, that one is
-//! measured too.
-// A measurement says what went wrong by panicking, and prints.
+//! Measures the speed of the log on this machine's disk: `cargo run --release -p annie-store --example commit_rate [FOLDER]
+//! [ADDRESS]`. Prints the cost of one durable commit, alone and in batches, beside the cost of the disk itself (an append of 8
+//! kB and its fdatasync), without which no durable figure means anything. With the address of an empty PostgreSQL database,
+//! that database is measured too.
+// A measurement reports failures by panicking, and prints.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::{
@@ -92,8 +92,8 @@ async fn inbox(store: &dyn Store, next: &mut u128) {
     .await;
 }
 
-/// What a plain answer asks of the store, so many conversations at a time: the message, the look at the log of who waits
-/// for its answer, and the answer.
+/// The store's work for a plain answer, with this many conversations at a time: the message, the read of the log by the client
+/// that waits for its answer, and the answer.
 async fn turns(store: &Arc<dyn Store>, at_a_time: usize, next: &mut u128) {
     let owned = claimed(store.as_ref(), at_a_time as u128, next).await;
     let mut turns: Vec<Vec<_>> = owned.iter().map(|_| Vec::new()).collect();
@@ -115,19 +115,19 @@ async fn turns(store: &Arc<dyn Store>, at_a_time: usize, next: &mut u128) {
         });
     }
     all.join_all().await;
-    before.say(&format!("two commits and two reads, {at_a_time} at a time"), COMMITS);
+    before.print(&format!("two commits and two reads, {at_a_time} at a time"), COMMITS);
 }
 
-/// Does something several times and says what one costs.
+/// Performs the work several times and prints the cost of one.
 async fn each(what: &str, times: usize, mut work: impl AsyncFnMut(usize)) {
     let before = Before::now();
     for n in 0..times {
         work(n).await;
     }
-    before.say(what, times);
+    before.print(what, times);
 }
 
-/// What had been used up before something was measured.
+/// Resources used before a measurement.
 struct Before {
     start: Instant,
     cpu: Duration,
@@ -139,7 +139,7 @@ impl Before {
         Self { start: Instant::now(), cpu: cpu_time(), switches: switches() }
     }
 
-    fn say(self, what: &str, times: usize) {
+    fn print(self, what: &str, times: usize) {
         let (time, cpu, switches) = (self.start.elapsed(), cpu_time() - self.cpu, switches() - self.switches);
         let of_one = |total: f64| total / times as f64;
         println!(
@@ -191,7 +191,7 @@ async fn claimed(store: &dyn Store, count: u128, next: &mut u128) -> Vec<(Conver
     owned
 }
 
-/// A turn's start and its answer.
+/// The start of a turn and its answer.
 fn pair((conversation, epoch): (ConversationId, Epoch), next: &mut u128) -> Append {
     *next += 1;
     let task = TaskId::from_uuid(Uuid::from_u128(*next));
@@ -226,7 +226,7 @@ fn event(task: TaskId, body: EventBody) -> NewEvent {
     NewEvent { at: Micros(1), task, agent: AgentId::orchestrator(), body }
 }
 
-/// Spread over the whole range, as hashed and time-ordered ids are.
+/// Ids spread over the whole range, as hashed and time-ordered ids are.
 fn conversation(n: u128) -> ConversationId {
     ConversationId::from_uuid(Uuid::from_u128(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
 }
@@ -249,7 +249,7 @@ fn fsync(folder: &Path) -> Duration {
     times[times.len() / 2]
 }
 
-/// CPU time of the process so far, where the system tells it (in ticks of 10 ms).
+/// CPU time of the process so far, where the system reports it (in ticks of 10 ms).
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -257,7 +257,7 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// How often threads of the process have gone to sleep so far, where the system tells it.
+/// Number of voluntary context switches of all threads so far, where the system reports it.
 fn switches() -> u64 {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
     threads

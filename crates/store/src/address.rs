@@ -1,10 +1,10 @@
-//! Where a PostgreSQL database is, how to sign in there, and how much of it to use.
+//! The address of a PostgreSQL database with its credentials, and the share of the server that one process uses.
 
 use std::{fmt, str::FromStr};
 
 use sqlx::postgres::PgConnectOptions;
 
-/// The parameters that an address may carry behind its question mark.
+/// The parameters that an address may carry after its question mark.
 const PARAMETERS: [&str; 15] = [
     "dbname",
     "host",
@@ -23,20 +23,20 @@ const PARAMETERS: [&str; 15] = [
     "user",
 ];
 
-/// An address: `postgres://user:password@host:port/database?sslmode=require`. No form of it shows the password.
+/// An address: `postgres://user:password@host:port/database?sslmode=require`. No textual form of this type shows the password.
 #[derive(Clone)]
 pub struct PostgresAddress(PgConnectOptions);
 
-/// An address that is none. The text does not repeat it.
+/// A text that is not an address. The error does not repeat the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(String);
 
 impl PostgresAddress {
-    /// What the server's lists of connections show for ours.
+    /// The application name that the server's list of connections shows.
     pub const APPLICATION: &'static str = "annie";
 
-    /// As the driver takes it.
+    /// The options for the driver.
     pub(crate) fn connect_options(&self) -> PgConnectOptions {
         self.0.clone().application_name(Self::APPLICATION)
     }
@@ -66,7 +66,7 @@ impl FromStr for PostgresAddress {
     }
 }
 
-/// Who signs in where, without the password.
+/// User, host and database, without the password.
 impl fmt::Display for PostgresAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = &self.0;
@@ -85,14 +85,14 @@ impl fmt::Debug for PostgresAddress {
     }
 }
 
-/// How much of a PostgreSQL server one process uses, and how long it waits there.
+/// How many resources of a PostgreSQL server one process uses, and how long it waits for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostgresOptions {
-    /// Connections at most.
+    /// The most connections.
     pub connections_max: u32,
-    /// How long to wait for a connection, a new one or a free one, in milliseconds.
+    /// The longest wait for a connection, new or free, in milliseconds.
     pub connect_ms_max: u64,
-    /// How long one statement may take, locks included, in milliseconds.
+    /// The longest time of one statement, waiting for locks included, in milliseconds.
     pub statement_ms_max: u64,
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_its_password() {
+    fn postgres_address_is_shown_without_its_password() {
         let tcp: PostgresAddress = "postgres://ann:s3cret@db.example:5433/annie?sslmode=require".parse().unwrap();
         assert_eq!(format!("{tcp} {tcp:?}"), "ann@db.example:5433/annie ann@db.example:5433/annie");
         let socket: PostgresAddress = "postgresql://ann:s3cret@localhost/annie?host=/run/pg".parse().unwrap();
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_without_repeating_it() {
-        for (text, said) in [
+    fn postgres_address_refuses_an_invalid_text_without_repeating_it() {
+        for (text, expected_text) in [
             ("mysql://ann:s3cret@db/annie", "it does not begin with postgres://"),
             ("postgres://ann:s3cret@db/annie?sslmode=s3cret", "it is no address: unknown value"),
             ("postgres://ann:s3cret@db:s3cret/annie", "it is no address: invalid port number"),
@@ -124,7 +124,7 @@ mod tests {
             ("postgres://ann:s3cret@db", "it names no database"),
         ] {
             let error = text.parse::<PostgresAddress>().unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(expected_text), "{error}");
             assert!(!error.contains("db/annie"), "{error}");
         }
     }

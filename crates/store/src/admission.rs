@@ -1,6 +1,6 @@
-//! Whether an append may be stored: the one judge of every store. A store loads the facts that a batch needs (inside its
-//! write transaction, so that they cannot change any more), asks for a verdict on each append in order, and writes those
-//! that were admitted. A refused append leaves nothing behind, neither here nor in the store.
+//! Decides whether an append may be stored; every store uses these rules. A store loads the facts that a batch needs (inside
+//! its write transaction, so that they cannot change any more), asks for a verdict on each append in order, and writes the
+//! admitted ones. A refused append has no effect, neither here nor in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use annie_core::{
     skill::Effect,
 };
 
-/// An append and what its events mean for the tables beside the log.
+/// An append and its changes to the tables beside the log.
 pub(crate) struct Proposal {
     pub conversation: ConversationId,
     pub user: UserId,
@@ -38,7 +38,7 @@ impl Proposal {
     }
 }
 
-/// Which facts a batch is judged by.
+/// The facts that are needed to judge a batch.
 #[derive(Default)]
 pub(crate) struct Needs {
     pub conversations: BTreeSet<ConversationId>,
@@ -69,7 +69,7 @@ impl Needs {
     }
 }
 
-/// What is known of a conversation.
+/// The stored state of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Head {
     pub user: UserId,
@@ -86,7 +86,7 @@ pub(crate) struct Received {
     pub text_sha256: [u8; 32],
 }
 
-/// A run that was planned.
+/// A skill run that was planned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Planned {
     pub conversation: ConversationId,
@@ -97,15 +97,15 @@ pub(crate) struct Planned {
 /// An append that may be stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Admitted {
-    /// The place of its first event.
+    /// The sequence number of its first event.
     pub first: Seq,
-    /// Whether it makes the conversation.
+    /// Whether it creates the conversation.
     pub opens: bool,
 }
 
-/// The facts of one batch, kept up to date with what has been admitted of it.
+/// The facts of one batch, updated by the appends that have been admitted.
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct Admission {
     pub heads: BTreeMap<ConversationId, Head>,
     pub known: Facts,
 }
@@ -118,10 +118,10 @@ pub(crate) struct Facts {
     pub intents: BTreeMap<IntentId, Planned>,
 }
 
-impl Desk {
-    /// The verdict on one append; if it is admitted, those after it are judged with it in mind.
+impl Admission {
+    /// The verdict on one append. If it is admitted, it counts for the appends after it.
     pub fn judge(&mut self, proposal: &Proposal) -> Result<Admitted, AppendError> {
-        let admitted = self.place(proposal)?;
+        let admitted = self.locate(proposal)?;
         let added = self.check(proposal, admitted.first)?;
         let next = Seq(admitted.first.0 + proposal.events.len() as u64);
         let head = self.heads.entry(proposal.conversation).or_insert_with(|| Head {
@@ -136,8 +136,8 @@ impl Desk {
         Ok(admitted)
     }
 
-    /// Fence and owner.
-    fn place(&self, proposal: &Proposal) -> Result<Admitted, AppendError> {
+    /// Checks fence and owner, and gives the append its sequence numbers.
+    fn locate(&self, proposal: &Proposal) -> Result<Admitted, AppendError> {
         if proposal.events.is_empty() {
             return Err(bug("an append without events"));
         }
@@ -150,11 +150,11 @@ impl Desk {
         }
     }
 
-    /// Repeated messages and repeated runs; answers the facts that the append adds.
+    /// Refuses repeated messages and repeated runs; returns the facts that the append adds.
     fn check(&self, proposal: &Proposal, first: Seq) -> Result<Facts, AppendError> {
         let mut added = Facts::default();
-        let places = (first.0..).map(Seq);
-        for ((_, changes), seq) in proposal.events.iter().zip(places) {
+        let seqs = (first.0..).map(Seq);
+        for ((_, changes), seq) in proposal.events.iter().zip(seqs) {
             for change in changes {
                 match change {
                     Change::TaskOpened { task, client_id, text_sha256, .. } => {
@@ -217,7 +217,7 @@ impl Desk {
     }
 }
 
-/// A `once` run starts once; an idempotent one may start again until its receipt is there.
+/// Whether a run may start: a `once` run starts once; an idempotent one may start again until its receipt is stored.
 const fn may_start(effect: Effect, state: IntentState) -> bool {
     match state {
         IntentState::Planned => true,

@@ -1,12 +1,12 @@
-//! Compares what a store keeps beside its log with what its log says. Reads only, through the ports, so it is the same for every
-//! store: the log is folded into memory, and every row is held against it.
+//! Compares the tables of a store with its log. The examination only reads, through the ports, so it works for every store: it
+//! folds the log into a store in memory, and compares every row with the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, Seq, TaskId},
-    ports::{Before, ConversationRow, LetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
+    ports::{Before, ConversationRow, DeadLetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
     turn::{Conversation, STATE_VERSION},
 };
 use serde::Serialize;
@@ -14,146 +14,146 @@ use serde_json::Value;
 
 use crate::MemoryStore;
 
-/// Events that are read at once.
+/// Events per read.
 const PAGE: u32 = 500;
-/// Rows of a table that are read at once: all of them.
+/// Rows of a table per read: all of them.
 const ROWS_MAX: u32 = i32::MAX as u32;
-/// Events that cannot be read and are named; beyond that it is the database that cannot be read.
+/// The most unreadable events that are listed; with more of them the database counts as unreadable.
 const UNREADABLE_MAX: usize = 1_000;
-/// Later than everything.
+/// A position after every row.
 const FAR: Before = Before::NEWEST;
 
-/// What an examination found.
+/// Result of an examination.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Examination {
-    /// Conversations that were read.
+    /// Number of conversations that were read.
     pub conversations: u64,
-    /// Events that were read.
+    /// Number of events that were read.
     pub events: u64,
     /// Events that cannot be read. The rows of their conversations are not compared.
     pub unreadable: Vec<Unreadable>,
-    /// Places that are missing in a log.
+    /// Sequence numbers that are missing in a log.
     pub gaps: Vec<Gap>,
-    /// The tables that are folded from the log, one by one.
+    /// The tables that are folded from the log, each with its result.
     pub tables: Vec<TableCheck>,
-    /// Snapshots that are not what the log folds to.
+    /// Snapshots that differ from the folded log.
     pub snapshots: Vec<WrongSnapshot>,
 }
 
 /// An event that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
-    /// In which conversation.
+    /// The event's conversation.
     pub conversation: ConversationId,
-    /// At which place.
+    /// The event's sequence number.
     pub seq: Seq,
-    /// Why not.
+    /// The error.
     pub why: String,
 }
 
-/// Places that are missing in a log.
+/// Missing sequence numbers of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// The last place before.
+    /// The last sequence number before the gap.
     pub after: Seq,
-    /// The next place that there is.
+    /// The first sequence number after the gap.
     pub next: Seq,
 }
 
-/// A table against the log. Rows are named by their ids.
+/// Comparison of a table with the log. Rows are identified by their ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TableCheck {
-    /// Its name.
+    /// Name of the table.
     pub table: &'static str,
-    /// Rows that are as the log says.
+    /// Number of rows that match the log.
     pub right: u64,
-    /// Rows that the log says and the table does not have.
+    /// Rows that follow from the log and are missing in the table.
     pub missing: Vec<String>,
-    /// Rows that the table has and no event accounts for.
+    /// Rows of the table that follow from no event.
     pub orphans: Vec<String>,
-    /// Rows that say something else than the log.
+    /// Rows that differ from the log.
     pub different: Vec<String>,
-    /// Why the table cannot be read at all.
+    /// The error, if the table cannot be read at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
 
 impl TableCheck {
-    /// Whether it is as the log says.
+    /// Whether the table matches the log.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.missing.is_empty() && self.orphans.is_empty() && self.different.is_empty() && self.broken.is_none()
     }
 }
 
-/// A snapshot that is not what the log folds to.
+/// A snapshot that differs from the folded log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrongSnapshot {
-    /// Of which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// At which place.
+    /// Sequence number of its last event.
     pub seq: Seq,
-    /// What is wrong with it.
+    /// The difference.
     pub why: String,
-    /// Under which ownership it can be replaced.
+    /// The conversation's epoch, under which the snapshot can be replaced.
     #[serde(skip)]
     epoch: Epoch,
-    /// What it should be.
+    /// The correct snapshot.
     #[serde(skip)]
     right: Option<Snapshot>,
 }
 
 impl Examination {
-    /// Whether everything that is folded is as the log says. A log that is damaged itself is told apart.
+    /// Whether every table and snapshot matches the log. Damage of the log itself is reported by `is_log_whole`.
     #[must_use]
     pub fn is_folded_right(&self) -> bool {
         self.tables.iter().all(TableCheck::is_right) && self.snapshots.is_empty()
     }
 
-    /// Whether the log itself is whole.
+    /// Whether the log itself is complete and readable.
     #[must_use]
     pub const fn is_log_whole(&self) -> bool {
         self.unreadable.is_empty() && self.gaps.is_empty()
     }
 }
 
-/// Rows by their names.
+/// Rows by name.
 type Rows = BTreeMap<String, Value>;
 
-/// Reads everything and compares. Takes as long as reading the whole log, and as much memory as the tables.
+/// Reads the whole store and compares. Takes as long as reading the whole log, and as much memory as the tables.
 ///
 /// # Errors
-/// If the store does not answer. What it answers wrongly is a finding.
+/// If the store does not answer. A wrong answer of the store is a finding, not an error.
 pub async fn examine(store: &dyn Store) -> Result<Examination, StoreError> {
     let mut found = Examination::default();
     let folded = MemoryStore::new();
-    let mut set_aside = BTreeSet::new();
-    let mut last_places = BTreeMap::new();
+    let mut unreadable_conversations = BTreeSet::new();
+    let mut last_seqs = BTreeMap::new();
     let conversations = store.conversations(Scope::Operator, FAR, ROWS_MAX).await?;
     for row in &conversations {
         let log = read_log(store, row, &mut found).await?;
         found.conversations += 1;
         found.events += log.events.len() as u64;
-        last_places.insert(row.id, log.events.last().map_or(Seq(0), |event| event.seq));
+        last_seqs.insert(row.id, log.events.last().map_or(Seq(0), |event| event.seq));
         if log.is_whole {
             check_snapshot(store, row, &log.events, &mut found).await?;
-            folded.take_in(row.id, &row.user, log.events);
+            folded.import(row.id, &row.user, log.events);
         } else {
-            set_aside.insert(row.id.to_string());
+            unreadable_conversations.insert(row.id.to_string());
         }
     }
     let heads = conversations.into_iter().map(|row| (row.id.to_string(), head(&row, row.last_seq)));
     let wanted = folded.conversations(Scope::Operator, FAR, ROWS_MAX).await?;
     let wanted = wanted
         .iter()
-        .map(|row| (row.id.to_string(), head(row, last_places.get(&row.id).copied().unwrap_or(row.last_seq))));
-    let heads: Rows = heads.filter(|(id, _)| !set_aside.contains(id)).collect();
+        .map(|row| (row.id.to_string(), head(row, last_seqs.get(&row.id).copied().unwrap_or(row.last_seq))));
+    let heads: Rows = heads.filter(|(id, _)| !unreadable_conversations.contains(id)).collect();
     found.tables.push(compare("conversations", heads, wanted.collect()));
     for table in TABLES {
-        let wanted = read_table(&folded, table, &set_aside).await?;
-        found.tables.push(match read_table(store, table, &set_aside).await {
+        let wanted = read_table(&folded, table, &unreadable_conversations).await?;
+        found.tables.push(match read_table(store, table, &unreadable_conversations).await {
             Ok(rows) => compare(table, rows, wanted),
             Err(error) if error.kind == StoreErrorKind::Corrupt => {
                 TableCheck { table, broken: Some(error.to_string()), ..TableCheck::default() }
@@ -164,15 +164,15 @@ pub async fn examine(store: &dyn Store) -> Result<Examination, StoreError> {
     Ok(found)
 }
 
-/// Folds the log again, and puts right the snapshots that an examination found wrong. Events are never touched, and neither is
-/// what belongs to a conversation with an event that cannot be read.
+/// Folds the log again, and replaces the snapshots that an examination found wrong. Events are never changed, and neither are
+/// the rows of a conversation with an unreadable event.
 ///
 /// # Errors
 /// If the store does not answer.
 pub async fn repair(store: &dyn Store, found: &Examination) -> Result<(), StoreError> {
     store.rebuild().await?;
     for wrong in &found.snapshots {
-        // Kept only if nobody else owns the conversation meanwhile, whose snapshot is then newer.
+        // The store keeps it only if the epoch is unchanged. A new owner's snapshot is newer.
         if let Some(right) = &wrong.right {
             store.put_snapshot(wrong.conversation, wrong.epoch, right.clone()).await?;
         }
@@ -202,7 +202,7 @@ async fn read_log(store: &dyn Store, row: &ConversationRow, found: &mut Examinat
                     log.events.push(event);
                 }
             }
-            // One by one from here on, until the one is found that cannot be read.
+            // From here on the events are read singly, until the unreadable one is found.
             Err(error) if error.kind == StoreErrorKind::Corrupt && limit > 1 => limit = 1,
             Err(error) if error.kind == StoreErrorKind::Corrupt => {
                 after = Seq(after.0 + 1);
@@ -218,7 +218,7 @@ async fn read_log(store: &dyn Store, row: &ConversationRow, found: &mut Examinat
     }
 }
 
-/// A snapshot against the log up to its place. One of another version is no snapshot to this Annie.
+/// Compares a snapshot with the log up to its last event. A snapshot of another version is ignored.
 async fn check_snapshot(
     store: &dyn Store,
     row: &ConversationRow,
@@ -232,8 +232,8 @@ async fn check_snapshot(
     }
     let wanted = serde_json::to_value(&state).unwrap_or_default();
     let why = match serde_json::from_str::<Conversation>(&kept.state).map(serde_json::to_value) {
-        _ if state.seq != kept.seq => format!("the log has no place {}", kept.seq),
-        Ok(Ok(said)) if said == wanted => return Ok(()),
+        _ if state.seq != kept.seq => format!("the log has no sequence number {}", kept.seq),
+        Ok(Ok(stored_state)) if stored_state == wanted => return Ok(()),
         Ok(_) => "it is not what the log folds to".to_owned(),
         Err(e) => format!("it cannot be read: {e}"),
     };
@@ -248,31 +248,36 @@ async fn check_snapshot(
     Ok(())
 }
 
-/// What the log says of a conversation's row. Who owns it is no event's business.
+/// The columns of a conversation's row that follow from the log. The owner does not follow from events.
 fn head(row: &ConversationRow, last: Seq) -> Value {
     let ConversationRow { user, title, created_at, updated_at, .. } = row;
     serde_json::json!({"user": user, "title": title, "last": last, "created": created_at, "updated": updated_at})
 }
 
-/// The other tables that are folded.
-const TABLES: [&str; 5] = ["tasks", "intents", "letters", "operations", "outbox"];
+/// The other tables that are folded from the log.
+const TABLES: [&str; 5] = ["tasks", "intents", "dead_letters", "operations", "outbox"];
 
-async fn read_table(store: &dyn Store, table: &str, set_aside: &BTreeSet<String>) -> Result<Rows, StoreError> {
+async fn read_table(
+    store: &dyn Store,
+    table: &str,
+    unreadable_conversations: &BTreeSet<String>,
+) -> Result<Rows, StoreError> {
     let all = Scope::Operator;
     let rows = match table {
         "tasks" => named(store.tasks(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         "intents" => intents(store).await?,
-        "letters" => {
-            named(store.letters(all, LetterFilter::default(), FAR, ROWS_MAX).await?, |row| row.task.to_string())
-        }
+        "dead_letters" => named(store.dead_letters(all, DeadLetterFilter::default(), FAR, ROWS_MAX).await?, |row| {
+            row.task.to_string()
+        }),
         "operations" => named(store.operations(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         _ => named(store.outbox(ROWS_MAX).await?, |row| row.id.to_string()),
     };
-    let is_compared = |row: &Value| row["conversation"].as_str().is_none_or(|id| !set_aside.contains(id));
+    let is_compared =
+        |row: &Value| row["conversation"].as_str().is_none_or(|id| !unreadable_conversations.contains(id));
     Ok(rows.into_iter().filter(|(_, row)| is_compared(row)).collect())
 }
 
-/// Intents are found by their tasks.
+/// Intents are read by task.
 async fn intents(store: &dyn Store) -> Result<Rows, StoreError> {
     let mut rows = Rows::new();
     for task in store.tasks(Scope::Operator, false, FAR, ROWS_MAX).await? {
@@ -298,7 +303,7 @@ fn compare(table: &'static str, kept: Rows, wanted: Rows) -> TableCheck {
             None => check.orphans.push(name.clone()),
         }
     }
-    // A word that is not there may have been delivered: nobody can tell it from one that was lost.
+    // A message that is missing here may have been delivered: it cannot be distinguished from a lost one.
     if table != "outbox" {
         check.missing.extend(wanted.keys().filter(|name| !kept.contains_key(*name)).cloned());
     }

@@ -1,8 +1,8 @@
 //! Stores behind core's Store port: [`SqliteStore`] for one process, [`PostgresStore`] for many, [`MemoryStore`] for
 //! simulation.
 //!
-//! What a store must decide (whether an append may be stored, what two memories have in common, which of a user's tasks
-//! fit) is decided once, in the plain functions beside the two folders; a store only keeps and finds.
+//! The decisions of a store (whether an append may be stored, whether two memories are nearly the same, which todos match a
+//! query) are made by shared plain functions in this folder. Each store implements only storage and search.
 
 mod address;
 mod admission;
@@ -21,6 +21,6 @@ mod words;
 pub use address::{AddressError, PostgresAddress, PostgresOptions};
 pub use examine::{Examination, Gap, TableCheck, Unreadable, WrongSnapshot, examine, repair};
 pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait, StoreWakes};
-pub use migrate::{MigrateError, MigratePlace, TableCopied, migrate};
+pub use migrate::{MigrateError, MigrateSide, TableCopied, migrate};
 pub use postgres::PostgresStore;
 pub use sqlite::{Durability, FolderLock, SqliteOptions, SqliteStore};

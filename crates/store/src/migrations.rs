@@ -1,14 +1,14 @@
 //! The numbered SQL files of `migrations/`, embedded in the program.
 //!
 //! `sqlx::migrate!` would do the same, but its procedural macros compile sqlx, rustls and the C libraries a second time for the
-//! compiler's side: two of the eight minutes that a build from nothing took.
+//! build host: two of the eight minutes of a build from scratch.
 
 use sqlx::{
     SqlSafeStr,
     migrate::{Migration, MigrationType, Migrator},
 };
 
-/// Name and text of each migration of one database, in the order of their numbers. Both databases have the same list.
+/// Name and text of each migration of one database, in numerical order. Both databases have the same list.
 macro_rules! files {
     ($database:literal) => {
         [
@@ -19,6 +19,7 @@ macro_rules! files {
             ("stateless", include_str!(concat!("../../../migrations/", $database, "/0005_stateless.sql"))),
             ("ended views", include_str!(concat!("../../../migrations/", $database, "/0006_ended_views.sql"))),
             ("nodes", include_str!(concat!("../../../migrations/", $database, "/0007_nodes.sql"))),
+            ("dead letters", include_str!(concat!("../../../migrations/", $database, "/0008_dead_letters.sql"))),
         ]
     };
 }
@@ -41,7 +42,7 @@ fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
 }
 
 #[cfg(test)]
-// A test says what went wrong by panicking.
+// Tests report failures by panicking.
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::path::Path;

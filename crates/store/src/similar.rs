@@ -1,5 +1,5 @@
-//! When two memories say nearly the same, and what becomes of them then [S0 14.3]. Decided here for every store: a store
-//! only brings candidates.
+//! When two memories are nearly the same, and how they are merged [S0 14.3]. These rules hold for every store: a store only
+//! supplies candidates.
 
 use annie_core::{
     ports::{Memory, NewMemory},
@@ -8,18 +8,18 @@ use annie_core::{
 
 use crate::words::{different_stems, stems};
 
-/// The share of words in common from which on two texts may say the same.
+/// The least share of common words of two texts that may be nearly the same.
 const SHARED_MIN: f64 = 0.8;
 
-/// Words that turn a statement around: texts that differ in one of them never say the same.
+/// Words that reverse a statement: texts that differ in one of them are never nearly the same.
 const TURNING: [&str; 16] = [
     "not", "no", "never", "nor", "cannot", "without", "don", "doesn", "didn", "isn", "aren", "wasn", "weren", "won",
     "shouldn", "couldn",
 ];
 
-/// Whether two texts say nearly the same: most words in common, in the same order, and no difference in a number or a
-/// negation. ("Standup is at 9" and "Standup is at 10" share most words and are two facts; "tea over coffee" and "coffee
-/// over tea" share all.)
+/// Whether two texts are nearly the same: most words are common, in the same order, and no number or negation differs.
+/// ("Standup is at 9" and "Standup is at 10" share most words and are two facts; "tea over coffee" and "coffee over tea" share
+/// all.)
 pub(crate) fn nearly_same(a: &str, b: &str) -> bool {
     let (set_a, set_b) = (different_stems(a), different_stems(b));
     if set_a.is_empty() || set_b.is_empty() {
@@ -54,8 +54,7 @@ fn common_in_order(a: &[String], b: &[String]) -> usize {
     row[b.len()]
 }
 
-/// What a new memory that says nearly the same makes of the one that is there: tags joined, the higher importance, the
-/// longer text.
+/// Merges a nearly identical new memory into the existing one: the tags joined, the higher importance, the longer text.
 pub(crate) fn merged(mut old: Memory, new: &NewMemory, at: Micros) -> Memory {
     if new.content.chars().count() > old.content.chars().count() {
         old.content.clone_from(&new.content);
@@ -70,7 +69,7 @@ pub(crate) fn merged(mut old: Memory, new: &NewMemory, at: Micros) -> Memory {
     old
 }
 
-/// An importance within 0 to 1; what is no number counts as nothing.
+/// An importance within 0 to 1; NaN becomes 0.
 pub(crate) fn importance(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
 }
@@ -80,7 +79,7 @@ mod tests {
     use super::nearly_same;
 
     #[test]
-    fn the_same_words_in_other_forms_say_the_same() {
+    fn nearly_same_accepts_the_same_words_in_other_forms() {
         assert!(nearly_same("Bob prefers email.", "bob PREFERS emails"));
         assert!(nearly_same(
             "The user prefers dark mode in every editor on the laptop",
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn another_number_a_negation_or_another_order_is_another_fact() {
+    fn nearly_same_rejects_another_number_a_negation_or_another_order() {
         assert!(!nearly_same(
             "The weekly sales meeting with Bob from the Paris office is at 10",
             "The weekly sales meeting with Bob from the Paris office is at 11"

@@ -1,10 +1,10 @@
 //! Porter's stemmer (1980) for English: "prefers", "preferred" and "preferring" are one search word. SQLite's full-text
 //! index has it built in; the in-memory store and the comparison of memories need the same.
 
-/// The longest word that is stemmed, in bytes; a longer one stays as it is.
+/// The longest word that is stemmed, in bytes; a longer one is left unchanged.
 const WORD_BYTES_MAX: usize = 64;
 
-/// Suffix pairs of step 2, where something of measure 1 stands before.
+/// Suffix pairs of step 2, applied if the part before has at least measure 1.
 const STEP_2: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -33,7 +33,7 @@ const STEP_2: [(&str, &str); 21] = [
 const STEP_3: [(&str, &str); 7] =
     [("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")];
 
-/// Suffixes that step 4 takes away, where something of measure 2 stands before. Longer ones before those that end them.
+/// Suffixes that step 4 removes if the part before has at least measure 2. The longest matching suffix applies.
 const STEP_4: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
     "ous", "ive", "ize",
@@ -132,7 +132,7 @@ fn has_vowel(word: &str) -> bool {
     vowels(word).any(|v| v)
 }
 
-/// How often a vowel is followed by a consonant.
+/// The measure of a word: how often a vowel is followed by a consonant.
 fn measure(word: &str) -> usize {
     let mut before = false;
     let mut count = 0;
@@ -150,7 +150,7 @@ fn ends_double(word: &str) -> bool {
     }
 }
 
-/// Ends consonant, vowel, consonant, the last not being w, x or y.
+/// Whether the word ends in consonant, vowel, consonant, where the last one is not w, x or y.
 fn ends_short(word: &str) -> bool {
     let kinds: Vec<bool> = vowels(word).collect();
     matches!(kinds.as_slice(), [.., false, true, false]) && !word.ends_with(['w', 'x', 'y'])
@@ -161,7 +161,7 @@ mod tests {
     use super::stem;
 
     #[test]
-    fn the_examples_of_the_paper_come_out_right() {
+    fn stem_matches_the_examples_of_the_paper() {
         for (word, wanted) in [
             ("caresses", "caress"),
             ("ponies", "poni"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_one_word_share_a_stem_and_other_scripts_are_left_alone() {
+    fn stem_is_shared_by_forms_of_a_word_and_leaves_other_scripts_alone() {
         for word in ["prefers", "preferred", "preferring"] {
             assert_eq!(stem(word), "prefer");
         }

@@ -1,28 +1,28 @@
-//! The users' tasks: what a search looks in, what a change does, what is overdue. For every store.
+//! Rules for the users' tasks, for every store: the text that is searched, the result of a change, and which tasks are overdue.
 
 use annie_core::{
     ports::{NewTodo, Todo, TodoPatch, TodoQuery, TodoStatus},
     time::Micros,
 };
 
-/// What a search looks in: title, description and tags in lower case.
+/// The text that is searched: title, description and tags in lower case.
 pub(crate) fn haystack(todo: &Todo) -> String {
     format!("{}\n{}\n{}", todo.title, todo.description, todo.tags.join("\n")).to_lowercase()
 }
 
-/// The words of a query, all of which a haystack must hold.
+/// The words of a query, all of which a haystack must contain.
 pub(crate) fn needles(query: &TodoQuery) -> Vec<String> {
     query.text.split_whitespace().map(str::to_lowercase).collect()
 }
 
-/// A new one under its number.
+/// A new task with its number.
 pub(crate) fn created(new: NewTodo, number: u64, at: Micros) -> Todo {
     let NewTodo { title, description, priority, due, tags } = new;
     let status = TodoStatus::default();
     Todo { number, title, description, status, priority, due, tags, created_at: at, updated_at: at }
 }
 
-/// One with the changes made.
+/// The task with the changes applied.
 pub(crate) fn patched(mut todo: Todo, patch: TodoPatch, at: Micros) -> Todo {
     let TodoPatch { title, description, status, priority, due, tags } = patch;
     todo.title = title.unwrap_or(todo.title);

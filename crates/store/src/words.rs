@@ -1,9 +1,9 @@
-//! How text is cut into search words: runs of letters and digits, in lower case, without the marks of Latin letters,
-//! stemmed. The same as SQLite's `porter unicode61` does, so that every store finds the same.
+//! Splits text into search words: runs of letters and digits, in lower case, without the diacritics of Latin letters, stemmed.
+//! SQLite's `porter unicode61` does the same, so every store finds the same.
 
 use crate::stem::stem;
 
-/// How many different words of a text are looked at, for searching and for comparing.
+/// The most different words of a text that are used, for searching and for comparing.
 pub(crate) const WORDS_MAX: usize = 64;
 
 /// The stems of a text, in order, at most [`WORDS_MAX`].
@@ -16,12 +16,12 @@ pub(crate) fn all_stems(text: &str) -> impl Iterator<Item = String> + '_ {
     words(text).map(|w| stem(&w))
 }
 
-/// The different stems of a text, in the order in which they first come, at most [`WORDS_MAX`].
+/// The different stems of a text, in order of first appearance, at most [`WORDS_MAX`].
 pub(crate) fn different_stems(text: &str) -> Vec<String> {
     different(text).into_iter().map(|(_, stem)| stem).collect()
 }
 
-/// The words of a text, one for each different stem, for an index that stems by itself (a stem's stem may be another).
+/// The words of a text, one for each different stem, for an index that stems by itself (stemming a stem may change it again).
 pub(crate) fn different_words(text: &str) -> Vec<String> {
     different(text).into_iter().map(|(word, _)| word).collect()
 }
@@ -43,11 +43,11 @@ fn different(text: &str) -> Vec<(String, String)> {
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|w| !w.is_empty())
-        .map(|w| w.chars().map(unmarked).flat_map(char::to_lowercase).collect())
+        .map(|w| w.chars().map(without_diacritic).flat_map(char::to_lowercase).collect())
 }
 
-/// A Latin letter without its mark; anything else as it is.
-const fn unmarked(c: char) -> char {
+/// A Latin letter without its diacritic; any other character unchanged.
+const fn without_diacritic(c: char) -> char {
     match c {
         'À'..='Å' | 'à'..='å' | 'Ā'..='ą' => 'a',
         'Ç' | 'ç' | 'Ć'..='č' => 'c',
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_letters_and_digits_in_any_case_and_without_marks() {
+    fn words_are_runs_of_alphanumerics_in_any_case_without_diacritics() {
         assert_eq!(stems("Müller's PR-42, \"naïve\" OR (x*)"), ["muller", "s", "pr", "42", "naiv", "or", "x"]);
         assert_eq!(stems("🎉 !!"), Vec::<String>::new());
         assert_eq!(different_stems("Agreed mail MAILS mailing post"), ["agre", "mail", "post"]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_looked_at_up_to_the_limit() {
+    fn words_of_a_long_text_are_used_up_to_the_limit() {
         let text: String = (0..1000).map(|n| format!("w{n} ")).collect();
         assert_eq!(different_stems(&text).len(), WORDS_MAX);
         assert_eq!(stems(&text).len(), WORDS_MAX);

@@ -1,5 +1,5 @@
-//! The data of the built-in skills in memory: [`FakeTodos`] and [`FakeMemories`], for tests of what stands on them. They
-//! keep to the ports' contract, but rank and merge memories more simply than a store does.
+//! The data of the built-in skills in memory: [`FakeTodos`] and [`FakeMemories`], for tests of code that uses them. They keep
+//! to the ports' contract, but rank and merge memories more simply than a store does.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use annie_core::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Answers at once with a value.
+/// A future that is ready with a value.
 fn ready<T: Send + 'static>(value: T) -> Fut<'static, T> {
     Box::pin(std::future::ready(value))
 }
@@ -38,12 +38,12 @@ pub struct FakeTodos {
 }
 
 impl FakeTodos {
-    /// From now on every call fails as a locked database would, or works again.
+    /// From now on every call fails as with a locked database, or works again.
     pub fn fail(&self, fails: bool) {
         self.data.lock().fails = fails;
     }
 
-    /// How many tasks a user has, archived ones not counted.
+    /// Number of a user's tasks, without archived ones.
     #[must_use]
     pub fn count(&self, user: &UserId) -> usize {
         self.data.lock().rows.keys().filter(|(own, _)| own == user).count()
@@ -173,8 +173,8 @@ struct MemoryData {
     touches_fail: bool,
 }
 
-/// Users' memories in memory. A near-duplicate is one with the same words; rank is the share of words found times
-/// importance.
+/// Users' memories in memory. A near-duplicate is a memory with the same words. The rank is the share of the query's words that
+/// are found, times the importance.
 pub struct FakeMemories {
     data: Mutex<MemoryData>,
     touched: watch::Sender<Vec<u64>>,
@@ -192,7 +192,7 @@ impl FakeMemories {
         self.data.lock().touches_fail = fails;
     }
 
-    /// The numbers of the last touch that was tried, also if it failed.
+    /// The numbers of the last attempted touch, even if it failed.
     #[must_use]
     pub fn touched(&self) -> watch::Receiver<Vec<u64>> {
         self.touched.subscribe()

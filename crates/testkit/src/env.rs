@@ -12,7 +12,7 @@ use annie_core::{
 use tokio::time::Instant;
 
 /// A clock that starts at a fixed date and follows tokio's clock: on a paused runtime it stands still until the runtime
-/// moves on. It can also be set forward or back, as an operator or a time server would.
+/// advances. It can also be set forward or back, as by an operator or a time server.
 pub struct TestClock {
     start: Instant,
     epoch: Micros,
@@ -29,7 +29,7 @@ impl TestClock {
         Self { start: Instant::now(), epoch: Self::START, shift_us: AtomicI64::new(0) }
     }
 
-    /// Sets the wall clock by so many milliseconds; the monotonic clock does not notice.
+    /// Shifts the wall clock by `ms` milliseconds; the monotonic clock is not affected.
     pub fn set_by_ms(&self, ms: i64) {
         self.shift_us.fetch_add(ms * 1_000, Relaxed);
     }

@@ -1,41 +1,41 @@
-//! Fault plans: which fault strikes at which fault point. Every hit is counted and named, so that a test can first walk a
-//! path undisturbed, and then strike at each step of it in turn.
+//! Fault plans: which fault is injected at which fault point. Every hit is counted and named, so that a test can first record
+//! an undisturbed path, and then inject a fault at each step of it in turn.
 
 use annie_core::ports::{FaultAction, Faults};
 use parking_lot::Mutex;
 
-/// Where a fault point was passed: the actor's kind and the point, `engine before:Wake`.
+/// A hit of a fault point: the actor's kind and the point, such as `engine` and `before:Wake`.
 pub type Hit = (String, String);
 
 type Choice = Box<dyn Fn(&str, &str, usize) -> FaultAction + Send + Sync>;
 
-/// A plan of faults. Counts hits over all actors.
+/// A plan of faults. It counts hits over all actors.
 pub struct FaultPlan {
     choice: Choice,
     hits: Mutex<Vec<Hit>>,
-    struck: Mutex<Vec<Hit>>,
+    injected: Mutex<Vec<Hit>>,
     armed: Mutex<bool>,
 }
 
 impl FaultPlan {
-    /// A plan by a function of actor kind, point, and how many hits came before.
+    /// A plan that a function makes from actor kind, point, and number of earlier hits.
     #[must_use]
     pub fn by(choice: impl Fn(&str, &str, usize) -> FaultAction + Send + Sync + 'static) -> Self {
         Self {
             choice: Box::new(choice),
             hits: Mutex::new(Vec::new()),
-            struck: Mutex::new(Vec::new()),
+            injected: Mutex::new(Vec::new()),
             armed: Mutex::new(true),
         }
     }
 
-    /// A plan that only records the way.
+    /// A plan that only records the hits.
     #[must_use]
     pub fn recording() -> Self {
         Self::by(|_, _, _| FaultAction::Pass)
     }
 
-    /// A plan that strikes once, at the `nth` passing (from 0) of this point of this kind of actor.
+    /// A plan that injects one fault, at the `nth` hit (from 0) of this point of this kind of actor.
     #[must_use]
     pub fn once_at(kind: &str, point: &str, nth: usize, action: FaultAction) -> Self {
         let (kind, point) = (kind.to_owned(), point.to_owned());
@@ -50,12 +50,12 @@ impl FaultPlan {
         })
     }
 
-    /// From now on nothing is recorded or struck.
+    /// From now on the plan neither records nor injects.
     pub fn disarm(&self) {
         *self.armed.lock() = false;
     }
 
-    /// Records and strikes from now on.
+    /// Records and injects from now on.
     pub fn arm(&self) {
         *self.armed.lock() = true;
     }
@@ -66,13 +66,13 @@ impl FaultPlan {
         self.hits.lock().clone()
     }
 
-    /// Where it struck.
+    /// The hits at which a fault was injected.
     #[must_use]
-    pub fn struck(&self) -> Vec<Hit> {
-        self.struck.lock().clone()
+    pub fn injected(&self) -> Vec<Hit> {
+        self.injected.lock().clone()
     }
 
-    fn strike(&self, actor: &str, point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
+    fn decide(&self, actor: &str, point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
         if !*self.armed.lock() {
             return FaultAction::Pass;
         }
@@ -83,22 +83,22 @@ impl FaultPlan {
         };
         let action = (self.choice)(actor, point, before);
         if action != FaultAction::Pass && counts(action) {
-            self.struck.lock().push((actor.to_owned(), point.to_owned()));
+            self.injected.lock().push((actor.to_owned(), point.to_owned()));
         }
         action
     }
 }
 
 impl Faults for FaultPlan {
-    /// A hang passes there and is not counted as a strike.
+    /// A hang is not possible in a task: it passes, and is not counted as injected.
     fn in_task(&self, task: &str, point: &str) -> FaultAction {
-        match self.strike(task, point, |action| action != FaultAction::Hang) {
+        match self.decide(task, point, |action| action != FaultAction::Hang) {
             FaultAction::Hang => FaultAction::Pass,
             action => action,
         }
     }
 
     fn at(&self, actor: &str, point: &str) -> FaultAction {
-        self.strike(actor, point, |_| true)
+        self.decide(actor, point, |_| true)
     }
 }

@@ -1,5 +1,5 @@
-//! A model backend in memory: a script answers instead of a server. It costs nothing but the script's own work, so the
-//! kernel can be tested and measured without HTTP.
+//! A model backend in memory: a script answers instead of a server. Its only cost is the script's own work, so the kernel can
+//! be tested and measured without HTTP.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 type Script = dyn Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync;
 type Choice = dyn Fn(&ModelRequest, u64) -> bool + Send + Sync;
 
-/// A reply that is only text.
+/// A reply with only text.
 #[must_use]
 pub fn says(text: impl Into<String>) -> ModelReply {
     ModelReply { text: text.into(), model: "scripted".to_owned(), ..ModelReply::default() }
@@ -56,7 +56,7 @@ pub fn commands<'a>(lines: impl IntoIterator<Item = &'a str>) -> ModelReply {
     says(format!("```cmd\n{}\n```", lines.join("\n")))
 }
 
-/// A [`Model`] that a closure plays. Calls are numbered from 0 in the order in which they begin.
+/// A [`Model`] implemented by a closure. Calls are numbered from 0 in the order in which they begin.
 ///
 /// ```
 /// use annie_testkit::scripted_model::{ScriptedModel, says};
@@ -93,13 +93,13 @@ impl ScriptedModel {
         }
     }
 
-    /// A model that says the same on every call.
+    /// A model that gives the same text on every call.
     pub fn saying(text: impl Into<String>) -> Self {
         let text = text.into();
         Self::new(move |_, _| Ok(says(text.clone())))
     }
 
-    /// A model that gives these replies in turn, and the error `scripted replies are used up` after the last.
+    /// A model that gives these replies in turn, and after the last one the error `scripted replies are used up`.
     pub fn replying(replies: impl IntoIterator<Item = Result<ModelReply, ModelError>>) -> Self {
         let replies: Vec<_> = replies.into_iter().collect();
         Self::new(move |_, call| {
@@ -111,73 +111,73 @@ impl ScriptedModel {
         })
     }
 
-    /// With an embedding model of this name, which gives one vector for each request.
+    /// Adds an embedding model of this name, which gives one vector for each request.
     #[must_use]
     pub fn embedding(mut self, name: impl Into<String>) -> Self {
         self.embeddings = Some(name.into());
         self
     }
 
-    /// Whose embeddings each wait for a permit of this gate.
+    /// Makes each embedding wait for a permit of this gate.
     #[must_use]
     pub fn embedding_behind(mut self, gate: Arc<Semaphore>) -> Self {
         self.embedding_gate = Some(gate);
         self
     }
 
-    /// Under another name.
+    /// Sets the name.
     #[must_use]
     pub fn named(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// Takes so long for each call (on tokio's clock, so that a paused clock runs it at once).
+    /// Delays every call by this time (on tokio's clock, so that a paused clock runs it at once).
     #[must_use]
     pub fn taking(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Never answers the calls that fit: the caller has to give up.
+    /// Never answers the calls that `choice` selects: the caller has to give up.
     #[must_use]
     pub fn hanging_when(mut self, choice: impl Fn(&ModelRequest, u64) -> bool + Send + Sync + 'static) -> Self {
         self.hangs = Some(Box::new(choice));
         self
     }
 
-    /// Keeps no requests: for benchmarks.
+    /// Records no requests: for benchmarks.
     #[must_use]
     pub fn without_recording(mut self) -> Self {
         self.requests = None;
         self
     }
 
-    /// How many calls have begun.
+    /// Number of calls that have begun.
     #[must_use]
     pub fn call_count(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// How many calls were dropped before they were answered.
+    /// Number of calls that were dropped before they were answered.
     #[must_use]
     pub fn abandoned_count(&self) -> u64 {
         *self.abandoned.borrow()
     }
 
-    /// The requests of all calls that have begun, in their order; empty without recording.
+    /// The requests of all calls that have begun, in order; empty without recording.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.requests.as_ref().map(|r| r.lock().clone()).unwrap_or_default()
     }
 
-    /// Waits until so many calls have begun.
+    /// Waits until `count` calls have begun.
     pub async fn called(&self, count: u64) {
         // The sender lives in `self`, so the wait can only end by the condition.
         let _ = self.seen.subscribe().wait_for(|n| *n >= count).await;
     }
 
-    /// Waits until so many calls were dropped before they were answered.
+    /// Waits until `count` calls were dropped before they were answered.
     pub async fn abandoned(&self, count: u64) {
         let _ = self.abandoned.subscribe().wait_for(|n| *n >= count).await;
     }
@@ -225,7 +225,7 @@ impl Model for ScriptedModel {
             }
             abandon.0 = None;
             let reply = (self.script)(request, call)?;
-            // An empty text says that the reply has begun.
+            // An empty text shows that the reply has begun.
             drafts(Draft::Text(reply.text.clone()));
             Ok(reply)
         })
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_sees_the_request_and_its_number() {
+    async fn scripted_model_passes_request_and_number_to_the_script() {
         let model = ScriptedModel::new(|r, n| Ok(says(format!("{}-{n}", r.session_id))));
         let drafts: Arc<Mutex<Vec<Draft>>> = Arc::default();
         let kept = Arc::clone(&drafts);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hanging_call_that_is_dropped_is_counted() {
+    async fn scripted_model_counts_a_hanging_call_that_is_dropped() {
         let model = ScriptedModel::saying("never").hanging_when(|_, call| call == 0);
         {
             let request = request("a");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn queued_replies_come_in_turn_and_then_an_error() {
+    async fn scripted_model_gives_queued_replies_in_turn_and_then_an_error() {
         let model = ScriptedModel::replying([Ok(says("one")), Ok(commands(["tasks.search --status open"]))]);
         let sink: DraftSink = Arc::new(|_| ());
         assert_eq!(model.call(&request("a"), Arc::clone(&sink)).await.unwrap().text, "one");

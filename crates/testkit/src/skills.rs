@@ -1,5 +1,5 @@
 //! Skills for tests: a catalogue of three that differ in their effect, and a runner that counts how often each intent took
-//! effect outside of everything that is being killed.
+//! effect. The counts are kept outside of every component that is killed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use annie_core::{
 };
 use parking_lot::Mutex;
 
-type Behaviour = Box<dyn Fn(&SkillCall) -> Deed + Send + Sync>;
+type Behaviour = Box<dyn Fn(&SkillCall) -> FakeBehaviour + Send + Sync>;
 
-/// What a fake skill does when it is run.
+/// Behaviour of a fake skill.
 #[derive(Debug, Clone)]
-pub enum Deed {
+pub enum FakeBehaviour {
     /// Takes effect and answers.
     Answer(Outcome),
-    /// Takes effect, then takes so long to answer.
+    /// Takes effect, then answers after this time.
     Slow(Duration, Outcome),
     /// Takes effect and never answers.
     Hang,
@@ -30,14 +30,14 @@ pub enum Deed {
 pub struct FakeSkills {
     behaviour: Behaviour,
     effects: Mutex<BTreeMap<IntentId, (String, u32)>>,
-    knows: bool,
+    can_reconcile: bool,
 }
 
 impl FakeSkills {
-    /// Skills that do what this function says.
+    /// Skills with the behaviour that this function chooses.
     #[must_use]
-    pub fn new(behaviour: impl Fn(&SkillCall) -> Deed + Send + Sync + 'static) -> Self {
-        Self { behaviour: Box::new(behaviour), effects: Mutex::new(BTreeMap::new()), knows: false }
+    pub fn new(behaviour: impl Fn(&SkillCall) -> FakeBehaviour + Send + Sync + 'static) -> Self {
+        Self { behaviour: Box::new(behaviour), effects: Mutex::new(BTreeMap::new()), can_reconcile: false }
     }
 
     /// Skills that always succeed with their name and argument.
@@ -45,30 +45,30 @@ impl FakeSkills {
     pub fn obliging() -> Self {
         Self::new(|call| {
             let what = call.arguments["what"].as_str().unwrap_or("nothing").to_owned();
-            Deed::Answer(Outcome::success(format!("{} did {what}", call.skill)))
+            FakeBehaviour::Answer(Outcome::success(format!("{} did {what}", call.skill)))
         })
     }
 
-    /// The same, and able to tell afterwards whether a run took effect.
+    /// The same skills, with `reconcile` reporting whether a run took effect.
     #[must_use]
     pub const fn knowing(mut self) -> Self {
-        self.knows = true;
+        self.can_reconcile = true;
         self
     }
 
-    /// How often each intent took effect, with its skill.
+    /// How often each intent took effect, with the name of its skill.
     #[must_use]
     pub fn effects(&self) -> BTreeMap<IntentId, (String, u32)> {
         self.effects.lock().clone()
     }
 
-    /// How often a skill took effect altogether.
+    /// How often a skill took effect in total.
     #[must_use]
     pub fn count(&self, skill: &str) -> u32 {
         self.effects.lock().values().filter(|(s, _)| s == skill).map(|(_, n)| n).sum()
     }
 
-    /// The most often that any intent of a skill took effect: for a `once` skill never more than 1.
+    /// The largest number of effects of any one intent of a skill: for a `once` skill never more than 1.
     #[must_use]
     pub fn most(&self, skill: &str) -> u32 {
         self.effects.lock().values().filter(|(s, _)| s == skill).map(|(_, n)| *n).max().unwrap_or(0)
@@ -82,24 +82,24 @@ impl FakeSkills {
 impl SkillRunner for FakeSkills {
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
         Box::pin(async move {
-            let deed = (self.behaviour)(&call);
+            let behaviour = (self.behaviour)(&call);
             self.took_effect(&call);
-            match deed {
-                Deed::Answer(outcome) => outcome,
-                Deed::Slow(wait, outcome) => {
+            match behaviour {
+                FakeBehaviour::Answer(outcome) => outcome,
+                FakeBehaviour::Slow(wait, outcome) => {
                     tokio::time::sleep(wait).await;
                     outcome
                 }
-                Deed::Hang => std::future::pending().await,
+                FakeBehaviour::Hang => std::future::pending().await,
                 #[expect(clippy::panic, reason = "the fault that the test asks for")]
-                Deed::Panic => panic!("{} panics as told", call.skill),
+                FakeBehaviour::Panic => panic!("{} panics as told", call.skill),
             }
         })
     }
 
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(async move {
-            let known = self.knows.then(|| self.effects.lock().contains_key(&call.intent))?;
+            let known = self.can_reconcile.then(|| self.effects.lock().contains_key(&call.intent))?;
             Some(if known {
                 Outcome::success(format!("{} had taken effect", call.skill))
             } else {
@@ -125,7 +125,7 @@ impl FixedCatalog {
         Self(Arc::new(SkillSet::new(skills, domains, 1)))
     }
 
-    /// These skills.
+    /// A catalogue of these skills.
     #[must_use]
     pub fn of(skills: impl IntoIterator<Item = SkillSpec>) -> Self {
         Self(Arc::new(SkillSet::new(skills, [], 1)))

@@ -4,28 +4,28 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::chaos::{Deed, Target};
+use crate::chaos::{FaultKind, Target};
 
 /// `annie chaos`
 #[derive(Debug, Subcommand)]
 pub enum Chaos {
-    /// The places that were passed since the start: where a fault can strike
+    /// List the fault points that were passed since the start
     Points {
-        /// Only those that contain this
+        /// Only those that contain this text
         text: Option<String>,
     },
-    /// Put a fault on the list
+    /// Inject a fault
     Inject(Inject),
-    /// The faults on the list, with how often they struck
+    /// List the injected faults, with how often they took effect
     List,
-    /// Take faults off the list
+    /// Remove faults
     Clear {
-        /// Only this one
+        /// Only the fault with this id
         id: Option<u64>,
     },
-    /// What was done once, as counted outside of everything that is killed
+    /// Count the `once` effects, from a file that survives kills
     Effects {
-        /// Only those whose marker begins so
+        /// Only effects whose marker starts with this
         #[arg(default_value = "")]
         prefix: String,
     },
@@ -33,12 +33,13 @@ pub enum Chaos {
     Run(Run),
 }
 
-/// What strikes where, a line for each target, and how it is said.
-fn deeds_and_examples() -> String {
-    let words = |target: Target| target.deeds().iter().map(|deed: &Deed| deed.as_str()).collect::<Vec<_>>().join(", ");
+/// The fault kinds of each target, one line each, and examples.
+fn kinds_and_examples() -> String {
+    let words =
+        |target: Target| target.kinds().iter().map(|kind: &FaultKind| kind.as_str()).collect::<Vec<_>>().join(", ");
     let lines: String =
         Target::ALL.iter().map(|target| format!("  {:<8} {}\n", target.as_str(), words(*target))).collect();
-    format!("Deeds:\n{lines}\n{EXAMPLES}")
+    format!("Faults:\n{lines}\n{EXAMPLES}")
 }
 
 const EXAMPLES: &str = "\
@@ -53,40 +54,40 @@ Examples:
 
 /// `annie chaos inject`
 #[derive(Debug, Args)]
-#[command(after_help = deeds_and_examples())]
+#[command(after_help = kinds_and_examples())]
 pub struct Inject {
     /// actor, task, mail, store, model, skill, clock, files or process
     pub target: String,
-    /// What it does: one of those below that strike there
-    pub deed: String,
-    /// Which one: an actor's kind or path, a task's or store's step, a backend, a skill; `*` is any text
+    /// The fault: one of those below that the target supports
+    pub kind: String,
+    /// The actor (kind or path), step of a task or store, backend or skill; `*` matches any text
     #[arg(long, value_name = "PLACE", default_value = "*")]
     pub at: String,
-    /// Where in it: before:Wake, mailbox:Append, arrival:Wake, after; `*` is any text
+    /// The fault point in it: before:Wake, mailbox:Append, arrival:Wake, after; `*` matches any text
     #[arg(long, default_value = "*")]
     pub point: String,
-    /// For how long, if it waits
+    /// How long the fault waits, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub wait_ms: u32,
-    /// How far the clock jumps
+    /// How far the clock jumps, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0, allow_hyphen_values = true)]
     pub by_ms: i64,
-    /// Let so many passings be before the first strike
+    /// Number of passes before the first injection
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip: u64,
-    /// Strike so often at most
+    /// Maximum number of injections; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub strikes: u64,
-    /// Strike once
-    #[arg(long, conflicts_with = "strikes")]
+    pub injections: u64,
+    /// Inject only once
+    #[arg(long, conflicts_with = "injections")]
     pub once: bool,
-    /// Out of a thousand passings so many
+    /// Probability of each pass, in permille
     #[arg(long, value_name = "PERMILLE", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub chance: u32,
-    /// Which of them: the same seed strikes the same passings
+    /// Seed of the choice: the same seed injects at the same passes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// End after so many seconds
+    /// Duration of the fault in seconds; 0 is no limit
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 0)]
     pub for_s: u64,
 }
@@ -94,28 +95,28 @@ pub struct Inject {
 /// `annie chaos run`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With --url, or where a server runs on the data folder that is named with --data, that server is struck: it must have
-`[chaos] enabled = true`. Otherwise a server of its own is started on a throwaway folder, with the offline planner, and
-started again whenever it dies. Scenarios that end the process need that.")]
+With --url, or if a server runs on the data folder that is named with --data, the faults are injected into that server: it
+must have `[chaos] enabled = true`. Otherwise the command starts its own server on a temporary folder, with the offline
+planner, and restarts it whenever it dies. Scenarios that end the process need that.")]
 pub struct Run {
-    /// Which scenario, or `all`; `list` names them
+    /// The scenario, or `all`; `list` shows them
     pub scenario: String,
-    /// Users that send at the same time
+    /// Number of concurrent users
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub users: u32,
-    /// Messages that each of them sends at least
+    /// Minimum number of messages of each user
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub messages: u32,
-    /// How long the faults go on, in milliseconds
+    /// How long faults are injected, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     pub window_ms: u64,
-    /// How long to wait for what is open when the faults are over, in milliseconds
+    /// How long to wait for open messages after the faults, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60_000)]
     pub patience_ms: u64,
-    /// The same seed injects the same faults; default: a fresh one, which is printed
+    /// Seed; the same seed injects the same faults; default: a random one, which is printed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Keep the throwaway folder, and put it here: a folder that is empty or not there yet
+    /// Use this folder instead of a temporary one, and keep it: it must be empty or absent
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub keep: Option<PathBuf>,
 }

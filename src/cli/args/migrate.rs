@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-/// Which of the two databases.
+/// One of the two databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Database {
     /// SQLite in the data folder
@@ -14,10 +14,10 @@ pub enum Database {
 /// `annie migrate`
 #[derive(Debug, Clone, Copy, Args)]
 #[command(after_help = "\
-SQLite is the data folder's (--data), PostgreSQL the one of [store] in the configuration. No server may use one of them
-meanwhile. Either everything is copied or nothing is; the source is left as it is. Skill files stay where they are. So do
-notes: from then on the PostgreSQL database knows this data folder's as its own, and nothing is copied while the notes of the
-source are in another data folder, unless --without-notes says that this one's count from then on.
+The SQLite database is in the data folder (--data), the PostgreSQL database is the one of [store] in the configuration. No
+server may use either of them during the copy. Either everything is copied or nothing; the source is not changed. Skill files
+stay where they are. Notes stay too: from then on the PostgreSQL database uses the notes of this data folder. If the notes of
+the source are in another data folder, nothing is copied, unless --without-notes is given: then this folder's notes are used.
 
 Example:
   ANNIE__STORE__URL_FILE=/etc/annie/store.url annie migrate --from sqlite --to postgres")]
@@ -28,10 +28,10 @@ pub struct Migrate {
     /// The database to write
     #[arg(long, value_enum)]
     pub to: Database,
-    /// Remove what the target holds
+    /// Remove existing data from the target
     #[arg(long)]
     pub replace: bool,
-    /// Although the notes of the source are in another folder: this data folder's count from then on
+    /// Copy although the notes of the source are in another folder; use this data folder's notes from then on
     #[arg(long)]
     pub without_notes: bool,
 }

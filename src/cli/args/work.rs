@@ -1,55 +1,56 @@
-//! The commands about work: jobs, dead letters, operations, notifications, the gate; and what a message may wish.
+//! The arguments of the commands about work (jobs, dead letters, operations, notifications, the voice gate), and the options
+//! of a message.
 
 use std::path::PathBuf;
 
 use annie_core::{
+    dead_letter::DeadLetterState,
     event::Priority,
     ids::{OperationId, TaskId},
-    letter::LetterState,
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::PageArgs;
 
-/// What a message may wish besides.
+/// Options of a message.
 #[derive(Debug, Clone, Default, Args)]
 pub struct More {
-    /// How urgent it is; default: its words decide
+    /// Priority; default: derived from the text
     #[arg(long, value_enum, value_name = "CLASS")]
     pub priority: Option<ClassArg>,
-    /// It must not leave the house: only local backends may run it
+    /// Private message: only local backends may run it
     #[arg(long)]
     pub private: bool,
-    /// Names the work: equal work of this name that waits already is done once
+    /// Name of the work: equal work of this name that already waits is done once
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// It joins the answer that is being worked on, instead of waiting behind it
+    /// Join the running turn instead of queueing behind it
     #[arg(long)]
     pub steer: bool,
-    /// It begins when so many seconds have gone by
+    /// Start after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub delay: Option<u64>,
-    /// It begins when this task has ended; may be given several times
+    /// Start when this task has ended; may be given several times
     #[arg(long, value_name = "TASK")]
     pub after: Vec<TaskId>,
-    /// Its words are never an order about tasks
+    /// Never treat the text as a job command
     #[arg(long)]
     pub verbatim: bool,
-    /// Do not wait for the answer: write the task's id, and leave it to the server
+    /// Do not wait for the answer: print the task's id and leave the work to the server
     #[arg(long)]
     pub detach: bool,
 }
 
-/// How urgent something is.
+/// The class of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClassArg {
-    /// Somebody waits for it
+    /// A person waits for it
     High,
-    /// Somebody wants it soon
+    /// Wanted soon
     Normal,
-    /// It has time
+    /// Not urgent
     Low,
-    /// Whenever nothing else is to be done
+    /// When no other work waits
     Background,
 }
 
@@ -67,32 +68,32 @@ impl From<ClassArg> for Priority {
 /// `annie jobs`
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Jobs {
-    /// What runs, what waits in the order of the queue, what is held back
+    /// List running, waiting (in queue order) and suspended tasks
     List,
-    /// End one
+    /// Cancel a task
     Cancel {
-        /// Its number in the list, or its id
+        /// Number in the list, or task id
         #[arg(value_parser = JobRef::parse)]
         job: JobRef,
     },
-    /// Hold one back: no further round of it starts
+    /// Suspend a task: no further round of it starts
     Pause {
-        /// Its number in the list, or its id
+        /// Number in the list, or task id
         #[arg(value_parser = JobRef::parse)]
         job: JobRef,
     },
-    /// Let one go on that was held back
+    /// Resume a suspended task
     Resume {
-        /// Its number in the list, or its id
+        /// Number in the list, or task id
         #[arg(value_parser = JobRef::parse)]
         job: JobRef,
     },
-    /// Make one more or less urgent
+    /// Change the class of a task
     Priority {
-        /// Its number in the list, or its id
+        /// Number in the list, or task id
         #[arg(value_parser = JobRef::parse)]
         job: JobRef,
-        /// Its new class
+        /// The new class
         #[arg(value_enum)]
         class: ClassArg,
     },
@@ -101,17 +102,17 @@ pub enum Jobs {
 /// A job as people name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobRef {
-    /// By its number in the list.
+    /// Number in the list, from 1.
     Number(usize),
-    /// By its task.
+    /// Id of the task.
     Id(TaskId),
 }
 
 impl JobRef {
-    /// A number, or an id.
+    /// Parses a number or a task id.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If the text is neither.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(0) => Err("the numbers begin with 1".to_owned()),
@@ -124,75 +125,75 @@ impl JobRef {
 /// `annie dlq`
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
-    /// The newest ones
+    /// List the newest dead letters
     List {
-        /// Only those in this state
+        /// Only dead letters in this state
         #[arg(long, value_enum)]
-        state: Option<LetterStateArg>,
+        state: Option<DeadLetterStateArg>,
         #[command(flatten)]
-        which: LetterFilterArgs,
+        which: DeadLetterFilterArgs,
         #[command(flatten)]
         page: PageArgs,
     },
-    /// One, with everything that was tried
+    /// Show a dead letter with all its attempts
     Show {
         /// The task that failed
         task: TaskId,
-        /// Whose it is; the key must be allowed to speak for others
+        /// The user of the task; needs a key with the scope impersonate
         #[arg(long, value_name = "USER")]
         user: Option<String>,
     },
-    /// Try one again now, or many waiting ones
-    Retry(OneOrManyLetters),
-    /// Put one aside for good, or many waiting ones
-    Discard(OneOrManyLetters),
+    /// Retry one dead letter now, or many waiting ones
+    Retry(OneOrManyDeadLetters),
+    /// Discard one dead letter for good, or many waiting ones
+    Discard(OneOrManyDeadLetters),
 }
 
-/// Which dead letters.
+/// A filter for dead letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub struct LetterFilterArgs {
-    /// Only those that failed with this code, as `model_unavailable`
+pub struct DeadLetterFilterArgs {
+    /// Only those that failed with this code, for example `model_unavailable`
     #[arg(long, value_name = "CODE")]
     pub error: Option<String>,
     /// Only those of this class
     #[arg(long, value_enum, value_name = "CLASS")]
     pub class: Option<ClassArg>,
-    /// Only this user's; the key must be allowed to speak for others
+    /// Only those of this user; needs a key with the scope impersonate
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// Only those that failed so long ago or earlier: 30m, 6h, 2d
+    /// Only those that failed at least so long ago: 30m, 6h, 2d
     #[arg(long, value_name = "AGE", value_parser = age_ms)]
     pub older_than: Option<i64>,
-    /// Only those that failed within so long: 30m, 6h, 2d
+    /// Only those that failed within the last: 30m, 6h, 2d
     #[arg(long, value_name = "AGE", value_parser = age_ms)]
     pub newer_than: Option<i64>,
 }
 
-/// One dead letter, or those that are meant.
+/// One dead letter, or all that match a filter.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)
     .args(["task", "all", "error", "class", "user", "older_than", "newer_than"])))]
-pub struct OneOrManyLetters {
-    /// The task that failed; with --user, another user's
+pub struct OneOrManyDeadLetters {
+    /// The task that failed; with --user, a task of that user
     #[arg(conflicts_with_all = ["all", "error", "class", "older_than", "newer_than", "limit", "yes", "dry_run"])]
     pub task: Option<TaskId>,
-    /// All that wait, or of them those that the other flags take
+    /// All waiting dead letters, or those of them that match the other flags
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
-    pub filter: LetterFilterArgs,
-    /// At most so many, the newest first
+    pub filter: DeadLetterFilterArgs,
+    /// Maximum number, the newest first
     #[arg(long, short = 'n', default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub limit: u32,
-    /// Do not ask back
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub yes: bool,
-    /// Only say how many are meant
+    /// Only count the matching ones
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
 }
 
-/// A length of time such as `30m`, in milliseconds.
+/// Parses a duration such as `30m`; the result is in milliseconds.
 fn age_ms(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is no age: write a number and s, m, h or d, as 30m or 2d");
     let at = text.len().checked_sub(1).filter(|at| text.is_char_boundary(*at)).ok_or_else(wrong)?;
@@ -207,26 +208,26 @@ fn age_ms(text: &str) -> Result<i64, String> {
     number.parse::<u32>().map(|number| i64::from(number) * unit_ms).map_err(|_| wrong())
 }
 
-/// Where a dead letter stands.
+/// The state of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LetterStateArg {
-    /// It may be tried again
+pub enum DeadLetterStateArg {
+    /// May be retried
     Waiting,
-    /// It was
+    /// Was retried
     Retried,
-    /// Somebody did not want it any more
+    /// Was discarded by a user
     Discarded,
-    /// Its time is up
+    /// Exceeded its maximum age
     Archived,
 }
 
-impl From<LetterStateArg> for LetterState {
-    fn from(state: LetterStateArg) -> Self {
+impl From<DeadLetterStateArg> for DeadLetterState {
+    fn from(state: DeadLetterStateArg) -> Self {
         match state {
-            LetterStateArg::Waiting => Self::Waiting,
-            LetterStateArg::Retried => Self::Retried,
-            LetterStateArg::Discarded => Self::Discarded,
-            LetterStateArg::Archived => Self::Archived,
+            DeadLetterStateArg::Waiting => Self::Waiting,
+            DeadLetterStateArg::Retried => Self::Retried,
+            DeadLetterStateArg::Discarded => Self::Discarded,
+            DeadLetterStateArg::Archived => Self::Archived,
         }
     }
 }
@@ -234,38 +235,38 @@ impl From<LetterStateArg> for LetterState {
 /// `annie operations`
 #[derive(Debug, Subcommand)]
 pub enum Operations {
-    /// The newest ones
+    /// List the newest operations
     List {
-        /// Only those whose result is awaited
+        /// Only operations without a result
         #[arg(long)]
         open: bool,
         #[command(flatten)]
         page: PageArgs,
     },
-    /// One of them
+    /// Show one operation
     Show {
-        /// Its id
+        /// The operation's id
         id: OperationId,
     },
-    /// What whoever brings its result needs: a secret
+    /// Show the secret key and path for delivering the result
     Key {
-        /// Its id
+        /// The operation's id
         id: OperationId,
     },
-    /// Bring its result
+    /// Deliver the result of an operation
     Finish {
-        /// Its id
+        /// The operation's id
         id: OperationId,
-        /// What came of it
+        /// The result, as text
         #[arg(required = true, num_args = 1..)]
         text: Vec<String>,
-        /// It did not work
+        /// The operation failed
         #[arg(long)]
         failed: bool,
-        /// What belongs to it, for the model: JSON
+        /// Data of the result, for the model: JSON
         #[arg(long, value_name = "JSON")]
         result_data: Option<String>,
-        /// The file with its key; default: the server is asked, which tells its owner
+        /// File with the operation's key; default: the server is asked, which shows it to the owner
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         operation_key_file: Option<PathBuf>,
     },
@@ -274,16 +275,16 @@ pub enum Operations {
 /// `annie notifications`
 #[derive(Debug, Clone, Default, Args)]
 pub struct Notifications {
-    /// Go on with those that come
+    /// Keep waiting for new ones
     #[arg(long, short)]
     pub follow: bool,
-    /// Only those behind this place
+    /// Only those after this id
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub after: u64,
-    /// Go on behind an earlier list, with the word that it ended with
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["follow", "after"])]
+    /// Continue an earlier list; the cursor is printed at its end
+    #[arg(long, value_name = "CURSOR", conflicts_with_all = ["follow", "after"])]
     pub next: Option<String>,
-    /// At most so many, without --follow
+    /// Maximum number, without --follow
     #[arg(long, short = 'n', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,
 }
@@ -291,32 +292,32 @@ pub struct Notifications {
 /// `annie gate`
 #[derive(Debug, Subcommand)]
 pub enum Gate {
-    /// Every backend's gate
+    /// Show the gate of every backend
     Show,
-    /// Close it for everything but voice, until Ctrl-C
+    /// Close a gate for all rounds except voice, until Ctrl-C
     Hold {
-        /// Which one, and for whom.
+        /// The gate and its holder.
         #[command(flatten)]
         on: OnBackend,
-        /// How long it stays closed if this command dies, in milliseconds
+        /// How long the gate stays closed if this command is killed, in milliseconds
         #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
         ttl_ms: u64,
     },
-    /// Open it
+    /// Open a gate
     Release {
-        /// Which one, and for whom.
+        /// The gate and its holder.
         #[command(flatten)]
         on: OnBackend,
     },
 }
 
-/// Which gate, held by whom.
+/// A backend's gate, and its holder.
 #[derive(Debug, Clone, Args)]
 pub struct OnBackend {
     /// The backend; default: the first
     #[arg(long, default_value = "", hide_default_value = true)]
     pub backend: String,
-    /// Who holds it
+    /// Name of the holder
     #[arg(long, default_value = "the command line")]
     pub holder: String,
 }

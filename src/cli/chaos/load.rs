@@ -1,5 +1,5 @@
-//! The load of a run, and what became of it: users that send messages until they are acknowledged, and afterwards read from the
-//! log what happened to each.
+//! The load of a run and its evaluation: users send each message until it is acknowledged, and afterwards the log shows what
+//! happened to each message.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,15 +20,15 @@ use crate::{
     },
 };
 
-/// Messages of one user in one scenario, at most.
+/// Maximum number of messages of one user in one scenario.
 const MESSAGES_MAX: u32 = 2_000;
-/// From one message of a user to the next, in milliseconds.
+/// Pause between two messages of a user, in milliseconds.
 const PAUSE_MS: u64 = 15;
 /// How long one request may take, in milliseconds.
 const REQUEST_MS_MAX: u64 = 10_000;
-/// From one attempt to the next, in milliseconds, unless the server asks for less.
+/// Pause between two attempts, in milliseconds, unless the server requests less.
 const AGAIN_MS_MAX: u64 = 100;
-/// Of so many messages one is sent again after it was acknowledged.
+/// One of this many messages is sent again after its acknowledgement.
 const REPEAT_EVERY: u32 = 5;
 /// Events in one page.
 const PAGE: usize = 500;
@@ -42,38 +42,38 @@ pub struct Sent {
     conversation: String,
     /// From the first attempt to the acknowledgement, in milliseconds.
     pub ack_ms: u64,
-    /// It was acknowledged a second time, as something else.
+    /// The repeated message was acknowledged as a different task.
     is_doubled: bool,
 }
 
-/// What became of the messages of one scenario.
+/// The results of the messages of one scenario.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// With an answer.
+    /// Number of answered messages.
     pub answered: u64,
-    /// With a visible failure or a cancellation.
+    /// Number of messages that ended with a visible failure or a cancellation.
     pub failed: u64,
-    /// Acknowledged, and without an end.
+    /// Markers of acknowledged messages without a final event.
     pub lost: Vec<String>,
-    /// With two ends, or taken twice.
+    /// Markers of messages with two final events or two tasks.
     pub doubled: Vec<String>,
-    /// Conversations whose places are not dense.
+    /// Conversations whose sequence numbers have a gap.
     pub gaps: Vec<String>,
-    /// Markers that an answer says are counted.
+    /// Markers whose effect an answer claims.
     pub claimed: BTreeSet<String>,
 }
 
-/// Who sends.
+/// The load of one scenario.
 pub struct Load<'a> {
-    /// To whom.
+    /// The server.
     pub client: &'a Client,
-    /// Its HTTP.
+    /// HTTP client for the messages.
     pub http: reqwest::Client,
-    /// What the markers of this scenario begin with.
+    /// The prefix of this scenario's markers.
     pub prefix: String,
-    /// Whether it may speak for several users.
+    /// Whether messages are sent on behalf of several users.
     pub as_users: bool,
-    /// How long a message may go on not being taken, and a task on not ending.
+    /// How long a message may stay unacknowledged, and a task may stay open.
     pub patience: Duration,
 }
 
@@ -88,17 +88,17 @@ impl Load<'_> {
         if self.as_users { request.header(USER_HEADER, format!("chaos-{user}")) } else { request }
     }
 
-    async fn ask(&self, request: RequestBuilder) -> Option<(u16, Value)> {
+    async fn send_once(&self, request: RequestBuilder) -> Option<(u16, Value)> {
         let answer = request.send().await.ok()?;
         let status = answer.status().as_u16();
         Some((status, answer.json().await.ok()?))
     }
 
-    /// Sends at least so many messages of each user, and goes on until `done`. Gives back what was acknowledged, and the
-    /// markers of what was never taken.
+    /// Sends at least `messages` messages of each user, and continues until `done`. Returns the acknowledged messages, and the
+    /// markers of the messages that were never accepted.
     ///
     /// # Errors
-    /// If the server refuses for good.
+    /// If the server rejects the load for good.
     pub async fn send_all(
         &self,
         users: u32,
@@ -127,7 +127,7 @@ impl Load<'_> {
                 break;
             }
             let marker = format!("{}-u{user}-m{n}", self.prefix);
-            // Both ways to a skill: through a sub-agent, and by the agent's own call.
+            // Covers both paths to a skill: through a sub-agent, and by the agent's own call.
             let mode = if n % 2 == 0 { "multi_agent" } else { "single_loop" };
             let body = json!({
                 "text": format!("{MARK} {marker}"), "client_id": marker, "mode": mode, "verbatim": true,
@@ -148,13 +148,13 @@ impl Load<'_> {
         Ok((sent, refused))
     }
 
-    /// Sends one until it is acknowledged, under the same id; nothing if patience runs out.
+    /// Sends a message under the same id until it is acknowledged; nothing if `patience` is exceeded.
     async fn send(&self, user: u32, marker: &str, body: &Value) -> Result<Option<Sent>, Failure> {
         let from = Instant::now();
         while from.elapsed() < self.patience {
-            let again_ms = match self.ask(self.request(Method::POST, "/api/v1/messages", user).json(body)).await {
-                Some((200 | 202, said)) => {
-                    let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
+            let again_ms = match self.send_once(self.request(Method::POST, "/api/v1/messages", user).json(body)).await {
+                Some((200 | 202, reply)) => {
+                    let text = |key: &str| reply[key].as_str().unwrap_or_default().to_owned();
                     return Ok(Some(Sent {
                         user,
                         marker: marker.to_owned(),
@@ -164,10 +164,10 @@ impl Load<'_> {
                         is_doubled: false,
                     }));
                 }
-                Some((400..=407, said)) => {
-                    return Err(Failure::new(Exit::Failure, format!("the server does not take the load: {said}")));
+                Some((400..=407, reply)) => {
+                    return Err(Failure::new(Exit::Failure, format!("the server rejects the load: {reply}")));
                 }
-                Some((_, said)) => said["retry_after_ms"].as_u64().unwrap_or(AGAIN_MS_MAX).min(AGAIN_MS_MAX),
+                Some((_, reply)) => reply["retry_after_ms"].as_u64().unwrap_or(AGAIN_MS_MAX).min(AGAIN_MS_MAX),
                 None => AGAIN_MS_MAX,
             };
             tokio::time::sleep(Duration::from_millis(again_ms.max(5))).await;
@@ -175,7 +175,7 @@ impl Load<'_> {
         Ok(None)
     }
 
-    /// Waits until every task has ended, and reads what became of it.
+    /// Waits until every task has ended, and evaluates the logs.
     pub async fn find(&self, sent: &[Sent]) -> Found {
         let until = Instant::now() + self.patience;
         let mut found = Found::default();
@@ -197,7 +197,7 @@ impl Load<'_> {
         found
     }
 
-    /// The log of a conversation, once it has an end for each of these tasks or patience runs out.
+    /// The log of a conversation, read when it has a final event for each of these tasks, or at `until`.
     async fn log_with_ends(&self, user: u32, conversation: &str, tasks: &BTreeSet<&str>, until: Instant) -> Vec<Value> {
         loop {
             let log = self.log(user, conversation).await;
@@ -215,7 +215,7 @@ impl Load<'_> {
         loop {
             let after = log.last().map_or(0, |e| e["seq"].as_u64().unwrap_or(0));
             let path = format!("/api/v1/conversations/{conversation}/events?after={after}&limit={PAGE}");
-            let page = match self.ask(self.request(Method::GET, &path, user)).await {
+            let page = match self.send_once(self.request(Method::GET, &path, user)).await {
                 Some((200, mut page)) => page["events"].take(),
                 _ => return log,
             };
@@ -234,7 +234,7 @@ fn is_end(event: &Value) -> bool {
 }
 
 fn judge(log: &[Value], conversation: &str, messages: &[&Sent], found: &mut Found) {
-    if log.iter().zip(1_u64..).any(|(event, place)| event["seq"].as_u64() != Some(place)) {
+    if log.iter().zip(1_u64..).any(|(event, expected)| event["seq"].as_u64() != Some(expected)) {
         found.gaps.push(conversation.to_owned());
     }
     for one in messages {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_or_missing_is_found() {
+    fn judge_finds_lost_doubled_and_missing_entries() {
         let (a, b, c, d) = (sent("a"), sent("b"), sent("c"), sent("d"));
         let log = [
             event(1, "a", "received", ""),

@@ -1,4 +1,4 @@
-//! `annie chaos run`: load, faults and a check, scenario by scenario.
+//! `annie chaos run`: for each scenario sends load, injects faults and checks the results.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    Door,
+    FaultApi,
+    inject::Victim,
     load::{Found, Load, Sent},
     own::Own,
     scenarios::{SCENARIOS, Scenario},
-    strike::Struck,
 };
 use crate::{
     chaos::effects::{EffectLog, Effects},
@@ -25,43 +25,43 @@ use crate::{
     system,
 };
 
-/// The word for all scenarios.
+/// The name for all scenarios.
 const ALL: &str = "all";
-/// The word that names them.
+/// The name that lists the scenarios.
 const LIST: &str = "list";
-/// Examples of what went wrong that are told.
+/// Maximum number of reported examples of wrong results.
 const EXAMPLES_MAX: usize = 5;
 
-/// What a scenario came to.
+/// The result of a scenario.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
     seed: u64,
     /// Messages that were acknowledged.
     acknowledged: u64,
-    /// Messages that were never taken, though they were sent again and again.
+    /// Messages that were never accepted, although they were sent repeatedly.
     not_taken: u64,
     answered: u64,
-    /// With a visible failure.
+    /// Tasks that ended with a visible failure or a cancellation.
     failed: u64,
     lost: u64,
     doubled: u64,
     /// Conversations with a gap in their log.
     gaps: u64,
-    /// Effects that took place, counted outside of the server.
+    /// Effects that happened, counted outside of the server.
     effects: u64,
-    /// Effects that took place more than once.
+    /// Effects that happened more than once.
     repeated: u64,
-    /// Answers that tell of an effect that did not take place.
+    /// Answers that claim an effect that did not happen.
     untrue: u64,
-    /// How often a fault struck.
-    strikes: u64,
-    /// How often the process died.
+    /// Number of injections.
+    injections: u64,
+    /// Number of deaths of the process.
     deaths: u64,
     ack_ms_p50: u64,
     ack_ms_p99: u64,
     ms: u64,
-    /// Markers to look for.
+    /// Markers or conversations with wrong results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     examples: Vec<String>,
 }
@@ -69,8 +69,8 @@ struct Report {
 impl Report {
     const fn is_fine(&self) -> bool {
         self.lost + self.doubled + self.gaps + self.repeated + self.untrue + self.not_taken == 0
-            // What struck a life that died of it is forgotten with that life.
-            && (self.strikes > 0 || self.deaths > 0)
+            // A fault that ends the process is lost with its count, so a death counts as an injection.
+            && (self.injections > 0 || self.deaths > 0)
             && self.acknowledged > 0
     }
 }
@@ -78,33 +78,33 @@ impl Report {
 /// The server of a run.
 struct Target {
     client: Client,
-    door: Door,
+    faults_api: FaultApi,
     own: Option<Own>,
-    /// Where its effects are counted, if that is on this machine.
+    /// The file of counted effects, if it is on this machine.
     effects: Option<EffectLog>,
 }
 
 /// `annie chaos run`
 ///
 /// # Errors
-/// If something was lost, doubled or repeated, or no fault struck.
-pub async fn run(site: &Site, wish: Run) -> Result<(), Failure> {
-    if wish.scenario == LIST {
-        return tell_scenarios(site);
+/// If a message or effect was lost, doubled or repeated, or no fault was injected.
+pub async fn run(site: &Site, options: Run) -> Result<(), Failure> {
+    if options.scenario == LIST {
+        return list_scenarios(site);
     }
-    // A wrong word is told before a server is started for it.
-    chosen(&wish.scenario, true)?;
-    // Heard from before there is a server that would be left behind.
+    // An unknown name is reported before a server is started.
+    chosen(&options.scenario, true)?;
+    // Signals are handled before a server is started, so that it is not left behind.
     let mut signals = Signals::new()?;
-    let target = target(site, &wish).await?;
-    let scenarios = chosen(&wish.scenario, target.own.is_some())?;
-    let seed = wish.seed.unwrap_or_else(|| system::env().entropy.next_u64() % 1_000_000);
+    let target = target(site, &options).await?;
+    let scenarios = chosen(&options.scenario, target.own.is_some())?;
+    let seed = options.seed.unwrap_or_else(|| system::env().entropy.next_u64() % 1_000_000);
     site.console.say(&format!("seed {seed}, server {}", target.client.url()));
     let all = async {
         let mut reports = Vec::new();
         for scenario in scenarios {
             site.console.say(&format!("{}: {}", scenario.name, scenario.about));
-            let report = play(&target, scenario, seed, &wish).await?;
+            let report = play(&target, scenario, seed, &options).await?;
             if site.console.is_json() {
                 site.console.json(&report)?;
             }
@@ -127,14 +127,14 @@ pub async fn run(site: &Site, wish: Run) -> Result<(), Failure> {
     };
     match &target.own {
         Some(own) => own.end().await,
-        // Nothing of it goes on striking; if this fails the server is gone, and its faults with it.
-        None if reports.is_err() => drop(target.door.clear(0).await),
+        // Remove the faults. If this fails, the server is gone, and its faults with it.
+        None if reports.is_err() => drop(target.faults_api.clear(0).await),
         None => {}
     }
     conclude(site, &reports?, seed)
 }
 
-fn tell_scenarios(site: &Site) -> Result<(), Failure> {
+fn list_scenarios(site: &Site) -> Result<(), Failure> {
     if site.console.is_json() {
         for one in SCENARIOS {
             site.console
@@ -146,31 +146,31 @@ fn tell_scenarios(site: &Site) -> Result<(), Failure> {
     site.console.line(&table(&["scenario", "what happens"], rows.collect()))
 }
 
-/// The server that is named, or one of its own.
-async fn target(site: &Site, wish: &Run) -> Result<Target, Failure> {
-    use crate::config::Place;
+/// The named server, or else a new one.
+async fn target(site: &Site, options: &Run) -> Result<Target, Failure> {
+    use crate::config::Location;
     let is_named = ["folder", "url"]
         .iter()
         .zip(["data", "client"])
-        .any(|(key, part)| matches!(site.loaded.origin(&[part, key]), Place::Flag(_) | Place::Environment(_)));
+        .any(|(key, part)| matches!(site.loaded.origin(&[part, key]), Location::Flag(_) | Location::Environment(_)));
     if is_named {
-        if wish.keep.is_some() {
-            let what = "--keep is for a server of the run's own, and another one is named";
+        if options.keep.is_some() {
+            let what = "--keep is for a server that the run starts, and another server is named";
             return Err(Failure::new(Exit::Usage, what).fix("leave out --keep, or --url and --data"));
         }
         let client = site.running().await?;
-        let door = Door::of(&client)?;
-        // Whether it takes faults at all is said before anything is sent.
-        door.clear(0).await?;
+        let faults_api = FaultApi::of(&client)?;
+        // Fails before any message is sent if the server does not allow faults.
+        faults_api.clear(0).await?;
         let is_here = site.loaded.config.client.url.is_none();
         let effects = is_here.then(|| EffectLog::in_folder(&site.folder));
-        return Ok(Target { client, door, own: None, effects });
+        return Ok(Target { client, faults_api, own: None, effects });
     }
-    let own = Own::start(wish.keep.as_deref()).await?;
+    let own = Own::start(options.keep.as_deref()).await?;
     let client = Client::new(&own.url, None)?;
-    let door = Door::of(&client)?;
+    let faults_api = FaultApi::of(&client)?;
     let effects = Some(EffectLog::in_folder(&own.folder));
-    Ok(Target { client, door, own: Some(own), effects })
+    Ok(Target { client, faults_api, own: Some(own), effects })
 }
 
 fn chosen(name: &str, is_own: bool) -> Result<Vec<&'static Scenario>, Failure> {
@@ -183,14 +183,14 @@ fn chosen(name: &str, is_own: bool) -> Result<Vec<&'static Scenario>, Failure> {
             Err(Failure::new(Exit::Usage, what))
         }
         [one] if one.needs_own && !is_own => {
-            let what = format!("{name} ends the server, and only a server of its own is started again");
+            let what = format!("{name} ends the server, and only a server that the run started is restarted");
             Err(Failure::new(Exit::Usage, what).fix("leave out --url and --data"))
         }
         _ => Ok(found),
     }
 }
 
-async fn play(target: &Target, scenario: &'static Scenario, seed: u64, wish: &Run) -> Result<Report, Failure> {
+async fn play(target: &Target, scenario: &'static Scenario, seed: u64, options: &Run) -> Result<Report, Failure> {
     let from = Instant::now();
     let prefix = format!("{}-{}", scenario.name, system::env().uuid().simple());
     let http = annie_llm::http_client().no_proxy().build();
@@ -199,37 +199,37 @@ async fn play(target: &Target, scenario: &'static Scenario, seed: u64, wish: &Ru
         http: http.map_err(|e| Failure::new(Exit::Failure, format!("cannot build the HTTP client: {e}")))?,
         prefix: prefix.clone(),
         as_users: target.own.is_some(),
-        patience: Duration::from_millis(wish.patience_ms),
+        patience: Duration::from_millis(options.patience_ms),
     };
     let deaths_before = target.own.as_ref().map_or(0, Own::deaths);
     let (done, is_done) = watch::channel(false);
-    let striking = async {
-        let struck = Struck { door: &target.door, client: &target.client, own: target.own.as_ref() };
-        let strikes = struck.take(&(scenario.steps)(seed, wish.window_ms)).await;
+    let injecting = async {
+        let victim = Victim { faults_api: &target.faults_api, client: &target.client, own: target.own.as_ref() };
+        let injections = victim.execute(&(scenario.steps)(seed, options.window_ms)).await;
         done.send_replace(true);
-        strikes
+        injections
     };
-    let (strikes, sent) = tokio::join!(striking, load.send_all(wish.users, wish.messages, &is_done));
-    let (strikes, (sent, never)) = (strikes?, sent?);
+    let (injections, sent) = tokio::join!(injecting, load.send_all(options.users, options.messages, &is_done));
+    let (injections, (sent, never)) = (injections?, sent?);
     let found = load.find(&sent).await;
     let effects = effects(target, &prefix).await?;
     let mut report = report_of(scenario, seed, &sent, &never, &found, &effects);
-    report.strikes = strikes;
+    report.injections = injections;
     report.deaths = target.own.as_ref().map_or(0, Own::deaths) - deaths_before;
     report.ms = u64::try_from(from.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(report)
 }
 
-/// What was counted: read from its file where that is here, and asked for where it is not.
+/// The counted effects: read from the file if it is on this machine, otherwise requested from the server.
 async fn effects(target: &Target, prefix: &str) -> Result<Effects, Failure> {
     if let Some(log) = &target.effects {
-        return log.read(prefix).map_err(|e| Failure::io("cannot read what was counted", &e));
+        return log.read(prefix).map_err(|e| Failure::io("cannot read the counted effects", &e));
     }
-    let said = target.door.effects(prefix).await?;
-    // The server names only what was repeated; the rest is told by its number.
+    let reply = target.faults_api.effects(prefix).await?;
+    // The server names only the repeated markers; of the others it returns the number.
     let mut effects = Effects::default();
-    effects.by_marker.extend(said.repeated.into_iter().map(|marker| (marker, 2)));
-    let once = said.markers.saturating_sub(effects.by_marker.len() as u64);
+    effects.by_marker.extend(reply.repeated.into_iter().map(|marker| (marker, 2)));
+    let once = reply.markers.saturating_sub(effects.by_marker.len() as u64);
     effects.by_marker.extend((0..once).map(|n| (format!("#{n}"), 1)));
     Ok(effects)
 }
@@ -242,7 +242,7 @@ fn report_of(
     found: &Found,
     effects: &Effects,
 ) -> Report {
-    // Without the file it is not known which marker an effect belongs to.
+    // Without the file the markers of single effects are not known.
     let is_known = !effects.by_marker.keys().any(|marker| marker.starts_with('#'));
     let untrue: Vec<&String> =
         found.claimed.iter().filter(|marker| is_known && !effects.by_marker.contains_key(*marker)).collect();
@@ -265,7 +265,7 @@ fn report_of(
         effects: effects.total(),
         repeated: repeated.len() as u64,
         untrue: untrue.len() as u64,
-        strikes: 0,
+        injections: 0,
         deaths: 0,
         ack_ms_p50: part(500).copied().unwrap_or(0),
         ack_ms_p99: part(990).copied().unwrap_or(0),
@@ -277,8 +277,20 @@ fn report_of(
 fn conclude(site: &Site, reports: &[Report], seed: u64) -> Result<(), Failure> {
     if !site.console.is_json() {
         let headings = [
-            "scenario", "acked", "answered", "failed", "lost", "doubled", "gaps", "effects", "repeated", "untrue",
-            "strikes", "deaths", "ack p50", "p99 ms",
+            "scenario",
+            "acked",
+            "answered",
+            "failed",
+            "lost",
+            "doubled",
+            "gaps",
+            "effects",
+            "repeated",
+            "untrue",
+            "injections",
+            "deaths",
+            "ack p50",
+            "p99 ms",
         ];
         let rows = reports.iter().map(|r| {
             let numbers = [
@@ -291,7 +303,7 @@ fn conclude(site: &Site, reports: &[Report], seed: u64) -> Result<(), Failure> {
                 r.effects,
                 r.repeated,
                 r.untrue,
-                r.strikes,
+                r.injections,
                 r.deaths,
                 r.ack_ms_p50,
                 r.ack_ms_p99,
@@ -302,20 +314,20 @@ fn conclude(site: &Site, reports: &[Report], seed: u64) -> Result<(), Failure> {
     }
     let bad: Vec<&Report> = reports.iter().filter(|r| !r.is_fine()).collect();
     if bad.is_empty() {
-        site.console.say(&site.console.ink(Ink::Good, "nothing was lost, doubled or repeated"));
+        site.console.say(&site.console.ink(Ink::Good, "no message or effect was lost, doubled or repeated"));
         return Ok(());
     }
     let named: Vec<String> = bad
         .iter()
         .map(|r| {
-            let why = match (r.strikes.max(u64::from(r.deaths > 0)), r.acknowledged) {
-                (0, _) => "no fault struck".to_owned(),
+            let why = match (r.injections.max(u64::from(r.deaths > 0)), r.acknowledged) {
+                (0, _) => "no fault was injected".to_owned(),
                 (_, 0) => "nothing was acknowledged".to_owned(),
                 _ => r.examples.join(", "),
             };
             format!("{} ({why})", r.scenario)
         })
         .collect();
-    Err(Failure::new(Exit::Failure, format!("not as it should be: {}", named.join("; ")))
+    Err(Failure::new(Exit::Failure, format!("failed scenarios: {}", named.join("; ")))
         .fix(format!("run it again with --seed {seed}, and --keep DIR to look into the log")))
 }

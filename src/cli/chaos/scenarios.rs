@@ -1,33 +1,33 @@
-//! The named scenarios: what is done to a server while it works. Each is a list of steps made out of a seed, so that a run can
-//! be had again.
+//! The named scenarios: faults for a server under load. Each scenario is a list of steps derived from a seed, so that a run is
+//! repeatable.
 
-use crate::chaos::{Deed, FaultSpec, SKILL, Target};
+use crate::chaos::{FaultKind, FaultSpec, SKILL, Target};
 
-/// One thing that is done to a server.
+/// One step of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A fault is put on the list, for the rest of the window unless it says less.
+    /// Injects a fault, for the rest of the window unless its own duration is shorter.
     Inject(FaultSpec),
-    /// A fault that ends the process; the server is started again behind it.
+    /// Injects a fault that ends the process; the server is restarted afterwards.
     Abort(FaultSpec),
-    /// SIGKILL from outside.
+    /// Sends SIGKILL.
     Kill,
-    /// SIGSTOP, so many milliseconds, SIGCONT.
+    /// Sends SIGSTOP, waits this many milliseconds, sends SIGCONT.
     Freeze(u64),
-    /// Something is done to the folder of the user's own skills.
+    /// Changes the folder of the user's own skills.
     Skills(SkillFiles),
-    /// Somebody takes the voice gate for so many milliseconds, and is never heard of again.
+    /// Closes the voice gate for this many milliseconds, and never renews or releases it.
     HoldGate(u64),
-    /// Nothing, for so many milliseconds.
+    /// Waits this many milliseconds.
     Wait(u64),
 }
 
-/// What is done to the folder of the user's own skills.
+/// A change of the folder of the user's own skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkillFiles {
-    /// A skill is written into it, or written anew.
+    /// A skill file is written or replaced.
     Written,
-    /// Half a skill is written over the whole one.
+    /// Half a skill file is written.
     Half,
     /// The folder is removed.
     Removed,
@@ -35,17 +35,17 @@ pub enum SkillFiles {
 
 /// A scenario.
 pub struct Scenario {
-    /// Its name.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub about: &'static str,
-    /// Whether the server must be its own, because it ends.
+    /// Whether the run must start the server itself, because the scenario ends it.
     pub needs_own: bool,
-    /// Its steps, of a seed and of the milliseconds that they take together.
+    /// The steps, as a function of the seed and the total duration in milliseconds.
     pub steps: fn(u64, u64) -> Vec<Step>,
 }
 
-/// All of them.
+/// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "kill-engines",
@@ -61,7 +61,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "kill-supervisors",
-        about: "a supervisor dies while it starts a dead child again",
+        about: "a supervisor dies while it restarts a child",
         needs_own: false,
         steps: kill_supervisors,
     },
@@ -73,7 +73,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "store-flaky",
-        about: "the database is locked, full, slow, behind the times, and commits without a reply",
+        about: "the database is locked, full, slow, returns stale data, and commits without a reply",
         needs_own: false,
         steps: store_flaky,
     },
@@ -85,7 +85,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "skills-crash",
-        about: "a skill with an effect that must not be repeated panics, fails and does not know",
+        about: "a skill with a `once` effect panics, fails and returns unknown outcomes",
         needs_own: false,
         steps: skills_crash,
     },
@@ -97,7 +97,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "gate-holder-dies",
-        about: "who holds the voice gate dies with it, and so does the scheduler",
+        about: "the holder of the voice gate dies, and so does the scheduler",
         needs_own: false,
         steps: gate_holder_dies,
     },
@@ -114,7 +114,7 @@ pub const SCENARIOS: &[Scenario] = &[
         needs_own: true,
         steps: process_abort,
     },
-    Scenario { name: "process-kill", about: "SIGKILL, again and again", needs_own: true, steps: process_kill },
+    Scenario { name: "process-kill", about: "repeated SIGKILL", needs_own: true, steps: process_kill },
     Scenario {
         name: "process-freeze",
         about: "SIGSTOP for a second, then SIGCONT",
@@ -123,7 +123,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Faults at these places by chance, each by a seed of its own.
+/// Injects these faults with their probabilities, each with its own seed.
 fn flaky<const N: usize>(seed: u64, window_ms: u64, faults: [(FaultSpec, u32); N]) -> Vec<Step> {
     let numbered = faults.into_iter().zip(1_u64..);
     let mut steps: Vec<Step> = numbered
@@ -133,50 +133,50 @@ fn flaky<const N: usize>(seed: u64, window_ms: u64, faults: [(FaultSpec, u32); N
     steps
 }
 
-fn fault(target: Target, deed: Deed, place: &str, point: &str) -> FaultSpec {
-    FaultSpec::new(target, deed).at(place, point)
+fn fault(target: Target, kind: FaultKind, place: &str, point: &str) -> FaultSpec {
+    FaultSpec::new(target, kind).at(place, point)
 }
 
-/// So slow, in milliseconds.
+/// A fault that delays by `wait_ms` milliseconds.
 fn slow(target: Target, place: &str, wait_ms: u32) -> FaultSpec {
-    FaultSpec { wait_ms, ..fault(target, Deed::Slow, place, "*") }
+    FaultSpec { wait_ms, ..fault(target, FaultKind::Slow, place, "*") }
 }
 
 fn kill_engines(seed: u64, window_ms: u64) -> Vec<Step> {
-    let at = |deed, place| fault(Target::Actor, deed, place, "*");
+    let at = |kind, place| fault(Target::Actor, kind, place, "*");
     let faults = [
-        (at(Deed::Kill, "engine"), 10),
-        (at(Deed::Panic, "engine"), 5),
-        (at(Deed::Stop, "engine"), 5),
-        (at(Deed::Kill, "sub_agent"), 20),
-        (at(Deed::Panic, "sub_agent"), 10),
+        (at(FaultKind::Kill, "engine"), 10),
+        (at(FaultKind::Panic, "engine"), 5),
+        (at(FaultKind::Stop, "engine"), 5),
+        (at(FaultKind::Kill, "sub_agent"), 20),
+        (at(FaultKind::Panic, "sub_agent"), 10),
     ];
     flaky(seed, window_ms, faults)
 }
 
 fn kill_everything(seed: u64, window_ms: u64) -> Vec<Step> {
-    let actors = |deed| fault(Target::Actor, deed, "*", "*");
+    let actors = |kind| fault(Target::Actor, kind, "*", "*");
     let faults = [
-        (actors(Deed::Kill), 3),
-        (actors(Deed::Panic), 2),
-        (actors(Deed::Fail), 2),
-        (actors(Deed::Stop), 2),
-        (FaultSpec { strikes_max: 3, ..actors(Deed::Hang) }, 2),
-        (FaultSpec { wait_ms: 20, ..actors(Deed::Block) }, 1),
-        (fault(Target::Task, Deed::Panic, "*", "*"), 3),
-        (fault(Target::Task, Deed::Fail, "*", "*"), 3),
+        (actors(FaultKind::Kill), 3),
+        (actors(FaultKind::Panic), 2),
+        (actors(FaultKind::Fail), 2),
+        (actors(FaultKind::Stop), 2),
+        (FaultSpec { injections_max: 3, ..actors(FaultKind::Hang) }, 2),
+        (FaultSpec { wait_ms: 20, ..actors(FaultKind::Block) }, 1),
+        (fault(Target::Task, FaultKind::Panic, "*", "*"), 3),
+        (fault(Target::Task, FaultKind::Fail, "*", "*"), 3),
     ];
     flaky(seed, window_ms, faults)
 }
 
 fn kill_supervisors(seed: u64, window_ms: u64) -> Vec<Step> {
-    // Few: whoever is above it counts its deaths.
-    let parent = |deed, point| FaultSpec { strikes_max: 2, ..fault(Target::Actor, deed, "/infra", point) };
-    let child = |place, point| FaultSpec { strikes_max: 6, ..fault(Target::Actor, Deed::Kill, place, point) };
+    // Few injections, because the parent supervisor counts its crashes.
+    let parent = |kind, point| FaultSpec { injections_max: 2, ..fault(Target::Actor, kind, "/infra", point) };
+    let child = |place, point| FaultSpec { injections_max: 6, ..fault(Target::Actor, FaultKind::Kill, place, point) };
     let faults = [
-        (parent(Deed::Kill, "restarting"), 400),
-        (parent(Deed::Panic, "restarted"), 400),
-        (parent(Deed::Kill, "restarted"), 400),
+        (parent(FaultKind::Kill, "restarting"), 400),
+        (parent(FaultKind::Panic, "restarted"), 400),
+        (parent(FaultKind::Kill, "restarted"), 400),
         (child("log_writer", "before:Append"), 40),
         (child("log_writer", "after:Append"), 20),
         (child("notifier", "before:New"), 100),
@@ -186,52 +186,52 @@ fn kill_supervisors(seed: u64, window_ms: u64) -> Vec<Step> {
 
 fn mail_lost(seed: u64, window_ms: u64) -> Vec<Step> {
     let faults = [
-        (fault(Target::Mail, Deed::Fail, "*", "mailbox:*"), 10),
-        (fault(Target::Mail, Deed::Fail, "*", "reply:*"), 20),
+        (fault(Target::Mail, FaultKind::Fail, "*", "mailbox:*"), 10),
+        (fault(Target::Mail, FaultKind::Fail, "*", "reply:*"), 20),
         (FaultSpec { point: "reply:*".to_owned(), ..slow(Target::Mail, "*", 50) }, 50),
         (FaultSpec { point: "arrival:*".to_owned(), ..slow(Target::Mail, "*", 50) }, 50),
-        (fault(Target::Mail, Deed::Twice, "*", "arrival:*"), 50),
+        (fault(Target::Mail, FaultKind::Twice, "*", "arrival:*"), 50),
     ];
     flaky(seed, window_ms, faults)
 }
 
 fn store_flaky(seed: u64, window_ms: u64) -> Vec<Step> {
     let faults = [
-        (fault(Target::Store, Deed::Locked, "*", "*"), 10),
-        (fault(Target::Store, Deed::LoseReply, "commit", "*"), 15),
-        (fault(Target::Store, Deed::Full, "commit", "*"), 10),
-        (fault(Target::Store, Deed::Unavailable, "*", "*"), 10),
+        (fault(Target::Store, FaultKind::Locked, "*", "*"), 10),
+        (fault(Target::Store, FaultKind::LoseReply, "commit", "*"), 15),
+        (fault(Target::Store, FaultKind::Full, "commit", "*"), 10),
+        (fault(Target::Store, FaultKind::Unavailable, "*", "*"), 10),
         (slow(Target::Store, "*", 40), 50),
-        (FaultSpec { wait_ms: 40, ..fault(Target::Store, Deed::Stale, "*", "*") }, 50),
+        (FaultSpec { wait_ms: 40, ..fault(Target::Store, FaultKind::Stale, "*", "*") }, 50),
     ];
     flaky(seed, window_ms, faults)
 }
 
 fn model_flaky(seed: u64, window_ms: u64) -> Vec<Step> {
-    let at = |deed| fault(Target::Model, deed, "*", "*");
+    let at = |kind| fault(Target::Model, kind, "*", "*");
     let faults = [
-        (at(Deed::RateLimited), 30),
-        (at(Deed::Unavailable), 30),
-        (at(Deed::Timeout), 10),
-        (at(Deed::Cut), 30),
-        (at(Deed::Garbage), 20),
-        (at(Deed::WrongTool), 20),
-        (at(Deed::Panic), 10),
-        (FaultSpec { strikes_max: 2, ..at(Deed::Hang) }, 10),
+        (at(FaultKind::RateLimited), 30),
+        (at(FaultKind::Unavailable), 30),
+        (at(FaultKind::Timeout), 10),
+        (at(FaultKind::Cut), 30),
+        (at(FaultKind::Garbage), 20),
+        (at(FaultKind::WrongTool), 20),
+        (at(FaultKind::Panic), 10),
+        (FaultSpec { injections_max: 2, ..at(FaultKind::Hang) }, 10),
         (slow(Target::Model, "*", 100), 50),
     ];
     flaky(seed, window_ms, faults)
 }
 
 fn skills_crash(seed: u64, window_ms: u64) -> Vec<Step> {
-    let at = |deed| fault(Target::Skill, deed, SKILL, "*");
+    let at = |kind| fault(Target::Skill, kind, SKILL, "*");
     let faults = [
-        (at(Deed::Panic), 30),
-        (at(Deed::PanicAfter), 30),
-        (at(Deed::Fail), 40),
-        (at(Deed::Unknown), 30),
+        (at(FaultKind::Panic), 30),
+        (at(FaultKind::PanicAfter), 30),
+        (at(FaultKind::Fail), 40),
+        (at(FaultKind::Unknown), 30),
         (slow(Target::Skill, SKILL, 80), 50),
-        (fault(Target::Actor, Deed::Kill, "breaker", "*"), 20),
+        (fault(Target::Actor, FaultKind::Kill, "breaker", "*"), 20),
     ];
     flaky(seed, window_ms, faults)
 }
@@ -240,7 +240,7 @@ fn clock_jumps(seed: u64, window_ms: u64) -> Vec<Step> {
     const MINUTE_MS: i64 = 60_000;
     let part_ms = (window_ms / 6).max(20);
     let jump = |by_ms| {
-        let spec = FaultSpec { by_ms, for_ms: part_ms, ..fault(Target::Clock, Deed::Jump, "*", "*") };
+        let spec = FaultSpec { by_ms, for_ms: part_ms, ..fault(Target::Clock, FaultKind::Jump, "*", "*") };
         [Step::Inject(spec), Step::Wait(part_ms)]
     };
     let odd = i64::try_from(seed % 50).unwrap_or(0);
@@ -249,7 +249,7 @@ fn clock_jumps(seed: u64, window_ms: u64) -> Vec<Step> {
 
 fn gate_holder_dies(_: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 4).max(20);
-    let kill = || Step::Inject(fault(Target::Actor, Deed::Kill, "scheduler", "before:Acquire").once());
+    let kill = || Step::Inject(fault(Target::Actor, FaultKind::Kill, "scheduler", "before:Acquire").once());
     vec![
         Step::HoldGate(500),
         Step::Wait(part_ms),
@@ -265,7 +265,7 @@ fn gate_holder_dies(_: u64, window_ms: u64) -> Vec<Step> {
 fn files_gone(_: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 4).max(20);
     let gone = || {
-        let spec = FaultSpec { for_ms: part_ms, ..fault(Target::Files, Deed::Gone, "*", "*") };
+        let spec = FaultSpec { for_ms: part_ms, ..fault(Target::Files, FaultKind::Gone, "*", "*") };
         [Step::Inject(spec), Step::Wait(2 * part_ms)]
     };
     gone().into_iter().chain(gone()).collect()
@@ -274,26 +274,26 @@ fn files_gone(_: u64, window_ms: u64) -> Vec<Step> {
 fn folder_removed(_: u64, window_ms: u64) -> Vec<Step> {
     use SkillFiles::{Half, Removed, Written};
     let part_ms = (window_ms / 8).max(20);
-    let deeds = [Written, Removed, Half, Written, Half, Removed, Written, Removed];
-    deeds.into_iter().flat_map(|deed| [Step::Skills(deed), Step::Wait(part_ms)]).collect()
+    let kinds = [Written, Removed, Half, Written, Half, Removed, Written, Removed];
+    kinds.into_iter().flat_map(|kind| [Step::Skills(kind), Step::Wait(part_ms)]).collect()
 }
 
 fn process_abort(seed: u64, window_ms: u64) -> Vec<Step> {
     let places = [
-        fault(Target::Task, Deed::Abort, "commit", "before"),
-        fault(Target::Task, Deed::Abort, "commit", "after"),
-        fault(Target::Task, Deed::Abort, "commit", "told"),
-        fault(Target::Store, Deed::AbortAfter, "commit", "*"),
-        fault(Target::Task, Deed::Abort, "round", "permitted"),
-        fault(Target::Task, Deed::Abort, "round", "replied"),
-        fault(Target::Task, Deed::Abort, "run", "starting"),
-        fault(Target::Task, Deed::Abort, "run", "started"),
-        fault(Target::Skill, Deed::AbortAfter, SKILL, "*"),
-        fault(Target::Task, Deed::Abort, "run", "ran"),
-        fault(Target::Actor, Deed::Abort, "engine", "deciding"),
-        fault(Target::Actor, Deed::Abort, "engine", "stored"),
-        fault(Target::Actor, Deed::Abort, "sub_agent", "stored"),
-        fault(Target::Process, Deed::Abort, "*", "*"),
+        fault(Target::Task, FaultKind::Abort, "commit", "before"),
+        fault(Target::Task, FaultKind::Abort, "commit", "after"),
+        fault(Target::Task, FaultKind::Abort, "commit", "told"),
+        fault(Target::Store, FaultKind::AbortAfter, "commit", "*"),
+        fault(Target::Task, FaultKind::Abort, "round", "permitted"),
+        fault(Target::Task, FaultKind::Abort, "round", "replied"),
+        fault(Target::Task, FaultKind::Abort, "run", "starting"),
+        fault(Target::Task, FaultKind::Abort, "run", "started"),
+        fault(Target::Skill, FaultKind::AbortAfter, SKILL, "*"),
+        fault(Target::Task, FaultKind::Abort, "run", "ran"),
+        fault(Target::Actor, FaultKind::Abort, "engine", "deciding"),
+        fault(Target::Actor, FaultKind::Abort, "engine", "stored"),
+        fault(Target::Actor, FaultKind::Abort, "sub_agent", "stored"),
+        fault(Target::Process, FaultKind::Abort, "*", "*"),
     ];
     let pause_ms = (window_ms / 40).max(20);
     let numbered = places.into_iter().zip(0_u64..);
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_of_every_scenario_makes_sense_and_the_same_seed_gives_the_same_steps() {
+    fn scenario_steps_are_valid_and_the_same_for_the_same_seed() {
         for scenario in SCENARIOS {
             let steps = (scenario.steps)(7, 1_000);
             assert_eq!(steps, (scenario.steps)(7, 1_000), "{}", scenario.name);

@@ -1,4 +1,4 @@
-//! `annie doctor --probe`: really asks each model what it can, and prints the settings that fit.
+//! `annie doctor --probe`: tests each model with requests, and prints matching settings.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::{
 ///
 /// # Errors
 /// If a backend cannot be used, or there is none.
-pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
-    let chosen = chosen(site, wish.backend.as_deref())?;
+pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
+    let chosen = chosen(site, options.backend.as_deref())?;
     let count = |backend: &&BackendConfig| requests_of(backend.pool.slots.unwrap_or(u32::MAX));
     let requests: u32 = chosen.iter().filter(|backend| is_model(backend)).map(count).sum();
     site.console
@@ -34,7 +34,7 @@ pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
         env: &env,
         skills: skills::catalog(site).skills(),
         timezone: site.loaded.environment.timezone(),
-        step: Duration::from_secs(wish.step_s_max),
+        step: Duration::from_secs(options.step_s_max),
     };
     let mut unusable = Vec::new();
     for backend in chosen {
@@ -42,7 +42,7 @@ pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
             site.console.say(&format!("{}: a program, which would act; it is not probed", backend.name()));
             continue;
         };
-        let model = OpenAiModel::new(as_probed(model, wish.step_s_max), env.entropy.clone())
+        let model = OpenAiModel::new(as_probed(model, options.step_s_max), env.entropy.clone())
             .map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
         site.console.say(&format!("{}: asking {} …", backend.name(), model.config().model));
         let report = probe.run(backend.name(), &model, backend.pool.slots).await;
@@ -58,7 +58,8 @@ pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
     Err(failure.fix("check base_url, model and key, and whether the server runs"))
 }
 
-/// The settings of a client for a probe: what a retry hides is to be shown, and a slow server is measured, not given up.
+/// The settings of a client for a probe: no retries, because they hide failures, and long time limits, so that a slow server
+/// is measured instead of given up.
 pub(crate) fn as_probed(config: ModelConfig, step_s_max: u64) -> ModelConfig {
     let ms_max = step_s_max.saturating_mul(1_000).max(1);
     ModelConfig {
@@ -90,7 +91,7 @@ fn chosen<'a>(site: &'a Site, name: Option<&str>) -> Result<Vec<&'a BackendConfi
     Ok(found)
 }
 
-/// What was found, and the settings that fit. `configured` is what they are compared with.
+/// Prints the results and the matching settings. `configured` is the present configuration, for comparison.
 pub(crate) fn show(console: &Console, report: &Report, configured: Option<&BackendConfig>) -> Result<(), Failure> {
     let fit = Fit::of(report);
     if console.is_json() {
@@ -121,7 +122,7 @@ pub(crate) fn show(console: &Console, report: &Report, configured: Option<&Backe
 }
 
 fn plain_answer(report: &Report) -> String {
-    let words = report.plain.as_ref().map_or("not asked".to_owned(), Outcome::told);
+    let words = report.plain.as_ref().map_or("not asked".to_owned(), Outcome::describe);
     match (report.first_token_ms, &report.unmeasured) {
         (Some(ms), _) => format!("{words}, first token after {ms} ms"),
         (None, Some(why)) => format!("{words}; its speed was not measured: {}", tame(why)),
@@ -136,7 +137,7 @@ fn rows(report: &Report) -> Vec<(&'static str, String)> {
     let rate =
         |speed: Option<f64>| speed.map_or("not told".to_owned(), |speed| format!("{speed:.1} tokens per second"));
     let tokens = |n: Option<u32>| n.map_or("not told".to_owned(), |n| format!("{n} tokens"));
-    let step = |outcome: &Option<Outcome>| outcome.as_ref().map_or("not asked".to_owned(), |o| tame(&o.told()));
+    let step = |outcome: &Option<Outcome>| outcome.as_ref().map_or("not asked".to_owned(), |o| tame(&o.describe()));
     if let Some(error) = &report.error {
         return vec![("server", tame(&(kind + &version))), ("plain answer", format!("FAILED: {}", tame(error)))];
     }
@@ -156,8 +157,8 @@ fn rows(report: &Report) -> Vec<(&'static str, String)> {
         rows.push(("profile", format!("{} ({})", server.profile, server.profile_from.as_str())));
     }
     if let Some(parallel) = &report.parallel {
-        let told = format!("{} of {} answered in {} ms", parallel.answered, parallel.requests, parallel.ms);
-        rows.push(("at a time", told));
+        let text = format!("{} of {} answered in {} ms", parallel.answered, parallel.requests, parallel.ms);
+        rows.push(("at a time", text));
     }
     rows.push(("requests", report.requests.to_string()));
     rows

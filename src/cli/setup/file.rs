@@ -1,4 +1,4 @@
-//! Writes the configuration: whole or not at all, readable by its owner only, and never over a file that is there.
+//! Writes the configuration file atomically, readable by its owner only, and never over an existing file without a backup.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -12,10 +12,11 @@ use crate::{
     config::Sources,
 };
 
-/// Backups of one file, at most.
+/// Maximum number of backups of one file.
 const BACKUPS_MAX: u32 = 1_000;
 
-/// Writes it, if it is a configuration. With `replaces`, a file that is there becomes a backup, whose path is answered.
+/// Writes the file if its text is a valid configuration. With `replaces`, an existing file becomes a backup, whose path is
+/// returned.
 pub(super) fn write(path: &Path, text: &str, replaces: bool) -> Result<Option<PathBuf>, Failure> {
     let failed = |e: io::Error| Failure::io(&format!("cannot write {}", path.display()), &e);
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -38,15 +39,15 @@ pub(super) fn write(path: &Path, text: &str, replaces: bool) -> Result<Option<Pa
     done
 }
 
-/// Gives the draft its name in one step, so that a process that dies leaves the old file or the new one.
+/// Renames the draft atomically, so that a crash leaves either the old file or the new one.
 fn put(draft: &Path, path: &Path, replaces: bool) -> io::Result<()> {
     if replaces {
         return fs::rename(draft, path);
     }
-    // A link is made only where nothing is: a file that appeared meanwhile is kept.
+    // A hard link is created only if the name is free, so a file that appeared meanwhile is kept.
     match fs::hard_link(draft, path) {
         Err(e) if has_no_links(&e) => {
-            // Taking the name first keeps another's file on a file system without hard links, too.
+            // On a file system without hard links, creating the file first also protects a file of another process.
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
             fs::rename(draft, path).inspect_err(|_| drop(fs::remove_file(path)))
         }
@@ -60,13 +61,13 @@ fn has_no_links(e: &io::Error) -> bool {
         || e.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
 }
 
-/// A new name is safe on the disk once its folder is.
+/// Syncs the folder of a file, because a new name is durable only after that.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(folder)?.sync_all().or_else(|e| if syncs_no_folder(&e) { Ok(()) } else { Err(e) })
 }
 
-/// Whether a file system syncs files but no folders, such as FAT and some network mounts: the file has its name by then.
+/// Whether a file system syncs files but not folders, such as FAT and some network mounts. The file has its name already.
 fn syncs_no_folder(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
         || e.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
@@ -78,7 +79,7 @@ fn draft_of(draft: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives a file the first free name of a backup, beside its own.
+/// Creates a backup under the first free backup name in the same folder.
 fn back_up(path: &Path) -> io::Result<PathBuf> {
     for number in 1..=BACKUPS_MAX {
         let backup = beside(path, &format!("bak-{number}"));
@@ -92,7 +93,7 @@ fn back_up(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other(format!("there are {BACKUPS_MAX} backups")))
 }
 
-/// The backup as a copy, on a file system without hard links.
+/// Creates the backup as a copy, on a file system without hard links.
 fn copy(path: &Path, backup: &Path) -> io::Result<()> {
     let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(backup)?;
     io::copy(&mut fs::File::open(path)?, &mut copy)?;
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_its_file_system_cannot_sync_is_no_failed_write() {
+    fn unsupported_folder_sync_is_not_a_write_failure() {
         let of = |errno: rustix::io::Errno| io::Error::from_raw_os_error(errno.raw_os_error());
         use rustix::io::Errno;
         assert!([Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS].map(of).iter().all(syncs_no_folder));
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn first_file_is_not_put_over_one_that_appeared_meanwhile() {
+    fn first_file_does_not_replace_one_that_appeared_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let (path, draft) = (folder.path().join("annie.toml"), folder.path().join("draft"));
         fs::write(&draft, "new").unwrap();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_that_is_copied_takes_no_name_that_is_in_use_and_is_its_owners() {
+    fn copied_backup_takes_a_free_name_and_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let (path, backup) = (folder.path().join("annie.toml"), folder.path().join("backup"));

@@ -1,4 +1,4 @@
-//! Looks for model servers: at the usual ports of this machine, or at one address.
+//! Finds model servers: on the usual ports of this machine, or at one address.
 
 use std::path::PathBuf;
 
@@ -15,17 +15,17 @@ use crate::{
     system,
 };
 
-/// The ports at which servers listen unless they are told otherwise, with how one is started.
+/// The default ports of model servers, with the command that starts each server.
 const USUAL: [(&str, u16, &str); 4] = [
     ("Ollama", 11_434, "ollama pull qwen2.5:7b && ollama serve"),
     ("llama.cpp", 8_080, "llama-server -m MODEL.gguf --jinja -c 8192"),
     ("vLLM", 8_000, "vllm serve MODEL --enable-auto-tool-choice --tool-call-parser hermes"),
     ("LM Studio", 1_234, "lms server start, or Developer > Start Server"),
 ];
-/// How long a server has to say that it is there, in milliseconds: at the usual ports, and at an address that was named.
+/// How long a server may take to answer, in milliseconds: on the usual ports, and at a named address.
 const LOOK_MS_MAX: u64 = 2_000;
 const NAMED_MS_MAX: u64 = 20_000;
-/// Models that are named where one must be chosen, at most.
+/// Maximum number of models that are listed when one must be chosen.
 const MODELS_SHOWN: usize = 8;
 
 /// A server that answers.
@@ -37,7 +37,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// A client for it. A key goes only where the operator named the address.
+    /// A client for the server. The key is sent only to an address that the operator named.
     pub fn client(&self, key: &Key) -> ModelConfig {
         client(&self.base_url, &self.model, key)
     }
@@ -63,40 +63,40 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key that is wished for.
-    pub fn of(wish: &args::Setup, environment: &Environment, has_url: bool) -> Result<Self, Failure> {
-        if (wish.api_key_env.is_some() || wish.api_key_file.is_some()) && !has_url {
-            let failure = Failure::new(Exit::Usage, "a key is given, and not whom it is for");
+    /// The key that the options name.
+    pub fn of(options: &args::Setup, environment: &Environment, has_url: bool) -> Result<Self, Failure> {
+        if (options.api_key_env.is_some() || options.api_key_file.is_some()) && !has_url {
+            let failure = Failure::new(Exit::Usage, "a key is given, but no server for it");
             return Err(failure.fix("name the server: annie setup --url URL"));
         }
-        if let Some(name) = &wish.api_key_env {
+        if let Some(name) = &options.api_key_env {
             let Some(key) = environment.get(name).map(str::trim).filter(|key| !key.is_empty()) else {
                 let failure = Failure::new(Exit::Usage, format!("{name} is not set or empty"));
                 return Err(failure.fix(format!("export {name}=..., or use --api-key-file")));
             };
             return Ok(Self { secret: Some(Secret::new(key)), variable: Some(name.clone()), file: None });
         }
-        if let Some(path) = &wish.api_key_file {
+        if let Some(path) = &options.api_key_file {
             let secret = Some(read_key(path, "--api-key-file")?);
-            // The configuration is read from anywhere.
+            // The path is made absolute, because commands read the configuration from any working directory.
             let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
             return Ok(Self { secret, variable: None, file: Some(file) });
         }
         Ok(Self::default())
     }
 
-    /// The line of the configuration that says where the key is; never the key.
+    /// The configuration line that references the key; never the key itself.
     pub fn toml(&self) -> Option<String> {
         let variable = self.variable.as_ref().map(|name| format!("api_key_env = {}\n", quoted(name)));
         variable.or_else(|| self.file.as_ref().map(|f| format!("api_key_file = {}\n", quoted(&f.to_string_lossy()))))
     }
 }
 
-/// The servers that answer.
+/// Finds the servers that answer.
 pub(super) async fn look(
     console: &Console,
     url: Option<&str>,
-    wish: &args::Setup,
+    options: &args::Setup,
     key: &Key,
 ) -> Result<Vec<Found>, Failure> {
     if let Some(url) = url {
@@ -109,13 +109,13 @@ pub(super) async fn look(
             failure
                 .fix("check the address and whether the server runs; a service needs --api-key-env or --api-key-file")
         })?;
-        return Ok(vec![found(&base, &offer, wish, &[])?]);
+        return Ok(vec![found(&base, &offer, options, &[])?]);
     }
     let mut all: Vec<Found> = Vec::new();
-    for (_, port) in ports(wish) {
+    for (_, port) in ports(options) {
         let base = format!("http://127.0.0.1:{port}/v1");
         match ask(&base, key, LOOK_MS_MAX).await? {
-            Ok(offer) => match found(&base, &offer, wish, &all) {
+            Ok(offer) => match found(&base, &offer, options, &all) {
                 Ok(one) => {
                     console.say(&format!("port {port}: found, with the model {}", tame(&one.model)));
                     all.push(one);
@@ -136,26 +136,26 @@ async fn ask(base: &str, key: &Key, ms_max: u64) -> Result<Result<Offer, annie_c
     Ok(model.offer().await)
 }
 
-/// The server with the model that is asked there, and a name that no other has.
-fn found(base: &str, offer: &Offer, wish: &args::Setup, others: &[Found]) -> Result<Found, Failure> {
+/// The server with its chosen model and a unique name.
+fn found(base: &str, offer: &Offer, options: &args::Setup, others: &[Found]) -> Result<Found, Failure> {
     if offer.owner.as_deref() == Some("annie") {
         return Err(Failure::new(Exit::Usage, format!("{base} is an Annie, and no model server")));
     }
     let shown = || offer.models.iter().take(MODELS_SHOWN).map(|m| tame(m)).collect::<Vec<_>>().join(", ");
-    let model = match &wish.model {
+    let model = match &options.model {
         Some(name) if offer.models.is_empty() || offer.models.contains(name) => name.clone(),
         Some(name) => {
             let failure = Failure::new(Exit::NotFound, format!("{base} has no model {name:?}"));
             return Err(failure.fix(format!("it has {}", shown())));
         }
-        // A service with many models: the first says nothing.
+        // Of a service with many models the first one is arbitrary, so the user must choose.
         None if offer.models.len() > MODELS_SHOWN => {
             let failure = Failure::new(Exit::Usage, format!("{base} has {} models", offer.models.len()));
             return Err(failure.fix(format!("choose one with --model, such as {}", shown())));
         }
         None => {
-            let talks = |model: &&String| !model.to_ascii_lowercase().contains("embed");
-            let first = offer.models.iter().find(talks).or(offer.models.first());
+            let is_chat_model = |model: &&String| !model.to_ascii_lowercase().contains("embed");
+            let first = offer.models.iter().find(is_chat_model).or(offer.models.first());
             let none =
                 || Failure::new(Exit::NotFound, format!("{base} has no model")).fix("load one, or name it: --model");
             first.cloned().ok_or_else(none)?
@@ -168,28 +168,28 @@ fn found(base: &str, offer: &Offer, wish: &args::Setup, others: &[Found]) -> Res
     Ok(Found { name, base_url: base.to_owned(), model })
 }
 
-fn ports(wish: &args::Setup) -> Vec<(&'static str, u16)> {
-    if wish.port.is_empty() {
+fn ports(options: &args::Setup) -> Vec<(&'static str, u16)> {
+    if options.port.is_empty() {
         return USUAL.iter().map(|(name, port, _)| (*name, *port)).collect();
     }
-    wish.port.iter().map(|port| ("", *port)).collect()
+    options.port.iter().map(|port| ("", *port)).collect()
 }
 
-/// `http://host:port` is meant with the protocol's path.
+/// Adds the protocol's path to `http://host:port`.
 fn base_of(url: &str) -> String {
     let url = url.trim().trim_end_matches('/');
     let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     if after_scheme.contains('/') { url.to_owned() } else { format!("{url}/v1") }
 }
 
-/// An address of one deployment at Azure, which has no list of models and needs a version.
+/// Whether the address is one Azure deployment, which has no list of models and needs an API version.
 fn is_deployment(base: &str) -> bool {
     service_of(base) == Some(Profile::Azure) && base.contains("/deployments/")
 }
 
-/// What to write where setup cannot ask.
+/// The failure for a server that setup cannot query, with a configuration to write manually.
 fn by_hand(base: &str) -> Failure {
-    let what = format!("{} is one deployment of Azure, which setup cannot ask what it is", tame(base));
+    let what = format!("{} is one Azure deployment, which setup cannot query", tame(base));
     Failure::new(Exit::Usage, what).fix(format!(
         "give the address of the resource, https://NAME.openai.azure.com/openai/v1, or write into the file yourself:\n  \
          [[backend]]\n  name = \"azure\"\n  profile = \"azure\"\n  base_url = {}\n  model = \"DEPLOYMENT\"\n  \
@@ -198,13 +198,13 @@ fn by_hand(base: &str) -> Failure {
     ))
 }
 
-/// What was looked for, and how to go on.
-pub(super) fn nothing_found(url: Option<&str>, wish: &args::Setup) -> Failure {
+/// The failure if no server was found, with the searched addresses and the next steps.
+pub(super) fn nothing_found(url: Option<&str>, options: &args::Setup) -> Failure {
     let places = match url {
         Some(url) => tame(url),
         None => {
             let one = |(name, port): &(&str, u16)| format!("{name} {port}").trim().to_owned();
-            format!("this machine ({})", ports(wish).iter().map(one).collect::<Vec<_>>().join(", "))
+            format!("this machine ({})", ports(options).iter().map(one).collect::<Vec<_>>().join(", "))
         }
     };
     let ways = USUAL.iter().map(|(name, _, how)| format!("\n    {name}: {how}")).collect::<String>();
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_without_a_path_is_meant_with_the_protocols_version() {
+    fn address_without_a_path_gets_the_version_path() {
         for (given, base) in [
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1"),
             ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/v1"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn service_is_asked_and_named_with_its_own_profile_and_a_deployment_is_refused() {
+    fn service_gets_its_profile_as_name_and_a_deployment_is_refused() {
         for (url, profile) in [
             ("https://openrouter.ai/api/v1", Profile::OpenRouter),
             ("https://OpenRouter.ai:443/api/v1", Profile::OpenRouter),
@@ -254,24 +254,24 @@ mod tests {
     }
 
     #[test]
-    fn model_is_the_wished_one_or_the_first_that_talks_and_names_differ() {
+    fn found_server_uses_the_given_or_first_chat_model_and_a_unique_name() {
         let offer = |models: &[&str], owner: &str| Offer {
             models: models.iter().map(|m| (*m).to_owned()).collect(),
             owner: Some(owner.to_owned()),
         };
-        let wish = |model: Option<&str>| args::Setup { model: model.map(str::to_owned), ..args::Setup::default() };
+        let options = |model: Option<&str>| args::Setup { model: model.map(str::to_owned), ..args::Setup::default() };
         let two = offer(&["nomic-embed-text", "qwen2.5:7b", "gemma3:4b"], "library");
-        let first = found("http://x/v1", &two, &wish(None), &[]).unwrap();
+        let first = found("http://x/v1", &two, &options(None), &[]).unwrap();
         assert_eq!((first.name.as_str(), first.model.as_str()), ("ollama", "qwen2.5:7b"));
-        let second = found("http://y/v1", &two, &wish(Some("gemma3:4b")), &[first]).unwrap();
+        let second = found("http://y/v1", &two, &options(Some("gemma3:4b")), &[first]).unwrap();
         assert_eq!((second.name.as_str(), second.model.as_str()), ("ollama-2", "gemma3:4b"));
-        let missing = found("http://y/v1", &two, &wish(Some("gpt-9")), &[]).unwrap_err();
+        let missing = found("http://y/v1", &two, &options(Some("gpt-9")), &[]).unwrap_err();
         assert!(missing.fix.unwrap().contains("gemma3:4b"));
         let many: Vec<String> = (0..300).map(|n| format!("m{n}")).collect();
         let many = Offer { models: many, owner: None };
-        assert!(found("http://y/v1", &many, &wish(None), &[]).unwrap_err().fix.unwrap().contains("--model"));
-        assert_eq!(found("http://y/v1", &many, &wish(Some("m7")), &[]).unwrap().model, "m7");
-        let own = found("http://y/v1", &offer(&["annie"], "annie"), &wish(None), &[]).unwrap_err();
+        assert!(found("http://y/v1", &many, &options(None), &[]).unwrap_err().fix.unwrap().contains("--model"));
+        assert_eq!(found("http://y/v1", &many, &options(Some("m7")), &[]).unwrap().model, "m7");
+        let own = found("http://y/v1", &offer(&["annie"], "annie"), &options(None), &[]).unwrap_err();
         assert!(own.what.contains("is an Annie"), "{}", own.what);
     }
 }

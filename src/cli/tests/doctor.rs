@@ -1,4 +1,4 @@
-//! What the doctor says where nothing can be looked at.
+//! `annie doctor` on folders and servers with and without problems.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -7,35 +7,35 @@ use annie_testkit::model_server::{FakeModelServer, Reply};
 use super::*;
 
 #[tokio::test]
-async fn a_check_of_a_folder_without_data_finds_nothing_and_makes_nothing() {
+async fn doctor_check_of_an_empty_folder_finds_nothing_and_creates_nothing() {
     let data = tempfile::tempdir().unwrap();
     for how in ["--check", "--repair"] {
-        let said = annie(data.path(), &["doctor", how]).await;
-        assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
-        assert!(said.out.contains("there is none yet"), "{}", said.out);
+        let output = annie(data.path(), &["doctor", how]).await;
+        assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
+        assert!(output.out.contains("there is none yet"), "{}", output.out);
         assert!(!data.path().join("annie.db").exists(), "{how} made a database");
     }
 }
 
 #[tokio::test]
-async fn a_check_that_cannot_look_is_one_fault_among_the_findings() {
+async fn doctor_check_of_an_unreadable_database_is_one_fault_among_the_findings() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("annie.db"), "this is no database at all, and never was").unwrap();
-    let said = annie(data.path(), &["doctor", "--check"]).await;
-    assert_eq!(said.done.unwrap_err().exit, Exit::Failure);
+    let output = annie(data.path(), &["doctor", "--check"]).await;
+    assert_eq!(output.done.unwrap_err().exit, Exit::Failure);
     for part in ["configuration", "data folder", "FAULT    log", "skills", "backend"] {
-        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+        assert!(output.out.contains(part), "{part} is not in {}", output.out);
     }
 }
 
 #[tokio::test]
-async fn doctor_says_that_notes_cannot_be_kept_and_that_the_whole_database_is_lost() {
+async fn doctor_reports_an_unusable_notes_folder_and_a_lost_database() {
     let data = tempfile::tempdir().unwrap();
     assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
     std::fs::write(data.path().join("notes"), "in the way").unwrap();
-    let said = annie(data.path(), &["doctor"]).await;
-    let line = said.out.lines().find(|line| line.contains("notes cannot be kept in")).unwrap_or_default();
-    assert!(line.contains("warning") && line.contains("is no folder"), "{}", said.out);
+    let output = annie(data.path(), &["doctor"]).await;
+    let line = output.out.lines().find(|line| line.contains("notes cannot be kept in")).unwrap_or_default();
+    assert!(line.contains("warning") && line.contains("is no folder"), "{}", output.out);
     for file in ["annie.db", "annie.db-wal", "annie.db-shm"] {
         let _ = std::fs::remove_file(data.path().join(file));
     }
@@ -45,7 +45,7 @@ async fn doctor_says_that_notes_cannot_be_kept_and_that_the_whole_database_is_lo
 }
 
 #[tokio::test]
-async fn doctor_beside_a_server_whose_rounds_fail_names_the_backend_and_the_reason() {
+async fn doctor_names_a_backend_whose_rounds_fail_in_the_running_server() {
     let data = tempfile::tempdir().unwrap();
     let is_broken = Arc::new(AtomicBool::new(false));
     let breaks = is_broken.clone();
@@ -64,24 +64,24 @@ async fn doctor_beside_a_server_whose_rounds_fail_names_the_backend_and_the_reas
         is_broken.store(true, Relaxed);
         let asked = annie_in(data.path(), &["--url", &url, "ask", "and now?"], &variables).await;
         assert!(asked.done.is_err(), "{}", asked.out);
-        let said = annie_in(data.path(), &["--url", &url, "doctor"], &variables).await;
+        let output = annie_in(data.path(), &["--url", &url, "doctor"], &variables).await;
         assert_eq!(
-            said.done.unwrap_err().exit,
+            output.done.unwrap_err().exit,
             Exit::Failure,
-            "its list of models is there, its rounds fail: {}",
-            said.out
+            "the backend lists its models, but its rounds fail: {}",
+            output.out
         );
-        let line = said.out.lines().find(|line| line.starts_with("FAULT")).unwrap_or_default();
+        let line = output.out.lines().find(|line| line.starts_with("FAULT")).unwrap_or_default();
         for part in ["backend", "generic", "FAILING since", "the GPU fell off the bus"] {
-            assert!(line.contains(part), "{part} is not in {}", said.out);
+            assert!(line.contains(part), "{part} is not in {}", output.out);
         }
-        assert!(!said.out.contains("ok       backend"), "{}", said.out);
+        assert!(!output.out.contains("ok       backend"), "{}", output.out);
     })
     .await;
 }
 
 #[tokio::test]
-async fn migration_of_a_folder_whose_notes_cannot_be_used_says_how_to_mend_that() {
+async fn migrate_with_an_unusable_notes_folder_prints_a_fix() {
     let data = tempfile::tempdir().unwrap();
     assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
     std::fs::write(data.path().join("notes"), "in the way").unwrap();

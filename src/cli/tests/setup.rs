@@ -31,16 +31,16 @@ fn user_file(data: &Path) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn setup_writes_what_it_found_for_its_owner_only_and_the_next_command_uses_it() {
+async fn setup_writes_a_private_file_that_the_next_command_uses() {
     let data = tempfile::tempdir().unwrap();
     let model = llama().await;
-    let said = annie(data.path(), &["setup", "--port", &port_of(&model), "--yes"]).await;
-    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
-    assert!(said.err.contains("requests; Ctrl-C stops"), "{}", said.err);
+    let output = annie(data.path(), &["setup", "--port", &port_of(&model), "--yes"]).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
+    assert!(output.err.contains("requests; Ctrl-C stops"), "{}", output.err);
     let path = user_file(data.path());
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(said.out.contains(&written), "what is written was shown: {}", said.out);
+    assert!(output.out.contains(&written), "the written text was shown: {}", output.out);
     for line in [
         "name = \"llamacpp\"",
         "model = \"fake-model\"",
@@ -54,13 +54,13 @@ async fn setup_writes_what_it_found_for_its_owner_only_and_the_next_command_uses
     }
     let before = model.request_count();
     let shown = annie(data.path(), &["config", "show", "--origin"]).await;
-    assert!(!shown.out.contains("backend.0.output_tokens_max"), "its window decides at each start: {}", shown.out);
+    assert!(!shown.out.contains("backend.0.output_tokens_max"), "its window is read at each start: {}", shown.out);
     let loaded = Sources::only(path).load().unwrap();
     let facts = loaded.config.facts().remove(0);
     assert_eq!(
         (facts.context_tokens_max, facts.learns_slots),
         (None, true),
-        "a server with a larger window is believed"
+        "the window and slots are read from the server"
     );
     assert_eq!(facts.privacy, annie_core::route::Privacy::Local);
     let asked = annie(data.path(), &["doctor", "--probe", "--json"]).await;
@@ -75,7 +75,7 @@ async fn setup_writes_what_it_found_for_its_owner_only_and_the_next_command_uses
 }
 
 #[tokio::test]
-async fn setup_never_replaces_a_file_unless_it_is_forced_and_keeps_a_backup() {
+async fn setup_replaces_a_file_only_with_force_and_keeps_a_backup() {
     let data = tempfile::tempdir().unwrap();
     let model = llama().await;
     let path = user_file(data.path());
@@ -86,10 +86,10 @@ async fn setup_never_replaces_a_file_unless_it_is_forced_and_keeps_a_backup() {
     assert_eq!(kept.done.unwrap_err().exit, Exit::Usage);
     assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), model.request_count()), ("mode = \"direct\"\n", 0));
     for number in ["1", "2"] {
-        let said = annie(data.path(), &["setup", "--port", &port, "--yes", "--force"]).await;
-        assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+        let output = annie(data.path(), &["setup", "--port", &port, "--yes", "--force"]).await;
+        assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
         let backup = path.with_file_name(format!("annie.toml.bak-{number}"));
-        assert!(backup.exists(), "{}", said.err);
+        assert!(backup.exists(), "{}", output.err);
     }
     let first = std::fs::read_to_string(path.with_file_name("annie.toml.bak-1")).unwrap();
     assert_eq!(first, "mode = \"direct\"\n");
@@ -98,17 +98,17 @@ async fn setup_never_replaces_a_file_unless_it_is_forced_and_keeps_a_backup() {
 }
 
 #[tokio::test]
-async fn setup_asks_before_it_writes_and_without_anybody_to_ask_it_does_not() {
+async fn setup_asks_before_writing_and_without_a_terminal_writes_nothing() {
     let data = tempfile::tempdir().unwrap();
     let model = llama().await;
     let environment = Environment::of(&[("HOME", data.path().join("home").to_str().unwrap())]);
     let answer = async |typed: &'static [u8], is_terminal: bool| {
         let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let console = Console::into_sinks(Manner::default(), out.clone(), err.clone());
-        let wish = args::Setup { step_s_max: 20, ..args::Setup::default() };
+        let options = args::Setup { step_s_max: 20, ..args::Setup::default() };
         let global = Global { url: Some(model.base_url()), ..Global::default() };
         let input = || Input::of(typed, is_terminal);
-        let done = setup::run_with(&console, &environment, &global, &wish, input).await;
+        let done = setup::run_with(&console, &environment, &global, &options, input).await;
         let out = String::from_utf8(out.lock().unwrap().clone()).unwrap();
         (done.map_err(|failure| failure.exit), out.contains("[[backend]]"), user_file(data.path()).exists())
     };
@@ -119,11 +119,11 @@ async fn setup_asks_before_it_writes_and_without_anybody_to_ask_it_does_not() {
 }
 
 #[tokio::test]
-async fn setup_that_finds_nothing_says_where_it_looked_and_how_to_go_on() {
+async fn setup_that_finds_no_server_reports_the_ports_and_next_steps() {
     let data = tempfile::tempdir().unwrap();
     let gone = port_of(&llama().await);
-    let said = annie(data.path(), &["setup", "--port", &gone, "--yes"]).await;
-    let failure = said.done.unwrap_err();
+    let output = annie(data.path(), &["setup", "--port", &gone, "--yes"]).await;
+    let failure = output.done.unwrap_err();
     assert_eq!(failure.exit, Exit::NotFound);
     assert!(failure.what.contains(&gone), "{}", failure.what);
     let fix = failure.fix.unwrap();
@@ -134,44 +134,44 @@ async fn setup_that_finds_nothing_says_where_it_looked_and_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn key_of_a_service_is_used_and_never_written() {
+async fn service_key_is_used_and_never_written() {
     let data = tempfile::tempdir().unwrap();
     let model = llama().await;
     let url = model.base_url();
     let variables = [("MY_KEY", "sk-very-secret")];
     let all = ["setup", "--url", &url, "--api-key-env", "MY_KEY", "--model", "fake-model", "--yes"];
-    let said = annie_in(data.path(), &all, &variables).await;
-    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    let output = annie_in(data.path(), &all, &variables).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
     assert_eq!(model.requests()[0].header("authorization"), Some("Bearer sk-very-secret"));
     let written = std::fs::read_to_string(user_file(data.path())).unwrap();
     assert!(written.contains("api_key_env = \"MY_KEY\"\n"), "{written}");
-    assert!(!format!("{written}{}{}", said.out, said.err).contains("very-secret"));
+    assert!(!format!("{written}{}{}", output.out, output.err).contains("very-secret"));
     let unset = annie(data.path(), &["setup", "--force", "--url", &url, "--api-key-env", "MY_KEY"]).await;
     assert!(unset.done.unwrap_err().what.contains("MY_KEY is not set"));
-    let whose = annie_in(data.path(), &["setup", "--force", "--api-key-env", "MY_KEY"], &variables).await;
-    assert!(whose.done.unwrap_err().what.contains("not whom it is for"));
+    let without_url = annie_in(data.path(), &["setup", "--force", "--api-key-env", "MY_KEY"], &variables).await;
+    assert!(without_url.done.unwrap_err().what.contains("but no server for it"));
 }
 
 #[tokio::test]
-async fn probe_of_a_backend_that_cannot_be_used_fails_and_names_it() {
+async fn probe_of_an_unusable_backend_fails_and_names_it() {
     let data = tempfile::tempdir().unwrap();
     let broken = FakeModelServer::start(|_| Reply::error(401, "no such key")).await;
     let url = broken.base_url();
     let variables = [("ANNIE_MODEL", "m"), ("OPENAI_BASE_URL", url.as_str())];
-    let said = annie_in(data.path(), &["doctor", "--probe"], &variables).await;
-    let failure = said.done.unwrap_err();
+    let output = annie_in(data.path(), &["doctor", "--probe"], &variables).await;
+    let failure = output.done.unwrap_err();
     assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "cannot be used: generic"));
-    assert!(said.out.contains("FAILED") && said.out.contains("no such key"), "{}", said.out);
-    assert!(said.err.contains("sends up to 8 requests"), "{}", said.err);
+    assert!(output.out.contains("FAILED") && output.out.contains("no such key"), "{}", output.out);
+    assert!(output.err.contains("sends up to 8 requests"), "{}", output.err);
     let other = annie_in(data.path(), &["doctor", "--probe", "--backend", "gpu"], &variables).await;
     assert_eq!(other.done.unwrap_err().fix.as_deref(), Some("there are: generic"));
     let none = annie(data.path(), &["doctor", "--probe"]).await;
     assert!(none.done.unwrap_err().fix.unwrap().contains("annie setup"));
-    assert!(parsed(&["doctor", "--backend", "gpu"]).is_err(), "only a probe is of one backend");
+    assert!(parsed(&["doctor", "--backend", "gpu"]).is_err(), "--backend needs --probe");
 }
 
 #[tokio::test]
-async fn setup_does_not_hold_a_refused_request_against_the_model_and_says_so() {
+async fn setup_notes_a_rate_limited_tool_call_and_writes_no_interface() {
     let data = tempfile::tempdir().unwrap();
     let limited =
         FakeModelServer::start(
@@ -180,36 +180,36 @@ async fn setup_does_not_hold_a_refused_request_against_the_model_and_says_so() {
             },
         )
         .await;
-    let said = annie(data.path(), &["setup", "--port", &port_of(&limited), "--yes"]).await;
-    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    let output = annie(data.path(), &["setup", "--port", &port_of(&limited), "--yes"]).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
     let written = std::fs::read_to_string(user_file(data.path())).unwrap();
     assert!(written.contains("# the tool call could not be tried: "), "{written}");
     let keys = written.lines().filter(|line| line.starts_with("interface = ") || line.starts_with("mode = "));
-    assert_eq!(keys.count(), 0, "nothing is known of its tools: {written}");
+    assert_eq!(keys.count(), 0, "its tool support is unknown: {written}");
 }
 
 #[tokio::test]
-async fn setup_for_a_slow_reader_writes_limits_that_let_it_answer() {
+async fn setup_for_a_slow_model_writes_limits_that_let_it_answer() {
     let data = tempfile::tempdir().unwrap();
     let slow = FakeModelServer::start(|seen| {
         let usage = serde_json::json!({"prompt_tokens": 5, "completion_tokens": 3});
         able(seen).usage(usage).first_after(std::time::Duration::from_millis(100))
     })
     .await;
-    let said = annie(data.path(), &["setup", "--port", &port_of(&slow), "--yes"]).await;
-    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    let output = annie(data.path(), &["setup", "--port", &port_of(&slow), "--yes"]).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
     let config = Sources::only(user_file(data.path())).load().unwrap().config;
     let limits = config.kernel_limits();
     let crate::config::ClientConfig::Model(model) = &config.backend[0].client else { panic!("a model") };
     let first = model.first_token_ms_max;
     assert!(first > 60_000 && first < limits.round_ms_max && first <= model.call_ms_max, "{first}: {limits:?}");
-    assert!(limits.turn.agent_round_ms_max >= limits.round_ms_max, "an agent's round reads a prompt, too");
+    assert!(limits.turn.agent_round_ms_max >= limits.round_ms_max, "an agent's round also reads a prompt");
     let (high, normal, low) = (limits.deadlines.high, limits.deadlines.normal, limits.deadlines.low);
-    assert!(high.hard_ms > limits.round_ms_max, "a turn in which somebody waits has such a round");
+    assert!(high.hard_ms > limits.round_ms_max, "a turn of class high has such a round");
     for (class, deadline) in [("normal", normal), ("low", low)] {
         assert!(
             deadline.soft_ms >= high.soft_ms && deadline.hard_ms >= high.hard_ms,
-            "{class} work has no less time: {deadline:?}, {high:?}"
+            "class {class} has at least as much time: {deadline:?}, {high:?}"
         );
     }
     let shown = annie(data.path(), &["config", "show", "--origin"]).await;
@@ -217,9 +217,9 @@ async fn setup_for_a_slow_reader_writes_limits_that_let_it_answer() {
 }
 
 #[test]
-fn step_of_a_probe_is_the_only_limit_of_its_requests() {
+fn probe_step_is_the_only_limit_of_its_requests() {
     let model = crate::cli::doctor::probe::as_probed(annie_llm::ModelConfig::default(), 1_200);
     let limits = [model.first_token_ms_max, model.idle_ms_max, model.call_ms_max];
-    assert_eq!(limits, [1_200_000; 3], "a smaller one ends the step without a word of --step-s-max");
+    assert_eq!(limits, [1_200_000; 3], "a smaller limit would end the step without naming --step-s-max");
     assert_eq!(crate::cli::doctor::probe::as_probed(annie_llm::ModelConfig::default(), 1).call_ms_max, 600_000);
 }

@@ -1,9 +1,9 @@
-//! Several mistakes of one table.
+//! Several errors in one table.
 
 use super::*;
 
 #[test]
-fn several_mistakes_of_one_table_are_told_together() {
+fn config_reports_several_errors_of_one_table() {
     let backend = "[[backend]]\nbase_url = \"ftp://x\"\nmodel = \"m\"\nname = \"a b\"\n";
     for (text, lines) in [
         (
@@ -20,9 +20,9 @@ fn several_mistakes_of_one_table_are_told_together() {
         ("timezone = \"x\"\n[user.ann]\ntimezone = \"y\"\n[user.bob]\ntimezone = \"z\"\n".to_owned(), &[1, 3, 5]),
         ("[client]\nurl = \"x\"\n[log]\nlevel = \"=\"\n".to_owned(), &[2, 4]),
     ] {
-        let said = told(&text);
+        let error = error_text(&text);
         let line = |line: &str| line.split(':').nth(1).and_then(|n| n.parse::<usize>().ok());
-        let found: Vec<usize> = said.lines().filter_map(line).collect();
-        assert_eq!(found, lines, "{text}\n{said}");
+        let found: Vec<usize> = error.lines().filter_map(line).collect();
+        assert_eq!(found, lines, "{text}\n{error}");
     }
 }

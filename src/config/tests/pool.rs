@@ -1,4 +1,4 @@
-//! Backends of both kinds, rules and deadlines: every key, where it goes, and what is said of one that does not fit.
+//! Backends of both kinds, rules and deadlines: where every key takes effect, and the errors of invalid keys.
 
 use annie_core::{
     event::{Mode, Priority},
@@ -15,12 +15,12 @@ fn config(text: &str) -> Config {
     Sources::only(file(&folder, "annie.toml", text)).load().map_err(|e| format!("{e}; {}", e.fix)).unwrap().config
 }
 
-/// A model server with more keys.
+/// A model server with additional keys.
 fn server(more: &str) -> String {
     format!("[[backend]]\nname = \"a\"\nbase_url = \"http://x/v1\"\nmodel = \"m\"\n{more}\n")
 }
 
-/// A program with more keys.
+/// A program with additional keys.
 fn program(more: &str) -> String {
     format!("[[backend]]\nname = \"p\"\nkind = \"command\"\nprogram = \"/bin/true\"\nfolder = \"/\"\n{more}\n")
 }
@@ -30,7 +30,7 @@ fn facts(text: &str) -> BackendFacts {
 }
 
 #[test]
-fn what_a_backend_can_do_reaches_the_pool() {
+fn backend_config_reaches_pool_facts() {
     let more = "slots = 2\ncapabilities = [\"git\", \"web\"]\nprivacy = \"local\"\ncontext_tokens_max = 9000\n\
                 window = { requests_max = 60, window_ms = 1000, reserve = 5 }\ncalled = [\"Big One\"]\n\
                 price = { input = 1.0, output = 2.5 }\nmode = \"single_loop\"\ninterface = \"cmd\"\n\
@@ -62,7 +62,7 @@ fn what_a_backend_can_do_reaches_the_pool() {
 }
 
 #[test]
-fn a_program_is_a_backend_that_acts_and_counts_as_cloud() {
+fn program_backend_acts_and_counts_as_cloud() {
     let more = "args = [\"-p\", \"{prompt}\"]\nenv_pass = [\"HOME\"]\nenv = { TOKEN = \"t-secret\" }\nrun_ms_max = 5\n\
                 output_bytes_max = 6\nstderr_bytes_max = 7\nprompt_bytes_max = 8\nlimits = { files_max = 9 }\n\
                 failures = [{ exit = 3, kind = \"overflow\" }]\nslots = 1\ncapabilities = [\"shell\"]";
@@ -78,7 +78,7 @@ fn a_program_is_a_backend_that_acts_and_counts_as_cloud() {
 }
 
 #[test]
-fn only_a_server_of_ones_own_at_an_address_of_ones_own_is_local_unasked() {
+fn backend_is_local_by_default_only_for_self_hosted_server_at_private_address() {
     for (profile, url, local) in [
         ("vllm", "http://127.0.0.1:8000/v1", true),
         ("llamacpp", "http://localhost:8080/v1", true),
@@ -123,26 +123,26 @@ fn backend_behind_a_proxy_is_cloud_whatever_its_profile_and_address() {
             );
             assert_eq!(facts(&text).privacy, Privacy::Cloud, "{profile} at {host}: the proxy reads the request");
             let chosen = facts(&format!("{text}privacy = \"local\"\n"));
-            assert_eq!(chosen.privacy, Privacy::Local, "the operator says whose proxy it is");
+            assert_eq!(chosen.privacy, Privacy::Local, "the operator decides whether the proxy is trusted");
         }
     }
 }
 
 #[test]
-fn profile_that_the_file_names_counts_as_chosen_and_a_missing_one_does_not() {
+fn backend_profile_counts_as_set_only_when_written_in_file() {
     let is_set = |more: &str| model_of(&config(&server(more)).backend[0]).is_profile_set;
     assert_eq!((is_set(""), is_set("profile = \"generic\""), is_set("profile = \"vllm\"")), (false, true, true));
     let environment = Environment::of(&[("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), ("ANNIE_MODEL", "m")]);
     let config = Sources { environment, ..Sources::default() }.load().unwrap().config;
-    assert!(!model_of(&config.backend[0]).is_profile_set, "nobody knows what runs at that port");
+    assert!(!model_of(&config.backend[0]).is_profile_set, "the server at that port is unknown");
     assert_eq!(config.facts()[0].privacy, Privacy::Local, "private requests stay on this machine");
 }
 
 #[test]
-fn a_pool_key_that_does_not_fit_is_named_with_its_place() {
+fn config_refuses_invalid_pool_key_with_its_location() {
     let at = |line: usize, key: &str, what: &str| format!("annie.toml:{line}:1: `backend.0.{key}`: {what}");
     let within = |column: usize, key: &str, what: &str| format!("annie.toml:5:{column}: `backend.0.{key}`: {what}");
-    for (text, said) in [
+    for (text, wanted) in [
         (server("slots = 0"), at(5, "slots", "slots is 0; give at least 1")),
         (
             server("capabilities = [\"Git it\"]"),
@@ -157,7 +157,7 @@ fn a_pool_key_that_does_not_fit_is_named_with_its_place() {
             server("window = { requests_max = 2, window_ms = 1, reserve = 2 }"),
             within(12, "window", "its window's reserve leaves nothing"),
         ),
-        (server("called = [\"a, b\"]"), at(5, "called", "nobody can call it \"a, b\"")),
+        (server("called = [\"a, b\"]"), at(5, "called", "users cannot call it \"a, b\"")),
         (server("price = { input = -1.0 }"), within(11, "price", "a cost is not a price")),
         (server("privacy = \"secret\""), "annie.toml:5:11: `backend.0.privacy`: unknown variant `secret`".to_owned()),
         (server("kind = \"magic\""), "annie.toml:5:8: `backend.0.kind`: unknown variant `magic`".to_owned()),
@@ -175,30 +175,30 @@ fn a_pool_key_that_does_not_fit_is_named_with_its_place() {
             "annie.toml:11:1: `backend.1.called`: \"A\" is what users call another one already".to_owned(),
         ),
     ] {
-        assert!(told(&text).starts_with(&said), "{said}\n{}", told(&text));
+        assert!(error_text(&text).starts_with(&wanted), "{wanted}\n{}", error_text(&text));
     }
 }
 
 #[test]
-fn a_key_of_the_other_kind_is_told_apart_from_a_misspelt_one() {
+fn config_tells_key_of_other_backend_kind_from_misspelt_key() {
     assert_eq!(
-        told(&server("program = \"/bin/true\"")),
+        error_text(&server("program = \"/bin/true\"")),
         "annie.toml:5:1: unknown key `backend.0.program`; it is a program's: add kind = \"command\" or remove it"
     );
     assert_eq!(
-        told(&program("base_url = \"http://x\"")),
+        error_text(&program("base_url = \"http://x\"")),
         "annie.toml:6:1: unknown key `backend.0.base_url`; it is a model server's: remove it, or kind = \"command\""
     );
     assert_eq!(
-        told(&program("progarm = \"/bin/true\"")),
+        error_text(&program("progarm = \"/bin/true\"")),
         "annie.toml:6:1: unknown key `backend.0.progarm`; did you mean `program`?"
     );
-    let secret = told(&program("env = { TOKEN = 12345678 }"));
+    let secret = error_text(&program("env = { TOKEN = 12345678 }"));
     assert!(!secret.contains("12345678"), "{secret}");
 }
 
 #[test]
-fn a_program_can_be_set_by_variables_and_a_model_goes_to_a_model() {
+fn variables_configure_program_backend_and_annie_model_sets_first_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, "annie.toml", &(program("") + &server("")));
     let environment = Environment::of(&[
@@ -212,13 +212,13 @@ fn a_program_can_be_set_by_variables_and_a_model_goes_to_a_model() {
     assert_eq!((command.run_ms_max, &command.args[..]), (7, &["-x".to_owned()][..]));
     assert!(config.backend[0].pool.capabilities.contains("git"));
     assert_eq!(model_of(&config.backend[1]).model, "other");
-    assert!(told_of_variable("ANNIE__BACKEND__0__PROGARM", "x").contains("unknown key `backend.0.progarm`"));
+    assert!(variable_error("ANNIE__BACKEND__0__PROGARM", "x").contains("unknown key `backend.0.progarm`"));
 }
 
 const RULE: &str = "[[route]]\nname = \"mine\"\nwhen = { any_words = [\"invoice\"] }\nto = { backend = \"a\" }\n";
 
 #[test]
-fn rules_of_the_configuration_come_first_and_stand_in_place_of_those_of_their_name() {
+fn configured_rules_come_first_and_replace_built_in_rules_of_same_name() {
     let names = |text: &str| -> Vec<String> {
         let config = self::config(text);
         let table = config.route_table(&config.facts()).unwrap();
@@ -238,9 +238,9 @@ fn rules_of_the_configuration_come_first_and_stand_in_place_of_those_of_their_na
 }
 
 #[test]
-fn a_rule_that_does_not_fit_is_named_with_its_place() {
+fn config_refuses_invalid_rule_with_its_location() {
     let second = |rule: &str| server("") + RULE + "[[route]]\nname = \"two\"\n" + rule;
-    for (text, said) in [
+    for (text, wanted) in [
         (
             second("when = { any_words = [\"x\"] }\nto = { backend = \"b\" }\n"),
             "annie.toml:11:1: `route.1`: there is no backend `b`; there are: a",
@@ -263,31 +263,31 @@ fn a_rule_that_does_not_fit_is_named_with_its_place() {
             "annie.toml:14:12: `route.1.fallback`: invalid value: string \"perhaps\", expected \"allow\", \"never\" or a list",
         ),
     ] {
-        assert!(told(&text).starts_with(said), "{said}\n{}", told(&text));
+        assert!(error_text(&text).starts_with(wanted), "{wanted}\n{}", error_text(&text));
     }
     let rules = "[{ name = \"x\", when = { regex = \"y\" }, to = { backend = \"nobody\" } }]";
     assert!(
-        told_of_variable("ANNIE__ROUTE", rules)
+        variable_error("ANNIE__ROUTE", rules)
             .starts_with("ANNIE__ROUTE: `route.0`: there is no backend `nobody`; there are: offline"),
         "{}",
-        told_of_variable("ANNIE__ROUTE", rules)
+        variable_error("ANNIE__ROUTE", rules)
     );
 }
 
 #[test]
-fn a_rule_that_nobody_can_be_meant_by_is_found() {
+fn idle_rules_lists_rules_that_no_backend_matches() {
     let config = self::config(&(server("") + &RULE.replace("backend = \"a\"", "capabilities = [\"fly\"]")));
     assert_eq!(config.idle_rules(&config.facts()), ["mine"]);
 }
 
 #[test]
-fn a_rule_that_nobody_can_keep_and_nobody_may_stand_in_for_is_refused() {
+fn config_refuses_strict_rule_that_no_backend_matches() {
     let local = RULE.replace("backend = \"a\"", "privacy = \"local\"") + "fallback = \"never\"\n";
     let cloud = server("privacy = \"cloud\"") + &local;
-    let said = told(&cloud);
-    assert!(said.contains(": `route.0`: it wants a local backend"), "{said}");
-    assert!(said.contains("no such backend"), "{said}");
-    let named = told(&cloud.replace("\"never\"", "[\"a\"]"));
+    let error = error_text(&cloud);
+    assert!(error.contains(": `route.0`: it wants a local backend"), "{error}");
+    assert!(error.contains("no such backend"), "{error}");
+    let named = error_text(&cloud.replace("\"never\"", "[\"a\"]"));
     assert!(named.contains("no such backend"), "{named}");
     for fine in [
         cloud.replace("\"cloud\"", "\"local\""),
@@ -300,7 +300,7 @@ fn a_rule_that_nobody_can_keep_and_nobody_may_stand_in_for_is_refused() {
 }
 
 #[test]
-fn who_sets_one_deadline_keeps_the_other_and_they_are_in_order() {
+fn deadline_config_keeps_default_of_unset_key_and_checks_order() {
     let usual = Deadlines::default();
     assert_eq!(
         config("[deadline.high]\nsoft_ms = 7\n").deadline,
@@ -309,7 +309,7 @@ fn who_sets_one_deadline_keeps_the_other_and_they_are_in_order() {
     let environment = Environment::of(&[("ANNIE__DEADLINE__LOW__HARD_MS", "9999999")]);
     let low = Sources { environment, ..Sources::default() }.load().unwrap().config.deadline.of(Priority::Low);
     assert_eq!((low.soft_ms, low.hard_ms), (usual.low.soft_ms, 9_999_999));
-    for (text, said) in [
+    for (text, wanted) in [
         ("[deadline.high]\nsoft_ms = 0\n", "annie.toml:2:1: `deadline.high.soft_ms`: it is 0; give at least 1"),
         (
             "[deadline.high]\nhard_ms = 30000\n",
@@ -319,20 +319,20 @@ fn who_sets_one_deadline_keeps_the_other_and_they_are_in_order() {
         ("[deadline.low]\nsoft = 1\n", "annie.toml:2:1: unknown key `deadline.low.soft`; did you mean `soft_ms`?"),
         ("[turn]\ndefer_ms = 0\n", "annie.toml:2:1: `turn.defer_ms`: it is 0; give at least 1"),
         (
-            "[turn.letters]\nretry_after_ms = 0\n",
-            "annie.toml:2:1: `turn.letters.retry_after_ms`: it is 0; give at least 1",
+            "[turn.dead_letters]\nretry_after_ms = 0\n",
+            "annie.toml:2:1: `turn.dead_letters.retry_after_ms`: it is 0; give at least 1",
         ),
         (
-            "[turn.letters]\narchive_after_ms = 1\n",
-            "annie.toml:2:1: `turn.letters.archive_after_ms`: it is not longer than retry_after_ms",
+            "[turn.dead_letters]\narchive_after_ms = 1\n",
+            "annie.toml:2:1: `turn.dead_letters.archive_after_ms`: it is not longer than retry_after_ms",
         ),
     ] {
-        assert!(told(text).starts_with(said), "{said}\n{}", told(text));
+        assert!(error_text(text).starts_with(wanted), "{wanted}\n{}", error_text(text));
     }
 }
 
 #[test]
-fn every_key_of_both_kinds_is_in_the_sample_and_shown_with_secrets_hidden() {
+fn config_sample_has_all_backend_keys_and_show_hides_secrets() {
     let sample: Table = enabled_sample().parse().unwrap();
     let of_sample = |kind: usize| -> BTreeSet<String> {
         sample["backend"][kind]
@@ -367,7 +367,7 @@ fn every_key_of_both_kinds_is_in_the_sample_and_shown_with_secrets_hidden() {
         "route.0.to.backend \"a\"",
         "routing.mode \"automatic\"",
         "deadline.high.hard_ms 120000",
-        "turn.letters.retry_from \"normal\"",
+        "turn.dead_letters.retry_from \"normal\"",
     ] {
         assert!(shown.contains(&line.to_owned()), "{line} is missing in {shown:#?}");
     }
@@ -375,7 +375,7 @@ fn every_key_of_both_kinds_is_in_the_sample_and_shown_with_secrets_hidden() {
 }
 
 #[test]
-fn providers_with_an_address_and_a_protocol_of_their_own_are_configured() {
+fn config_accepts_anthropic_and_azure_backends() {
     let claude = "[[backend]]\nname = \"claude\"\nprofile = \"anthropic\"\nmodel = \"m\"\n";
     let config = self::config(claude);
     let ClientConfig::Model(model) = &config.backend[0].client else { panic!("a model") };
@@ -390,7 +390,7 @@ fn providers_with_an_address_and_a_protocol_of_their_own_are_configured() {
 }
 
 #[test]
-fn model_that_reasons_and_a_providers_are_known_to_the_pool() {
+fn pool_facts_know_reasoning_and_hosted_models() {
     let of = |more: &str| {
         let facts = facts(&format!("[[backend]]\nname = \"a\"\nbase_url = \"http://x/v1\"\n{more}\n"));
         (facts.reasons, facts.is_hosted)

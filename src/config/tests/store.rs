@@ -1,4 +1,4 @@
-//! Which database.
+//! Selection and checks of the database.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn store_of(text: &str, environment: &Environment) -> Result<Option<String>, Con
 }
 
 #[test]
-fn the_database_is_sqlite_unless_an_address_of_another_is_given_in_one_of_three_ways() {
+fn store_is_sqlite_unless_a_postgres_address_is_configured() {
     let folder = tempfile::tempdir().unwrap();
     let secret = file(&folder, "store.url", &format!("{URL}\n"));
     let environment = Environment::of(&[("DATABASE_URL", URL)]);
@@ -32,11 +32,11 @@ fn the_database_is_sqlite_unless_an_address_of_another_is_given_in_one_of_three_
 }
 
 #[test]
-fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_password() {
+fn config_refuses_invalid_store_settings_with_location_and_without_password() {
     let folder = tempfile::tempdir().unwrap();
     let secret = file(&folder, "store.url", "mysql://ann:s3cret@h/d");
     let environment = Environment::of(&[("DATABASE_URL", "s3cret")]);
-    for (text, said) in [
+    for (text, wanted) in [
         (
             "url = \"\"".to_owned(),
             "`store.url`: it is empty; give the address of a PostgreSQL database, or leave `url` out",
@@ -47,7 +47,7 @@ fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_passwo
         (format!("url_file = {secret:?}"), "store.url: the database's address: it does not begin with postgres://"),
         ("url_file = \"/not/there\"".to_owned(), "/not/there: store.url_file: cannot read the file"),
         ("url_env = \"DATABASE_URL\"".to_owned(), "DATABASE_URL: the database's address: it does not begin with"),
-        ("url_env = \"NONE\"".to_owned(), "NONE: store.url_env wants the database's address from here"),
+        ("url_env = \"NONE\"".to_owned(), "NONE: store.url_env reads the database's address from here"),
         ("connections_max = 2".to_owned(), "`store.connections_max`: it is 2"),
         ("connect_ms_max = 0".to_owned(), "`store.connect_ms_max`: it is 0"),
         ("statement_ms_max = 0".to_owned(), "`store.statement_ms_max`: it is 0"),
@@ -58,7 +58,7 @@ fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_passwo
         ("readers_max = 0".to_owned(), "`store.readers_max`: it is 0"),
     ] {
         let error = store_of(&format!("[store]\n{text}\n"), &environment).unwrap_err();
-        let told = format!("{error}; {}", error.fix);
-        assert!(told.contains(said) && !told.contains("s3cret"), "{text}: {told}");
+        let error_text = format!("{error}; {}", error.fix);
+        assert!(error_text.contains(wanted) && !error_text.contains("s3cret"), "{text}: {error_text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: a message in, and its answer as one piece or as a stream.
+//! `POST /v1/chat/completions`: a message and its answer, whole or as a stream.
 
 use annie_core::message::ToolCall;
 use axum::{
@@ -10,20 +10,20 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    attempt::{Asked, Attempt},
+    attempt::{Attempt, RequestIdentity},
     chunks::{Chunks, usage},
-    request::{ChatRequest, Said, mode_of},
+    request::{ChatRequest, Prompt, mode_of},
     thread,
-    turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
+    turn::{Answer, TurnOptions, begin, failed, name_conversation, on_behalf, streamed},
 };
 use crate::{
+    api::AppState,
     auth::Caller,
-    door::AppState,
-    error::Fault,
+    error::ApiError,
     http::{extract::Hashed, messages::client_id},
 };
 
-/// What every part of one completion says of itself.
+/// The fields that every part of one completion repeats.
 #[derive(Debug, Clone)]
 pub struct Label {
     pub id: String,
@@ -37,24 +37,31 @@ pub async fn complete(
     caller: Caller,
     headers: HeaderMap,
     Hashed(request, body_sha256, _): Hashed<ChatRequest>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let caller = on_behalf(caller, &headers)?;
     request.check()?;
     request.check_roles()?;
     let mode = mode_of(&request.model)?;
-    let asked = request.request()?;
-    let said = match &asked.thread {
-        Some(thread) => Said { text: thread::title(&thread.messages), before: Vec::new() },
-        None => request.said()?,
+    let caller_request = request.request()?;
+    let prompt = match &caller_request.thread {
+        Some(thread) => Prompt { text: thread::title(&thread.messages), before: Vec::new() },
+        None => request.prompt()?,
     };
-    let is_formed = asked.options.format.is_some();
-    let place = request.conversation(&headers);
+    let is_formed = caller_request.options.format.is_some();
+    let conversation_ref = request.conversation(&headers);
     let key = client_id(None, &headers)?;
-    let this = Asked { surface: "chat", place: place.as_ref(), body_sha256 };
-    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), this).await?;
-    let stateless = place.is_none();
-    let wish = TurnWish { stateless, place, mode, text: said.text, preamble: said.before, request: asked };
-    let begun = begin(&state, caller, (key, attempt), wish).await?;
+    let identity = RequestIdentity { surface: "chat", conversation_ref: conversation_ref.as_ref(), body_sha256 };
+    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), identity).await?;
+    let stateless = conversation_ref.is_none();
+    let options = TurnOptions {
+        stateless,
+        conversation_ref,
+        mode,
+        text: prompt.text,
+        preamble: prompt.before,
+        request: caller_request,
+    };
+    let begun = begin(&state, caller, (key, attempt), options).await?;
     let label = Label {
         id: format!("chatcmpl-{}", begun.task.uuid().simple()),
         created_s: state.kernel.now().0 / 1_000_000,
@@ -63,9 +70,10 @@ pub async fn complete(
     let conversation = begun.conversation;
     let mut response = if request.stream == Some(true) {
         let with_usage = request.stream_options.and_then(|o| o.include_usage) == Some(true);
-        // Of a repeat, drafts may have gone by: only the whole answer is sure. And only that was held against its form.
+        // The drafts of a repeated request may be over, so only the whole answer is complete. And only the whole answer was
+        // validated against a requested format.
         let chunks = Chunks::new(label, begun.task, !begun.repeated && !is_formed, with_usage);
-        streamed(begun.feed, chunks, begun.stay)
+        streamed(begun.feed, chunks, begun.guard)
     } else {
         let event = begun.end(&state).await?;
         let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
@@ -75,7 +83,7 @@ pub async fn complete(
     Ok(response)
 }
 
-/// The answer in one piece.
+/// The whole answer.
 fn whole(answer: &Answer<'_>, label: &Label) -> Value {
     let mut message = json!({ "role": "assistant", "content": answer.text, "refusal": null });
     if !answer.calls.is_empty() {
@@ -91,7 +99,7 @@ fn whole(answer: &Answer<'_>, label: &Label) -> Value {
     })
 }
 
-/// A call as a message holds it.
+/// A tool call in the format of a message.
 pub fn tool_call(call: &ToolCall) -> Value {
     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
 }

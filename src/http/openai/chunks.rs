@@ -1,5 +1,6 @@
-//! A turn as the chunks of a streamed completion. What Annie says is content; what she does on the way is
-//! `reasoning_content`, never `tool_calls`: clients would try to run them. Calls of the client's own tools come at the end.
+//! Converts a turn into the chunks of a streamed completion. The answer is sent as content. Intermediate work is sent as
+//! `reasoning_content` and never as `tool_calls`, because clients would try to run those. Calls of the client's own tools are
+//! sent at the end.
 
 use std::collections::VecDeque;
 
@@ -16,9 +17,9 @@ use super::{
     turn::{Answer, Pieces, cut_off, failed},
     writer::AnswerWriter,
 };
-use crate::{door::FeedItem, error::Fault, http::problem::openai};
+use crate::{api::FeedItem, error::ApiError, http::problem::openai};
 
-/// The end of every stream that ended well.
+/// The end marker of every successful stream.
 const DONE: &str = "[DONE]";
 
 /// The chunks of one completion.
@@ -85,8 +86,8 @@ impl Chunks {
         self.over = true;
     }
 
-    fn fail(&mut self, fault: &Fault) {
-        self.ready.push_back((None, openai(fault).to_string()));
+    fn fail(&mut self, error: &ApiError) {
+        self.ready.push_back((None, openai(error).to_string()));
         self.over = true;
     }
 
@@ -119,7 +120,7 @@ impl Chunks {
 }
 
 impl Pieces for Chunks {
-    fn take(&mut self, item: Result<Option<FeedItem>, Fault>) {
+    fn take(&mut self, item: Result<Option<FeedItem>, ApiError>) {
         match item {
             Ok(Some(FeedItem::Event(event))) if event.task == self.task => self.event(&event),
             Ok(Some(FeedItem::Draft { task, round, draft })) if task == self.task && self.with_drafts => match draft {
@@ -133,7 +134,7 @@ impl Pieces for Chunks {
                 self.fail(&cut_off(self.task));
             }
             Ok(Some(_)) => {}
-            Err(fault) => self.fail(&fault),
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -146,7 +147,7 @@ impl Pieces for Chunks {
     }
 }
 
-/// What a whole turn cost, in their words.
+/// The usage of a whole turn in OpenAI's format.
 pub fn usage(cost: &Usage) -> Value {
     json!({
         "prompt_tokens": cost.input_tokens, "completion_tokens": cost.output_tokens,
@@ -177,7 +178,7 @@ mod tests {
         Chunks::new(label, task(), true, true)
     }
 
-    fn event(body: EventBody) -> Result<Option<FeedItem>, Fault> {
+    fn event(body: EventBody) -> Result<Option<FeedItem>, ApiError> {
         Ok(Some(FeedItem::Event(Arc::new(Event {
             conversation: ConversationId::from_uuid(uuid::Uuid::nil()),
             seq: Seq(1),
@@ -188,7 +189,7 @@ mod tests {
         }))))
     }
 
-    fn draft(round: u32, text: &str) -> Result<Option<FeedItem>, Fault> {
+    fn draft(round: u32, text: &str) -> Result<Option<FeedItem>, ApiError> {
         Ok(Some(FeedItem::Draft { task: task(), round, draft: Draft::Text(text.into()) }))
     }
 
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_role_content_finish_usage_and_end_in_this_order() {
+    fn chunk_stream_sends_role_content_finish_usage_and_done_in_order() {
         let mut chunks = chunks();
         chunks.take(draft(1, "Hel"));
         let mut answered = EventBody::answered("Hello");
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_rounds_text_is_reasoning_unless_it_was_given_already() {
+    fn chunk_stream_sends_tool_round_text_as_reasoning_unless_already_sent() {
         let replied = |round, text: &str| {
             let spec =
                 serde_json::from_value(json!({"agent": "s", "mission": "look", "skills": [], "max_tool_calls": 1}));
@@ -258,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_the_middle_is_an_error_and_no_good_end() {
+    fn chunk_stream_failure_sends_error_without_done() {
         let mut chunks = chunks();
         let (code, text, detail) = ("x".into(), "It failed.".into(), "secret".into());
-        chunks.take(event(EventBody::Failed { code, text, detail, letter: None }));
+        chunks.take(event(EventBody::Failed { code, text, detail, dead_letter: None }));
         let lines = all(&mut chunks);
         let error: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
         assert_eq!(error["error"]["message"], "It failed.");
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tasks_of_the_conversation_are_not_this_answer() {
+    fn chunk_stream_ignores_other_tasks_of_the_conversation() {
         let mut chunks = chunks();
         let other = TaskId::from_uuid(uuid::Uuid::nil());
         chunks.take(Ok(Some(FeedItem::Draft { task: other, round: 1, draft: Draft::Text("no".into()) })));

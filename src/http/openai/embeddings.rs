@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: passed on to a backend that makes them.
+//! `POST /v1/embeddings`: forwarded to a backend that supports them.
 
 use annie_actors::{EmbedError, KernelError};
 use annie_core::message::ModelErrorKind;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::{params::given, turn::on_behalf};
 use crate::{
+    api::AppState,
     auth::Caller,
-    door::AppState,
-    error::{Code, Fault},
+    error::{ApiError, Code},
     http::extract::Body,
 };
 
-/// Texts in one request, as texts or as lists of tokens.
+/// The maximum number of inputs in one request, as texts or as lists of tokens.
 const INPUTS_MAX: usize = 2_048;
 
-/// What is asked.
+/// The body of the request.
 #[derive(Debug, Deserialize)]
 pub struct EmbeddingRequest {
     model: String,
@@ -30,13 +30,13 @@ pub struct EmbeddingRequest {
 }
 
 impl EmbeddingRequest {
-    fn check(&self) -> Result<Map<String, Value>, Fault> {
+    fn check(&self) -> Result<Map<String, Value>, ApiError> {
         let is_token = |v: &Value| v.is_u64();
         let is_text = |v: &Value| v.as_str().is_some_and(|text| !text.is_empty());
         let is_tokens = |v: &Value| v.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_token));
         let fits = match &self.input {
             Value::Array(list) if !list.is_empty() => {
-                // One text as tokens may be as long as the model takes.
+                // A single text as tokens may be as long as the model accepts.
                 let is_few = list.len() <= INPUTS_MAX;
                 list.iter().all(is_token) || is_few && (list.iter().all(is_text) || list.iter().all(is_tokens))
             }
@@ -46,18 +46,18 @@ impl EmbeddingRequest {
             let why = format!(
                 "input is a text that is not empty, or its tokens as whole numbers, or a list of 1 to {INPUTS_MAX} of either"
             );
-            return Err(Fault::invalid(why).at("input"));
+            return Err(ApiError::invalid(why).at("input"));
         }
         let mut body = Map::from_iter([("input".to_owned(), self.input.clone())]);
         if let Some(format) = given(self.encoding_format.as_ref()) {
             if format != "float" && format != "base64" {
-                return Err(Fault::invalid("encoding_format is float or base64").at("encoding_format"));
+                return Err(ApiError::invalid("encoding_format is float or base64").at("encoding_format"));
             }
             body.insert("encoding_format".to_owned(), format.clone());
         }
         if let Some(dimensions) = given(self.dimensions.as_ref()) {
             if dimensions.as_u64().is_none_or(|n| n == 0) {
-                return Err(Fault::invalid("dimensions is a whole number above 0").at("dimensions"));
+                return Err(ApiError::invalid("dimensions is a whole number above 0").at("dimensions"));
             }
             body.insert("dimensions".to_owned(), dimensions.clone());
         }
@@ -71,24 +71,24 @@ pub async fn embed(
     caller: Caller,
     headers: HeaderMap,
     Body(request): Body<EmbeddingRequest>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, ApiError> {
     let caller = on_behalf(caller, &headers)?;
     let body = request.check()?;
     let model = Some(request.model.as_str()).filter(|model| *model != "annie");
-    let reply = state.kernel.embed(caller.user, model, body).await.map_err(fault)?;
+    let reply = state.kernel.embed(caller.user, model, body).await.map_err(error)?;
     Ok(Json(reply))
 }
 
-fn fault(error: EmbedError) -> Fault {
+fn error(error: EmbedError) -> ApiError {
     match error {
         EmbedError::NoModel(models) if models.is_empty() => {
             let why = "no backend here makes embeddings: its operator sets `embeddings` of a [[backend]]";
-            Fault::new(Code::Unsupported, why).at("model")
+            ApiError::new(Code::Unsupported, why).at("model")
         }
         EmbedError::NoModel(models) => {
-            let mut fault = Fault::not_found("model").at("model");
-            fault.detail = format!("there is no such embedding model; say annie, or one of {}", models.join(", "));
-            fault
+            let mut error = ApiError::not_found("model").at("model");
+            error.detail = format!("there is no such embedding model; say annie, or one of {}", models.join(", "));
+            error
         }
         EmbedError::Full(refusal) => KernelError::Full(refusal).into(),
         EmbedError::Model(error) => {
@@ -102,7 +102,7 @@ fn fault(error: EmbedError) -> Fault {
                 _ => (Code::TurnFailed, "the backend failed"),
             };
             tracing::warn!(%error, "embeddings failed");
-            Fault::new(code, why).with_facts(json!({ "error": error.kind.as_str() }))
+            ApiError::new(code, why).with_facts(json!({ "error": error.kind.as_str() }))
         }
     }
 }

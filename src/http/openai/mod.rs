@@ -1,7 +1,7 @@
-//! The OpenAI-compatible surface, so that their libraries and the chat pages made for them work unchanged. A stateless
-//! protocol over a kernel that remembers: with a conversation's name only what is new is taken from the posted messages;
-//! without one each request is a conversation of its own, which lists leave out. A client that brings tools of its own
-//! keeps the conversation itself: its turn runs on the posted messages alone (`docs/decisions/0016-client-tools.md`).
+//! The OpenAI-compatible API for OpenAI's libraries and the chat pages that use them. The protocol is stateless, but the kernel
+//! stores conversations. If the request names a conversation, only the new part of the posted messages is used. If it does not,
+//! each request has a conversation of its own, which lists leave out. A client with its own tools keeps the conversation
+//! itself: its turn uses only the posted messages (`docs/decisions/0016-client-tools.md`).
 
 mod attempt;
 mod chat;
@@ -23,9 +23,9 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::extract::Name;
-use crate::{door::AppState, error::Fault};
+use crate::{api::AppState, error::ApiError};
 
-/// The modes that a model's name can choose.
+/// The modes that a model name can select.
 const MODES: [Mode; 3] = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct];
 
 /// The routes.
@@ -38,17 +38,17 @@ pub fn routes() -> Router<AppState> {
         .route("/v1/embeddings", post(embeddings::embed))
 }
 
-/// `annie`, and `annie/<mode>`.
+/// The model names: `annie`, and `annie/<mode>`.
 fn model_ids() -> Vec<String> {
     std::iter::once("annie".to_owned()).chain(MODES.iter().map(|m| format!("annie/{}", m.as_str()))).collect()
 }
 
 fn model(state: &AppState, id: &str) -> Value {
-    // Said plainly where users look: what answers behind the name.
+    // Users see here which models are behind the name.
     let about: Vec<String> =
         state.kernel.models().into_iter().map(|(_, model, about)| format!("{model}: {about}")).collect();
     json!({
-        "id": id, "object": "model", "created": state.doors.started_at.0 / 1_000_000, "owned_by": "annie",
+        "id": id, "object": "model", "created": state.shared.started_at.0 / 1_000_000, "owned_by": "annie",
         "description": about.join("; "),
     })
 }
@@ -58,9 +58,9 @@ async fn list_models(State(state): State<AppState>) -> Json<Value> {
     Json(json!({ "object": "list", "data": data }))
 }
 
-async fn get_model(State(state): State<AppState>, Name(id): Name) -> Result<Json<Value>, Fault> {
+async fn get_model(State(state): State<AppState>, Name(id): Name) -> Result<Json<Value>, ApiError> {
     if request::known_mode(&id).is_none() {
-        return Err(Fault::not_found("model").at("model"));
+        return Err(ApiError::not_found("model").at("model"));
     }
     Ok(Json(model(&state, &id)))
 }

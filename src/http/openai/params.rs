@@ -1,5 +1,5 @@
-//! Request parameters that completions and responses have in common: checked here, so that a wrong one is named and nothing
-//! that would change the answer is ignored silently.
+//! Request parameters that completions and responses share. They are validated here, so that an error names the wrong
+//! parameter, and no parameter that would change the answer is ignored silently.
 
 use annie_core::{
     caller::{AnswerFormat, CallOptions, Sampling, ToolChoice},
@@ -9,20 +9,20 @@ use annie_core::{
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 
-use crate::error::{Code, Fault};
+use crate::error::{ApiError, Code};
 
-/// Tools in one request.
+/// The maximum number of tools in one request.
 const TOOLS_MAX: usize = 128;
-/// The longest name of a tool or a schema, in bytes.
+/// The maximum length of the name of a tool or a schema, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// The longest description of a tool, in bytes.
+/// The maximum length of the description of a tool, in bytes.
 const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
-/// Texts that may end an answer.
+/// The maximum number of stop sequences.
 const STOPS_MAX: usize = 4;
-/// The longest of those, in bytes.
+/// The maximum length of a stop sequence, in bytes.
 const STOP_BYTES_MAX: usize = 1_000;
 
-/// How the answer is sampled, as both requests write it. Every value is read by hand, so that a wrong one is named.
+/// The sampling parameters of both requests. Every value is read manually, so that an error names it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SamplingParams {
@@ -37,13 +37,13 @@ pub struct SamplingParams {
     max_output_tokens: Option<Value>,
 }
 
-/// `null` means the same as absence.
+/// The value, unless it is `null`, which means the same as absence.
 pub fn given(value: Option<&Value>) -> Option<&Value> {
     value.filter(|v| !v.is_null())
 }
 
 impl SamplingParams {
-    pub fn check(&self) -> Result<Sampling, Fault> {
+    pub fn check(&self) -> Result<Sampling, ApiError> {
         let tokens = [
             ("max_output_tokens", &self.max_output_tokens),
             ("max_completion_tokens", &self.max_completion_tokens),
@@ -66,29 +66,29 @@ impl SamplingParams {
     }
 }
 
-fn number(field: &str, value: Option<&Value>, min: f64, max: f64) -> Result<Option<Number>, Fault> {
+fn number(field: &str, value: Option<&Value>, min: f64, max: f64) -> Result<Option<Number>, ApiError> {
     let Some(value) = given(value) else { return Ok(None) };
     match value {
         Value::Number(number) if number.as_f64().is_some_and(|n| (min..=max).contains(&n)) => Ok(Some(number.clone())),
-        _ => Err(Fault::invalid(format!("{field} is a number from {min} to {max}, not {}", shown(value))).at(field)),
+        _ => Err(ApiError::invalid(format!("{field} is a number from {min} to {max}, not {}", shown(value))).at(field)),
     }
 }
 
-fn whole(field: &str, value: Option<&Value>, min: i64, max: i64) -> Result<Option<i64>, Fault> {
+fn whole(field: &str, value: Option<&Value>, min: i64, max: i64) -> Result<Option<i64>, ApiError> {
     let Some(value) = given(value) else { return Ok(None) };
     match value.as_i64().filter(|n| (min..=max).contains(n)) {
         Some(n) => Ok(Some(n)),
         None if min == 1 => {
-            Err(Fault::invalid(format!("{field} is a whole number above 0, not {}", shown(value))).at(field))
+            Err(ApiError::invalid(format!("{field} is a whole number above 0, not {}", shown(value))).at(field))
         }
-        None => Err(Fault::invalid(format!("{field} is a whole number, not {}", shown(value))).at(field)),
+        None => Err(ApiError::invalid(format!("{field} is a whole number, not {}", shown(value))).at(field)),
     }
 }
 
-fn stops(value: Option<&Value>) -> Result<Vec<String>, Fault> {
+fn stops(value: Option<&Value>) -> Result<Vec<String>, ApiError> {
     let wrong = || {
         let why = format!("stop is a text, or a list of at most {STOPS_MAX} texts of 1 to {STOP_BYTES_MAX} bytes");
-        Fault::invalid(why).at("stop")
+        ApiError::invalid(why).at("stop")
     };
     let texts = match given(value) {
         None => return Ok(Vec::new()),
@@ -102,8 +102,9 @@ fn stops(value: Option<&Value>) -> Result<Vec<String>, Fault> {
     if fits { Ok(texts) } else { Err(wrong()) }
 }
 
-/// `response_format` of a completion, or `text.format` of a response: the latter has the schema beside its type.
-pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>, Fault> {
+/// The format from `response_format` of a completion or `text.format` of a response. In the latter the schema is beside the
+/// type.
+pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>, ApiError> {
     let Some(value) = given(value) else { return Ok(None) };
     match value["type"].as_str() {
         Some("text") => Ok(None),
@@ -119,9 +120,9 @@ pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>
             }
             let at = format!("{field}.schema");
             let Some(schema) = given(inner.get("schema")) else {
-                return Err(Fault::invalid("the JSON Schema that the answer must fit is missing").at(at));
+                return Err(ApiError::invalid("the JSON Schema that the answer must fit is missing").at(at));
             };
-            json_schema::check(schema).map_err(|why| Fault::invalid(why).at(at))?;
+            json_schema::check(schema).map_err(|why| ApiError::invalid(why).at(at))?;
             Ok(Some(AnswerFormat::JsonSchema {
                 name: name.to_owned(),
                 description: inner["description"].as_str().map(str::to_owned),
@@ -132,34 +133,34 @@ pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>
         _ => {
             let why =
                 format!("{} is no type here; the types are text, json_object, json_schema", shown(&value["type"]));
-            Err(Fault::invalid(why).at(format!("{field}.type")))
+            Err(ApiError::invalid(why).at(format!("{field}.type")))
         }
     }
 }
 
-/// The caller's tools. A response writes a function's fields beside its type.
-pub fn tools(value: Option<&Value>) -> Result<Vec<ToolDef>, Fault> {
+/// The client's tools. A response has the function's fields beside its type.
+pub fn tools(value: Option<&Value>) -> Result<Vec<ToolDef>, ApiError> {
     let Some(value) = given(value) else { return Ok(Vec::new()) };
-    let list = value.as_array().ok_or_else(|| Fault::invalid("tools is a list").at("tools"))?;
+    let list = value.as_array().ok_or_else(|| ApiError::invalid("tools is a list").at("tools"))?;
     if list.len() > TOOLS_MAX {
         let why = format!("there are {} tools, and at most {TOOLS_MAX} are allowed", list.len());
-        return Err(Fault::invalid(why).at("tools"));
+        return Err(ApiError::invalid(why).at("tools"));
     }
     let mut tools: Vec<ToolDef> = Vec::with_capacity(list.len());
     for (n, tool) in list.iter().enumerate() {
         let tool = self::tool(tool, &format!("tools[{n}]"))?;
         if tools.iter().any(|t| t.name == tool.name) {
-            return Err(Fault::invalid(format!("two tools have the name {:?}", tool.name)).at(format!("tools[{n}]")));
+            return Err(ApiError::invalid(format!("two tools have the name {:?}", tool.name)).at(format!("tools[{n}]")));
         }
         tools.push(tool);
     }
     Ok(tools)
 }
 
-fn tool(tool: &Value, field: &str) -> Result<ToolDef, Fault> {
+fn tool(tool: &Value, field: &str) -> Result<ToolDef, ApiError> {
     if tool["type"] != "function" {
         let why = format!("only tools of type `function` can be called here, not {}", shown(&tool["type"]));
-        return Err(Fault::new(Code::Unsupported, why).at(format!("{field}.type")));
+        return Err(ApiError::new(Code::Unsupported, why).at(format!("{field}.type")));
     }
     let (inner, field) = match tool.get("function") {
         Some(inner) => (inner, format!("{field}.function")),
@@ -172,11 +173,11 @@ fn tool(tool: &Value, field: &str) -> Result<ToolDef, Fault> {
     let description = inner["description"].as_str().unwrap_or_default();
     if description.len() > DESCRIPTION_BYTES_MAX {
         let why = format!("it has {} bytes, and at most {DESCRIPTION_BYTES_MAX} are allowed", description.len());
-        return Err(Fault::invalid(why).at(format!("{field}.description")));
+        return Err(ApiError::invalid(why).at(format!("{field}.description")));
     }
     let nothing = json!({"type": "object", "properties": {}});
     let parameters = given(inner.get("parameters")).cloned().unwrap_or(nothing);
-    json_schema::check(&parameters).map_err(|why| Fault::invalid(why).at(format!("{field}.parameters")))?;
+    json_schema::check(&parameters).map_err(|why| ApiError::invalid(why).at(format!("{field}.parameters")))?;
     Ok(ToolDef {
         name: name.to_owned(),
         description: description.to_owned(),
@@ -190,14 +191,14 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-fn bad_name(field: String) -> Fault {
-    Fault::invalid(format!("a name has 1 to {NAME_BYTES_MAX} letters, digits, _ and -")).at(field)
+fn bad_name(field: String) -> ApiError {
+    ApiError::invalid(format!("a name has 1 to {NAME_BYTES_MAX} letters, digits, _ and -")).at(field)
 }
 
-/// Whether the model must call, and what.
-pub fn tool_choice(value: Option<&Value>, tools: &[ToolDef]) -> Result<Option<ToolChoice>, Fault> {
+/// Whether the model must call a tool, and which one.
+pub fn tool_choice(value: Option<&Value>, tools: &[ToolDef]) -> Result<Option<ToolChoice>, ApiError> {
     let Some(value) = given(value) else { return Ok(None) };
-    let wrong = |why: String| Err(Fault::invalid(why).at("tool_choice"));
+    let wrong = |why: String| Err(ApiError::invalid(why).at("tool_choice"));
     let choice = match value {
         Value::String(word) => match word.as_str() {
             "auto" => ToolChoice::Auto,
@@ -221,32 +222,32 @@ pub fn tool_choice(value: Option<&Value>, tools: &[ToolDef]) -> Result<Option<To
     Ok(Some(choice))
 }
 
-/// A switch.
-pub fn switch(value: Option<&Value>, field: &str) -> Result<Option<bool>, Fault> {
+/// A boolean parameter.
+pub fn switch(value: Option<&Value>, field: &str) -> Result<Option<bool>, ApiError> {
     let Some(value) = given(value) else { return Ok(None) };
-    let wrong = || Fault::invalid(format!("{field} is true or false, not {}", shown(value))).at(field);
+    let wrong = || ApiError::invalid(format!("{field} is true or false, not {}", shown(value))).at(field);
     value.as_bool().map(Some).ok_or_else(wrong)
 }
 
-/// Refuses what would be misunderstood if it were ignored.
-pub fn refuse(fields: &[(&str, bool, &str)]) -> Result<(), Fault> {
+/// Refuses parameters that would change the answer if they were supported.
+pub fn refuse(fields: &[(&str, bool, &str)]) -> Result<(), ApiError> {
     match fields.iter().find(|(_, is_asked, _)| *is_asked) {
-        Some((field, _, why)) => Err(Fault::new(Code::Unsupported, *why).at(*field)),
+        Some((field, _, why)) => Err(ApiError::new(Code::Unsupported, *why).at(*field)),
         None => Ok(()),
     }
 }
 
-/// Everything together; nothing where nothing is asked.
+/// All options of the call; the default if the request sets none.
 pub fn options(
     sampling: &SamplingParams,
     format: Option<AnswerFormat>,
     tool_choice: Option<ToolChoice>,
     parallel_tool_calls: Option<bool>,
-) -> Result<CallOptions, Fault> {
+) -> Result<CallOptions, ApiError> {
     Ok(CallOptions { sampling: sampling.check()?, format, tool_choice, parallel_tool_calls, ..CallOptions::default() })
 }
 
-/// A value in an error, in short.
+/// A shortened value for an error text.
 pub fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampling_parameter_that_is_wrong_is_named() {
+    fn params_error_names_invalid_sampling_parameter() {
         for (field, value) in [
             ("temperature", json!("hot")),
             ("temperature", json!(2.1)),
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_is_read_in_the_shape_of_both_requests() {
+    fn params_read_answer_format_of_both_apis() {
         let schema = json!({"type": "object"});
         let nested = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": true}});
         let flat = json!({"type": "json_schema", "name": "a", "schema": schema, "strict": true});
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_cannot_be_offered_is_refused_with_its_place() {
+    fn params_refuse_invalid_tool_with_its_field() {
         let function = |name: &str| json!({"type": "function", "function": {"name": name}});
         let many: Vec<Value> = (0..129).map(|n| function(&format!("f{n}"))).collect();
         for (wrong, field) in [

@@ -1,4 +1,5 @@
-//! What a chat client posts. Unknown parameters are ignored, as their servers do; a known one that is wrong is named.
+//! The body of a chat completion request. Unknown parameters are ignored, as OpenAI's servers do; an error in a known one names
+//! it.
 
 use annie_core::{
     caller::{CallOptions, CallerRequest, Thread},
@@ -13,14 +14,14 @@ use super::{
     thread,
 };
 use crate::{
-    door::Where,
-    error::{Code, Fault},
+    api::ConversationRef,
+    error::{ApiError, Code},
 };
 
-/// How much of the posted history a new conversation begins with, in bytes; older messages are left out.
+/// The maximum size of the posted history with which a new conversation starts, in bytes; older messages are left out.
 pub(super) const PREAMBLE_BYTES_MAX: usize = 128 * 1024;
 
-/// The body of a completion.
+/// The body of a completion request.
 #[derive(Debug, Deserialize)]
 pub struct ChatRequest {
     pub model: String,
@@ -100,7 +101,7 @@ struct Part {
 }
 
 impl ChatMessage {
-    /// Its text. What Annie cannot see or hear is named in its place, so that the answer can say so.
+    /// The text of the message. Parts that cannot be read are named in it, so that the answer can mention them.
     pub(super) fn text(&self) -> String {
         match &self.content {
             None => String::new(),
@@ -121,7 +122,7 @@ impl ChatMessage {
         matches!(self.role.as_str(), "system" | "developer")
     }
 
-    /// Whether it says nothing but what Annie cannot see or hear.
+    /// Whether the message has no text but only attachments that cannot be read.
     fn is_unreadable(&self) -> bool {
         let Some(Content::Parts(parts)) = &self.content else { return false };
         !parts.is_empty()
@@ -130,16 +131,16 @@ impl ChatMessage {
     }
 }
 
-/// What the messages mean: what is said now, and what was said before.
+/// The prompt and the messages before it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Prompt {
     pub text: String,
     pub before: Vec<(String, String)>,
 }
 
 impl ChatRequest {
-    /// Refuses what would be misunderstood if it were ignored.
-    pub fn check(&self) -> Result<(), Fault> {
+    /// Refuses parameters that would change the answer if they were supported.
+    pub fn check(&self) -> Result<(), ApiError> {
         let lists = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()));
         let is_set = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| *v != Value::Bool(false));
         let speaks = given(self.modalities.as_ref())
@@ -154,9 +155,9 @@ impl ChatRequest {
         ])
     }
 
-    /// What goes to the backend beside the words, and the conversation if the caller keeps it: with tools of its own, or with
-    /// results of those.
-    pub fn request(&self) -> Result<CallerRequest, Fault> {
+    /// The options of the request for the backend. If the request has tools or results of tools, the client keeps the
+    /// conversation, which is then returned as a thread.
+    pub fn request(&self) -> Result<CallerRequest, ApiError> {
         let tools = params::tools(self.tools.as_ref())?;
         let options: CallOptions = params::options(
             &self.sampling,
@@ -176,20 +177,21 @@ impl ChatRequest {
         Ok(CallerRequest { options, thread, ..CallerRequest::default() })
     }
 
-    /// Refuses a role that there is not.
-    pub fn check_roles(&self) -> Result<(), Fault> {
+    /// Refuses an unknown role.
+    pub fn check_roles(&self) -> Result<(), ApiError> {
         const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
         for (n, message) in self.messages.iter().enumerate() {
             if !ROLES.contains(&message.role.as_str()) {
                 let why = format!("there is no role {:?}; the roles are {}", message.role, ROLES.join(", "));
-                return Err(Fault::invalid(why).at(format!("messages[{n}].role")));
+                return Err(ApiError::invalid(why).at(format!("messages[{n}].role")));
             }
         }
         Ok(())
     }
 
-    /// The trailing messages of the user, and those before them. System messages are instructions, wherever they stand.
-    pub fn said(&self) -> Result<Said, Fault> {
+    /// The trailing messages of the user as the prompt, and the messages before them. System messages at any position are
+    /// instructions.
+    pub fn prompt(&self) -> Result<Prompt, ApiError> {
         let messages: Vec<&ChatMessage> = self.messages.iter().filter(|m| !m.is_system()).collect();
         let trailing = messages.iter().rev().take_while(|m| m.role == "user").count();
         let (before, now) = messages.split_at(messages.len() - trailing);
@@ -198,50 +200,54 @@ impl ChatRequest {
         }
         let now: Vec<String> = now.iter().map(|m| m.text()).filter(|t| !t.trim().is_empty()).collect();
         if now.is_empty() {
-            return Err(Fault::invalid("the last message must be the user's, and must say something").at("messages"));
+            return Err(ApiError::invalid("the last message must be the user's, and must say something").at("messages"));
         }
         let before = before.iter().map(|m| (m.role.clone(), m.text())).filter(|(_, text)| !text.trim().is_empty());
-        Ok(Said { text: now.join("\n\n"), before: newest(before.collect()) })
+        Ok(Prompt { text: now.join("\n\n"), before: newest(before.collect()) })
     }
 
-    /// The conversation that the client means, if it says.
-    pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
+    /// The conversation that the client names, if any.
+    pub fn conversation(&self, headers: &HeaderMap) -> Option<ConversationRef> {
         conversation(headers, self.metadata.as_ref())
     }
 }
 
-/// Refuses words that are none: what cannot be read would be taken for what the user says.
-pub fn attachments_only(field: &str) -> Fault {
-    let why = "the message has attachments only, which cannot be read here: say something in words beside them";
-    Fault::new(Code::Unsupported, why).at(field)
+/// The error for a prompt without text: the placeholders of attachments must not count as the user's text.
+pub fn attachments_only(field: &str) -> ApiError {
+    let why = "the message has only attachments, which cannot be read here: add text";
+    ApiError::new(Code::Unsupported, why).at(field)
 }
 
-/// The conversation that a client means, if it says.
-pub fn conversation(headers: &HeaderMap, metadata: Option<&Map<String, Value>>) -> Option<Where> {
+/// The conversation that a client names, if any.
+pub fn conversation(headers: &HeaderMap, metadata: Option<&Map<String, Value>>) -> Option<ConversationRef> {
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let key = header("x-openwebui-chat-id")
         .or_else(|| header("x-annie-conversation"))
         .or_else(|| Some(metadata?.get("conversation_id")?.as_str()?.to_owned()))
         .filter(|key| !key.is_empty())?;
-    Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() { Where::Id(key) } else { Where::Key(key) })
+    Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() {
+        ConversationRef::Id(key)
+    } else {
+        ConversationRef::Key(key)
+    })
 }
 
-/// Whether the request wants Annie's skills beside its own tools.
+/// Whether the request enables Annie's skills in addition to the client's tools.
 pub fn offers_skills(metadata: Option<&Map<String, Value>>) -> bool {
     metadata.is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"))
 }
 
-/// How a model's name says that the turn is to be run.
-pub fn mode_of(model: &str) -> Result<Option<Mode>, Fault> {
+/// The mode that a model name selects.
+pub fn mode_of(model: &str) -> Result<Option<Mode>, ApiError> {
     known_mode(model).ok_or_else(|| {
         let known = super::model_ids().join(", ");
-        let mut fault = Fault::not_found("model").at("model");
-        fault.detail = format!("there is no model {model:?}; the models are {known}");
-        fault
+        let mut error = ApiError::not_found("model").at("model");
+        error.detail = format!("there is no model {model:?}; the models are {known}");
+        error
     })
 }
 
-/// The mode that a model's name stands for; nothing if there is no such model.
+/// The mode that a model name selects; nothing if there is no such model.
 #[expect(clippy::option_option, reason = "the plain name leaves the mode to the conversation")]
 pub fn known_mode(model: &str) -> Option<Option<Mode>> {
     match model.strip_prefix("annie")? {
@@ -253,7 +259,7 @@ pub fn known_mode(model: &str) -> Option<Option<Mode>> {
     }
 }
 
-/// The newest messages that fit.
+/// The newest messages that fit into [`PREAMBLE_BYTES_MAX`].
 pub fn newest(mut before: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut bytes = 0;
     let keep = before.iter().rev().take_while(|(_, text)| {
@@ -275,31 +281,31 @@ mod tests {
     }
 
     #[test]
-    fn the_trailing_user_messages_are_what_is_said_now() {
-        let said = request(json!({"model": "annie", "messages": [
+    fn chat_request_takes_trailing_user_messages_as_prompt() {
+        let prompt = request(json!({"model": "annie", "messages": [
             {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"},
             {"role": "assistant", "content": null, "tool_calls": []}, {"role": "assistant", "content": "Hello"},
             {"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {"url": "x"}}]},
             {"role": "user", "content": "What is it?"},
         ]}));
-        assert_eq!(said.request().unwrap().instructions, "Be kind.");
-        let said = said.said().unwrap();
-        assert_eq!(said.text, "Look:\n[image_url: this attachment cannot be read here]\n\nWhat is it?");
+        assert_eq!(prompt.request().unwrap().instructions, "Be kind.");
+        let prompt = prompt.prompt().unwrap();
+        assert_eq!(prompt.text, "Look:\n[image_url: this attachment cannot be read here]\n\nWhat is it?");
         let pair = |role: &str, text: &str| (role.to_owned(), text.to_owned());
-        assert_eq!(said.before, [pair("user", "Hi"), pair("assistant", "Hello")]);
+        assert_eq!(prompt.before, [pair("user", "Hi"), pair("assistant", "Hello")]);
     }
 
     #[test]
-    fn a_history_that_is_too_long_loses_its_oldest_messages() {
+    fn chat_request_drops_oldest_messages_of_long_history() {
         let long = "x".repeat(PREAMBLE_BYTES_MAX - 1);
-        let said = request(json!({"model": "annie", "messages": [
+        let prompt = request(json!({"model": "annie", "messages": [
             {"role": "user", "content": "old"}, {"role": "assistant", "content": long}, {"role": "user", "content": "now"},
         ]}));
-        assert_eq!(said.said().unwrap().before.len(), 1);
+        assert_eq!(prompt.prompt().unwrap().before.len(), 1);
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_and_empty_lists_are_not() {
+    fn chat_request_refuses_unsupported_parameters_but_not_empty_ones() {
         let with = |key: &str, value: Value| {
             let mut body = json!({"model": "annie", "messages": [{"role": "user", "content": "x"}]});
             body[key] = value;
@@ -315,30 +321,30 @@ mod tests {
             assert_eq!(with(key, value), None, "{key}");
         }
         let silent = request(json!({"model": "annie", "messages": [{"role": "assistant", "content": "x"}]}));
-        assert_eq!(silent.said().unwrap_err().field.as_deref(), Some("messages"));
+        assert_eq!(silent.prompt().unwrap_err().field.as_deref(), Some("messages"));
         let image = json!({"type": "image_url", "image_url": {"url": "x"}});
         let only = |parts: Value| request(json!({"model": "annie", "messages": [{"role": "user", "content": parts}]}));
         for parts in [json!([image]), json!([image, {"type": "text", "text": " "}])] {
-            let refused = only(parts).said().unwrap_err();
+            let refused = only(parts).prompt().unwrap_err();
             assert!(refused.code == Code::Unsupported && refused.detail.contains("attachments"), "{refused:?}");
         }
-        assert!(only(json!([image, {"type": "text", "text": "what is it?"}])).said().is_ok());
+        assert!(only(json!([image, {"type": "text", "text": "what is it?"}])).prompt().is_ok());
     }
 
     #[test]
-    fn a_conversation_is_named_by_header_or_metadata() {
+    fn chat_request_conversation_comes_from_header_or_metadata() {
         let body = json!({"model": "annie", "messages": [], "metadata": {"conversation_id": "m"}});
         let mut headers = HeaderMap::new();
-        assert_eq!(request(body.clone()).conversation(&headers), Some(Where::Key("m".into())));
+        assert_eq!(request(body.clone()).conversation(&headers), Some(ConversationRef::Key("m".into())));
         headers.insert("x-annie-conversation", "a".parse().unwrap());
-        assert_eq!(request(body.clone()).conversation(&headers), Some(Where::Key("a".into())));
+        assert_eq!(request(body.clone()).conversation(&headers), Some(ConversationRef::Key("a".into())));
         let id = format!("conv_{}", "0".repeat(32));
         headers.insert("x-openwebui-chat-id", id.parse().unwrap());
-        assert_eq!(request(body).conversation(&headers), Some(Where::Id(id)));
+        assert_eq!(request(body).conversation(&headers), Some(ConversationRef::Id(id)));
     }
 
     #[test]
-    fn a_models_name_may_choose_the_mode() {
+    fn model_name_selects_the_mode() {
         assert_eq!(known_mode("annie"), Some(None));
         assert_eq!(known_mode("annie/direct"), Some(Some(Mode::Direct)));
         for bad in ["gpt-4o", "annie/", "annie/x", "anniedirect", ""] {

@@ -1,25 +1,25 @@
-//! The conversation that a client with tools of its own keeps and posts whole: read into the kernel's messages, and refused
-//! where a model's provider would refuse it.
+//! Reads the conversation that a client with its own tools keeps and posts completely. A conversation that a model provider
+//! would refuse is refused.
 
 use std::collections::BTreeMap;
 
 use annie_core::message::{Message, ToolCall};
 
 use super::request::{ChatMessage, PostedCall};
-use crate::error::{Code, Fault};
+use crate::error::{ApiError, Code};
 
 /// A conversation that is being read.
 #[derive(Debug, Default)]
 pub struct Reader {
     system: Vec<String>,
     messages: Vec<Message>,
-    /// Calls without a result, with their names.
+    /// The ids of calls without a result, with the names of their tools.
     open: BTreeMap<String, String>,
 }
 
 impl Reader {
-    /// Goes on with a conversation that was read before.
-    pub fn behind(system: String, messages: Vec<Message>) -> Self {
+    /// Continues a conversation that was read before.
+    pub fn continuing(system: String, messages: Vec<Message>) -> Self {
         let mut open = BTreeMap::new();
         for message in &messages {
             match message {
@@ -37,24 +37,24 @@ impl Reader {
         self.system.extend(Some(text).filter(|t| !t.trim().is_empty()));
     }
 
-    pub fn user(&mut self, text: String, field: &str) -> Result<(), Fault> {
-        self.answered(field)?;
+    pub fn user(&mut self, text: String, field: &str) -> Result<(), ApiError> {
+        self.require_results(field)?;
         self.messages.push(Message::user(text));
         Ok(())
     }
 
-    /// The model's words, and the calls behind them: both may come in pieces, and belong to one message.
-    pub fn assistant(&mut self, text: String, calls: Vec<ToolCall>, field: &str) -> Result<(), Fault> {
-        if let Some(Message::Assistant { text: said, tool_calls, .. }) = self.messages.last_mut() {
-            if !said.is_empty() && !text.is_empty() {
-                said.push_str("\n\n");
+    /// Adds text of the model or calls after it. Both may arrive in several items, which belong to one message.
+    pub fn assistant(&mut self, text: String, calls: Vec<ToolCall>, field: &str) -> Result<(), ApiError> {
+        if let Some(Message::Assistant { text: previous, tool_calls, .. }) = self.messages.last_mut() {
+            if !previous.is_empty() && !text.is_empty() {
+                previous.push_str("\n\n");
             }
-            said.push_str(&text);
+            previous.push_str(&text);
             self.open.extend(calls.iter().map(|c| (c.id.clone(), c.name.clone())));
             tool_calls.extend(calls);
             return Ok(());
         }
-        self.answered(field)?;
+        self.require_results(field)?;
         self.open.extend(calls.iter().map(|c| (c.id.clone(), c.name.clone())));
         let mut message = Message::assistant(text);
         if let Message::Assistant { tool_calls, .. } = &mut message {
@@ -64,45 +64,45 @@ impl Reader {
         Ok(())
     }
 
-    pub fn result(&mut self, call_id: &str, text: String, field: String) -> Result<(), Fault> {
+    pub fn result(&mut self, call_id: &str, text: String, field: String) -> Result<(), ApiError> {
         if self.open.remove(call_id).is_none() {
             let why =
                 format!("{call_id:?} is the result of no call: a result follows the assistant's message with its call");
-            return Err(Fault::invalid(why).at(field));
+            return Err(ApiError::invalid(why).at(field));
         }
         self.messages.push(Message::result(call_id, text));
         Ok(())
     }
 
-    fn answered(&self, field: &str) -> Result<(), Fault> {
+    fn require_results(&self, field: &str) -> Result<(), ApiError> {
         let Some((id, name)) = self.open.first_key_value() else { return Ok(()) };
-        let why = format!("the call {id:?} of {name} has no result yet: it comes before anything else is said");
-        Err(Fault::invalid(why).at(field))
+        let why = format!("the call {id:?} of {name} has no result yet: the result must precede any other message");
+        Err(ApiError::invalid(why).at(field))
     }
 
-    /// The instructions, and the messages.
-    pub fn finish(self, field: &str) -> Result<(String, Vec<Message>), Fault> {
-        self.answered(field)?;
+    /// The instructions and the messages.
+    pub fn finish(self, field: &str) -> Result<(String, Vec<Message>), ApiError> {
+        self.require_results(field)?;
         match self.messages.last() {
             Some(Message::Tool { .. }) => {}
             Some(Message::User { text, .. }) if !text.trim().is_empty() => {}
             _ => {
                 let why = "the last message must be the user's or a tool's result, and must say something";
-                return Err(Fault::invalid(why).at(field));
+                return Err(ApiError::invalid(why).at(field));
             }
         }
         Ok((self.system.join("\n\n"), self.messages))
     }
 }
 
-/// A call as it was posted.
+/// Converts a posted call.
 pub fn call(posted: &PostedCall) -> ToolCall {
     let arguments = posted.function.arguments.clone();
     ToolCall { id: posted.id.clone(), name: posted.function.name.clone(), arguments }
 }
 
 /// The instructions and messages of a completion.
-pub fn of_messages(posted: &[ChatMessage]) -> Result<(String, Vec<Message>), Fault> {
+pub fn of_messages(posted: &[ChatMessage]) -> Result<(String, Vec<Message>), ApiError> {
     let mut reader = Reader::default();
     for (n, message) in posted.iter().enumerate() {
         let field = format!("messages[{n}]");
@@ -119,16 +119,16 @@ pub fn of_messages(posted: &[ChatMessage]) -> Result<(String, Vec<Message>), Fau
             }
             _ => {
                 let why = "results of the old `functions` are not taken beside `tools`; use the role `tool`";
-                return Err(Fault::new(Code::Unsupported, why).at(format!("{field}.role")));
+                return Err(ApiError::new(Code::Unsupported, why).at(format!("{field}.role")));
             }
         }
     }
     reader.finish("messages")
 }
 
-/// What the turn is called by, and what its route goes by: the user's last words, or what the last results say.
+/// The title of the turn, which also determines its route: the last texts of the user or of tool results.
 pub fn title(messages: &[Message]) -> String {
-    /// More of it is not read by anybody.
+    /// The length after which the title is truncated.
     const CHARS_MAX: usize = 2_000;
     let trailing = messages.iter().rev().take_while(|m| !matches!(m, Message::Assistant { .. }));
     let mut texts: Vec<&str> = trailing
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    fn read(messages: Value) -> Result<(String, Vec<Message>), Fault> {
+    fn read(messages: Value) -> Result<(String, Vec<Message>), ApiError> {
         of_messages(&serde_json::from_value::<Vec<ChatMessage>>(messages).unwrap())
     }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_posted_conversation_keeps_its_roles_and_calls() {
+    fn thread_reader_keeps_roles_and_calls() {
         let user = json!({"role": "user", "content": "1 + 2?"});
         let (system, messages) =
             read(json!([{"role": "system", "content": "A"}, {"role": "developer", "content": "B"}, user, calling("c"), result("c")]))
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_a_provider_would_refuse_is_refused_with_its_place() {
+    fn thread_reader_refuses_invalid_sequence_with_its_field() {
         let user = json!({"role": "user", "content": "x"});
         for (messages, field) in [
             (json!([user, result("c")]), "messages[1].tool_call_id"),

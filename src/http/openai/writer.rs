@@ -1,32 +1,32 @@
-//! Makes one text out of drafts and a final answer, for a protocol that cannot take a word back. Nothing is given twice: as
-//! long as a draft says what was already given, it is held back; when it says more, the more is given; when it says something
-//! else, that is given whole behind a blank line.
+//! Merges drafts and the final answer into one text, for a protocol in which sent text cannot be withdrawn. No text is sent
+//! twice. As long as a draft repeats the sent text, nothing is sent. If it continues the sent text, only the rest is sent. If
+//! it differs, it is sent whole after a blank line.
 
 use annie_core::event::{Event, EventBody};
 
-use crate::door::is_cut_off;
+use crate::api::is_cut_off;
 
-/// What was given, and what is coming in.
+/// The text that was sent, and the text that arrives.
 #[derive(Debug, Default)]
 pub struct AnswerWriter {
-    /// What was given since the last blank line of ours, without white space at its ends.
-    given: String,
-    /// The present attempt at the answer, without white space at its beginning.
+    /// The text sent since the last blank line that was inserted, trimmed.
+    sent: String,
+    /// The current attempt at the answer, without leading white space.
     incoming: String,
-    /// The incoming text begins with what was given.
+    /// Whether the incoming text starts with the sent text.
     aligned: bool,
     round: u32,
     drafted: bool,
-    /// What follows goes on with what was given: it is shown once the final text says how.
+    /// Whether the next round continues the sent text. Its text is held back until the final text shows how the two are joined.
     held: bool,
 }
 
 impl AnswerWriter {
-    /// A piece of a round that is being written: what of it is to be given now.
+    /// Adds a piece of a round that is being generated. Returns the text to send now.
     pub fn draft(&mut self, round: u32, piece: &str) -> Option<String> {
         if round != self.round {
             self.round = round;
-            self.again();
+            self.restart();
         }
         if self.held {
             return None;
@@ -37,34 +37,36 @@ impl AnswerWriter {
         self.show()
     }
 
-    /// What a stored event says of the rounds that are written.
+    /// Processes a stored event that affects the rounds.
     pub fn event(&mut self, event: &Event) {
         match &event.body {
-            // The round is tried again, or another life takes the turn up: its text comes anew.
-            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => self.again(),
+            // The round is retried, or a new incarnation of the Engine resumes the turn: its text is generated again.
+            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => {
+                self.restart()
+            }
             _ => self.held |= is_cut_off(event),
         }
     }
 
-    /// The round is written anew, or the next one begins.
-    fn again(&mut self) {
+    /// Prepares for the text of a new round, or of a retried one.
+    fn restart(&mut self) {
         self.incoming.clear();
         self.aligned = false;
         self.drafted = false;
     }
 
-    /// Whether anything of this round came as a draft.
+    /// Whether this round had a draft.
     pub const fn has_drafted(&self, round: u32) -> bool {
         self.drafted && self.round == round
     }
 
-    /// The final text: what is still to be given.
+    /// Processes the final text. Returns the text that is still to be sent.
     pub fn finish(&mut self, text: &str) -> Option<String> {
-        self.again();
+        self.restart();
         text.trim().clone_into(&mut self.incoming);
-        if self.incoming.len() < self.given.len() && !self.incoming.is_empty() {
-            // It may be how the given text began, but then that text was another.
-            return Some(self.other());
+        if self.incoming.len() < self.sent.len() && !self.incoming.is_empty() {
+            // The final text may be a prefix of the sent text, but then the sent text was a different answer.
+            return Some(self.replace());
         }
         self.show()
     }
@@ -72,24 +74,24 @@ impl AnswerWriter {
     fn show(&mut self) -> Option<String> {
         let text = self.incoming.trim_end();
         if !self.aligned {
-            if text.len() < self.given.len() && self.given.starts_with(text) {
+            if text.len() < self.sent.len() && self.sent.starts_with(text) {
                 return None;
             }
-            if !text.starts_with(&self.given) {
-                return Some(self.other());
+            if !text.starts_with(&self.sent) {
+                return Some(self.replace());
             }
             self.aligned = true;
         }
-        let rest = text[self.given.len()..].to_owned();
-        self.given.push_str(&rest);
+        let rest = text[self.sent.len()..].to_owned();
+        self.sent.push_str(&rest);
         Some(rest).filter(|r| !r.is_empty())
     }
 
-    /// Gives the incoming text as another than the given one.
-    fn other(&mut self) -> String {
+    /// Sends the incoming text as a different answer than the sent one.
+    fn replace(&mut self) -> String {
         self.aligned = true;
-        self.incoming.trim_end().clone_into(&mut self.given);
-        format!("\n\n{}", self.given)
+        self.incoming.trim_end().clone_into(&mut self.sent);
+        format!("\n\n{}", self.sent)
     }
 }
 
@@ -97,7 +99,7 @@ impl AnswerWriter {
 mod tests {
     use super::*;
 
-    /// What a reader has in the end.
+    /// The text that a client has at the end.
     fn read(drafts: &[(u32, &str)], last: &str) -> String {
         let mut writer = AnswerWriter::default();
         let mut text: String = drafts.iter().filter_map(|(round, piece)| writer.draft(*round, piece)).collect();
@@ -106,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn drafts_that_are_the_answer_are_given_once() {
+    fn writer_emits_drafts_of_the_answer_once() {
         assert_eq!(read(&[(1, "Hel"), (1, "lo "), (1, "Ann.")], "Hello Ann."), "Hello Ann.");
-        assert_eq!(read(&[(1, "Hel")], "Hello Ann."), "Hello Ann.", "lost drafts are made up for");
+        assert_eq!(read(&[(1, "Hel")], "Hello Ann."), "Hello Ann.", "missing drafts are replaced by the final text");
         assert_eq!(read(&[], "Hello Ann."), "Hello Ann.");
-        assert_eq!(read(&[(1, "\n Hello "), (1, " \n")], "Hello"), "Hello", "white space at the ends is no difference");
+        assert_eq!(read(&[(1, "\n Hello "), (1, " \n")], "Hello"), "Hello", "white space at the ends is ignored");
     }
 
     #[test]
-    fn what_a_tool_round_said_stays_and_the_answer_follows_it() {
+    fn writer_keeps_tool_round_text_and_appends_answer() {
         assert_eq!(
             read(&[(1, "Let me look."), (2, "It is"), (2, " due.")], "It is due."),
             "Let me look.\n\nIt is due."
@@ -123,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_is_written_anew_is_not_given_anew() {
+    fn writer_does_not_repeat_text_of_retried_round() {
         let mut writer = AnswerWriter::default();
         assert_eq!(writer.draft(1, "One two").as_deref(), Some("One two"));
-        writer.again();
+        writer.restart();
         assert_eq!(writer.draft(1, "One"), None);
         assert_eq!(writer.draft(1, " two"), None);
         assert_eq!(writer.draft(1, " three").as_deref(), Some(" three"));
@@ -134,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn another_text_comes_whole_even_if_it_begins_alike() {
+    fn writer_emits_different_text_whole_even_with_common_prefix() {
         assert_eq!(read(&[(1, "No problem."), (2, "No")], "No"), "No problem.\n\nNo");
         assert_eq!(read(&[(1, "Done already"), (2, "Done"), (2, " now.")], "Done now."), "Done already\n\nDone now.");
         assert_eq!(read(&[(1, "First"), (2, "Second"), (3, "Thi"), (3, "rd")], "Third"), "First\n\nSecond\n\nThird");
     }
 
     #[test]
-    fn answer_that_goes_on_in_another_round_is_given_once() {
+    fn writer_emits_answer_continued_in_next_round_once() {
         let mut writer = AnswerWriter::default();
         assert_eq!(writer.draft(1, "Once upon a").as_deref(), Some("Once upon a"));
         writer.held = true;
@@ -150,18 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_several_bytes_are_not_split() {
+    fn writer_does_not_split_multibyte_characters() {
         assert_eq!(read(&[(1, "Grü"), (1, "ße"), (2, "Grö")], "Größe"), "Grüße\n\nGröße");
     }
 
     #[test]
-    fn an_empty_answer_adds_nothing() {
+    fn writer_emits_nothing_for_empty_answer() {
         assert_eq!(read(&[(1, "  ")], ""), "");
         assert_eq!(read(&[(1, "text")], ""), "text");
     }
 
     #[test]
-    fn a_reader_always_ends_with_the_whole_answer() {
+    fn writer_output_always_ends_with_whole_answer() {
         let words = ["", "a", "ab", "abc", "b", "ba", "a b"];
         for first in words {
             for second in words {

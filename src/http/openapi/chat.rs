@@ -1,4 +1,4 @@
-//! The description of the OpenAI-compatible surface, as far as it is Annie's own: OpenAI's documentation has the rest.
+//! The description of the OpenAI-compatible API, limited to what is specific to Annie: OpenAI's documentation has the rest.
 
 use utoipa::{OpenApi, ToSchema};
 
@@ -18,11 +18,11 @@ struct Model {
     /// Seconds since 1970.
     created: i64,
     owned_by: String,
-    /// What answers behind the name.
+    /// The models behind the name.
     description: String,
 }
 
-/// Models.
+/// A list of models.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers write")]
 struct Models {
@@ -31,14 +31,14 @@ struct Models {
     data: Vec<Model>,
 }
 
-/// An error in OpenAI's shape.
+/// An error in OpenAI's format.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers write")]
 pub struct OpenAiError {
     error: OpenAiProblem,
 }
 
-/// What is wrong, in OpenAI's words.
+/// The error in OpenAI's terms.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers write")]
 pub struct OpenAiProblem {
@@ -49,7 +49,7 @@ pub struct OpenAiProblem {
     code: Option<String>,
 }
 
-/// Who says something.
+/// The author of a message.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes what the handlers read")]
@@ -61,26 +61,26 @@ pub enum Role {
     Tool,
 }
 
-/// A message of the history, or the one that is answered.
+/// A message of the history, or the prompt.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers read")]
 struct CompletionMessage {
     role: Role,
-    /// Text, or parts of OpenAI's kinds.
+    /// Text, or parts in OpenAI's format.
     #[schema(value_type = Option<String>)]
     content: Option<String>,
 }
 
-/// A completion that is asked for. Other parameters of OpenAI's are read or ignored as its documentation of Annie says.
+/// A completion request. Other parameters of OpenAI's API are read or ignored as docs/operating.md says.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers read")]
 struct CompletionRequest {
     /// `annie`, or `annie/` and a mode.
     model: String,
-    /// The last ones are the user's.
+    /// The last messages are those of the user.
     #[schema(min_items = 1)]
     messages: Vec<CompletionMessage>,
-    /// As server-sent events: chunks of OpenAI's shape, then `[DONE]`.
+    /// Respond with server-sent events: chunks in OpenAI's format, then `[DONE]`.
     stream: Option<bool>,
 }
 
@@ -88,11 +88,11 @@ struct CompletionRequest {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handler writes")]
 struct Chunk {
-    /// A chunk of OpenAI's shape as JSON on one line, or `[DONE]`.
+    /// A chunk in OpenAI's format as JSON on one line, or `[DONE]`.
     data: String,
 }
 
-/// The models.
+/// List the models.
 #[utoipa::path(
     get, path = "/v1/models", tag = "openai",
     responses((status = 200, body = Models), (status = "default", body = OpenAiError, description = "An error"))
@@ -100,7 +100,7 @@ struct Chunk {
 #[expect(dead_code, reason = "describes a handler")]
 fn list_models() {}
 
-/// One model.
+/// Get a model.
 #[utoipa::path(
     get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path)),
     responses((status = 200, body = Model), (status = "default", body = OpenAiError, description = "An error"))
@@ -108,8 +108,8 @@ fn list_models() {}
 #[expect(dead_code, reason = "describes a handler")]
 fn get_model() {}
 
-/// Say something and have its answer, in OpenAI's shape. Without a conversation (`metadata.conversation_id`,
-/// `X-Annie-Conversation`) the posted messages are all that is known.
+/// Send a message and get its answer in OpenAI's format. If the request names no conversation (`metadata.conversation_id`,
+/// `X-Annie-Conversation`), only the posted messages are used.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "openai", request_body = CompletionRequest,
     responses(

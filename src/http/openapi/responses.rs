@@ -1,4 +1,5 @@
-//! The description of `/v1/responses` and `/v1/embeddings`, as far as they are Annie's own: OpenAI's documentation has the rest.
+//! The description of `/v1/responses` and `/v1/embeddings`, limited to what is specific to Annie: OpenAI's documentation has
+//! the rest.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -6,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::chat::OpenAiError;
 
-/// What is said: a text, or items of which the last is the user's or the result of a call.
+/// The input: a text, or items of which the last is a message of the user or the result of a call.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes what the handler reads")]
@@ -25,7 +26,7 @@ enum ResponseInputItem {
     Result(FunctionCallOutput),
 }
 
-/// Who says something in the input.
+/// The author of a message in the input.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes what the handler reads")]
@@ -39,11 +40,11 @@ enum InputRole {
 /// A message of the input.
 #[derive(Serialize, ToSchema)]
 struct InputMessage {
-    /// `message`, or left out.
+    /// `message`, or absent.
     #[schema(pattern = "^message$")]
     r#type: Option<String>,
     role: InputRole,
-    /// A text, or parts of OpenAI's kinds.
+    /// A text, or parts in OpenAI's format.
     content: Value,
 }
 
@@ -52,10 +53,10 @@ struct InputMessage {
 struct FunctionCall {
     #[schema(pattern = "^function_call$")]
     r#type: String,
-    /// What its result names.
+    /// The id to which the result of the call refers.
     call_id: String,
     name: String,
-    /// JSON as a text.
+    /// The arguments as JSON text.
     arguments: String,
     id: Option<String>,
     status: Option<String>,
@@ -66,25 +67,25 @@ struct FunctionCall {
 struct FunctionCallOutput {
     #[schema(pattern = "^function_call_output$")]
     r#type: String,
-    /// Of which call.
+    /// The id of the call.
     call_id: String,
-    /// A text, or parts of OpenAI's kinds.
+    /// A text, or parts in OpenAI's format.
     output: Value,
 }
 
-/// A response that is asked for. Other parameters of OpenAI's are read, refused or ignored as docs/operating.md says.
+/// A response request. Other parameters of OpenAI's API are read, refused or ignored as docs/operating.md says.
 #[derive(Serialize, ToSchema)]
 struct ResponseRequest {
     /// `annie`, or `annie/` and a mode.
     model: String,
     input: ResponseInput,
-    /// What the model is told before everything else.
+    /// Instructions for the model, placed before everything else.
     instructions: Option<String>,
-    /// The response that this one follows.
+    /// The response that this one continues.
     previous_response_id: Option<String>,
-    /// The conversation that it belongs to, by id or by a name of the client's own.
+    /// The conversation of the response, by its id or by a name of your own.
     conversation: Option<Value>,
-    /// As server-sent events.
+    /// Respond with server-sent events.
     stream: Option<bool>,
     #[schema(minimum = 1)]
     max_output_tokens: Option<u32>,
@@ -92,17 +93,17 @@ struct ResponseRequest {
     temperature: Option<f64>,
     #[schema(minimum = 0.0, maximum = 1.0)]
     top_p: Option<f64>,
-    /// Functions of the client.
+    /// The client's functions.
     tools: Option<Vec<Map<String, Value>>>,
     /// `auto`, `none`, `required`, or a function.
     tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
-    /// The form of the answer: `{"format": {"type": "json_schema", ...}}`.
+    /// The format of the answer: `{"format": {"type": "json_schema", ...}}`.
     text: Option<Value>,
     metadata: Option<Map<String, Value>>,
 }
 
-/// A piece of an answer.
+/// A part of an answer's text.
 #[derive(Serialize, ToSchema)]
 struct OutputText {
     #[schema(pattern = "^output_text$")]
@@ -112,7 +113,7 @@ struct OutputText {
     logprobs: Vec<Value>,
 }
 
-/// The words of an answer.
+/// The text of an answer.
 #[derive(Serialize, ToSchema)]
 struct OutputMessage {
     id: String,
@@ -134,7 +135,7 @@ enum ResponseOutputItem {
     Call(FunctionCall),
 }
 
-/// Tokens read and written.
+/// Numbers of input and output tokens.
 #[derive(Serialize, ToSchema)]
 struct ResponseUsage {
     input_tokens: u64,
@@ -144,7 +145,7 @@ struct ResponseUsage {
     output_tokens_details: Map<String, Value>,
 }
 
-/// Why an answer is not whole.
+/// Why an answer is not complete.
 #[derive(Serialize, ToSchema)]
 struct IncompleteDetails {
     /// `max_output_tokens` or `content_filter`.
@@ -158,7 +159,7 @@ struct ResponseObject {
     id: String,
     #[schema(pattern = "^response$")]
     object: String,
-    /// Seconds since 1970, as OpenAI has them.
+    /// Seconds since 1970, as in OpenAI's API.
     created_at: i64,
     /// `in_progress`, `completed`, `incomplete` or `failed`.
     status: String,
@@ -177,11 +178,11 @@ struct ResponseObject {
 struct ResponseEvent {
     /// `response.created`, `response.output_text.delta`, `response.completed` ...
     event: String,
-    /// The event of OpenAI's shape as JSON on one line.
+    /// The event in OpenAI's format as JSON on one line.
     data: String,
 }
 
-/// What embeddings are made of: a text or a list of texts, or tokens.
+/// The inputs of embeddings: a text or a list of texts, or their tokens.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes what the handler reads")]
@@ -192,7 +193,7 @@ enum EmbeddingInput {
     ManyTokens(Vec<Vec<u64>>),
 }
 
-/// How a vector is written.
+/// The encoding of a vector.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes what the handler reads")]
@@ -201,7 +202,7 @@ enum EncodingFormat {
     Base64,
 }
 
-/// Embeddings that are asked for.
+/// An embeddings request.
 #[derive(Serialize, ToSchema)]
 struct EmbeddingRequest {
     /// `annie`, or the name of a backend's embedding model.
@@ -218,11 +219,11 @@ struct Embedding {
     #[schema(pattern = "^embedding$")]
     object: String,
     index: u64,
-    /// Numbers, or one text in base64.
+    /// A list of numbers, or a text in base64.
     embedding: Value,
 }
 
-/// Embeddings, as their backend gave them.
+/// Embeddings, as the backend returned them.
 #[derive(Serialize, ToSchema)]
 struct Embeddings {
     #[schema(pattern = "^list$")]
@@ -232,7 +233,7 @@ struct Embeddings {
     usage: Option<Map<String, Value>>,
 }
 
-/// Say something and have its answer, in the shape of OpenAI's responses.
+/// Send a message and get its answer in the format of OpenAI's Responses API.
 #[utoipa::path(
     post, path = "/v1/responses", tag = "openai", request_body = ResponseRequest,
     responses(
@@ -244,7 +245,7 @@ struct Embeddings {
 #[expect(dead_code, reason = "describes a handler")]
 pub fn create() {}
 
-/// Vectors of texts, from a backend that makes them.
+/// Create embeddings of texts on a backend that supports them.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "openai", request_body = EmbeddingRequest,
     responses((status = 200, body = Embeddings), (status = "default", body = OpenAiError, description = "An error"))

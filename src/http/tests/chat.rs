@@ -1,14 +1,14 @@
-//! Messages in, answers out, history, tasks.
+//! Messages, answers, history and tasks.
 
 use annie_testkit::scripted_model::ScriptedModel;
 use reqwest::Method;
 use serde_json::json;
 
 use super::world::{Server, delegating, echo, read};
-use crate::door::DoorLimits;
+use crate::api::ApiLimits;
 
 #[tokio::test]
-async fn a_message_is_acknowledged_and_its_answer_can_be_waited_for() {
+async fn message_is_acknowledged_and_wait_returns_answer() {
     let server = Server::start(echo()).await;
     let (status, accepted) = server.post("/api/v1/messages", json!({ "text": "hello" })).await;
     assert_eq!(status, 202);
@@ -19,7 +19,7 @@ async fn a_message_is_acknowledged_and_its_answer_can_be_waited_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_takes_too_long_leaves_the_acknowledgement() {
+async fn message_wait_timeout_returns_acknowledgement() {
     let server = Server::start(ScriptedModel::saying("never").hanging_when(|_, _| true)).await;
     let (status, accepted) = server.post("/api/v1/messages?wait=1", json!({ "text": "hello" })).await;
     assert_eq!((status, accepted.get("status")), (202, None));
@@ -35,7 +35,7 @@ async fn an_answer_that_takes_too_long_leaves_the_acknowledgement() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_acknowledged_again_and_a_reuse_is_a_conflict() {
+async fn message_repeat_is_acknowledged_and_reused_client_id_conflicts() {
     let server = Server::start(echo()).await;
     let first = server.say(json!({ "text": "once", "client_id": "m-1" })).await;
     let repeat = server.request(Method::POST, "/api/v1/messages?wait=20").header("idempotency-key", "m-1");
@@ -51,7 +51,7 @@ async fn a_repeat_is_acknowledged_again_and_a_reuse_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_conversation_can_have_a_name() {
+async fn conversation_key_names_the_same_conversation() {
     let server = Server::start(echo()).await;
     let one = server.say(json!({ "text": "1", "conversation_key": "home" })).await;
     let two = server.say(json!({ "text": "2", "conversation_key": "home" })).await;
@@ -61,8 +61,8 @@ async fn a_conversation_can_have_a_name() {
 }
 
 #[tokio::test]
-async fn bad_messages_are_refused_with_the_reason() {
-    let limits = DoorLimits { body_bytes_max: 2_000, ..DoorLimits::default() };
+async fn invalid_messages_are_refused_with_reason() {
+    let limits = ApiLimits { body_bytes_max: 2_000, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     let id = annie_core::ids::ConversationId::from_uuid(uuid::Uuid::nil()).to_string();
     let cases = [
@@ -88,7 +88,7 @@ async fn bad_messages_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_json_is_refused() {
+async fn non_json_body_is_refused() {
     let server = Server::start(echo()).await;
     for (kind, body, status, word) in [
         ("text/plain", b"{}".as_slice(), 415, "application/json"),
@@ -101,7 +101,7 @@ async fn a_body_that_is_not_json_is_refused() {
         assert_eq!(got, status, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(word), "{problem}");
     }
-    // Chunks that never say how many they are.
+    // A chunked body without a length.
     let chunks = futures_util::stream::iter((0..3_000).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1_000])));
     let request = server.request(Method::POST, "/api/v1/messages").header("content-type", "application/json");
     let response = request.body(reqwest::Body::wrap_stream(chunks)).send().await.unwrap();
@@ -109,11 +109,11 @@ async fn a_body_that_is_not_json_is_refused() {
 }
 
 #[tokio::test]
-async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
+async fn history_lists_agents_and_skills_and_pages_backwards() {
     let server = Server::start(delegating()).await;
-    let said = server.say(json!({ "text": "do it", "conversation_key": "home" })).await;
+    let sent = server.say(json!({ "text": "do it", "conversation_key": "home" })).await;
     server.say(json!({ "text": "and again", "conversation_key": "home" })).await;
-    let id = said["conversation_id"].as_str().unwrap();
+    let id = sent["conversation_id"].as_str().unwrap();
     let (_, page) = server.get(&format!("/api/v1/conversations/{id}/messages?limit=3")).await;
     let roles = |page: &serde_json::Value| -> Vec<String> {
         let texts = page["messages"].as_array().unwrap().iter();
@@ -132,11 +132,11 @@ async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
     let (_, events) = server.get(&format!("/api/v1/conversations/{id}/events?after=1&limit=2")).await;
     assert_eq!((&events["events"][0]["kind"], &events["next"]), (&json!("turn_started"), &json!("3")));
     let (status, problem) = server.post(&format!("/api/v1/conversations/{id}/resume"), json!({})).await;
-    assert_eq!((status, &problem["detail"]), (404, &json!("there is no such parked conversation")));
+    assert_eq!((status, &problem["detail"]), (404, &json!("there is no such quarantined conversation")));
 }
 
 #[tokio::test]
-async fn a_full_queue_says_when_to_come_back() {
+async fn full_queue_returns_retry_after() {
     let server = Server::start(ScriptedModel::saying("never").hanging_when(|_, _| true)).await;
     let mut refused = None;
     for n in 0..20 {

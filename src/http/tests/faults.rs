@@ -1,4 +1,4 @@
-//! A store that cannot, at the doors.
+//! A failing store, seen through the front ends.
 
 use annie_core::ports::StoreErrorKind;
 use annie_store::{MemoryStore, StoreFault, StorePoint};
@@ -8,21 +8,21 @@ use tonic_types::StatusExt;
 
 use super::world::{Server, echo, read};
 use crate::{
-    door::DoorLimits,
+    api::ApiLimits,
     grpc::v1::{self, chat_client::ChatClient},
 };
 
-/// A server whose store meets this fault at this point.
-async fn struck(at: fn(StorePoint<'_>) -> bool, fault: StoreFault) -> Server {
-    let hook = move |point: StorePoint<'_>| if at(point) { fault } else { StoreFault::Pass };
+/// A server whose store has this fault at this point.
+async fn injected(at: fn(StorePoint<'_>) -> bool, error: StoreFault) -> Server {
+    let hook = move |point: StorePoint<'_>| if at(point) { error } else { StoreFault::Pass };
     let store = MemoryStore::new().with_hook(std::sync::Arc::new(hook));
-    Server::on(store, echo(), DoorLimits::default()).await
+    Server::on(store, echo(), ApiLimits::default()).await
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_write_acknowledges_nothing_in_any_door() {
+async fn unwritable_store_acknowledges_nothing_on_any_front_end() {
     for kind in [StoreErrorKind::Full, StoreErrorKind::Locked, StoreErrorKind::Unavailable] {
-        let server = struck(|point| matches!(point, StorePoint::Commit(_)), StoreFault::Fail(kind)).await;
+        let server = injected(|point| matches!(point, StorePoint::Commit(_)), StoreFault::Fail(kind)).await;
         let message = server.request(Method::POST, "/api/v1/messages").json(&json!({ "text": "x" })).send();
         let response = message.await.unwrap();
         assert!(response.headers().contains_key("retry-after"), "{kind:?}");
@@ -40,17 +40,17 @@ async fn a_store_that_cannot_write_acknowledges_nothing_in_any_door() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_read_is_our_fault_and_says_no_more() {
-    let fault = StoreFault::Fail(StoreErrorKind::Corrupt);
-    let server = struck(|point| matches!(point, StorePoint::Read("conversations")), fault).await;
+async fn unreadable_store_is_an_internal_error_without_detail() {
+    let error = StoreFault::Fail(StoreErrorKind::Corrupt);
+    let server = injected(|point| matches!(point, StorePoint::Read("conversations")), error).await;
     let (status, problem) = server.get("/api/v1/conversations").await;
     assert_eq!((status, &problem["code"]), (500, &json!("internal")));
     assert!(!problem.to_string().contains("injected"), "{problem}");
 }
 
 #[tokio::test]
-async fn a_grpc_callers_deadline_is_kept() {
-    let server = struck(|point| matches!(point, StorePoint::Read("tasks")), StoreFault::Hang).await;
+async fn grpc_deadline_of_caller_is_kept() {
+    let server = injected(|point| matches!(point, StorePoint::Read("tasks")), StoreFault::Hang).await;
     let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
     let request = client
         .post(format!("http://{}/annie.v1.Jobs/List", server.at))

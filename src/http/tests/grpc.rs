@@ -1,4 +1,4 @@
-//! gRPC on the same port, by generated clients.
+//! gRPC on the port of HTTP, used by generated clients.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn channel(server: &Server) -> Channel {
     Channel::from_shared(format!("http://{}", server.at)).unwrap().connect().await.unwrap()
 }
 
-fn said(text: &str) -> v1::SubmitRequest {
+fn sent(text: &str) -> v1::SubmitRequest {
     v1::SubmitRequest { text: text.to_owned(), ..Default::default() }
 }
 
@@ -54,23 +54,23 @@ fn kinds(items: &[Item]) -> Vec<(u64, String)> {
 }
 
 #[tokio::test]
-async fn a_message_goes_in_and_its_stream_can_be_cut_and_resumed_anywhere() {
+async fn grpc_stream_resumes_after_any_sequence_number() {
     let server = Server::start(delegating()).await;
     let mut chat = ChatClient::new(channel(&server).await);
-    let mut message = said("do it");
+    let mut message = sent("do it");
     message.client_id = "m-1".to_owned();
     let accepted = chat.submit(message.clone()).await.unwrap().into_inner();
     assert_eq!((accepted.seq, accepted.repeated, accepted.position), (1, false, Some(1)));
-    let wish = |after_seq| v1::StreamRequest {
+    let options = |after_seq| v1::StreamRequest {
         conversation_id: accepted.conversation_id.clone(),
         after_seq,
         task_id: accepted.task_id.clone(),
     };
-    let (items, end) = collect(chat.stream(wish(0)).await.unwrap().into_inner()).await;
+    let (items, end) = collect(chat.stream(options(0)).await.unwrap().into_inner()).await;
     let whole = kinds(&items);
     assert!(end.is_none() && whole.last().unwrap().1 == "answered");
     for (seq, _) in &whole {
-        let (rest, _) = collect(chat.stream(wish(*seq)).await.unwrap().into_inner()).await;
+        let (rest, _) = collect(chat.stream(options(*seq)).await.unwrap().into_inner()).await;
         assert_eq!(kinds(&rest), whole[usize::try_from(*seq).unwrap()..]);
     }
     let again = chat.submit(message).await.unwrap().into_inner();
@@ -88,33 +88,33 @@ async fn a_message_goes_in_and_its_stream_can_be_cut_and_resumed_anywhere() {
 }
 
 #[tokio::test]
-async fn refusals_are_statuses_with_details() {
+async fn grpc_refusals_are_statuses_with_details() {
     let server = Server::start(echo()).await;
     let mut chat = ChatClient::new(channel(&server).await);
-    let empty = chat.submit(said(" ")).await.unwrap_err();
+    let empty = chat.submit(sent(" ")).await.unwrap_err();
     assert_eq!(empty.code(), Code::InvalidArgument);
     assert_eq!(empty.get_error_details().error_info().unwrap().reason, "invalid_request");
-    let nowhere = v1::SubmitRequest { conversation: Some(Conversation::ConversationId("x".into())), ..said("x") };
+    let nowhere = v1::SubmitRequest { conversation: Some(Conversation::ConversationId("x".into())), ..sent("x") };
     let status = chat.submit(nowhere).await.unwrap_err();
     assert_eq!(status.get_error_details().bad_request().unwrap().field_violations[0].field, "conversation_id");
-    let mut first = said("one");
+    let mut first = sent("one");
     first.client_id = "m".to_owned();
     chat.submit(first.clone()).await.unwrap();
     first.text = "two".to_owned();
     assert_eq!(chat.submit(first).await.unwrap_err().code(), Code::Aborted);
-    let large = said(&"x".repeat(2 * 1024 * 1024));
+    let large = sent(&"x".repeat(2 * 1024 * 1024));
     let large = chat.submit(large).await.unwrap_err();
     assert_eq!(large.code(), Code::InvalidArgument);
     assert_eq!(large.get_error_details().error_info().unwrap().reason, "too_large");
-    let odd = v1::SubmitRequest { priority: 99, ..said("x") };
+    let odd = v1::SubmitRequest { priority: 99, ..sent("x") };
     assert_eq!(chat.submit(odd).await.unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_the_callers_fault() {
+async fn grpc_undecodable_message_is_invalid_argument() {
     let server = Server::start(echo()).await;
     let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
-    // A frame of two bytes that are no protobuf of any kind.
+    // A frame with two bytes that are not a protobuf message.
     let broken = [0, 0, 0, 0, 2, 0xff, 0xff];
     let request = client.post(format!("http://{}/annie.v1.Chat/Submit", server.at));
     let request = request.header("content-type", "application/grpc").header("te", "trailers").body(broken.to_vec());
@@ -125,13 +125,13 @@ async fn what_is_no_message_is_the_callers_fault() {
 }
 
 #[tokio::test]
-async fn a_full_queue_has_retry_info() {
+async fn grpc_full_queue_has_retry_info() {
     let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
     let mut chat = ChatClient::new(channel(&server).await);
     let mut last = None;
     for n in 0..20 {
         let message =
-            v1::SubmitRequest { conversation: Some(Conversation::ConversationKey("k".into())), ..said(&n.to_string()) };
+            v1::SubmitRequest { conversation: Some(Conversation::ConversationKey("k".into())), ..sent(&n.to_string()) };
         if let Err(status) = chat.submit(message).await {
             last = Some(status);
             break;
@@ -143,17 +143,17 @@ async fn a_full_queue_has_retry_info() {
 }
 
 #[tokio::test]
-async fn keys_and_owners_count_here_too() {
+async fn grpc_checks_keys_and_ownership() {
     let server = Server::start(echo()).await;
     let all = &KeyScope::ALL[..6];
     let (ann, bob) = (server.key("ann", all).await, server.key("bob", all).await);
     let channel = channel(&server).await;
     let (mut chat, mut jobs) = (ChatClient::new(channel.clone()), JobsClient::new(channel.clone()));
     let mut events = EventsClient::new(channel.clone());
-    let nobody = chat.submit(said("x")).await.unwrap_err();
-    assert_eq!(nobody.code(), Code::Unauthenticated);
-    assert!(nobody.get_error_details().request_info().is_some());
-    let own = chat.submit(keyed(&ann, said("a secret"))).await.unwrap().into_inner();
+    let unauthenticated = chat.submit(sent("x")).await.unwrap_err();
+    assert_eq!(unauthenticated.code(), Code::Unauthenticated);
+    assert!(unauthenticated.get_error_details().request_info().is_some());
+    let own = chat.submit(keyed(&ann, sent("a secret"))).await.unwrap().into_inner();
     let (conversation_id, task_id) = (own.conversation_id, own.task_id);
     let codes = [
         chat.stream(keyed(&bob, v1::StreamRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
@@ -169,7 +169,7 @@ async fn keys_and_owners_count_here_too() {
             &bob,
             v1::SubmitRequest {
                 conversation: Some(Conversation::ConversationId(conversation_id.clone())),
-                ..said("x")
+                ..sent("x")
             },
         ))
         .await
@@ -191,14 +191,15 @@ async fn keys_and_owners_count_here_too() {
 }
 
 #[tokio::test]
-async fn a_task_is_cancelled_and_its_stream_ends() {
+async fn grpc_cancel_ends_the_stream_of_the_task() {
     let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
     let channel = channel(&server).await;
     let mut chat = ChatClient::new(channel.clone());
-    let accepted = chat.submit(said("x")).await.unwrap().into_inner();
+    let accepted = chat.submit(sent("x")).await.unwrap().into_inner();
     let task_id = accepted.task_id.clone();
-    let wish = v1::StreamRequest { conversation_id: accepted.conversation_id, after_seq: 0, task_id: task_id.clone() };
-    let stream = chat.stream(wish).await.unwrap().into_inner();
+    let options =
+        v1::StreamRequest { conversation_id: accepted.conversation_id, after_seq: 0, task_id: task_id.clone() };
+    let stream = chat.stream(options).await.unwrap().into_inner();
     server.model.called(1).await;
     let cancelled = JobsClient::new(channel).cancel(v1::CancelTaskRequest { task_id }).await.unwrap().into_inner();
     assert!(cancelled.cancelled);
@@ -206,12 +207,12 @@ async fn a_task_is_cancelled_and_its_stream_ends() {
     assert!(end.is_none() && kinds(&items).last().unwrap().1 == "cancelled");
 }
 
-/// Watches until a later life than this one stands there.
-async fn life_after(watch: &mut tonic::Streaming<v1::TreeChange>, life: u64) -> u64 {
+/// Watches until the actor has a later incarnation than this one.
+async fn incarnation_after(watch: &mut tonic::Streaming<v1::TreeChange>, incarnation: u64) -> u64 {
     let next = async {
         loop {
             let change = watch.message().await.unwrap().unwrap();
-            if let Some(actor) = change.changed.iter().find(|a| a.incarnation > life) {
+            if let Some(actor) = change.changed.iter().find(|a| a.incarnation > incarnation) {
                 return actor.incarnation;
             }
         }
@@ -220,30 +221,30 @@ async fn life_after(watch: &mut tonic::Streaming<v1::TreeChange>, life: u64) -> 
 }
 
 #[tokio::test]
-async fn the_tree_is_watched_and_struck() {
+async fn grpc_watch_shows_new_incarnations_after_kill_stop_and_restart() {
     let server = Server::start(echo()).await;
     let mut actors = ActorsClient::new(channel(&server).await);
-    let wish = v1::WatchRequest { under: "/scheduler".into(), every_ms: 200, limit: 0 };
-    let mut watch = actors.watch(wish).await.unwrap().into_inner();
+    let options = v1::WatchRequest { under: "/scheduler".into(), every_ms: 200, limit: 0 };
+    let mut watch = actors.watch(options).await.unwrap().into_inner();
     let first = watch.message().await.unwrap().unwrap();
     assert_eq!((first.changed.len(), first.changed[0].path.as_str(), first.total), (1, "/scheduler", 1));
-    let life = first.changed[0].incarnation;
+    let incarnation = first.changed[0].incarnation;
     let act =
         |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into(), force: false };
-    assert_eq!(actors.kill(act(life + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
-    actors.kill(act(life)).await.unwrap();
-    let life = life_after(&mut watch, life).await;
-    actors.stop(act(life)).await.unwrap();
-    let life = life_after(&mut watch, life).await;
-    actors.restart(act(life)).await.unwrap();
-    life_after(&mut watch, life).await;
+    assert_eq!(actors.kill(act(incarnation + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
+    actors.kill(act(incarnation)).await.unwrap();
+    let incarnation = incarnation_after(&mut watch, incarnation).await;
+    actors.stop(act(incarnation)).await.unwrap();
+    let incarnation = incarnation_after(&mut watch, incarnation).await;
+    actors.restart(act(incarnation)).await.unwrap();
+    incarnation_after(&mut watch, incarnation).await;
     let view = actors.view(v1::ViewRequest { path: "/scheduler".into() }).await.unwrap().into_inner();
     assert!(view.view_json.unwrap().contains("backends"));
     let tree = actors.tree(v1::TreeRequest::default()).await.unwrap().into_inner();
     assert_eq!(tree.actors.len() as u64, tree.total);
     let reset = |skill: &str| v1::ResetBreakerRequest { skill: skill.to_owned() };
-    let asleep = actors.reset_breaker(reset("test.put")).await.unwrap_err();
-    assert!(asleep.code() == Code::NotFound && asleep.message().contains("nothing to close"), "{asleep:?}");
+    let unused = actors.reset_breaker(reset("test.put")).await.unwrap_err();
+    assert!(unused.code() == Code::NotFound && unused.message().contains("nothing to close"), "{unused:?}");
     let none = actors.reset_breaker(reset("test.putt")).await.unwrap_err();
     assert!(none.message().contains("did you mean test.put"), "{none:?}");
     let hasty = v1::WatchRequest { every_ms: 1, ..Default::default() };
@@ -251,7 +252,7 @@ async fn the_tree_is_watched_and_struck() {
 }
 
 #[tokio::test]
-async fn skills_are_listed_and_explained() {
+async fn grpc_skills_are_listed_and_described() {
     let server = Server::start(echo()).await;
     let mut skills = SkillsClient::new(channel(&server).await);
     let all = skills.list(v1::ListSkillsRequest::default()).await.unwrap().into_inner();
@@ -263,7 +264,7 @@ async fn skills_are_listed_and_explained() {
 }
 
 #[tokio::test]
-async fn health_needs_no_key_and_tells_of_the_stop() {
+async fn grpc_health_needs_no_key_and_reports_shutdown() {
     let server = Server::start(echo()).await;
     server.key("ann", &[KeyScope::Chat]).await;
     let mut health = HealthClient::new(channel(&server).await);
@@ -274,11 +275,11 @@ async fn health_needs_no_key_and_tells_of_the_stop() {
     }
     let mut watch = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
-    server.state.doors.close(&server.state.kernel).await;
+    server.state.shared.close(&server.state.kernel).await;
     assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
 }
 
-/// Asks one revision of reflection for the services.
+/// Requests the list of services from one revision of reflection.
 macro_rules! reflected {
     ($server:expr, $revision:ident) => {{
         use tonic_reflection::pb::$revision::{
@@ -299,7 +300,7 @@ macro_rules! reflected {
 }
 
 #[tokio::test]
-async fn the_contract_can_be_asked_for_in_both_revisions_of_reflection() {
+async fn grpc_reflection_lists_services_in_both_revisions() {
     let server = Server::start(echo()).await;
     for names in [reflected!(&server, v1), reflected!(&server, v1alpha)] {
         for service in crate::grpc::SERVICES.into_iter().filter(|s| !s.is_empty()) {

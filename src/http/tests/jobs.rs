@@ -1,4 +1,4 @@
-//! Jobs: the list, and what is done with one, through both doors.
+//! Jobs over HTTP and gRPC: the list, and commands.
 
 use annie_core::message::{ModelError, ModelErrorKind};
 use annie_testkit::scripted_model::ScriptedModel;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::world::{PATIENCE, Server, echo};
 use crate::grpc::v1::{self, jobs_client::JobsClient};
 
-/// A server where one answer is being worked on for ever: the server and its task.
+/// A server with a task whose round never ends, and the id of this task.
 async fn busy() -> (Server, String) {
     let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
-    let (_, said) = server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
+    let (_, sent) = server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
     server.model.called(1).await;
-    let task = said["task_id"].as_str().unwrap().to_owned();
+    let task = sent["task_id"].as_str().unwrap().to_owned();
     let running = async { while server.get(&format!("/api/v1/tasks/{task}")).await.1["status"] != "running" {} };
     tokio::time::timeout(PATIENCE, running).await.unwrap();
     (server, task)
@@ -23,7 +23,7 @@ async fn job(server: &Server) -> Value {
 }
 
 #[tokio::test]
-async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
+async fn job_is_listed_suspended_continued_reprioritised_and_cancelled() {
     let (server, task) = busy().await;
     let (status, list) = server.get("/api/v1/jobs?text=short").await;
     assert_eq!((status, list["jobs"].as_array().unwrap().len()), (200, 1), "{list}");
@@ -36,13 +36,13 @@ async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
     assert_eq!(server.get("/api/v1/jobs?text=long").await.0, 400);
 
     let suspend = format!("/api/v1/tasks/{task}/suspend");
-    let go_on = format!("/api/v1/tasks/{task}/continue");
+    let continue_path = format!("/api/v1/tasks/{task}/continue");
     let priority = format!("/api/v1/tasks/{task}/priority");
     assert_eq!(server.post(&suspend, json!({})).await, (200, json!({ "done": true })));
     let held = job(&server).await;
     assert_eq!((&held["status"], held["suspended_at"].is_string()), (&json!("suspended"), true), "{held}");
     assert_eq!(server.get(&format!("/api/v1/tasks/{task}")).await.1["status"], "suspended");
-    assert_eq!(server.post(&go_on, json!({})).await, (200, json!({ "done": true })));
+    assert_eq!(server.post(&continue_path, json!({})).await, (200, json!({ "done": true })));
     assert_eq!(job(&server).await["status"], "running");
     assert_eq!(server.post(&priority, json!({ "priority": "low" })).await, (200, json!({ "done": true })));
     assert_eq!(job(&server).await["priority"], "low");
@@ -53,10 +53,10 @@ async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
 }
 
 #[tokio::test]
-async fn what_waits_for_another_task_is_not_told_as_running() {
+async fn job_waiting_for_another_task_is_not_listed_as_running() {
     let (server, first) = busy().await;
-    let (_, said) = server.post("/api/v1/messages", json!({ "text": "then sum it up", "after": [first] })).await;
-    let second = format!("/api/v1/tasks/{}", said["task_id"].as_str().unwrap());
+    let (_, sent) = server.post("/api/v1/messages", json!({ "text": "then sum it up", "after": [first] })).await;
+    let second = format!("/api/v1/tasks/{}", sent["task_id"].as_str().unwrap());
     let begun = async { while server.get(&second).await.1["status"] != "running" {} };
     tokio::time::timeout(PATIENCE, begun).await.unwrap();
     let (_, list) = server.get("/api/v1/jobs?text=short").await;
@@ -70,10 +70,10 @@ async fn what_waits_for_another_task_is_not_told_as_running() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_told_so_and_is_no_job() {
+async fn ended_task_is_no_job_and_cannot_be_controlled() {
     let server = Server::start(echo()).await;
-    let said = server.say(json!({ "text": "x" })).await;
-    let task = said["task_id"].as_str().unwrap();
+    let sent = server.say(json!({ "text": "x" })).await;
+    let task = sent["task_id"].as_str().unwrap();
     for what in ["suspend", "continue"] {
         assert_eq!(server.post(&format!("/api/v1/tasks/{task}/{what}"), json!({})).await.1, json!({ "done": false }));
     }
@@ -88,11 +88,11 @@ async fn jobs_are_the_same_over_grpc() {
     let list = jobs.list_jobs(ask).await.unwrap().into_inner();
     assert!(list.text.contains("long book") && list.jobs.len() == 1, "{list:?}");
     assert_eq!((&list.jobs[0].task_id, list.jobs[0].state()), (&task_id, v1::TaskState::Running));
-    let wish = || v1::ControlTaskRequest { task_id: task_id.clone() };
-    assert!(jobs.suspend(wish()).await.unwrap().into_inner().done);
+    let options = || v1::ControlTaskRequest { task_id: task_id.clone() };
+    assert!(jobs.suspend(options()).await.unwrap().into_inner().done);
     let list = jobs.list_jobs(v1::ListJobsRequest::default()).await.unwrap().into_inner();
     assert_eq!((list.jobs[0].state(), list.text.as_str()), (v1::TaskState::Suspended, ""));
-    assert!(jobs.r#continue(wish()).await.unwrap().into_inner().done, "Continue does it");
+    assert!(jobs.r#continue(options()).await.unwrap().into_inner().done, "Continue does it");
     let mut hurry = v1::SetPriorityRequest { task_id: task_id.clone(), priority: v1::Priority::Low.into() };
     assert!(jobs.set_priority(hurry.clone()).await.unwrap().into_inner().done);
     for wrong in [v1::Priority::Realtime, v1::Priority::Unspecified] {
@@ -104,14 +104,14 @@ async fn jobs_are_the_same_over_grpc() {
 }
 
 #[tokio::test]
-async fn job_that_is_put_off_after_its_model_failed_is_deferred_and_not_running() {
+async fn job_deferred_after_model_failure_is_listed_as_deferred() {
     let away = || Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
     let server = Server::start(ScriptedModel::new(move |_, _| away())).await;
     let work = json!({ "text": "research heat pumps", "priority": "normal" });
-    let (_, said) = server.post("/api/v1/messages", work).await;
-    let put_off = async { while job(&server).await["status"] != "deferred" {} };
-    tokio::time::timeout(PATIENCE, put_off).await.unwrap();
+    let (_, sent) = server.post("/api/v1/messages", work).await;
+    let deferred_listed = async { while job(&server).await["status"] != "deferred" {} };
+    tokio::time::timeout(PATIENCE, deferred_listed).await.unwrap();
     let one = job(&server).await;
-    assert_eq!(one["task_id"], said["task_id"], "{one}");
+    assert_eq!(one["task_id"], sent["task_id"], "{one}");
     assert!(one["start_in_ms"].as_u64().is_some_and(|ms| ms > 60_000), "{one}");
 }

@@ -1,12 +1,12 @@
-//! Every list that has pages, on every front end: page by page each row comes once and in order, also rows of one instant, and a
-//! cursor that no page gave is refused.
+//! Every paginated list on every front end: each row appears exactly once and in order across the pages, even if rows have the
+//! same time. A cursor that no page returned is refused.
 
 use std::collections::BTreeSet;
 
 use annie_core::{
+    dead_letter::DeadLetter,
     event::{EventBody, Inbound, NewEvent},
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
-    letter::Letter,
     outcome::{Operation, Outcome},
     ports::{Append, Fence},
 };
@@ -22,11 +22,11 @@ use crate::grpc::{self, v1};
 /// A list over HTTP, and the same list over gRPC.
 struct List {
     path: &'static str,
-    /// The field of the answer that has the rows, and the field by which a row is known.
+    /// The response field with the rows, and the field that identifies a row.
     rows: &'static str,
     id: &'static str,
     rpc: Option<&'static str>,
-    /// The newest page comes first, and the rows of a page stand oldest first.
+    /// The newest page comes first, and the rows of a page are oldest first.
     is_backwards: bool,
 }
 
@@ -34,7 +34,7 @@ const fn list(path: &'static str, rows: &'static str, id: &'static str, rpc: &'s
     List { path, rows, id, rpc: Some(rpc), is_backwards: false }
 }
 
-/// All lists that take `limit` and `next`. One that is missing here fails the tests below.
+/// All lists that take `limit` and `next`. The tests below fail if one is missing here.
 const LISTS: [List; 8] = [
     list("/api/v1/actors", "actors", "path", "Actors/Tree"),
     List { rpc: None, ..list("/api/v1/conversations", "conversations", "id", "") },
@@ -46,12 +46,12 @@ const LISTS: [List; 8] = [
     list("/api/v1/tasks", "tasks", "id", "Jobs/List"),
 ];
 
-/// Rows of one instant in each list that is ordered by time.
+/// The number of rows with the same time in each list that is ordered by time.
 const ROWS_OF_ONE_INSTANT: u128 = 5;
-/// Pages of one walk: a cursor that leads in a circle ends the test.
+/// The maximum number of pages of one list; a cyclic cursor ends the test.
 const PAGES_MAX: usize = 200;
 
-/// A task that failed, with a dead letter and an operation that is still open, all at one instant.
+/// A failed task with a dead letter and an open operation, all at one time.
 fn failed_task(n: u128, server: &Server) -> Append {
     let at = annie_core::time::Micros(server.state.kernel.now().0 / 60_000_000 * 60_000_000);
     let id = |kind: u128| Uuid::from_u128(kind << 64 | n);
@@ -60,19 +60,19 @@ fn failed_task(n: u128, server: &Server) -> Append {
     let outcome = Outcome::pending(operation, "It goes on.");
     let (call_id, skill, text, detail) =
         ("call".to_owned(), "mail.send".to_owned(), "Sorry.".to_owned(), String::new());
-    let letter = Some(Letter { tried: Vec::new(), since: at, retry_at: None });
+    let dead_letter = Some(DeadLetter { tried: Vec::new(), since: at, retry_at: None });
     let inbound = Inbound { client_id: task.to_string(), text: format!("work {n}"), ..Inbound::default() };
     let bodies = [
         EventBody::Received(inbound),
         EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 1 },
-        EventBody::Failed { code: "model_unavailable".to_owned(), text, detail, letter },
+        EventBody::Failed { code: "model_unavailable".to_owned(), text, detail, dead_letter },
     ];
     let events = bodies.map(|body| NewEvent { at, task, agent: AgentId::orchestrator(), body });
     let conversation = ConversationId::from_uuid(id(3));
     Append { conversation, user: UserId::new("me").unwrap(), fence: Fence::Inbox, events: events.into() }
 }
 
-/// A server with rows in every list, and the conversation whose log and messages are listed.
+/// A server with rows in every list, and the conversation of the log and messages.
 async fn filled() -> (Server, String) {
     let server = Server::hasty(echo(), FakeSkills::obliging()).await;
     let me = UserId::new("me").unwrap();
@@ -81,7 +81,7 @@ async fn filled() -> (Server, String) {
     for text in ["one", "two", "three"] {
         let body = json!({ "text": text, "conversation_key": "talk", "priority": "normal" });
         talk = server.post("/api/v1/messages", body).await.1;
-        // One notification for each.
+        // Each message causes one notification.
         notices.next().await.unwrap().unwrap();
     }
     let appends = (1..=ROWS_OF_ONE_INSTANT).map(|n| failed_task(n, &server)).collect();
@@ -96,7 +96,7 @@ fn ids(rows: &Value, id: &str) -> Vec<String> {
     rows.as_array().unwrap_or_else(|| panic!("no rows: {rows}")).iter().map(of).collect()
 }
 
-/// A page over HTTP: its rows and its `next`.
+/// One page over HTTP: its rows and its `next`.
 async fn page(server: &Server, list: &List, talk: &str, limit: u32, next: &str) -> (Vec<String>, String) {
     let path = format!("{}?limit={limit}&next={next}", list.path.replace("{id}", talk));
     let (status, page) = server.get(&path).await;
@@ -104,7 +104,7 @@ async fn page(server: &Server, list: &List, talk: &str, limit: u32, next: &str) 
     (ids(&page[list.rows], list.id), page["next"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The same over gRPC.
+/// One page over gRPC.
 async fn rpc_page(
     server: &Server,
     rpc: &str,
@@ -122,32 +122,32 @@ async fn rpc_page(
     }
     Ok(match rpc {
         "Actors/Tree" => {
-            let wish = v1::TreeRequest { limit, next, ..Default::default() };
-            page!(actors_client::ActorsClient.tree(wish).actors.path)
+            let options = v1::TreeRequest { limit, next, ..Default::default() };
+            page!(actors_client::ActorsClient.tree(options).actors.path)
         }
         "Events/List" => {
-            let wish = v1::ListEventsRequest { conversation_id, limit, next, ..Default::default() };
-            page!(events_client::EventsClient.list(wish).events.seq)
+            let options = v1::ListEventsRequest { conversation_id, limit, next, ..Default::default() };
+            page!(events_client::EventsClient.list(options).events.seq)
         }
         "Chat/History" => {
-            let wish = v1::HistoryRequest { conversation_id, limit, next };
-            page!(chat_client::ChatClient.history(wish).messages.seq)
+            let options = v1::HistoryRequest { conversation_id, limit, next };
+            page!(chat_client::ChatClient.history(options).messages.seq)
         }
         "DeadLetters/List" => {
-            let wish = v1::ListLettersRequest { limit, next, ..Default::default() };
-            page!(dead_letters_client::DeadLettersClient.list(wish).dead_letters.task_id)
+            let options = v1::ListDeadLettersRequest { limit, next, ..Default::default() };
+            page!(dead_letters_client::DeadLettersClient.list(options).dead_letters.task_id)
         }
         "Notifications/List" => {
-            let wish = v1::ListNotificationsRequest { limit, next, ..Default::default() };
-            page!(notifications_client::NotificationsClient.list(wish).notifications.id)
+            let options = v1::ListNotificationsRequest { limit, next, ..Default::default() };
+            page!(notifications_client::NotificationsClient.list(options).notifications.id)
         }
         "Operations/List" => {
-            let wish = v1::ListOperationsRequest { limit, next, ..Default::default() };
-            page!(operations_client::OperationsClient.list(wish).operations.id)
+            let options = v1::ListOperationsRequest { limit, next, ..Default::default() };
+            page!(operations_client::OperationsClient.list(options).operations.id)
         }
         "Jobs/List" => {
-            let wish = v1::ListTasksRequest { limit, next, ..Default::default() };
-            page!(jobs_client::JobsClient.list(wish).tasks.id)
+            let options = v1::ListTasksRequest { limit, next, ..Default::default() };
+            page!(jobs_client::JobsClient.list(options).tasks.id)
         }
         other => panic!("{other} is not known here"),
     })
@@ -177,7 +177,7 @@ async fn every_list_gives_each_row_once_and_in_order_page_by_page_on_every_front
     for list in &LISTS {
         let (mut whole, next) = page(&server, list, &talk, 200, "").await;
         assert_eq!(next, "", "{} fits on one page", list.path);
-        assert!(whole.len() >= 3, "{} has something to turn pages for: {whole:?}", list.path);
+        assert!(whole.len() >= 3, "{} has enough rows for several pages: {whole:?}", list.path);
         if list.is_backwards {
             whole.reverse();
         }

@@ -1,10 +1,11 @@
-//! The doors over a real socket: a kernel on a store in memory with scripted models, HTTP by reqwest, gRPC by tonic.
+//! Tests of the front ends over a real socket: a kernel with an in-memory store and scripted models, HTTP by reqwest, gRPC by
+//! tonic.
 
 mod chat;
+mod dead_letters;
 mod faults;
 mod grpc;
 mod jobs;
-mod letters;
 mod lists;
 mod notifications;
 mod openai;
@@ -12,9 +13,9 @@ mod openai_repeats;
 mod openai_tools;
 mod operate;
 mod operations;
+mod options;
 mod responses;
 mod routes;
 mod security;
 mod stream;
-mod wishes;
 mod world;

@@ -1,4 +1,4 @@
-//! Notifications through both doors: kept, followed, resumed.
+//! Notifications over HTTP and gRPC: stored, streamed, resumed.
 
 use annie_testkit::skills::FakeSkills;
 use futures_util::StreamExt;
@@ -18,12 +18,12 @@ async fn server() -> Server {
 }
 
 async fn work(server: &Server, text: &str) {
-    let (status, said) = server.post("/api/v1/messages", json!({ "text": text, "priority": "normal" })).await;
-    assert_eq!(status, 202, "{said}");
+    let (status, sent) = server.post("/api/v1/messages", json!({ "text": text, "priority": "normal" })).await;
+    assert_eq!(status, 202, "{sent}");
 }
 
-/// Reads until so many notifications have come: (id, what).
-async fn told(response: Response, count: usize) -> Vec<(u64, Value)> {
+/// Reads until this number of notifications has arrived: (id, data).
+async fn read_notifications(response: Response, count: usize) -> Vec<(u64, Value)> {
     let mut bytes = response.bytes_stream();
     let mut text = String::new();
     let reading = async {
@@ -41,11 +41,11 @@ async fn told(response: Response, count: usize) -> Vec<(u64, Value)> {
 }
 
 #[tokio::test]
-async fn the_end_of_work_in_the_background_is_told_and_the_stream_resumes_where_it_was() {
+async fn notification_is_sent_when_background_work_ends_and_stream_resumes() {
     let server = server().await;
     let live = server.request(Method::GET, STREAM).send().await.unwrap();
     work(&server, "read the book").await;
-    let first = told(live, 1).await.remove(0);
+    let first = read_notifications(live, 1).await.remove(0);
     assert_eq!(
         (first.1["id"].as_u64(), first.1["task_ids"].as_array().unwrap().len()),
         (Some(first.0), 1),
@@ -54,7 +54,7 @@ async fn the_end_of_work_in_the_background_is_told_and_the_stream_resumes_where_
     assert!(first.1["text"].as_str().unwrap().contains("read the book"), "{first:?}");
     work(&server, "read the other").await;
     let resumed = server.request(Method::GET, &format!("{STREAM}?after=0")).header("last-event-id", first.0);
-    let second = told(resumed.send().await.unwrap(), 1).await.remove(0);
+    let second = read_notifications(resumed.send().await.unwrap(), 1).await.remove(0);
     assert!(second.0 > first.0 && second.1["text"].as_str().unwrap().contains("the other"), "{second:?}");
     let (_, list) = server.get("/api/v1/notifications?limit=1").await;
     assert_eq!((&list["notifications"][0], &list["next"]), (&first.1, &json!(first.0.to_string())), "{list}");

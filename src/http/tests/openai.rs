@@ -1,4 +1,4 @@
-//! The OpenAI-compatible surface as its clients use it.
+//! The OpenAI-compatible API as its clients use it.
 
 use annie_core::message::{ModelError, ModelErrorKind};
 use annie_testkit::scripted_model::ScriptedModel;
@@ -15,7 +15,7 @@ fn ask(text: &str) -> Value {
 const PATH: &str = "/v1/chat/completions";
 
 #[tokio::test]
-async fn models_say_what_they_are() {
+async fn models_have_descriptions() {
     let server = Server::start(echo()).await;
     let (_, list) = server.get("/v1/models").await;
     let ids: Vec<&str> = list["data"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap()).collect();
@@ -29,7 +29,7 @@ async fn models_say_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_completion_is_an_answer_in_one_piece() {
+async fn completion_without_stream_returns_whole_answer() {
     let server = Server::start(echo()).await;
     let (status, done) = server.post(PATH, ask("hi")).await;
     assert_eq!((status, &done["object"]), (200, &json!("chat.completion")));
@@ -39,7 +39,7 @@ async fn a_completion_is_an_answer_in_one_piece() {
 }
 
 #[tokio::test]
-async fn a_streamed_completion_is_whole_and_well_formed() {
+async fn streamed_completion_is_complete_and_well_formed() {
     let server = Server::start(delegating()).await;
     let mut body = ask("do it");
     body["stream"] = true.into();
@@ -59,7 +59,7 @@ async fn a_streamed_completion_is_whole_and_well_formed() {
 }
 
 #[tokio::test]
-async fn with_a_name_the_conversation_goes_on_and_without_one_it_is_new() {
+async fn completion_continues_named_conversation_and_starts_new_one_without_name() {
     let server = Server::start(echo()).await;
     let named = |text: &str| {
         let body = json!({ "model": "annie", "messages": [
@@ -72,16 +72,20 @@ async fn with_a_name_the_conversation_goes_on_and_without_one_it_is_new() {
     let second = named("2").await.unwrap();
     assert_eq!(first.headers()["x-annie-conversation"], second.headers()["x-annie-conversation"]);
     let requests = server.model.requests();
-    let heard = |n: usize| serde_json::to_string(&requests[n].messages).unwrap();
-    assert!(heard(0).contains("older"), "a new conversation begins with what was said elsewhere");
-    assert_eq!(heard(1).matches("older").count(), 1, "and does not hear it twice");
-    assert!(heard(1).contains("You said: 1"));
+    let request_messages = |n: usize| serde_json::to_string(&requests[n].messages).unwrap();
+    assert!(request_messages(0).contains("older"), "a new conversation starts with the posted history");
+    assert_eq!(
+        request_messages(1).matches("older").count(),
+        1,
+        "a continued conversation does not repeat the posted history"
+    );
+    assert!(request_messages(1).contains("You said: 1"));
     let plain = server.request(Method::POST, PATH).json(&ask("3")).send().await.unwrap();
     assert_ne!(plain.headers()["x-annie-conversation"], first.headers()["x-annie-conversation"]);
 }
 
 #[tokio::test]
-async fn errors_have_the_shape_that_the_libraries_raise() {
+async fn openai_errors_have_the_shape_that_libraries_expect() {
     let failing =
         |_: &annie_core::message::ModelRequest, _| Err(ModelError::new(ModelErrorKind::Overflow, "inner words"));
     let server = Server::start(ScriptedModel::new(failing)).await;
@@ -111,7 +115,7 @@ async fn errors_have_the_shape_that_the_libraries_raise() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_its_nameless_request_with_it() {
+async fn completion_without_conversation_is_cancelled_when_client_disconnects() {
     let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
     let mut body = ask("x");
     body["stream"] = true.into();
@@ -122,7 +126,7 @@ async fn a_client_that_leaves_takes_its_nameless_request_with_it() {
 }
 
 #[tokio::test]
-async fn only_a_trusted_page_says_for_whom_it_asks() {
+async fn openwebui_user_header_requires_scope_impersonate() {
     let server = Server::start(echo()).await;
     let page = server.key("page", &[KeyScope::Chat, KeyScope::Impersonate]).await;
     let plain = server.key("plain", &[KeyScope::Chat]).await;
@@ -137,7 +141,7 @@ async fn only_a_trusted_page_says_for_whom_it_asks() {
 }
 
 #[tokio::test]
-async fn trusted_page_goes_on_from_the_response_of_the_user_it_asks_for_and_of_no_other() {
+async fn trusted_page_continues_only_responses_of_the_user_it_names() {
     let server = Server::start(echo()).await;
     let page = server.key("page", &[KeyScope::Chat, KeyScope::Impersonate]).await;
     let respond = async |user: &str, previous: Option<&Value>| {

@@ -1,5 +1,5 @@
-//! The OpenAI-compatible surface for programs: parameters, answers in a form, the client's own tools, and what a stateless
-//! call leaves behind.
+//! The OpenAI-compatible API for programs: parameters, formatted answers, the client's own tools, and the traces of a stateless
+//! call.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::world::{PATIENCE, Server, echo, last_text, sse};
-use crate::door::DoorLimits;
+use crate::api::ApiLimits;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -29,7 +29,7 @@ fn tools() -> Value {
     json!([{ "type": "function", "function": { "name": "weather", "description": "The weather.", "parameters": parameters } }])
 }
 
-/// A model that asks for the weather and then tells it.
+/// A model that requests the weather and then reports it.
 fn weatherman() -> ScriptedModel {
     ScriptedModel::new(|request, _| Ok(tell_weather(request)))
 }
@@ -43,7 +43,7 @@ fn tell_weather(request: &ModelRequest) -> ModelReply {
 }
 
 #[tokio::test]
-async fn request_parameters_reach_the_model_and_wrong_ones_are_named() {
+async fn completion_parameters_reach_model_and_invalid_ones_are_named() {
     let server = Server::start(echo()).await;
     let asked = json!({"temperature": 0.2, "top_p": 0.9, "seed": 7, "stop": ["END"], "max_tokens": 33,
         "user": "u", "store": false, "service_tier": "auto", "metadata": {"a": "b"}, "n": 1});
@@ -73,11 +73,11 @@ async fn request_parameters_reach_the_model_and_wrong_ones_are_named() {
             "{error}"
         );
     }
-    assert_eq!(server.model.call_count(), 1, "nothing was asked of the model");
+    assert_eq!(server.model.call_count(), 1, "the model received no other request");
 }
 
 #[tokio::test]
-async fn a_finish_reason_and_the_cost_are_those_of_the_model() {
+async fn completion_reports_finish_reason_and_usage_of_the_model() {
     for (finish, word) in [(Finish::Stop, "stop"), (Finish::ContentFilter, "content_filter")] {
         let server = Server::start(ScriptedModel::new(move |_, _| Ok(ModelReply { finish, ..says("so") }))).await;
         let (_, done) = server.post(CHAT, ask(json!({}))).await;
@@ -92,7 +92,7 @@ async fn a_finish_reason_and_the_cost_are_those_of_the_model() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_withheld_or_cut_before_it_began_says_so() {
+async fn empty_answer_reports_content_filter_or_length() {
     for (finish, word, status) in
         [(Finish::ContentFilter, "content_filter", "content_filter"), (Finish::Length, "length", "max_output_tokens")]
     {
@@ -112,7 +112,7 @@ async fn an_answer_that_was_withheld_or_cut_before_it_began_says_so() {
 }
 
 #[tokio::test]
-async fn an_answer_in_a_form_is_asked_for_once_more_and_else_fails_honestly() {
+async fn formatted_answer_is_retried_once_and_then_fails() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
     let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});
     let mending = ScriptedModel::new(|request, _| {
@@ -124,7 +124,7 @@ async fn an_answer_in_a_form_is_asked_for_once_more_and_else_fails_honestly() {
     assert_eq!((status, &done["choices"][0]["message"]["content"]), (200, &json!("{\"n\": 3}")), "{done}");
     let streamed = ask(json!({"response_format": format, "stream": true}));
     let text = server.request(Method::POST, CHAT).json(&streamed).send().await.unwrap().text().await.unwrap();
-    assert!(text.contains("{\\\"n\\\": 3}") && !text.contains("Three."), "only what fits is given: {text}");
+    assert!(text.contains("{\\\"n\\\": 3}") && !text.contains("Three."), "only the valid answer is sent: {text}");
 
     let stubborn = Server::start(ScriptedModel::saying("Three.")).await;
     let (status, error) = stubborn.post(CHAT, ask(json!({"response_format": format}))).await;
@@ -136,7 +136,7 @@ async fn an_answer_in_a_form_is_asked_for_once_more_and_else_fails_honestly() {
 }
 
 #[tokio::test]
-async fn a_client_runs_its_own_tools_and_brings_their_results() {
+async fn completion_hands_client_tool_calls_over_and_takes_their_results() {
     let server = Server::start(weatherman()).await;
     let mut messages =
         vec![json!({"role": "system", "content": "Be kind."}), json!({"role": "user", "content": "Weather?"})];
@@ -154,9 +154,9 @@ async fn a_client_runs_its_own_tools_and_brings_their_results() {
 
     messages.push(choice["message"].clone());
     messages.push(json!({"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}));
-    let (_, told) = server.post(CHAT, json!({"model": "annie", "messages": messages, "tools": tools()})).await;
-    assert_eq!(told["choices"][0]["message"]["content"], "It is 21 degrees.", "{told}");
-    assert_eq!(told["choices"][0]["finish_reason"], "stop");
+    let (_, final_answer) = server.post(CHAT, json!({"model": "annie", "messages": messages, "tools": tools()})).await;
+    assert_eq!(final_answer["choices"][0]["message"]["content"], "It is 21 degrees.", "{final_answer}");
+    assert_eq!(final_answer["choices"][0]["finish_reason"], "stop");
 
     let first = server.model.requests().remove(0);
     assert_eq!(first.tools.len(), 1, "the client's tools alone");
@@ -172,7 +172,7 @@ async fn a_client_runs_its_own_tools_and_brings_their_results() {
 }
 
 #[tokio::test]
-async fn a_request_with_tools_that_is_sent_again_under_its_key_is_answered_again_and_not_run_again() {
+async fn completion_with_tools_repeated_under_its_key_is_not_run_again() {
     let server = Server::start(weatherman()).await;
     let body = ask(json!({"tools": tools()}));
     let mut answers = Vec::new();
@@ -186,7 +186,7 @@ async fn a_request_with_tools_that_is_sent_again_under_its_key_is_answered_again
 }
 
 #[tokio::test]
-async fn a_conversation_that_a_provider_would_refuse_is_refused() {
+async fn completion_with_invalid_posted_conversation_is_refused() {
     let server = Server::start(echo()).await;
     let user = json!({"role": "user", "content": "x"});
     let call = json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
@@ -211,7 +211,7 @@ async fn a_conversation_that_a_provider_would_refuse_is_refused() {
 }
 
 #[tokio::test]
-async fn annies_skills_are_offered_beside_the_clients_tools_only_if_asked() {
+async fn completion_offers_annie_skills_beside_client_tools_on_request() {
     let server = Server::start(weatherman()).await;
     let body = ask(json!({"tools": tools(), "metadata": {"annie_skills": "on"}}));
     let (status, asked) = server.post(CHAT, body).await;
@@ -221,7 +221,7 @@ async fn annies_skills_are_offered_beside_the_clients_tools_only_if_asked() {
 }
 
 #[tokio::test]
-async fn a_stateless_call_leaves_no_conversation_in_lists_and_no_engine_in_memory() {
+async fn stateless_completion_is_not_listed_and_leaves_no_engine_in_memory() {
     let server = Server::start(echo()).await;
     server.post(CHAT, ask(json!({}))).await;
     let named = server.request(Method::POST, CHAT).header("x-annie-conversation", "kept").json(&ask(json!({})));
@@ -240,7 +240,7 @@ async fn a_stateless_call_leaves_no_conversation_in_lists_and_no_engine_in_memor
 }
 
 #[tokio::test]
-async fn what_is_not_offered_is_missing_in_openais_shape() {
+async fn unknown_openai_route_is_not_found_in_openai_shape() {
     let server = Server::start(echo()).await;
     let (status, error) = server.post("/v1/completions", json!({"model": "annie", "prompt": "x"})).await;
     assert_eq!(status, 404);
@@ -248,7 +248,7 @@ async fn what_is_not_offered_is_missing_in_openais_shape() {
 }
 
 #[tokio::test]
-async fn embeddings_are_passed_through_where_a_backend_makes_them() {
+async fn embeddings_are_forwarded_to_backend_that_supports_them() {
     const PATH: &str = "/v1/embeddings";
     let server = Server::start(echo().embedding("vectors")).await;
     for model in ["annie", "vectors"] {
@@ -279,12 +279,12 @@ async fn embeddings_are_passed_through_where_a_backend_makes_them() {
 }
 
 #[tokio::test]
-async fn embeddings_beyond_the_limit_of_a_user_are_refused_with_a_time_to_come_back() {
+async fn embeddings_beyond_user_limit_are_refused_with_retry_time() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let server = Server::start(echo().embedding("vectors").embedding_behind(gate.clone())).await;
     let ask = || async {
         let (status, reply) = server.post("/v1/embeddings", json!({"model": "annie", "input": "x"})).await;
-        // The others wait at the gate until one is refused.
+        // The other requests wait at the gate until one is refused.
         if status != 200 {
             gate.add_permits(100);
         }
@@ -298,8 +298,8 @@ async fn embeddings_beyond_the_limit_of_a_user_are_refused_with_a_time_to_come_b
 }
 
 #[tokio::test]
-async fn a_posted_conversation_has_a_limit() {
-    let limits = DoorLimits { body_bytes_max: 4 * 1024 * 1024, ..DoorLimits::default() };
+async fn posted_conversation_has_size_limit() {
+    let limits = ApiLimits { body_bytes_max: 4 * 1024 * 1024, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     let long = json!([{"role": "user", "content": "x".repeat(1_100_000)}]);
     let (status, error) = server.post(CHAT, json!({"model": "annie", "messages": long, "tools": tools()})).await;
@@ -316,7 +316,7 @@ fn response_tools() -> Value {
 }
 
 #[tokio::test]
-async fn a_response_is_an_answer_and_the_next_goes_on_from_it() {
+async fn response_is_continued_by_previous_response_id() {
     let server = Server::start(echo()).await;
     let (status, first) =
         server.post(RESPONSES, json!({"model": "annie", "input": "one", "instructions": "Be kind."})).await;
@@ -342,24 +342,24 @@ fn newest_request(server: &Server) -> (String, String) {
 }
 
 #[tokio::test]
-async fn response_continued_twice_gives_two_threads_that_do_not_hear_each_other() {
+async fn response_continued_twice_forks_into_independent_threads() {
     let server = Server::start(echo()).await;
-    let go_on = async |from: Option<&Value>, text: &str| {
+    let continue_from = async |from: Option<&Value>, text: &str| {
         let body = json!({"model": "annie", "input": text, "previous_response_id": from});
         let (status, made) = server.post(RESPONSES, body).await;
         assert_eq!(status, 200, "{made}");
         made["id"].clone()
     };
-    let one = go_on(None, "one").await;
-    let two = go_on(Some(&one), "two").await;
-    go_on(Some(&one), "other").await;
+    let one = continue_from(None, "one").await;
+    let two = continue_from(Some(&one), "two").await;
+    continue_from(Some(&one), "other").await;
     let (messages, _) = newest_request(&server);
     assert!(messages.contains("You said: one") && !messages.contains("two"), "{messages}");
-    go_on(Some(&two), "three").await;
+    continue_from(Some(&two), "three").await;
     let (messages, _) = newest_request(&server);
     assert!(messages.contains("You said: one") && messages.contains("You said: two"), "{messages}");
     assert!(!messages.contains("other"), "{messages}");
-    // With tools the client keeps the conversation; all of it goes over into the thread.
+    // With tools the client keeps the conversation; all of it is moved into the thread.
     let body = json!({"model": "annie", "input": "four", "previous_response_id": two, "tools": response_tools()});
     assert_eq!(server.post(RESPONSES, body).await.0, 200);
     let (messages, _) = newest_request(&server);
@@ -400,7 +400,7 @@ async fn system_messages_instruct_every_turn_of_a_named_conversation() {
 }
 
 #[tokio::test]
-async fn a_response_hands_over_calls_and_takes_their_results_by_its_id_or_by_the_items() {
+async fn response_hands_calls_over_and_takes_results_by_id_or_items() {
     let server = Server::start(weatherman()).await;
     let begin = json!({"model": "annie", "input": "Weather?", "tools": response_tools()});
     let (_, asked) = server.post(RESPONSES, begin).await;
@@ -411,8 +411,12 @@ async fn a_response_hands_over_calls_and_takes_their_results_by_its_id_or_by_the
         json!({"model": "annie", "input": [result], "previous_response_id": asked["id"], "tools": response_tools()}),
         json!({"model": "annie", "input": [{"role": "user", "content": "Weather?"}, call, result], "tools": response_tools()}),
     ] {
-        let (status, told) = server.post(RESPONSES, body).await;
-        assert_eq!((status, &told["output"][0]["content"][0]["text"]), (200, &json!("It is 21 degrees.")), "{told}");
+        let (status, final_answer) = server.post(RESPONSES, body).await;
+        assert_eq!(
+            (status, &final_answer["output"][0]["content"][0]["text"]),
+            (200, &json!("It is 21 degrees.")),
+            "{final_answer}"
+        );
     }
     for (body, field) in [
         (json!({"input": [result]}), "input[0].call_id"),
@@ -431,7 +435,7 @@ async fn a_response_hands_over_calls_and_takes_their_results_by_its_id_or_by_the
 }
 
 #[tokio::test]
-async fn a_streamed_response_has_its_events_in_order_and_numbered() {
+async fn streamed_response_events_are_ordered_and_numbered() {
     let server = Server::start(weatherman()).await;
     let stream = async |body: Value| -> Vec<Value> {
         let text = server.request(Method::POST, RESPONSES).json(&body).send().await.unwrap().text().await.unwrap();

@@ -1,4 +1,4 @@
-//! Operators' routes, and what every request passes.
+//! Operator routes, and the middleware of every request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 
 use super::world::{PATIENCE, Server, delegating, echo, last_text, read};
 use crate::{
+    api::{ApiLimits, AppState},
     auth::KeyScope,
     boot::{NotesPace, NotesProblem, NotesWatch},
-    door::{AppState, DoorLimits},
     grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient, scheduler_client::SchedulerClient},
     system,
 };
 
 #[tokio::test]
-async fn the_tree_is_shown_questioned_and_struck() {
+async fn actor_tree_is_listed_viewed_and_operated() {
     let server = Server::start(echo()).await;
     let (_, tree) = server.get("/api/v1/actors").await;
     let paths: Vec<&str> = tree["actors"].as_array().unwrap().iter().map(|a| a["path"].as_str().unwrap()).collect();
     assert!(["/", "/infra/log", "/scheduler"].iter().all(|p| paths.contains(p)), "{paths:?}");
     let (_, lax) = server.get("/api/v1/actors/view?path=scheduler").await;
-    assert_eq!(lax["actor"]["path"], "/scheduler", "the first slash may be left out: {lax}");
+    assert_eq!(lax["actor"]["path"], "/scheduler", "the leading slash is optional: {lax}");
     assert_eq!(
         server.get("/api/v1/actors?under=infra").await.1["total"],
         server.get("/api/v1/actors?under=/infra").await.1["total"]
@@ -37,17 +37,17 @@ async fn the_tree_is_shown_questioned_and_struck() {
     assert_eq!((part["actors"].as_array().unwrap().len(), part["total"].as_u64() > Some(1)), (1, true));
     let (_, view) = server.get("/api/v1/actors/view?path=/scheduler").await;
     assert!(view["view"]["backends"].is_array(), "{view}");
-    let life = view["actor"]["incarnation"].as_u64().unwrap();
+    let incarnation = view["actor"]["incarnation"].as_u64().unwrap();
     let (status, problem) =
-        server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": life + 7 })).await;
+        server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": incarnation + 7 })).await;
     assert_eq!((status, &problem["code"]), (409, &json!("stale")));
-    // JSON knows no difference between 7 and 7.0.
+    // JSON does not distinguish 7 and 7.0.
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let strike = json!({ "path": "/scheduler", "incarnation": life as f64, "reason": "a test" });
-    assert_eq!(server.post("/api/v1/actors/kill", strike).await.0, 200);
+    let inject = json!({ "path": "/scheduler", "incarnation": incarnation as f64, "reason": "a test" });
+    assert_eq!(server.post("/api/v1/actors/kill", inject).await.0, 200);
     assert_eq!(server.say(json!({ "text": "still there?" })).await["answer"], "You said: still there?");
-    let (status, struck) = server.post("/api/v1/actors/restart", json!({ "path": "/breakers" })).await;
-    assert_eq!((status, &struck["actor"]["path"]), (200, &json!("/breakers")));
+    let (status, injected) = server.post("/api/v1/actors/restart", json!({ "path": "/breakers" })).await;
+    assert_eq!((status, &injected["actor"]["path"]), (200, &json!("/breakers")));
     assert_eq!(server.say(json!({ "text": "and now?" })).await["answer"], "You said: and now?");
     assert_eq!(server.post("/api/v1/actors/stop", json!({ "path": "/nobody" })).await.0, 404);
     assert_eq!(server.get("/api/v1/actors/view?path=/nobody").await.0, 404);
@@ -69,7 +69,7 @@ async fn operations_on_the_root_actor_without_force_are_refused_on_every_front_e
     }
     assert_eq!(server.say(json!({ "text": "still there?" })).await["answer"], "You said: still there?");
     let (status, _) = server.post("/api/v1/actors/kill", json!({ "path": "/", "force": true })).await;
-    assert_eq!(status, 200, "whoever means it may");
+    assert_eq!(status, 200, "force allows it");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn breaker_left_open_by_an_earlier_run_is_listed_before_its_skill_is_calle
     store.put_breaker("test.put".into(), open).await.unwrap();
     let closed = BreakerRow { state: BreakerState::Closed, ..open };
     store.put_breaker("test.other".into(), closed).await.unwrap();
-    let server = Server::on(store, echo(), DoorLimits::default()).await;
+    let server = Server::on(store, echo(), ApiLimits::default()).await;
     let mut listed = Vec::new();
     for _ in 0..10_000 {
         let (_, list) = server.get("/api/v1/breakers").await;
@@ -93,7 +93,7 @@ async fn breaker_left_open_by_an_earlier_run_is_listed_before_its_skill_is_calle
 }
 
 #[tokio::test]
-async fn the_voice_gate_has_one_holder() {
+async fn voice_gate_has_one_holder() {
     let server = Server::start(echo()).await;
     let hold = |holder: &str| json!({ "holder": holder, "ttl_ms": 5_000 });
     let (status, held) = server.post("/api/v1/gate/hold", hold("ann")).await;
@@ -107,12 +107,12 @@ async fn the_voice_gate_has_one_holder() {
     assert_eq!(server.post("/api/v1/gate/hold", elsewhere).await.0, 404);
     assert_eq!(server.post("/api/v1/gate/hold", json!({ "holder": "", "ttl_ms": 1 })).await.0, 400);
     assert!(server.get("/api/v1/queue").await.1["waiting"].is_array());
-    let (status, asleep) = server.post("/api/v1/breakers/test.put/reset", json!({})).await;
-    assert!(status == 404 && asleep["detail"].as_str().unwrap().contains("nothing to close"), "{asleep}");
+    let (status, unused) = server.post("/api/v1/breakers/test.put/reset", json!({})).await;
+    assert!(status == 404 && unused["detail"].as_str().unwrap().contains("nothing to close"), "{unused}");
 }
 
 #[tokio::test]
-async fn the_queue_and_the_gate_are_the_same_over_grpc() {
+async fn queue_and_gate_are_the_same_over_grpc() {
     let server = Server::start(echo()).await;
     let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();
     let hold = |holder: &str| v1::HoldGateRequest { holder: holder.to_owned(), ttl_ms: 5_000, ..Default::default() };
@@ -128,7 +128,7 @@ async fn the_queue_and_the_gate_are_the_same_over_grpc() {
 }
 
 #[tokio::test]
-async fn a_breaker_that_was_used_can_be_closed_through_every_door() {
+async fn used_breaker_can_be_closed_on_every_front_end() {
     let server = Server::start(delegating()).await;
     server.say(json!({ "text": "do it" })).await;
     assert_eq!(server.post("/api/v1/breakers/test.put/reset", json!({})).await.0, 204);
@@ -143,32 +143,37 @@ async fn a_breaker_that_was_used_can_be_closed_through_every_door() {
 }
 
 #[tokio::test]
-async fn an_operator_reaches_the_quarantine_of_others_and_a_user_only_their_own() {
+async fn resume_reaches_conversations_of_other_users_only_with_ops_control() {
     let server = Server::start(echo()).await;
     let ann = server.key("ann", &[KeyScope::Chat]).await;
-    let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
-    let (_, said) = read(said.json(&json!({ "text": "x" })).send().await.unwrap()).await;
-    let id = said["conversation_id"].as_str().unwrap();
+    let sent = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
+    let (_, sent) = read(sent.json(&json!({ "text": "x" })).send().await.unwrap()).await;
+    let id = sent["conversation_id"].as_str().unwrap();
     let path = format!("/api/v1/conversations/{id}/resume");
     let mut jobs = JobsClient::connect(format!("http://{}", server.at)).await.unwrap();
     let mut resume = async |scopes: &[KeyScope]| {
         let key = server.key("bob", scopes).await;
-        let mut wish = tonic::Request::new(v1::ResumeConversationRequest { conversation_id: id.to_owned() });
-        wish.metadata_mut().insert("x-api-key", key.parse().unwrap());
-        let refused = jobs.resume_conversation(wish).await.unwrap_err();
+        let mut options = tonic::Request::new(v1::ResumeConversationRequest { conversation_id: id.to_owned() });
+        options.metadata_mut().insert("x-api-key", key.parse().unwrap());
+        let refused = jobs.resume_conversation(options).await.unwrap_err();
         let (status, problem) = read(server.request(Method::POST, &path).bearer_auth(key).send().await.unwrap()).await;
         let detail = problem["detail"].as_str().unwrap().to_owned();
-        assert_eq!((refused.code(), refused.message()), (tonic::Code::NotFound, detail.as_str()), "the doors agree");
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (tonic::Code::NotFound, detail.as_str()),
+            "both front ends agree"
+        );
         (status, detail)
     };
-    // The conversation is not parked: who may look into the quarantine learns this, others not even that it is there.
+    // The conversation is not quarantined. A caller with access to the quarantine learns this; others do not even learn that
+    // the conversation exists.
     let operator = resume(&[KeyScope::JobsControl, KeyScope::OpsControl]).await;
-    assert_eq!(operator, (404, "there is no such parked conversation".to_owned()));
+    assert_eq!(operator, (404, "there is no such quarantined conversation".to_owned()));
     assert_eq!(resume(&[KeyScope::JobsControl]).await, (404, "there is no such conversation".to_owned()));
 }
 
 #[tokio::test]
-async fn skills_are_listed_found_and_explained() {
+async fn skills_are_listed_searched_and_described() {
     let server = Server::start(echo()).await;
     let (_, all) = server.get("/api/v1/skills").await;
     assert_eq!((all["skills"].as_array().unwrap().len(), &all["skills"][0]["name"]), (3, &json!("test.look")));
@@ -181,7 +186,7 @@ async fn skills_are_listed_found_and_explained() {
 }
 
 #[tokio::test]
-async fn the_server_says_how_it_is() {
+async fn status_routes_report_server_state() {
     let server = Server::start(echo()).await;
     assert_eq!(server.get("/healthz").await, (200, json!("ok\n")));
     assert_eq!(server.get("/readyz").await, (200, json!({ "ready": true, "problems": [] })));
@@ -197,7 +202,7 @@ async fn the_server_says_how_it_is() {
     assert_eq!(server.get("/readyz").await.0, 503);
 }
 
-/// A notes folder whose check waits until the sender goes; the state of it as the server reports it.
+/// A notes folder whose check hangs until the sender is dropped, and its state as the server reports it.
 fn hanging_notes() -> (std::sync::mpsc::Sender<()>, Arc<NotesWatch>) {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
@@ -210,7 +215,7 @@ fn hanging_notes() -> (std::sync::mpsc::Sender<()>, Arc<NotesWatch>) {
 }
 
 #[tokio::test]
-async fn notes_check_that_hangs_delays_no_handler_and_is_a_warning_until_it_returns() {
+async fn hanging_notes_check_delays_no_handler_and_is_a_warning() {
     let mut server = Server::start(echo()).await;
     let (release, notes) = hanging_notes();
     let at = server.also(server.state.clone().with_notes(notes.clone())).await;
@@ -223,7 +228,7 @@ async fn notes_check_that_hangs_delays_no_handler_and_is_a_warning_until_it_retu
     };
     let until = async |is_warned: bool| {
         let changed = async { while asked("/readyz").await.is_some() != is_warned {} };
-        tokio::time::timeout(PATIENCE, changed).await.expect("each question is answered, and the state changes");
+        tokio::time::timeout(PATIENCE, changed).await.expect("each request is answered, and the state changes");
     };
     until(true).await;
     let warning = asked("/api/v1/status").await.unwrap();
@@ -231,25 +236,25 @@ async fn notes_check_that_hangs_delays_no_handler_and_is_a_warning_until_it_retu
     assert_eq!(asked("/readyz").await.as_deref(), Some("the notes skills do not work: `annie status` says why"));
     drop(release);
     until(false).await;
-    let told = NotesProblem { what: "notes cannot be kept in /srv/notes".to_owned(), fix: "cp -a".to_owned() };
-    let refused = NotesWatch::new(Arc::new(|| None), Some(told), NotesPace::default(), system::env().clock);
+    let notes_problem = NotesProblem { what: "notes cannot be kept in /srv/notes".to_owned(), fix: "cp -a".to_owned() };
+    let refused = NotesWatch::new(Arc::new(|| None), Some(notes_problem), NotesPace::default(), system::env().clock);
     let at = server.also(server.state.clone().with_notes(Arc::new(refused))).await;
     let ready = server.client.get(format!("http://{at}/readyz")).send().await.unwrap().text().await.unwrap();
-    assert!(ready.contains("notes skills") && !ready.contains('/'), "strangers learn no path: {ready}");
+    assert!(ready.contains("notes skills") && !ready.contains('/'), "unauthenticated callers see no path: {ready}");
 }
 
 #[tokio::test]
-async fn keys_are_made_used_and_revoked_over_the_door() {
+async fn keys_are_created_used_and_revoked_over_http() {
     let server = Server::start(echo()).await;
-    let wish = json!({ "name": "root", "scopes": ["admin"] });
-    let (status, root) = server.post("/api/v1/keys", wish.clone()).await;
+    let options = json!({ "name": "root", "scopes": ["admin"] });
+    let (status, root) = server.post("/api/v1/keys", options.clone()).await;
     assert_eq!((status, &root["user"]), (201, &json!("me")));
-    assert_eq!(server.post("/api/v1/keys", wish).await.0, 401, "the first key closes the door");
+    assert_eq!(server.post("/api/v1/keys", options).await.0, 401, "after the first key a key is required");
     let root_key = root["secret"].as_str().unwrap();
     assert!(root["warning"].as_str().unwrap().contains("every request needs a key"), "{root}");
     let admin = |method, path: &str| server.request(method, path).bearer_auth(root_key);
-    let wish = json!({ "name": "chat", "scopes": ["chat"], "expires_in_days": 1 });
-    let (_, chat) = read(admin(Method::POST, "/api/v1/keys").json(&wish).send().await.unwrap()).await;
+    let options = json!({ "name": "chat", "scopes": ["chat"], "expires_in_days": 1 });
+    let (_, chat) = read(admin(Method::POST, "/api/v1/keys").json(&options).send().await.unwrap()).await;
     let more = json!({ "name": "x", "scopes": ["impersonate"] });
     assert_eq!(admin(Method::POST, "/api/v1/keys").json(&more).send().await.unwrap().status(), 403);
     let ended = json!({ "name": "x", "scopes": ["chat"], "expires_in_days": 0 });
@@ -269,21 +274,28 @@ async fn keys_are_made_used_and_revoked_over_the_door() {
 }
 
 #[tokio::test]
-async fn a_foreign_page_and_a_foreign_name_are_turned_away() {
+async fn foreign_origin_and_foreign_host_are_refused() {
     let server = Server::start(echo()).await;
     let post = |name: &'static str, value: &str| {
         server.request(Method::POST, "/api/v1/messages").header(name, value).json(&json!({ "text": "x" })).send()
     };
     let (status, foreign) = super::world::read(post("origin", "https://evil.example").await.unwrap()).await;
     assert_eq!((status, &foreign["code"]), (403, &json!("foreign_origin")), "{foreign}");
-    assert_eq!(foreign["title"], "Foreign pages and host names are turned away", "no key is involved: {foreign}");
+    assert_eq!(
+        foreign["title"], "Foreign pages and host names are turned away",
+        "the title does not mention a key: {foreign}"
+    );
     assert_eq!(post("host", "evil.example").await.unwrap().status(), 403);
     assert_eq!(post("origin", &format!("http://{}", server.at)).await.unwrap().status(), 202);
-    assert_eq!(post("x-forwarded-for", "192.0.2.1").await.unwrap().status(), 401, "whom a proxy brings is not local");
+    assert_eq!(
+        post("x-forwarded-for", "192.0.2.1").await.unwrap().status(),
+        401,
+        "a request through a proxy is not local"
+    );
 }
 
 #[tokio::test]
-async fn a_request_keeps_its_id_and_its_answer_has_guards() {
+async fn response_has_request_id_and_security_headers() {
     let server = Server::start(echo()).await;
     let ask = |id: &str| server.request(Method::GET, "/api/v1/nowhere").header("x-request-id", id).send();
     let response = ask("abc-1").await.unwrap();
@@ -305,8 +317,8 @@ async fn a_request_keeps_its_id_and_its_answer_has_guards() {
 }
 
 #[tokio::test]
-async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
-    let limits = DoorLimits { requests_burst_max: 2, requests_per_minute_max: 60, ..DoorLimits::default() };
+async fn rate_limited_key_gets_retry_after() {
+    let limits = ApiLimits { requests_burst_max: 2, requests_per_minute_max: 60, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     let key = server.key("ann", &[KeyScope::Chat]).await;
     let ask = || server.request(Method::GET, "/v1/models").bearer_auth(&key).send();
@@ -326,19 +338,19 @@ async fn panics() -> &'static str {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_is_one_callers_trouble() {
+async fn panicking_handler_returns_internal_error_without_panic_text() {
     let app = axum::Router::new()
         .route("/", axum::routing::get(panics))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(crate::http::broken));
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(crate::http::handler_panicked));
     let request = axum::http::Request::get("/").body(axum::body::Body::empty()).unwrap();
     let response = tower::ServiceExt::oneshot(app, request).await.unwrap();
     assert_eq!(response.status(), 500);
-    let fault = response.extensions().get::<crate::error::Fault>().unwrap();
-    assert!(!fault.detail.contains("told to"));
+    let error = response.extensions().get::<crate::error::ApiError>().unwrap();
+    assert!(!error.detail.contains("told to"));
 }
 
 #[tokio::test]
-async fn without_keys_only_this_machine_is_listened_to() {
+async fn serve_without_keys_refuses_non_loopback_address() {
     let server = Server::start(echo()).await;
     let open = || tokio::net::TcpListener::bind(("0.0.0.0", 0));
     let serve = |state: AppState, listener| crate::http::serve(listener, state, std::future::ready(()));
@@ -355,25 +367,25 @@ async fn without_keys_only_this_machine_is_listened_to() {
 }
 
 #[tokio::test]
-async fn a_server_whose_model_is_away_takes_messages_and_says_that_it_is_away() {
+async fn server_with_unavailable_model_accepts_messages_and_reports_backend_down() {
     let away = || annie_core::message::ModelError::new(annie_core::message::ModelErrorKind::Unavailable, "away");
     let model = annie_testkit::scripted_model::ScriptedModel::new(move |_, _| Err(away()));
     let server = Server::start(model).await;
     assert_eq!(server.get("/api/v1/status").await.1["backends"][0]["up"], true);
-    let mut said = Value::Null;
-    // Every failure is told, until nobody expects an answer any more.
+    let mut sent = Value::Null;
+    // The first failure must be reported; it ends the loop.
     for _ in 0..20 {
-        said = server.get("/api/v1/status").await.1;
-        if said["backends"][0]["up"] == false {
+        sent = server.get("/api/v1/status").await.1;
+        if sent["backends"][0]["up"] == false {
             break;
         }
         assert_eq!(server.say(json!({ "text": "hello" })).await["status"], "failed");
     }
-    let backend = &said["backends"][0];
+    let backend = &sent["backends"][0];
     assert_eq!((&backend["state"], &backend["failed_rounds"]), (&json!("failing"), &json!(1)), "after one failure");
     assert_eq!(backend["last_error"], json!({"kind": "unavailable", "detail": "away"}), "{backend}");
     assert!(backend["failing_since"].is_string(), "{backend}");
-    assert_eq!((&said["backends"][0]["up"], &said["ready"]), (&json!(false), &json!(true)), "{said}");
+    assert_eq!((&sent["backends"][0]["up"], &sent["ready"]), (&json!(false), &json!(true)), "{sent}");
     assert_eq!(server.get("/readyz").await.0, 200);
 }
 
@@ -388,12 +400,12 @@ async fn backend_status_is_up_again_after_the_first_answered_round() {
     });
     let server = Server::start(model).await;
     server.say(json!({ "text": "fail" })).await;
-    let (_, said) = server.get("/api/v1/status").await;
-    assert_eq!(said["backends"][0]["last_error"]["detail"], "HTTP 404: no such model", "{said}");
-    assert_eq!(said["backends"][0]["up"], false);
+    let (_, sent) = server.get("/api/v1/status").await;
+    assert_eq!(sent["backends"][0]["last_error"]["detail"], "HTTP 404: no such model", "{sent}");
+    assert_eq!(sent["backends"][0]["up"], false);
     server.say(json!({ "text": "hello" })).await;
-    let (_, said) = server.get("/api/v1/status").await;
-    let backend = &said["backends"][0];
+    let (_, sent) = server.get("/api/v1/status").await;
+    let backend = &sent["backends"][0];
     assert_eq!((&backend["state"], &backend["up"], &backend["failed_rounds"]), (&json!("up"), &json!(true), &json!(0)));
     assert!(backend["last_error"].is_null(), "{backend}");
 }
@@ -406,7 +418,7 @@ async fn openapi_document_is_served() {
 }
 
 #[test]
-fn the_interface_is_the_one_that_was_agreed() {
+fn openapi_document_matches_golden_copy() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
     let agreed: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let now = crate::http::document();
@@ -414,5 +426,5 @@ fn the_interface_is_the_one_that_was_agreed() {
     if agreed != now {
         std::fs::write(&new, serde_json::to_string_pretty(&now).unwrap() + "\n").unwrap();
     }
-    assert_eq!(agreed, now, "if the change is meant, keep {}", new.display());
+    assert_eq!(agreed, now, "if the change is intended, copy {} to docs/openapi.json", new.display());
 }

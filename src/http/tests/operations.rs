@@ -1,4 +1,4 @@
-//! Long-running operations through both doors: the result comes with a key of its own.
+//! Long-running operations over HTTP and gRPC. A result is delivered with the operation's own key.
 
 use annie_core::{
     context::framed,
@@ -8,19 +8,19 @@ use annie_core::{
 };
 use annie_testkit::{
     scripted_model::{ScriptedModel, calls, says},
-    skills::{Deed, FakeSkills},
+    skills::{FakeBehaviour, FakeSkills},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::world::{Server, last_text, read};
 use crate::{
+    api::ApiLimits,
     auth::KeyScope,
-    door::DoorLimits,
     grpc::v1::{self, operations_client::OperationsClient},
 };
 
-/// A server whose skill starts something that takes a day, and an operation of the user.
+/// A server whose skill starts an operation of one day, and the id of such an operation.
 async fn ordered() -> (Server, String) {
     let model = ScriptedModel::new(|request, _| {
         Ok(match request.messages.last() {
@@ -31,7 +31,7 @@ async fn ordered() -> (Server, String) {
     });
     let skills = FakeSkills::new(|call| {
         let operation = Operation { id: call.operation.id, expires_at: call.now.plus_ms(24 * 3_600_000) };
-        Deed::Answer(Outcome::pending(operation, "The coffee is ordered."))
+        FakeBehaviour::Answer(Outcome::pending(operation, "The coffee is ordered."))
     });
     let server = Server::hasty(model, skills).await;
     server.say(json!({ "text": "order coffee", "conversation_key": "home" })).await;
@@ -41,15 +41,15 @@ async fn ordered() -> (Server, String) {
 }
 
 #[tokio::test]
-async fn a_result_comes_with_the_operations_own_key_and_once() {
+async fn operation_result_needs_its_own_key_and_is_accepted_once() {
     let (server, id) = ordered().await;
     let (_, one) = server.get(&format!("/api/v1/operations/{id}")).await;
     assert_eq!((&one["skill"], &one["open"]), (&json!("test.put"), &json!(true)), "{one}");
     let (_, grant) = server.get(&format!("/api/v1/operations/{id}/key")).await;
     let (path, key) = (grant["path"].as_str().unwrap().to_owned(), grant["key"].as_str().unwrap().to_owned());
-    // From here on callers need keys; whoever brings the result has none.
+    // From here on callers need keys; the external system that delivers the result has none.
     let owner = server.key("me", &[KeyScope::JobsRead, KeyScope::JobsControl]).await;
-    let bring = async |path: &str, header: &str, value: &str, body: &Value| {
+    let deliver = async |path: &str, header: &str, value: &str, body: &Value| {
         let request = server.request(Method::POST, path).header(header, value).header("x-forwarded-for", "192.0.2.1");
         read(request.json(body).send().await.unwrap()).await
     };
@@ -63,29 +63,29 @@ async fn a_result_comes_with_the_operations_own_key_and_once() {
             "x",
         ))
     );
-    let refused = bring(&path, "x-operation-key", &wrong, &result).await;
-    let nothing = bring(&unknown, "x-operation-key", &key, &result).await;
+    let refused = deliver(&path, "x-operation-key", &wrong, &result).await;
+    let nothing = deliver(&unknown, "x-operation-key", &key, &result).await;
     assert_eq!((refused.0, nothing.0), (404, 404));
-    assert_eq!(refused.1["detail"], nothing.1["detail"], "a wrong key tells nothing of what there is");
-    assert_eq!(bring(&path, "x-other", "x", &result).await.0, 401);
-    assert_eq!(bring(&path, "x-operation-key", &key, &json!({ "ok": true })).await.0, 400);
-    let (status, taken) = bring(&path, "authorization", &format!("Bearer {key}"), &result).await;
+    assert_eq!(refused.1["detail"], nothing.1["detail"], "a wrong key does not reveal whether the operation exists");
+    assert_eq!(deliver(&path, "x-other", "x", &result).await.0, 401);
+    assert_eq!(deliver(&path, "x-operation-key", &key, &json!({ "ok": true })).await.0, 400);
+    let (status, taken) = deliver(&path, "authorization", &format!("Bearer {key}"), &result).await;
     assert_eq!((status, &taken["repeated"]), (200, &json!(false)), "{taken}");
     server.model.called(3).await;
     let shown = last_text(server.model.requests().last().expect("three rounds"));
     assert!(shown.starts_with("[The test.put that was started earlier"), "{shown}");
     let texts: Vec<_> = framed(&shown, "result").into_iter().map(|frame| frame.text).collect();
-    assert_eq!(texts, ["The coffee is here.\n{\"cups\":2}"], "an outside party's text stands in a frame: {shown}");
-    let (status, again) = bring(&path, "x-operation-key", &key, &result).await;
+    assert_eq!(texts, ["The coffee is here.\n{\"cups\":2}"], "the text of an outside party is in a frame: {shown}");
+    let (status, again) = deliver(&path, "x-operation-key", &key, &result).await;
     assert_eq!((status, &again["repeated"], &again["task_id"]), (200, &json!(true), &taken["task_id"]), "{again}");
     let other = json!({ "ok": false, "text": "No coffee." });
-    assert_eq!(bring(&path, "x-operation-key", &key, &other).await.0, 409);
+    assert_eq!(deliver(&path, "x-operation-key", &key, &other).await.0, 409);
 
     let get = async |key: &str, path: &str| {
         read(server.request(Method::GET, path).bearer_auth(key).send().await.unwrap()).await
     };
     assert_eq!(get(&owner, &format!("/api/v1/operations/{id}")).await.1["closed_by"], taken["task_id"]);
-    assert_eq!(get(&owner, &format!("/api/v1/operations/{id}/key")).await.0, 409, "it opens nothing any more");
+    assert_eq!(get(&owner, &format!("/api/v1/operations/{id}/key")).await.0, 409, "the key is not valid any more");
     let bob = server.key("bob", &[KeyScope::JobsRead, KeyScope::JobsControl]).await;
     for path in [format!("/api/v1/operations/{id}"), format!("/api/v1/operations/{id}/key")] {
         assert_eq!(get(&bob, &path).await.0, 404, "{path}");
@@ -94,8 +94,8 @@ async fn a_result_comes_with_the_operations_own_key_and_once() {
 }
 
 #[tokio::test]
-async fn keys_cannot_be_tried_out_fast() {
-    let limits = DoorLimits { requests_burst_max: 2, requests_per_minute_max: 60, ..DoorLimits::default() };
+async fn operation_key_attempts_are_rate_limited() {
+    let limits = ApiLimits { requests_burst_max: 2, requests_per_minute_max: 60, ..ApiLimits::default() };
     let server = Server::with(super::world::echo(), limits).await;
     let id = annie_core::ids::TaskId::from_uuid(uuid::Uuid::nil()).to_string().replace("task_", "op_");
     let try_it = || {

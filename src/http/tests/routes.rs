@@ -1,5 +1,5 @@
-//! Every route of both doors against every kind of caller: closed without a key, closed without its scope, blind to what is
-//! another user's.
+//! Every HTTP and gRPC route with every kind of caller: refused without a key, refused without its scope, and no access to data
+//! of other users.
 
 use annie_core::ids::{ConversationId, TaskId};
 use reqwest::Method;
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::world::{Server, echo, read};
 use crate::{
+    api::ApiLimits,
     auth::{KeyScope, Need, RULES},
-    door::DoorLimits,
 };
 
-/// How a request to a route ends: the HTTP status, or for gRPC the status that stands for it.
-async fn knock(server: &Server, method: &str, path: &str, key: Option<&str>, body: &Value) -> (u16, Value) {
+/// Calls a route. Returns the HTTP status; for gRPC, the HTTP status that corresponds to the gRPC status.
+async fn call_route(server: &Server, method: &str, path: &str, key: Option<&str>, body: &Value) -> (u16, Value) {
     if method == "RPC" {
-        return knock_grpc(server, path, key).await;
+        return call_grpc(server, path, key).await;
     }
     let method: Method = method.parse().unwrap();
     let mut request = server.request(method.clone(), path).header("x-forwarded-for", "192.0.2.1");
@@ -29,7 +29,7 @@ async fn knock(server: &Server, method: &str, path: &str, key: Option<&str>, bod
     if streams { (response.status().as_u16(), Value::Null) } else { read(response).await }
 }
 
-async fn knock_grpc(server: &Server, path: &str, key: Option<&str>) -> (u16, Value) {
+async fn call_grpc(server: &Server, path: &str, key: Option<&str>) -> (u16, Value) {
     let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
     let mut request = client
         .post(format!("http://{}{path}", server.at))
@@ -58,23 +58,23 @@ fn filled(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_route_is_closed_without_a_key() {
-    let limits = DoorLimits { wrong_keys_burst_max: 1_000, ..DoorLimits::default() };
+async fn every_route_requires_a_key() {
+    let limits = ApiLimits { wrong_keys_burst_max: 1_000, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     server.key("ann", &[KeyScope::Chat]).await;
     for (method, path, need) in RULES {
-        let (status, _) = knock(&server, method, &filled(path), None, &json!({})).await;
+        let (status, _) = call_route(&server, method, &filled(path), None, &json!({})).await;
         assert_eq!(status == 401, *need != Need::Nothing, "{method} {path} answered {status}");
         let forged = format!("annie_{}_{}", "a".repeat(12), "b".repeat(43));
-        let (status, _) = knock(&server, method, &filled(path), Some(&forged), &json!({})).await;
+        let (status, _) = call_route(&server, method, &filled(path), Some(&forged), &json!({})).await;
         assert_eq!(status == 401, *need != Need::Nothing, "{method} {path} answered {status} to a forged key");
     }
-    let (status, _) = knock(&server, "GET", "/api/v1/nowhere", None, &json!({})).await;
-    assert_eq!(status, 401, "strangers do not learn what there is");
+    let (status, _) = call_route(&server, "GET", "/api/v1/nowhere", None, &json!({})).await;
+    assert_eq!(status, 401, "unauthenticated callers do not learn which routes exist");
 }
 
 #[tokio::test]
-async fn every_route_opens_to_its_own_scope_only() {
+async fn every_route_requires_its_own_scope() {
     let server = Server::start(echo()).await;
     for scope in KeyScope::ALL {
         let key = server.key("ann", &[scope]).await;
@@ -87,7 +87,7 @@ async fn every_route_opens_to_its_own_scope_only() {
                 continue;
             }
             let may = wanted == scope || (scope == KeyScope::Admin && wanted != KeyScope::Impersonate);
-            let (status, body) = knock(&server, method, &filled(path), Some(&key), &json!({})).await;
+            let (status, body) = call_route(&server, method, &filled(path), Some(&key), &json!({})).await;
             assert_ne!(status, 401, "{method} {path}");
             assert_eq!(status == 403, !may, "{method} {path} with {scope} answered {status} {body}");
         }
@@ -99,7 +99,7 @@ async fn every_rule_has_a_route_and_every_documented_route_a_rule() {
     let server = Server::start(echo()).await;
     let key = server.key("root", &[KeyScope::Admin]).await;
     for (method, path, _) in RULES {
-        let (status, body) = knock(&server, method, &filled(path), Some(&key), &json!({})).await;
+        let (status, body) = call_route(&server, method, &filled(path), Some(&key), &json!({})).await;
         let lost = body["detail"].as_str().unwrap_or_default();
         assert!(!lost.contains("nothing at this address") && status != 405, "{method} {path}: {status} {body}");
         assert!(*method != "RPC" || status != 404, "{path}");
@@ -113,48 +113,48 @@ async fn every_rule_has_a_route_and_every_documented_route_a_rule() {
 }
 
 #[tokio::test]
-async fn one_user_never_sees_anothers_anything() {
+async fn user_cannot_see_data_of_another_user() {
     let server = Server::start(echo()).await;
     let all = &KeyScope::ALL[..6];
     let (ann, bob) = (server.key("ann", all).await, server.key("bob", all).await);
-    let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
-    let (_, said) = read(said.json(&json!({ "text": "a secret" })).send().await.unwrap()).await;
-    let conversation = said["conversation_id"].as_str().unwrap();
-    let task = said["task_id"].as_str().unwrap();
+    let sent = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
+    let (_, sent) = read(sent.json(&json!({ "text": "a secret" })).send().await.unwrap()).await;
+    let conversation = sent["conversation_id"].as_str().unwrap();
+    let task = sent["task_id"].as_str().unwrap();
     let mut looked = 0;
-    // Keys are the operators'; letters and operations are walked where there are some.
+    // Key routes are for operators only; dead letters and operations are tested with data in their own tests.
     let is_walked = |path: &str| path.contains("/tasks/{id}") || path.contains("/conversations/{id}");
     for (method, path, _) in RULES.iter().filter(|(_, path, _)| is_walked(path)) {
         let id = if path.contains("/tasks/") { task } else { conversation };
         let path = path.replace("{id}", id);
-        let wish = if path.ends_with("/priority") { json!({ "priority": "low" }) } else { json!({}) };
-        let (own, _) = knock(&server, method, &path, Some(&ann), &wish).await;
-        let (others, body) = knock(&server, method, &path, Some(&bob), &wish).await;
-        // Nothing is parked, so nobody can resume it.
+        let options = if path.ends_with("/priority") { json!({ "priority": "low" }) } else { json!({}) };
+        let (own, _) = call_route(&server, method, &path, Some(&ann), &options).await;
+        let (others, body) = call_route(&server, method, &path, Some(&bob), &options).await;
+        // Nothing is quarantined, so no conversation can be resumed.
         assert!(own < 300 || path.ends_with("resume"), "{method} {path} answered {own} to its owner");
         assert_eq!((others, &body["code"]), (404, &json!("not_found")), "{method} {path}");
         looked += 1;
     }
     assert_eq!(looked, 10);
     let within = json!({ "text": "hi", "conversation_id": conversation });
-    assert_eq!(knock(&server, "POST", "/api/v1/messages", Some(&bob), &within).await.0, 404);
+    assert_eq!(call_route(&server, "POST", "/api/v1/messages", Some(&bob), &within).await.0, 404);
     let openai = json!({"model": "annie", "messages": [{"role": "user", "content": "hi"}],
         "metadata": {"conversation_id": conversation}});
-    assert_eq!(knock(&server, "POST", "/v1/chat/completions", Some(&bob), &openai).await.0, 404);
+    assert_eq!(call_route(&server, "POST", "/v1/chat/completions", Some(&bob), &openai).await.0, 404);
     for list in ["/api/v1/conversations", "/api/v1/tasks", "/api/v1/jobs", "/api/v1/notifications"] {
-        let (_, body) = knock(&server, "GET", list, Some(&bob), &json!({})).await;
+        let (_, body) = call_route(&server, "GET", list, Some(&bob), &json!({})).await;
         assert!(!body.to_string().contains("secret"), "{body}");
     }
 }
 
 #[tokio::test]
-async fn the_same_name_of_a_conversation_is_another_one_for_another_user() {
+async fn conversation_key_is_scoped_to_its_user() {
     let server = Server::start(echo()).await;
     let mut ids = Vec::new();
     for user in ["ann", "bob"] {
         let key = server.key(user, &[KeyScope::Chat]).await;
         let body = json!({ "text": "hi", "conversation_key": "home", "client_id": "1" });
-        let (status, body) = knock(&server, "POST", "/api/v1/messages", Some(&key), &body).await;
+        let (status, body) = call_route(&server, "POST", "/api/v1/messages", Some(&key), &body).await;
         assert_eq!(status, 202);
         ids.push(body["conversation_id"].as_str().unwrap().to_owned());
     }
@@ -162,10 +162,10 @@ async fn the_same_name_of_a_conversation_is_another_one_for_another_user() {
 }
 
 #[tokio::test]
-async fn ids_that_nobody_has_are_not_found_and_other_texts_are_explained() {
+async fn unknown_ids_are_not_found_and_malformed_ids_are_invalid() {
     let server = Server::start(echo()).await;
-    let nobodys = ConversationId::from_uuid(uuid::Uuid::nil());
-    let (status, body) = server.get(&format!("/api/v1/conversations/{nobodys}")).await;
+    let unknown_id = ConversationId::from_uuid(uuid::Uuid::nil());
+    let (status, body) = server.get(&format!("/api/v1/conversations/{unknown_id}")).await;
     assert_eq!((status, &body["code"]), (404, &json!("not_found")));
     let task = TaskId::from_uuid(uuid::Uuid::nil());
     let (status, body) = server.get(&format!("/api/v1/conversations/{task}")).await;

@@ -1,4 +1,4 @@
-//! What a stranger, a wrong key, a revoked key and an impolite connection may do: little, and not for long.
+//! Unauthenticated callers, wrong and revoked keys, and misbehaving connections.
 
 use annie_core::ids::UserId;
 use futures_util::StreamExt;
@@ -12,8 +12,8 @@ use tonic::{Code, Request};
 
 use super::world::{PATIENCE, Server, echo, read};
 use crate::{
+    api::ApiLimits,
     auth::KeyScope,
-    door::DoorLimits,
     grpc::v1::{self, actors_client::ActorsClient, chat_client::ChatClient, notifications_client::NotificationsClient},
 };
 
@@ -29,7 +29,7 @@ async fn key_of(server: &Server, user: &str, scopes: &[KeyScope]) -> (String, St
     (made.key.id, made.secret)
 }
 
-/// What a stream still says until it ends.
+/// The remaining text of a stream.
 async fn rest(response: reqwest::Response) -> String {
     let mut bytes = response.bytes_stream();
     let mut text = String::new();
@@ -48,9 +48,9 @@ async fn revoked_key_ends_its_open_http_streams_and_not_those_of_others() {
     let (ann_id, ann) = key_of(&server, "ann", &[KeyScope::Chat]).await;
     let (_, bob) = key_of(&server, "bob", &[KeyScope::Chat]).await;
     let conversation = async |key: &str| {
-        let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(key);
-        let (_, said) = read(said.json(&json!({ "text": "hi" })).send().await.unwrap()).await;
-        said["conversation_id"].as_str().unwrap().to_owned()
+        let sent = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(key);
+        let (_, sent) = read(sent.json(&json!({ "text": "hi" })).send().await.unwrap()).await;
+        sent["conversation_id"].as_str().unwrap().to_owned()
     };
     let open = async |key: &str, path: &str| {
         let response = server.request(Method::GET, path).bearer_auth(key).send().await.unwrap();
@@ -63,8 +63,8 @@ async fn revoked_key_ends_its_open_http_streams_and_not_those_of_others() {
     let bob_chat = open(&bob, &format!("/api/v1/conversations/{bobs}/stream?after=100")).await;
     server.state.auth.revoke(&ann_id).await.unwrap();
     for stream in [ann_chat, ann_notices] {
-        let said = rest(stream).await;
-        assert!(said.contains("event: error") && said.contains("unauthenticated"), "{said}");
+        let sent = rest(stream).await;
+        assert!(sent.contains("event: error") && sent.contains("unauthenticated"), "{sent}");
     }
     let mut bob_chat = bob_chat.bytes_stream();
     conversation(&bob).await;
@@ -84,8 +84,8 @@ async fn revoked_key_ends_its_open_grpc_streams() {
         request
     }
     let mut chat = ChatClient::new(channel.clone());
-    let said = chat.submit(keyed(&key, v1::SubmitRequest { text: "hi".to_owned(), ..Default::default() }));
-    let conversation_id = said.await.unwrap().into_inner().conversation_id;
+    let sent = chat.submit(keyed(&key, v1::SubmitRequest { text: "hi".to_owned(), ..Default::default() }));
+    let conversation_id = sent.await.unwrap().into_inner().conversation_id;
     let wanted = v1::StreamRequest { conversation_id, ..Default::default() };
     let mut items = chat.stream(keyed(&key, wanted)).await.unwrap().into_inner();
     let mut notices = NotificationsClient::new(channel.clone());
@@ -110,13 +110,13 @@ async fn revoked_key_ends_its_open_grpc_streams() {
 }
 
 #[tokio::test]
-async fn key_for_another_user_takes_the_scope_impersonate() {
+async fn creating_key_for_another_user_requires_scope_impersonate() {
     let server = Server::start(echo()).await;
     let (_, admin) = key_of(&server, "root", &[KeyScope::Admin]).await;
     let (_, both) = key_of(&server, "root", &[KeyScope::Admin, KeyScope::Impersonate]).await;
     let mint = async |key: &str, user: &str| {
-        let wish = json!({ "name": "x", "user": user, "scopes": ["chat"] });
-        read(server.request(Method::POST, "/api/v1/keys").bearer_auth(key).json(&wish).send().await.unwrap()).await
+        let options = json!({ "name": "x", "user": user, "scopes": ["chat"] });
+        read(server.request(Method::POST, "/api/v1/keys").bearer_auth(key).json(&options).send().await.unwrap()).await
     };
     let (status, problem) = mint(&admin, "bob").await;
     assert_eq!((status, &problem["field"]), (403, &json!("user")));
@@ -128,7 +128,7 @@ async fn key_for_another_user_takes_the_scope_impersonate() {
 
 #[tokio::test]
 async fn wrong_keys_are_throttled_by_address_and_a_valid_key_from_there_passes() {
-    let limits = DoorLimits { wrong_keys_burst_max: 3, wrong_keys_per_minute_max: 1, ..DoorLimits::default() };
+    let limits = ApiLimits { wrong_keys_burst_max: 3, wrong_keys_per_minute_max: 1, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     let (id, valid) = key_of(&server, "ann", &[KeyScope::Chat]).await;
     let ask = |key: &str| server.request(Method::GET, "/api/v1/conversations").bearer_auth(key).send();
@@ -143,7 +143,7 @@ async fn wrong_keys_are_throttled_by_address_and_a_valid_key_from_there_passes()
 }
 
 #[tokio::test]
-async fn wrong_key_on_a_server_without_keys_is_refused_but_for_placeholders_of_openai_clients() {
+async fn server_without_keys_refuses_wrong_key_except_openai_placeholders() {
     let server = Server::start(echo()).await;
     let ask = async |path: &str, key: &str| {
         read(server.request(Method::GET, path).bearer_auth(key).send().await.unwrap()).await
@@ -156,21 +156,21 @@ async fn wrong_key_on_a_server_without_keys_is_refused_but_for_placeholders_of_o
 }
 
 #[tokio::test]
-async fn root_page_tells_strangers_neither_version_nor_backends() {
+async fn root_page_hides_version_and_backends_from_unauthenticated_callers() {
     let server = Server::start(echo()).await;
     let page = async |forwarded: bool| {
         let request = server.request(Method::GET, "/");
         let request = if forwarded { request.header("x-forwarded-for", "192.0.2.1") } else { request };
         request.send().await.unwrap().text().await.unwrap()
     };
-    let says_much = |text: &str| text.contains(crate::door::VERSION) || text.contains("main");
+    let says_much = |text: &str| text.contains(crate::api::VERSION) || text.contains("main");
     assert!(says_much(&page(false).await));
     assert!(!says_much(&page(true).await), "through a proxy");
     server.key("ann", &[KeyScope::Chat]).await;
     assert!(!says_much(&page(false).await), "once there are keys");
 }
 
-/// What a server answers to these bytes, up to its first line.
+/// The first line of a server's response to these bytes.
 async fn first_line(server: &Server, request: &str) -> String {
     let mut stream = TcpStream::connect(server.at).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -184,7 +184,7 @@ async fn line(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn request_names_its_host_exactly_once() {
+async fn request_must_have_exactly_one_host_header() {
     let server = Server::start(echo()).await;
     server.key("ann", &[KeyScope::Chat]).await;
     let ask = async |hosts: &str| first_line(&server, &format!("GET /healthz HTTP/1.1\r\n{hosts}\r\n")).await;
@@ -194,7 +194,7 @@ async fn request_names_its_host_exactly_once() {
 }
 
 #[tokio::test]
-async fn compressed_body_is_refused_as_such() {
+async fn compressed_body_is_refused() {
     let server = Server::start(echo()).await;
     for path in ["/api/v1/messages", "/v1/chat/completions"] {
         let request = server.request(Method::POST, path).header("content-encoding", "gzip");
@@ -204,13 +204,9 @@ async fn compressed_body_is_refused_as_such() {
 }
 
 #[tokio::test]
-async fn idle_sockets_of_one_process_shut_nobody_out() {
-    let limits = DoorLimits {
-        connections_max: 8,
-        connections_per_address_max: 6,
-        head_ms_max: 600_000,
-        ..DoorLimits::default()
-    };
+async fn idle_connections_of_one_address_do_not_block_other_clients() {
+    let limits =
+        ApiLimits { connections_max: 8, connections_per_address_max: 6, head_ms_max: 600_000, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     let (_, key) = key_of(&server, "ann", &[KeyScope::Chat]).await;
     let mut known = TcpStream::connect(server.at).await.unwrap();
@@ -222,10 +218,10 @@ async fn idle_sockets_of_one_process_shut_nobody_out() {
         idle.push(TcpStream::connect(server.at).await.unwrap());
     }
     assert!(first_line(&server, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.contains("200"));
-    // What has shown a key is not closed for those that have not.
+    // A connection that has shown a key is not closed in favour of connections without one.
     known.write_all(ask.as_bytes()).await.unwrap();
     assert!(line(&mut known).await.contains("200"));
-    // The oldest idle one has made room.
+    // The oldest idle connection was closed.
     let end = tokio::time::timeout(PATIENCE, idle[0].read(&mut [0; 1])).await.unwrap();
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }

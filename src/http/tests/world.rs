@@ -1,4 +1,4 @@
-//! A private server per test.
+//! A separate server for each test.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 
 use crate::{
+    api::{ApiLimits, AppState},
     auth::{Auth, KeyScope, NewKey},
-    door::{AppState, DoorLimits},
     error::AppError,
     http::serve,
 };
@@ -39,7 +39,7 @@ pub struct Server {
     running: JoinSet<Result<(), AppError>>,
 }
 
-/// The last text of a request, whoever said it.
+/// The last text of a request, of any author.
 pub fn last_text(request: &ModelRequest) -> String {
     match request.messages.last() {
         Some(
@@ -52,12 +52,12 @@ pub fn last_text(request: &ModelRequest) -> String {
     }
 }
 
-/// A model that repeats what it is told.
+/// A model that repeats the text it receives.
 pub fn echo() -> ScriptedModel {
     ScriptedModel::new(|request, _| Ok(says(format!("You said: {}", last_text(request)))))
 }
 
-/// A model that has an agent run a skill for every message.
+/// A model that lets a sub-agent run a skill for every message.
 pub fn delegating() -> ScriptedModel {
     ScriptedModel::new(|request, _| Ok(delegate(request)))
 }
@@ -80,31 +80,31 @@ fn delegate(request: &ModelRequest) -> ModelReply {
 
 impl Server {
     pub async fn start(model: ScriptedModel) -> Self {
-        Self::with(model, DoorLimits::default()).await
+        Self::with(model, ApiLimits::default()).await
     }
 
-    pub async fn with(model: ScriptedModel, limits: DoorLimits) -> Self {
+    pub async fn with(model: ScriptedModel, limits: ApiLimits) -> Self {
         Self::on(MemoryStore::new(), model, limits).await
     }
 
-    pub async fn on(store: MemoryStore, model: ScriptedModel, limits: DoorLimits) -> Self {
+    pub async fn on(store: MemoryStore, model: ScriptedModel, limits: ApiLimits) -> Self {
         Self::of(store, model, limits, FakeSkills::obliging(), KernelLimits::default()).await
     }
 
-    /// One that tells soon what ended in the background, keeps failures at once, and has these skills.
+    /// A server that sends notifications soon, keeps failures as dead letters at once, and has these skills.
     pub async fn hasty(model: ScriptedModel, skills: FakeSkills) -> Self {
         let mut kernel = KernelLimits { mode: Mode::SingleLoop, ..KernelLimits::default() };
         kernel.turn.defer_ms = 5;
         kernel.breaker.failures_max = u32::MAX;
         kernel.notify.gather_ms = 5;
         kernel.notify.every_ms = 0;
-        Self::of(MemoryStore::new(), model, DoorLimits::default(), skills, kernel).await
+        Self::of(MemoryStore::new(), model, ApiLimits::default(), skills, kernel).await
     }
 
     async fn of(
         store: MemoryStore,
         model: ScriptedModel,
-        limits: DoorLimits,
+        limits: ApiLimits,
         skills: FakeSkills,
         kernel_limits: KernelLimits,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Server {
         Self { at, state, model, client, stop: Some(stop), running }
     }
 
-    /// Serves the same kernel with another state of the doors, at a port of its own.
+    /// Serves the same kernel on another port with another state of the front ends.
     pub async fn also(&mut self, state: AppState) -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -154,7 +154,7 @@ impl Server {
         at
     }
 
-    /// Makes a key and answers its text.
+    /// Creates a key and returns its secret.
     pub async fn key(&self, user: &str, scopes: &[KeyScope]) -> String {
         let user = UserId::new(user).unwrap();
         let new = NewKey { name: "test".to_owned(), user, scopes: scopes.to_vec(), expires_at: None };
@@ -173,19 +173,19 @@ impl Server {
         read(self.request(Method::POST, path).json(&body).send().await.unwrap()).await
     }
 
-    /// Says something and waits for its answer.
+    /// Sends a message and waits for its answer.
     pub async fn say(&self, body: Value) -> Value {
         let (status, answer) = self.post("/api/v1/messages?wait=20", body).await;
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
-    /// Asks the server to stop.
+    /// Requests the server to stop.
     pub fn ask_to_stop(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
 
-    /// Waits until it has stopped.
+    /// Waits until the server has stopped.
     pub async fn stopped(&mut self) -> Result<(), AppError> {
         tokio::time::timeout(PATIENCE, self.running.join_next()).await.unwrap().unwrap().unwrap()
     }

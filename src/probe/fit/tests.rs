@@ -1,4 +1,4 @@
-//! Which settings follow from which report.
+//! The settings that follow from probe results.
 
 use annie_core::ports::ServerFacts;
 
@@ -29,7 +29,7 @@ fn not() -> Outcome {
 }
 
 #[test]
-fn small_or_tool_refusing_model_is_run_by_commands_in_a_single_loop() {
+fn fit_runs_small_or_tool_refusing_model_with_commands_in_single_loop() {
     let of = |tools, commands, model, window| {
         let fit = Fit::of(&report(tools, commands, model, window));
         (fit.interface, fit.mode)
@@ -45,11 +45,15 @@ fn small_or_tool_refusing_model_is_run_by_commands_in_a_single_loop() {
         of(Outcome::Well, Outcome::Well, "Llama-3.3-70B-Instruct", Some(4_096)),
         (Some("auto"), Some("single_loop"))
     );
-    assert_eq!(of(Outcome::AsText, not(), "some-70b", None), (Some("auto"), None), "its calls are found and made");
+    assert_eq!(
+        of(Outcome::AsText, not(), "some-70b", None),
+        (Some("auto"), None),
+        "its calls are found in the text and run"
+    );
 }
 
 #[test]
-fn step_that_was_not_tried_or_cut_decides_nothing_and_is_told() {
+fn fit_reports_failed_or_truncated_step_and_decides_nothing_from_it() {
     let limited = || Outcome::Failed("rate_limited: HTTP 429\nname = \"x\"".to_owned());
     for (tools, commands, interface) in [
         (limited(), Outcome::Well, None),
@@ -64,18 +68,25 @@ fn step_that_was_not_tried_or_cut_decides_nothing_and_is_told() {
         let report = report(tools, commands, "some-70b", None);
         let fit = Fit::of(&report);
         assert_eq!((fit.interface, fit.mode), (interface, None), "{report:?}");
-        let told = fit.notes.join("; ");
-        assert!(told.contains("could not be tried") || told.contains("cut at 200 tokens"), "{report:?}: {told}");
-        assert!(!told.contains("did neither") && !told.contains("by itself"), "{report:?}: {told}");
+        let all_notes = fit.notes.join("; ");
+        assert!(
+            all_notes.contains("could not be tried") || all_notes.contains("cut at 200 tokens"),
+            "{report:?}: {all_notes}"
+        );
+        assert!(!all_notes.contains("did neither") && !all_notes.contains("by itself"), "{report:?}: {all_notes}");
         let table: toml::Table = fit.toml().parse().unwrap();
-        assert!(!table.contains_key("name"), "a server's words stay in the comment: {}", fit.toml());
+        assert!(!table.contains_key("name"), "a server's text stays in the comment: {}", fit.toml());
     }
     let small = Fit::of(&report(limited(), Outcome::Well, "tiny-1b", None));
-    assert_eq!((small.interface, small.mode), (Some("cmd"), Some("single_loop")), "a small one is run so anyway");
+    assert_eq!(
+        (small.interface, small.mode),
+        (Some("cmd"), Some("single_loop")),
+        "a small model uses commands in any case"
+    );
 }
 
 #[test]
-fn parallel_requests_over_a_rate_limit_say_nothing_of_slots() {
+fn fit_ignores_rate_limited_parallel_requests_for_slots() {
     let mut report = report(Outcome::Well, Outcome::Well, "big", None);
     let of = |answered, rate_limited| Some(crate::probe::Parallel { requests: 4, answered, rate_limited, ms: 5 });
     for (answered, rate_limited, slots) in [(4, 0, None), (3, 1, None), (3, 0, Some(1)), (2, 1, Some(1))] {
@@ -87,21 +98,21 @@ fn parallel_requests_over_a_rate_limit_say_nothing_of_slots() {
 }
 
 #[test]
-fn size_is_read_from_a_models_name() {
+fn fit_reads_parameter_count_from_model_name() {
     assert_eq!(named_size("qwen2.5-coder:1.5b"), Some(1_500_000_000));
     assert_eq!(named_size("meta-llama/Llama-3.1-8B-Instruct"), Some(8_000_000_000));
     assert_eq!((named_size("gpt-5"), named_size("b"), named_size("openrouter/auto")), (None, None, None));
 }
 
 #[test]
-fn slow_reader_is_given_the_time_that_it_needs() {
+fn fit_raises_first_token_limit_for_slow_prompt_processing() {
     assert_eq!(slow_reader(30.0, Some(4_096)), Some(210_000));
     assert_eq!(slow_reader(30.0, None), Some(400_000));
     assert_eq!((slow_reader(0.0, None), slow_reader(500.0, None)), (Some(600_000), None));
 }
 
 #[test]
-fn answer_of_a_model_that_thinks_has_room_and_others_follow_their_window_at_each_start() {
+fn fit_sets_output_limit_for_reasoning_models_only() {
     assert_eq!((output(false, Some(4_096)), output(false, Some(32_000)), output(false, None)), (None, None, None));
     assert_eq!(
         (output(true, Some(4_096)), output(true, Some(32_000)), output(true, None)),
@@ -110,7 +121,7 @@ fn answer_of_a_model_that_thinks_has_room_and_others_follow_their_window_at_each
 }
 
 #[test]
-fn limits_around_the_first_token_are_longer_than_it() {
+fn fit_limits_exceed_first_token_limit() {
     let mut report = report(Outcome::Well, Outcome::Well, "big", None);
     for (speed, first, call) in
         [(1_000.0, None, None), (60.0, Some(200_000), None), (0.5, Some(600_000), Some(720_000))]
@@ -129,24 +140,28 @@ fn limits_around_the_first_token_are_longer_than_it() {
 }
 
 #[test]
-fn what_the_server_says_is_a_comment_and_what_was_found_out_is_a_key() {
+fn fit_toml_writes_server_facts_as_comments_and_findings_as_keys() {
     let mut report = report(not(), Outcome::Well, "m", Some(4_096));
     report.server.profile = "llamacpp".into();
     report.server.profile_from = Origin::Server;
     report.server.slots = Some(2);
     let text = Fit::of(&report).toml();
     assert!(text.starts_with("# it does not call tools by itself\n# the window"), "{text}");
-    for said in ["profile = \"llamacpp\"", "context_tokens_max = 4096", "slots = 2"] {
-        assert!(text.contains(&format!("# the server says: {said}\n")), "{said} is not in {text}");
+    for line in ["profile = \"llamacpp\"", "context_tokens_max = 4096", "slots = 2"] {
+        assert!(text.contains(&format!("# the server says: {line}\n")), "{line} is not in {text}");
     }
     let table: toml::Table = text.parse().unwrap();
     let keys: Vec<&String> = table.keys().collect();
     assert_eq!(keys, ["interface", "mode"], "{text}");
     report.parallel = Some(crate::probe::Parallel { requests: 2, answered: 1, rate_limited: 0, ms: 5 });
-    assert_eq!(Fit::of(&report).slots, Some(1), "the server said two, and failed at two");
+    assert_eq!(Fit::of(&report).slots, Some(1), "the server reports two slots, and failed with two requests");
     report.is_in_own_network = true;
-    assert_eq!(Fit::of(&report).profile.as_deref(), Some("llamacpp"), "without it private requests are refused");
+    assert_eq!(
+        Fit::of(&report).profile.as_deref(),
+        Some("llamacpp"),
+        "without the profile private requests are refused"
+    );
     report.is_in_own_network = false;
     report.server.profile_from = Origin::Configured;
-    assert_eq!(Fit::of(&report).profile.as_deref(), Some("llamacpp"), "a chosen one is not learned");
+    assert_eq!(Fit::of(&report).profile.as_deref(), Some("llamacpp"), "a configured profile is kept");
 }

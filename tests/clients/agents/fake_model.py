@@ -2,8 +2,8 @@
 
     import fake_model; with fake_model.running() as url: ...
 
-If a tool is offered and has no result yet, it is called with arguments made of its schema; with a result, the result is told. If a JSON Schema is
-asked for, the answer fits it. Otherwise the last words are repeated. Streaming only, as Annie asks for it.
+If a tool is offered and has no result yet, it is called with arguments made of its schema; with a result, the answer repeats the result. If a JSON Schema is
+asked for, the answer fits it. Otherwise the last user message is repeated. Streaming only, as Annie asks for it.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def reply(request):
             break
         results.insert(0, text_of(message))
     called = {call["function"]["name"] for m in messages for call in m.get("tool_calls") or []}
-    said = [text_of(m) for m in messages if m["role"] == "user"]
+    user_texts = [text_of(m) for m in messages if m["role"] == "user"]
     if schema is not None:
         return json.dumps(example(schema)), []
     names = {t["function"]["name"] for t in tools}
@@ -68,7 +68,7 @@ def reply(request):
         return "", [call]
     if results:
         return "The tool says: " + "; ".join(results), []
-    return f"You said: {said[-1] if said else ''}", []
+    return f"You said: {user_texts[-1] if user_texts else ''}", []
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

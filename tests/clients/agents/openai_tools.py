@@ -28,9 +28,9 @@ def chat(client):
     for call in choice.message.tool_calls:
         assert json.loads(call.function.arguments) == {"city": "Prague"}, call
         messages.append({"role": "tool", "tool_call_id": call.id, "content": "21 degrees"})
-    told = client.chat.completions.create(model="annie", messages=messages, tools=[TOOL])
-    assert told.choices[0].finish_reason == "stop" and "21 degrees" in told.choices[0].message.content, told
-    print(f"tools: {told.choices[0].message.content!r}")
+    answered = client.chat.completions.create(model="annie", messages=messages, tools=[TOOL])
+    assert answered.choices[0].finish_reason == "stop" and "21 degrees" in answered.choices[0].message.content, answered
+    print(f"tools: {answered.choices[0].message.content!r}")
 
     with client.chat.completions.stream(model="annie", messages=messages[:2], tools=[TOOL]) as stream:
         done = stream.get_final_completion()
@@ -48,9 +48,9 @@ def responses(client):
     tool = {"type": "function", **TOOL["function"]}
     asked = client.responses.create(model="annie", input="Weather in Prague?", tools=[tool], instructions="Be brief.")
     call = next(item for item in asked.output if item.type == "function_call")
-    told = client.responses.create(model="annie", previous_response_id=asked.id, tools=[tool], input=[
+    answered = client.responses.create(model="annie", previous_response_id=asked.id, tools=[tool], input=[
         {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}])
-    assert told.status == "completed" and "21 degrees" in told.output_text, told
+    assert answered.status == "completed" and "21 degrees" in answered.output_text, answered
     with client.responses.stream(model="annie", input="Hello there") as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_response()
@@ -58,7 +58,7 @@ def responses(client):
     assert "Hello there" in final.output_text, final
     parsed = client.responses.parse(model="annie", input="Weather?", text_format=Weather)
     assert isinstance(parsed.output_parsed, Weather), parsed
-    print(f"responses: {told.output_text!r}, {final.output_text!r}, {parsed.output_parsed}")
+    print(f"responses: {answered.output_text!r}, {final.output_text!r}, {parsed.output_parsed}")
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ def main() -> None:
         seen.append(city)
         return f"21 degrees in {city}"
 
-    told = agent.run_sync("Weather in Prague?").output
-    assert seen == ["Prague"] and "21 degrees" in told, (seen, told)
+    answer = agent.run_sync("Weather in Prague?").output
+    assert seen == ["Prague"] and "21 degrees" in answer, (seen, answer)
     typed = Agent(model, output_type=NativeOutput(Weather)).run_sync("Weather?").output
     assert isinstance(typed, Weather), typed
-    print(f"agent: {told!r}, typed: {typed}")
+    print(f"agent: {answer!r}, typed: {typed}")
 
 
 main()

@@ -1,4 +1,4 @@
-//! The actors of the backends: asked at the start, and again only while nobody answers.
+//! The actors of the backends: they check their endpoint at the start, and again only while it does not answer.
 
 use std::sync::{
     Arc,
@@ -21,12 +21,12 @@ use crate::{
     observe::{Path, ask_view, spawn},
 };
 
-/// An endpoint that is there or not, as the test says.
+/// An endpoint that answers or not, as the test sets it.
 #[derive(Default)]
 struct Endpoint {
     is_away: AtomicBool,
     checks: AtomicU32,
-    /// The window that its server says; 0 says nothing.
+    /// The window that its server reports; 0 reports none.
     window: AtomicU32,
 }
 
@@ -68,8 +68,8 @@ async fn start(model: &Arc<Endpoint>) -> World {
         scheduler: world.scheduler.clone(),
     };
     spawn::<Backends>(&world.system, Path::parse("/backends"), vec![args], None).await.expect("it starts");
-    world.until("it is asked", async || (model.checks.load(SeqCst) > 0).then_some(())).await;
-    world.heard().await;
+    world.until("the endpoint is checked", async || (model.checks.load(SeqCst) > 0).then_some(())).await;
+    world.processed().await;
     world
 }
 
@@ -84,7 +84,7 @@ async fn used(world: &World, n: u32) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_that_is_there_is_asked_once_and_never_again() {
+async fn backend_checks_a_reachable_endpoint_once() {
     let model = Arc::new(Endpoint::default());
     let world = start(&model).await;
     world.pass_ms(24 * 3_600_000).await;
@@ -93,11 +93,11 @@ async fn an_endpoint_that_is_there_is_asked_once_and_never_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_that_is_not_there_is_asked_again_at_growing_intervals_until_it_is() {
+async fn backend_checks_an_unreachable_endpoint_at_growing_intervals_until_it_answers() {
     let model = Arc::new(Endpoint::default());
     model.is_away.store(true, SeqCst);
     let world = start(&model).await;
-    world.until("it is known", async || (view(&world).await["up"] == false).then_some(())).await;
+    world.until("the failure is known", async || (view(&world).await["up"] == false).then_some(())).await;
     assert_eq!(used(&world, 1).await, "cloud");
     assert_eq!(view(&world).await["check_error"]["detail"], "connection refused");
     world.pass_ms(3_600_000).await;
@@ -108,11 +108,11 @@ async fn an_endpoint_that_is_not_there_is_asked_again_at_growing_intervals_until
     let asked = model.checks.load(SeqCst);
     assert_eq!(used(&world, 2).await, "gpu");
     world.pass_ms(3_600_000).await;
-    assert_eq!(model.checks.load(SeqCst), asked, "all is well");
+    assert_eq!(model.checks.load(SeqCst), asked, "a reachable endpoint is not checked again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_fail_make_it_look_and_a_new_life_of_it_goes_on() {
+async fn backend_checks_its_endpoint_after_failed_calls_and_continues_after_a_crash() {
     let model = Arc::new(Endpoint::default());
     let world = start(&model).await;
     model.is_away.store(true, SeqCst);
@@ -120,16 +120,16 @@ async fn calls_that_fail_make_it_look_and_a_new_life_of_it_goes_on() {
     world.fail(1, "gpu", &[failed; 5]).await;
     world.pass_ms(2_100).await;
     assert_eq!(model.checks.load(SeqCst), 2);
-    let entry = world.system.directory.get(&endpoint("gpu")).expect("it lives");
+    let entry = world.system.directory.get(&endpoint("gpu")).expect("the actor runs");
     entry.cell.kill();
-    world.until("its next life asks", async || (model.checks.load(SeqCst) >= 3).then_some(())).await;
+    world.until("its next incarnation checks", async || (model.checks.load(SeqCst) >= 3).then_some(())).await;
     model.is_away.store(false, SeqCst);
     world.pass_ms(10_000).await;
-    assert_eq!(used(&world, 2).await, "gpu", "it is back, a minute's pause or not");
+    assert_eq!(used(&world, 2).await, "gpu", "the backend is up again without waiting for the breaker's minute");
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_that_comes_back_is_asked_again_what_it_can() {
+async fn backend_asks_a_server_that_comes_back_for_its_facts_again() {
     let model = Arc::new(Endpoint::default());
     model.window.store(8_192, SeqCst);
     let world = start(&model).await;
@@ -140,8 +140,8 @@ async fn server_that_comes_back_is_asked_again_what_it_can() {
     let failed = Verdict::Failed { kind: ModelErrorKind::Unavailable, retry_after_ms: None };
     world.fail(1, "gpu", &[failed; 5]).await;
     world.pass_ms(10_000).await;
-    assert_eq!(world.leases.window("gpu"), Some(8_192), "nobody could be asked");
+    assert_eq!(world.leases.window("gpu"), Some(8_192), "the server could not be asked");
     model.is_away.store(false, SeqCst);
     world.pass_ms(300_001).await;
-    assert_eq!(world.leases.window("gpu"), Some(2_048), "it was started anew with another window");
+    assert_eq!(world.leases.window("gpu"), Some(2_048), "the server was restarted with another window");
 }

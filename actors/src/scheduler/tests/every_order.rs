@@ -1,5 +1,5 @@
-//! All orders: every short sequence of what may happen to permits and gate, the scheduler's death among it, against a model
-//! that says exactly who must run. What tests by example leave out stands here.
+//! All orders: every short sequence of events on permits and gate, including a crash of the scheduler, is compared with a model
+//! that states exactly which tasks must run. It covers what the tests by example leave out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{
     world::{Answer, New, Parts, World, task},
 };
 
-/// How many things happen in a sequence.
+/// Number of steps in a sequence.
 const STEPS: usize = 5;
 /// Longer than any term of a gate, in milliseconds.
 const LONG_MS: u64 = 61_000;
@@ -25,35 +25,35 @@ enum Step {
     Ask(u32),
     /// A round ends.
     GiveBack(u32),
-    /// Whoever runs a round dies.
+    /// The holder of a permit dies.
     Drop(u32),
-    /// A task that waits is given up.
+    /// The caller of a waiting task goes away.
     Leave(u32),
     HoldGate,
     ReleaseGate,
-    /// The voice says its last word.
+    /// The voice task ends.
     FallSilent,
     /// A long time passes.
     Pass,
-    /// The scheduler dies.
+    /// The scheduler is killed.
     Die,
 }
 
-/// What must be so.
+/// The expected state.
 #[derive(Debug, Clone, Default)]
 struct Model {
     slots: usize,
     runs: BTreeSet<u32>,
     waits: BTreeSet<u32>,
     is_held: bool,
-    /// The voice has asked, and neither ended nor been silent for longer than a term.
+    /// The voice task has asked, and has neither ended nor been silent for longer than a term.
     is_spoken: bool,
-    /// The voice's task has ended: nobody asks for it again.
+    /// The voice task has ended: it does not ask again.
     is_over: bool,
 }
 
 impl Model {
-    fn may(&self, step: Step) -> bool {
+    fn allows(&self, step: Step) -> bool {
         match step {
             Step::Ask(n) => {
                 let is_free = !self.runs.contains(&n) && !self.waits.contains(&n);
@@ -64,13 +64,13 @@ impl Model {
             Step::HoldGate => !self.is_held,
             Step::ReleaseGate => self.is_held,
             Step::FallSilent => self.is_spoken && !self.runs.contains(&VOICE) && !self.waits.contains(&VOICE),
-            // Otherwise nothing runs out.
+            // In any other state no term can run out.
             Step::Pass => self.is_held || self.is_spoken,
             Step::Die => true,
         }
     }
 
-    fn happens(&mut self, step: Step) {
+    fn apply(&mut self, step: Step) {
         match step {
             Step::Ask(n) => {
                 self.waits.insert(n);
@@ -103,22 +103,22 @@ fn every_step() -> impl Iterator<Item = Step> {
     by_task.chain([Step::HoldGate, Step::ReleaseGate, Step::FallSilent, Step::Pass, Step::Die])
 }
 
-/// Every sequence of steps that may follow each other; the shorter ones are the beginnings of these.
+/// Every sequence of steps that may follow each other; the shorter sequences are prefixes of these.
 fn sequences(model: &Model, so_far: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) {
     if so_far.len() == STEPS {
         found.push(so_far.clone());
         return;
     }
-    for step in every_step().filter(|step| model.may(*step)) {
+    for step in every_step().filter(|step| model.allows(*step)) {
         let mut next = model.clone();
-        next.happens(step);
+        next.apply(step);
         so_far.push(step);
         sequences(&next, so_far, found);
         so_far.pop();
     }
 }
 
-/// The real one.
+/// The scheduler under test, with its outstanding requests and permits.
 struct Real {
     world: World,
     waits: BTreeMap<u32, Answer>,
@@ -132,11 +132,11 @@ impl Real {
         self.waits.insert(n, answer);
     }
 
-    async fn happens(&mut self, step: Step) {
+    async fn apply(&mut self, step: Step) {
         match step {
             Step::Ask(n) => {
                 if n == VOICE {
-                    self.world.admit(New::of(n, Priority::Realtime)).await.expect("room");
+                    self.world.admit(New::of(n, Priority::Realtime)).await.expect("capacity");
                 }
                 self.ask(n).await;
             }
@@ -149,7 +149,7 @@ impl Real {
             Step::Pass => self.world.pass_ms(LONG_MS).await,
             Step::Die => self.die().await,
         }
-        self.world.heard().await;
+        self.world.processed().await;
         for n in self.waits.keys().copied().collect::<Vec<_>>() {
             if let Some(Ok(Ok(permit))) = self.waits.get_mut(&n).map(|answer| answer.try_recv()) {
                 self.waits.remove(&n);
@@ -171,7 +171,7 @@ impl Real {
         assert_eq!(self.world.scheduler.call(wait, release).await, Ok(true));
     }
 
-    /// The next life knows nothing of who waited: they ask again, the least urgent first.
+    /// The next incarnation does not know the waiting callers: they ask again, the least urgent first.
     async fn die(&mut self) {
         self.world.kill().await;
         self.world.loaded().await;
@@ -181,36 +181,36 @@ impl Real {
     }
 }
 
-async fn go_along(sequence: &[Step], mut model: Model) {
+async fn run_sequence(sequence: &[Step], mut model: Model) {
     let slots = u32::try_from(model.slots).expect("few");
     let world = Parts::of(&[("gpu", slots)]).start().await;
     let mut real = Real { world, waits: BTreeMap::new(), runs: BTreeMap::new() };
     for (at, step) in sequence.iter().enumerate() {
-        model.happens(*step);
-        real.happens(*step).await;
+        model.apply(*step);
+        real.apply(*step).await;
         let runs: BTreeSet<u32> = real.runs.keys().copied().collect();
         assert_eq!(runs, model.runs, "after step {at} of {sequence:?}");
     }
 }
 
-fn go_through(slots: usize) {
+fn run_all(slots: usize) {
     let beginning = Model { slots, ..Model::default() };
     let mut all = Vec::new();
     sequences(&beginning, &mut Vec::new(), &mut all);
     assert!(all.len() > 5_000, "{}", all.len());
     for sequence in all {
-        // With its runtime a world ends whole, and its timers keep nobody busy.
+        // A runtime of its own ends the whole world with its timers.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(go_along(&sequence, beginning.clone()));
+        runtime.expect("a runtime").block_on(run_sequence(&sequence, beginning.clone()));
     }
 }
 
 #[test]
-fn in_every_order_of_events_one_slot_is_given_to_whom_it_belongs() {
-    go_through(1);
+fn scheduler_grants_one_slot_correctly_in_every_order_of_events() {
+    run_all(1);
 }
 
 #[test]
-fn in_every_order_of_events_two_slots_are_given_to_whom_they_belong() {
-    go_through(2);
+fn scheduler_grants_two_slots_correctly_in_every_order_of_events() {
+    run_all(2);
 }

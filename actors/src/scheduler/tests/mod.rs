@@ -1,10 +1,10 @@
-//! The scheduler by itself, rule by rule.
+//! Tests of the scheduler alone, rule by rule.
 
 mod admission;
 mod delays;
 mod endpoints;
 mod every_order;
-mod lives;
+mod incarnations;
 mod pool;
 mod voice;
 mod world;

@@ -1,4 +1,4 @@
-//! Several backends: who waits where, and what moves them.
+//! Several backends: which one a task waits for, and what moves it to another.
 
 use annie_core::{event::Priority, message::ModelErrorKind, route::RateWindow, time::Micros};
 
@@ -11,11 +11,11 @@ const DOWN: Verdict = Verdict::Failed { kind: ModelErrorKind::Unavailable, retry
 const NORMAL: Priority = Priority::Normal;
 
 #[tokio::test(start_paused = true)]
-async fn a_round_waits_where_it_is_meant_to_run_if_that_is_only_busy() {
+async fn scheduler_queues_a_round_at_its_preferred_backend_when_that_is_only_busy() {
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     let first = world.take(1, NORMAL, &["gpu", "cloud"]).await;
     let mut second = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
-    assert!(world.waits(&mut second).await, "the cloud is free, and not meant");
+    assert!(world.waits(&mut second).await, "the cloud backend is free but not preferred");
     let third = world.take(3, NORMAL, &["cloud"]).await;
     assert_eq!((first.backend(), third.backend()), ("gpu", "cloud"));
     drop(first);
@@ -23,7 +23,7 @@ async fn a_round_waits_where_it_is_meant_to_run_if_that_is_only_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rounds_of_one_task_wait_for_different_backends_without_hindering_each_other() {
+async fn scheduler_queues_rounds_of_one_task_at_different_backends_independently() {
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     let _busy = world.take(1, NORMAL, &["gpu"]).await;
     let mut on_gpu = world.ask(2, NORMAL, &["gpu"]).await;
@@ -33,7 +33,7 @@ async fn rounds_of_one_task_wait_for_different_backends_without_hindering_each_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_route_of_which_nothing_exists_is_told_so() {
+async fn scheduler_refuses_a_route_without_an_existing_backend() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let mut answer = world.ask(1, NORMAL, &["moon", "mars"]).await;
     let none = answer.try_recv().expect("answered").err();
@@ -43,43 +43,43 @@ async fn a_route_of_which_nothing_exists_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_where_a_gate_closes_moves_on_if_it_may() {
+async fn scheduler_moves_a_waiting_round_when_the_gate_closes_if_its_route_allows() {
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     let _busy = world.take(1, NORMAL, &["gpu"]).await;
     let mut may_move = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
-    let mut must_stay = world.ask(3, NORMAL, &["gpu"]).await;
+    let mut must_remain = world.ask(3, NORMAL, &["gpu"]).await;
     world.leases.hold_gate(Some(0), "ann", 60_000, world.now()).expect("free");
     assert_eq!(world.granted(&mut may_move).await.backend(), "cloud");
-    assert!(world.waits(&mut must_stay).await);
+    assert!(world.waits(&mut must_remain).await);
     assert_eq!(world.take(4, NORMAL, &["gpu", "cloud"]).await.backend(), "cloud");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_fails_five_times_is_left_alone_and_one_probe_decides() {
+async fn scheduler_avoids_a_backend_after_five_failures_until_one_probe_succeeds() {
     let world = Parts::of(&[("gpu", 2), ("cloud", 1)]).start().await;
     world.fail(1, "gpu", &[DOWN; 5]).await;
     assert_eq!(world.take(2, NORMAL, &["gpu", "cloud"]).await.backend(), "cloud");
     world.pass_ms(60_001).await;
     let probe = world.take(3, NORMAL, &["gpu", "cloud"]).await;
     let other = world.take(4, NORMAL, &["gpu", "cloud"]).await;
-    assert_eq!((probe.backend(), other.backend()), ("gpu", "cloud"), "one probe, and nobody beside it");
+    assert_eq!((probe.backend(), other.backend()), ("gpu", "cloud"), "one probe and no other round");
     probe.give_back(10, Verdict::Fine);
     assert_eq!(world.take(5, NORMAL, &["gpu", "cloud"]).await.backend(), "gpu");
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_none_is_up_the_first_is_tried_all_the_same_and_its_answer_counts() {
+async fn scheduler_tries_the_first_backend_when_none_is_up_and_counts_its_answer() {
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     world.fail(1, "gpu", &[DOWN; 5]).await;
     world.fail(1, "cloud", &[DOWN; 5]).await;
     let tried = world.take(2, NORMAL, &["gpu", "cloud"]).await;
     assert_eq!(tried.backend(), "gpu");
     tried.give_back(10, Verdict::Fine);
-    assert_eq!(world.list().await["backends"][0]["up"], true, "it answered, so it is well");
+    assert_eq!(world.list().await["backends"][0]["up"], true, "the backend answered, so it is up");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_at_a_backend_that_is_not_there_moves_and_it_is_used_again_when_it_is() {
+async fn scheduler_moves_rounds_off_an_unreachable_backend_and_uses_it_again_later() {
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     let busy = world.take(1, NORMAL, &["gpu"]).await;
     let mut waiting = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
@@ -91,17 +91,17 @@ async fn whoever_waits_at_a_backend_that_is_not_there_moves_and_it_is_used_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_rate_window_is_kept_for_urgent_work_and_the_rest_waits_for_its_time() {
+async fn scheduler_reserves_the_rest_of_a_rate_window_for_urgent_work() {
     let window = RateWindow { requests_max: 2, window_ms: 60_000, reserve: 1 };
     let world = Parts::of(&[("cloud", 4)]).window(0, window).start().await;
     world.take(1, NORMAL, &[]).await.give_back(10, Verdict::Fine);
     let mut waits = world.ask(2, NORMAL, &[]).await;
-    assert!(world.waits(&mut waits).await, "one is kept");
-    let why = world.stand(2).await.expect("known").why;
+    assert!(world.waits(&mut waits).await, "one request is reserved");
+    let why = world.status(2).await.expect("known").why;
     assert!(why.contains("kept for urgent work"), "{why}");
     drop(world.take(3, Priority::High, &[]).await);
     let mut urgent = world.ask(4, Priority::High, &[]).await;
-    assert!(world.waits(&mut urgent).await, "it is used up");
+    assert!(world.waits(&mut urgent).await, "the window is used up");
     world.pass_ms(60_010).await;
     world.granted(&mut urgent).await;
     assert!(world.waits(&mut waits).await, "the request of the urgent one is still counted");
@@ -110,7 +110,7 @@ async fn what_is_left_of_a_rate_window_is_kept_for_urgent_work_and_the_rest_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_window_moves_those_who_may_go_elsewhere() {
+async fn scheduler_moves_a_round_when_the_rate_window_is_used_up_if_its_route_allows() {
     let window = RateWindow { requests_max: 1, window_ms: 60_000, reserve: 0 };
     let world = Parts::of(&[("cloud", 1), ("gpu", 1)]).window(0, window).start().await;
     let first = world.take(1, NORMAL, &["cloud", "gpu"]).await;
@@ -119,7 +119,7 @@ async fn a_used_up_window_moves_those_who_may_go_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_has_had_enough_is_left_alone_until_it_wants_to_be_asked() {
+async fn scheduler_sends_no_requests_to_a_rate_limited_provider_until_retry_after() {
     let world = Parts::of(&[("cloud", 2)]).start().await;
     let limited = Verdict::Failed { kind: ModelErrorKind::RateLimited, retry_after_ms: Some(7_000) };
     world.fail(1, "cloud", &[limited]).await;
@@ -128,30 +128,30 @@ async fn a_provider_that_has_had_enough_is_left_alone_until_it_wants_to_be_asked
     assert!(world.waits(&mut waits).await);
     world.pass_ms(200).await;
     world.granted(&mut waits).await;
-    assert_eq!(world.list().await["backends"][0]["up"], true, "that is no failure");
+    assert_eq!(world.list().await["backends"][0]["up"], true, "a rate limit is not a failure");
 }
 
 fn limited(retry_after_ms: u64) -> Verdict {
     Verdict::Failed { kind: ModelErrorKind::RateLimited, retry_after_ms: Some(retry_after_ms) }
 }
 
-fn turned_away(answer: &mut Answer) -> (String, u64) {
+fn refusal(answer: &mut Answer) -> (String, u64) {
     match answer.try_recv() {
         Ok(Err(NoPermit::Shut { backend, shut })) => (backend, shut.until.since_ms(Micros(0)) / 3_600_000),
         Ok(Ok(permit)) => panic!("granted on {}", permit.backend()),
-        other => panic!("not told: {}", other.is_err()),
+        other => panic!("not answered: {}", other.is_err()),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn person_is_told_at_once_of_a_provider_that_takes_no_requests_for_hours_and_other_work_waits() {
+async fn scheduler_refuses_urgent_rounds_at_once_when_the_provider_is_closed_for_hours() {
     let world = Parts::of(&[("cloud", 2), ("other", 2)]).start().await;
     world.fail(1, "cloud", &[limited(6 * 3_600_000)]).await;
     let hours = |at: Micros| at.since_ms(Micros(0)) / 3_600_000;
     let in_six_hours = hours(world.now()) + 6;
     for (n, class) in [(2, Priority::High), (3, Priority::Realtime)] {
         let mut person = world.ask(n, class, &["cloud"]).await;
-        assert_eq!(turned_away(&mut person), ("cloud".to_owned(), in_six_hours), "{class:?}");
+        assert_eq!(refusal(&mut person), ("cloud".to_owned(), in_six_hours), "{class:?}");
         world.tell(SchedulerMsg::Ended { task: task(n) });
         let elsewhere = world.take(n + 10, class, &["cloud", "other"]).await;
         assert_eq!(elsewhere.backend(), "other");
@@ -164,16 +164,16 @@ async fn person_is_told_at_once_of_a_provider_that_takes_no_requests_for_hours_a
     assert!(spoken.await.is_ok_and(|answer| answer.is_err()), "the shortest deadline of a spoken turn is 5 s");
     world.tell(SchedulerMsg::Ended { task: task(6) });
     world.pass_ms(5_000).await;
-    assert!(world.waits(&mut job).await, "nobody waits for it");
+    assert!(world.waits(&mut job).await, "a job may wait for hours");
     let mut soon = world.ask(5, Priority::High, &["cloud"]).await;
-    assert!(world.waits(&mut soon).await, "a second is worth the wait");
+    assert!(world.waits(&mut soon).await, "a wait of a second is short enough");
     world.pass_ms(1_100).await;
     world.granted(&mut soon).await;
     world.granted(&mut job).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn person_who_waits_already_is_told_when_the_wait_becomes_too_long() {
+async fn scheduler_refuses_a_waiting_urgent_round_when_the_wait_becomes_too_long() {
     let world = Parts::of(&[("cloud", 1), ("other", 2)]).start().await;
     let running = world.take(1, NORMAL, &["cloud"]).await;
     let [late, later] = [world.take(2, NORMAL, &["other"]).await, world.take(4, NORMAL, &["other"]).await];
@@ -181,15 +181,15 @@ async fn person_who_waits_already_is_told_when_the_wait_becomes_too_long() {
     running.give_back(10, limited(3_600_000));
     assert!(world.waits(&mut person).await, "the other backend is only busy");
     late.give_back(10, limited(20_000));
-    assert!(world.waits(&mut person).await, "the other backend takes it in a moment");
+    assert!(world.waits(&mut person).await, "the other backend accepts it soon");
     later.give_back(10, limited(2 * 3_600_000));
-    world.heard().await;
-    let (backend, _) = turned_away(&mut person);
-    assert_eq!(backend, "cloud", "the one that takes requests again first");
+    world.processed().await;
+    let (backend, _) = refusal(&mut person);
+    assert_eq!(backend, "cloud", "the backend that accepts requests again first");
 }
 
 #[tokio::test(start_paused = true)]
-async fn person_is_not_kept_for_hours_by_one_provider_while_another_is_only_away() {
+async fn scheduler_prefers_an_unreachable_backend_to_one_closed_for_hours() {
     let world = Parts::of(&[("cloud", 1), ("gpu", 1)]).start().await;
     world.fail(1, "cloud", &[limited(6 * 3_600_000)]).await;
     world.fail(2, "gpu", &[DOWN; 5]).await;
@@ -198,7 +198,7 @@ async fn person_is_not_kept_for_hours_by_one_provider_while_another_is_only_away
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_comes_back_however_it_ends_and_never_twice() {
+async fn permit_returns_exactly_once_however_it_ends() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     drop(world.take(1, NORMAL, &[]).await);
     let abandoned = world.take(1, NORMAL, &[]).await;

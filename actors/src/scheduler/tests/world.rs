@@ -1,4 +1,4 @@
-//! A scheduler under a supervisor of its own, with a task table that the test writes, on a clock that stands still.
+//! A scheduler under a supervisor of its own, with a task table that the test writes, on a paused clock.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
 use super::super::{
-    Leases, NoPermit, Permit, PermitRequest, Place, Scheduler, SchedulerArgs, SchedulerMsg, Stand, Verdict,
+    Leases, NoPermit, Permit, PermitRequest, QueuePosition, Scheduler, SchedulerArgs, SchedulerMsg, TaskStatus, Verdict,
 };
 use crate::{
     observe::{Directory, Handle, Path, System, spawn},
@@ -32,15 +32,15 @@ use crate::{
 
 pub type Answer = oneshot::Receiver<Result<Permit, NoPermit>>;
 
-/// The task table as the test wants it to be.
+/// A task table with rows that the test sets.
 #[derive(Default)]
 pub struct Table {
     pub rows: Mutex<Vec<TaskRow>>,
     pub conversations: Mutex<Vec<ConversationRow>>,
-    /// So many readings fail.
+    /// The next so many readings fail.
     pub failures: AtomicU32,
     pub readings: AtomicU32,
-    /// While it is true, readings wait.
+    /// While the value is true, readings wait.
     pub is_shut: Mutex<Option<watch::Receiver<bool>>>,
 }
 
@@ -119,7 +119,7 @@ pub struct World {
     pub scheduler: Handle<SchedulerMsg>,
 }
 
-/// What a world is made of.
+/// The configuration of a world.
 pub struct Parts {
     pub backends: Vec<(BackendFacts, u32)>,
     pub limits: QueueLimits,
@@ -128,7 +128,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Backends of these names and slots.
+    /// A world with backends of these names and numbers of slots.
     pub fn of(backends: &[(&str, u32)]) -> Self {
         let facts = |name: &str| BackendFacts { name: name.to_owned(), ..BackendFacts::default() };
         Self {
@@ -150,7 +150,7 @@ impl Parts {
         world
     }
 
-    /// Does not wait for the task table to be read.
+    /// Starts the scheduler without waiting until the task table is read.
     pub async fn start_unread(self) -> World {
         let system = Arc::new(System { env: env(3), directory: Arc::new(Directory::new()) });
         let leases =
@@ -192,18 +192,18 @@ impl World {
         view.unwrap_or(Value::Null)
     }
 
-    /// Kills this life and waits for the next.
+    /// Kills the scheduler and waits for its next incarnation.
     pub async fn kill(&self) {
-        let entry = self.system.directory.get(&Path::parse("/scheduler")).expect("it lives");
-        let life = entry.incarnation;
+        let entry = self.system.directory.get(&Path::parse("/scheduler")).expect("the scheduler runs");
+        let incarnation = entry.incarnation;
         entry.cell.kill();
         let is_next = |world: &Self| {
-            world.system.directory.get(&Path::parse("/scheduler")).is_some_and(|e| e.incarnation != life)
+            world.system.directory.get(&Path::parse("/scheduler")).is_some_and(|e| e.incarnation != incarnation)
         };
-        self.until("the next life begins", async || is_next(self).then_some(())).await;
+        self.until("the next incarnation starts", async || is_next(self).then_some(())).await;
     }
 
-    /// Waits until something is so, letting time pass a little.
+    /// Waits until a condition holds, advancing the clock in steps of 1 ms.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         for _ in 0..2_000 {
             if let Some(found) = look().await {
@@ -214,7 +214,7 @@ impl World {
         panic!("{what}: {:#}", self.list().await);
     }
 
-    /// Lets the clock go on, which is paused otherwise.
+    /// Advances the clock, which is paused otherwise.
     pub async fn pass_ms(&self, ms: u64) {
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
@@ -224,20 +224,20 @@ impl World {
     }
 
     pub fn tell(&self, msg: SchedulerMsg) {
-        assert!(self.scheduler.tell(msg), "it lives");
+        assert!(self.scheduler.tell(msg), "the scheduler runs");
     }
 
-    /// Waits until everything that was said before is heard.
+    /// The list for operators. Its reply shows that all earlier messages have been processed.
     pub async fn list(&self) -> Value {
         let wait = std::time::Duration::from_secs(5);
         self.scheduler.call(wait, |reply| SchedulerMsg::List { reply }).await.expect("it answers")
     }
 
-    pub async fn heard(&self) {
+    pub async fn processed(&self) {
         self.list().await;
     }
 
-    pub async fn admit(&self, new: New) -> Result<Place, Refusal> {
+    pub async fn admit(&self, new: New) -> Result<QueuePosition, Refusal> {
         let wait = std::time::Duration::from_secs(5);
         let ask = |reply| SchedulerMsg::Admit {
             task: task(new.task),
@@ -266,57 +266,57 @@ impl World {
         }
     }
 
-    /// Asks for a round, and waits until that is heard.
+    /// Asks for a round, and waits until the request is processed.
     pub async fn ask(&self, n: u32, priority: Priority, route: &[&str]) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.tell(SchedulerMsg::Acquire { request: self.request(n, priority, route), reply });
-        self.heard().await;
+        self.processed().await;
         answer
     }
 
-    /// A permit that must be there at once.
+    /// Asks for a permit that must be granted at once.
     pub async fn take(&self, n: u32, priority: Priority, route: &[&str]) -> Permit {
         let mut answer = self.ask(n, priority, route).await;
         self.granted(&mut answer).await
     }
 
     pub async fn granted(&self, answer: &mut Answer) -> Permit {
-        self.heard().await;
+        self.processed().await;
         match answer.try_recv() {
             Ok(Ok(permit)) => permit,
             Ok(Err(none)) => panic!("{none}"),
-            Err(_) => panic!("it waits: {:#}", self.list().await),
+            Err(_) => panic!("the round waits: {:#}", self.list().await),
         }
     }
 
-    /// Whether it still waits.
+    /// Whether the round still waits.
     pub async fn waits(&self, answer: &mut Answer) -> bool {
-        self.heard().await;
+        self.processed().await;
         matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 
-    pub async fn stand(&self, n: u32) -> Option<Stand> {
+    pub async fn status(&self, n: u32) -> Option<TaskStatus> {
         let wait = std::time::Duration::from_secs(5);
-        let ask = |reply| SchedulerMsg::Stand { tasks: vec![task(n)], reply };
+        let ask = |reply| SchedulerMsg::TaskStatus { tasks: vec![task(n)], reply };
         self.scheduler.call(wait, ask).await.expect("it answers").pop()
     }
 
-    /// A call on a backend fails so often in a row.
+    /// Runs one failing call per verdict on a backend.
     pub async fn fail(&self, n: u32, backend: &str, verdicts: &[Verdict]) {
         for verdict in verdicts {
             let permit = self.take(n, Priority::High, &[backend]).await;
             permit.give_back(10, *verdict);
-            self.heard().await;
+            self.processed().await;
         }
     }
 }
 
-/// Where a backend's actor stands, if the test starts one.
+/// The path of a backend's actor, if the test starts one.
 pub fn endpoint(name: &str) -> Path {
     Path::parse("/backends").child(&crate::backend::segment(name))
 }
 
-/// A task that wants a place.
+/// A task that asks for admission.
 #[derive(Clone)]
 pub struct New {
     pub task: u32,
@@ -345,7 +345,7 @@ pub fn user(name: &str) -> UserId {
     UserId::new(name).expect("a user id")
 }
 
-/// A row of the task table; made of JSON, so that it does not care what else a row holds.
+/// A row of the task table; made of JSON, so that new fields of a row need no change here.
 pub fn row(n: u32, state: TaskState, received_at: Micros, more: Value) -> TaskRow {
     let mut row = json!({
         "id": task(n), "user": user("ann"), "conversation": conversation(n), "state": state, "priority": "normal",

@@ -1,4 +1,4 @@
-//! What comes in during the day: who asks for what, when, and how long its rounds take.
+//! The load of the day: users, classes, arrival times and durations of rounds.
 
 use std::ops::RangeInclusive;
 
@@ -14,21 +14,21 @@ const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 const USERS: u64 = 20;
 
-/// How busy people are in each hour of the day, of 100: a morning and an evening.
+/// Weight of each hour of the day for interactive work, out of 100, with peaks in the morning and evening.
 const PEOPLE: [u64; 24] = [14, 6, 4, 4, 6, 18, 48, 78, 100, 96, 76, 60, 58, 56, 54, 56, 60, 66, 80, 96, 98, 70, 44, 28];
-/// Maintenance comes at night, and some of it all day.
+/// The same for maintenance, which runs mostly at night.
 const NIGHT: [u64; 24] =
     [70, 100, 100, 100, 100, 50, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 20, 50];
-/// How many of each kind a day has.
+/// Number of tasks of each kind per day.
 const VOICE_SESSIONS: u64 = 60;
 const CHATS: u64 = 2_800;
 const RESEARCH: u64 = 290;
 const MAINTENANCE: u64 = 180;
-/// Work that the clock starts: so many at every full hour, and the morning's summaries at seven.
+/// Scheduled work: tasks at every full hour, and the morning's summaries at seven.
 const CRON_HOURLY: u64 = 13;
 const CRON_AT_SEVEN: u64 = 60;
 
-/// A small generator: equal seeds give equal days.
+/// A small random number generator. Equal seeds give equal days.
 struct Numbers(u64);
 
 impl Numbers {
@@ -51,12 +51,12 @@ impl Numbers {
         range.start() + self.next() % (range.end() - range.start() + 1)
     }
 
-    /// The shorter of two: many short ones, few long ones.
+    /// The smaller of two random numbers, so that short durations are more frequent.
     fn short(&mut self, range: RangeInclusive<u64>) -> u64 {
         self.within(range.clone()).min(self.within(range))
     }
 
-    /// An instant of the day by the weights of its hours.
+    /// A random time of the day, weighted by hour.
     fn instant(&mut self, hours: &[u64; 24]) -> u64 {
         let mut left = self.next() % hours.iter().sum::<u64>();
         for (hour, weight) in (0..).zip(hours) {
@@ -73,11 +73,11 @@ impl Numbers {
 pub struct Job {
     pub class: Priority,
     pub at_ms: u64,
-    /// How long each of its rounds takes.
+    /// Duration of each of its rounds, in milliseconds.
     pub rounds_ms: Vec<u64>,
-    /// The voice session that it is a turn of.
+    /// The voice session, if the task is a turn of one.
     pub session: Option<usize>,
-    /// How the queue sees it.
+    /// The task as a queue entry.
     pub waiting: Waiting,
 }
 
@@ -87,7 +87,7 @@ impl Job {
     }
 }
 
-/// All tasks in the order in which they come, and how many turns each voice session has.
+/// All tasks in the order of arrival, and the number of turns of each voice session.
 #[derive(Default)]
 pub struct Day {
     pub jobs: Vec<Job>,
@@ -95,11 +95,11 @@ pub struct Day {
 }
 
 impl Day {
-    /// The day of this seed.
+    /// The day for this seed.
     pub fn of(seed: u64) -> Result<Self, IdError> {
         let (mut day, mut numbers) = (Self::default(), Numbers::new(seed));
         for _ in 0..VOICE_SESSIONS {
-            day.speak(&mut numbers)?;
+            day.add_voice_session(&mut numbers)?;
         }
         for _ in 0..CHATS {
             let at_ms = numbers.instant(&PEOPLE);
@@ -122,15 +122,15 @@ impl Day {
             day.add(&mut numbers, Priority::Background, at_ms, rounds, 8_000..=30_000)?;
         }
         day.jobs.sort_by_key(|job| (job.at_ms, job.waiting.task));
-        // From now on a task's id is its place.
+        // From here on a task's id is its index.
         for (n, job) in (0..).zip(&mut day.jobs) {
             job.waiting.task = TaskId::from_uuid(Uuid::from_u128(n));
         }
         Ok(day)
     }
 
-    /// Somebody speaks: some turns, each a short round, with the time in between in which the person talks.
-    fn speak(&mut self, numbers: &mut Numbers) -> Result<(), IdError> {
+    /// Adds a voice session: several turns of one short round each, with pauses in which the person talks.
+    fn add_voice_session(&mut self, numbers: &mut Numbers) -> Result<(), IdError> {
         let (mut at_ms, turns) = (numbers.instant(&PEOPLE), numbers.short(2..=12));
         for _ in 0..turns {
             self.add(numbers, Priority::Realtime, at_ms, 1, 2_000..=4_000)?;
@@ -169,7 +169,7 @@ impl Day {
         self.jobs.iter().map(|job| job.rounds_ms.len()).sum()
     }
 
-    /// The work that comes in each hour, in percent of what the GPU can do in it.
+    /// The work that arrives in each hour, in percent of the GPU's capacity.
     pub fn load_by_hour(&self) -> [u64; 24] {
         let mut hours = [0; 24];
         for (hour, load) in (0..).zip(&mut hours) {
@@ -180,7 +180,7 @@ impl Day {
     }
 }
 
-/// An instant of the day as the queue is told it.
+/// A time of the day in the form that the queue takes.
 pub fn instant(ms: u64) -> Micros {
     Micros(0).plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }

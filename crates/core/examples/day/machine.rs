@@ -1,4 +1,4 @@
-//! The GPU: one round at a time, and the voice gate in front of it.
+//! The GPU, which runs one round at a time, and the voice gate in front of it.
 
 use std::collections::VecDeque;
 
@@ -7,40 +7,40 @@ use crate::{
     ways::{Line, Way},
 };
 
-/// How a task fared.
+/// The times of a task, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Done {
-    /// When its first round began.
+    /// Start of its first round.
     pub first_ms: u64,
-    /// When its last round ended.
+    /// End of its last round.
     pub end_ms: u64,
-    /// The longest it waited for one round.
+    /// Longest wait for one round.
     pub round_wait_ms_max: u64,
     rounds: usize,
     ready_ms: u64,
 }
 
-/// A day under one way.
+/// The result of a day under one policy.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub jobs: Vec<Done>,
-    /// Rounds ran for so long.
+    /// Total time of all rounds.
     pub busy_ms: u64,
-    /// Nothing ran for so long because somebody spoke, although work was waiting.
+    /// Total time in which the GPU was idle because of the voice gate, although tasks were waiting.
     pub held_ms: u64,
-    /// When the last task was finished, counted from midnight.
+    /// End of the last task, from midnight.
     pub end_ms: u64,
-    pub parks: usize,
-    /// How often the next round was another task's although the one before had more to run.
+    pub preemptions: usize,
+    /// Number of rounds that belonged to another task than the round before, although that task had more rounds to run.
     pub changes: usize,
 }
 
 struct Machine<'a> {
     day: &'a Day,
     line: Line,
-    /// Voice that goes past the line.
+    /// Voice tasks, which bypass the queue.
     voice: VecDeque<usize>,
-    /// Turns that are left in each session, whether it has begun, and how many are under way.
+    /// Remaining turns of each session, whether it has begun, and the number of active sessions.
     turns_left: Vec<usize>,
     has_begun: Vec<bool>,
     speaking: usize,
@@ -48,7 +48,7 @@ struct Machine<'a> {
     outcome: Outcome,
 }
 
-/// The day under this way, until everything is done.
+/// Simulates the day under this policy until all tasks are done.
 pub fn run(day: &Day, way: Way) -> Outcome {
     let outcome = Outcome { jobs: vec![Done::default(); day.jobs.len()], ..Outcome::default() };
     let mut machine = Machine {
@@ -63,14 +63,14 @@ pub fn run(day: &Day, way: Way) -> Outcome {
     };
     machine.run();
     assert!(machine.outcome.jobs.iter().zip(&day.jobs).all(|(done, job)| done.rounds == job.rounds_ms.len()));
-    Outcome { parks: machine.line.parks, ..machine.outcome }
+    Outcome { preemptions: machine.line.preemptions, ..machine.outcome }
 }
 
 impl Machine<'_> {
     fn run(&mut self) {
         let (mut now_ms, mut unfinished, mut in_line) = (0, None, 0_usize);
         loop {
-            in_line += self.take_in(now_ms);
+            in_line += self.add_arrivals(now_ms);
             let is_shut = self.speaking > 0;
             let next = self.voice.pop_front().or_else(|| if is_shut { None } else { self.line.next(now_ms) });
             let Some(n) = next else {
@@ -85,7 +85,7 @@ impl Machine<'_> {
             let is_voice = job.session.is_some();
             self.outcome.changes += usize::from(unfinished.take().is_some_and(|last| last != n));
             now_ms = self.round(n, job, now_ms);
-            in_line += self.take_in(now_ms);
+            in_line += self.add_arrivals(now_ms);
             if self.outcome.jobs[n].rounds < job.rounds_ms.len() {
                 self.line.back(n, job, now_ms);
                 unfinished = Some(n);
@@ -93,13 +93,13 @@ impl Machine<'_> {
                 in_line -= usize::from(!is_voice);
                 self.outcome.jobs[n].end_ms = now_ms;
                 self.outcome.end_ms = now_ms;
-                self.fall_silent(job);
+                self.end_turn(job);
             }
         }
     }
 
-    /// Everybody comes in who has come by now; how many stand in line for it.
-    fn take_in(&mut self, now_ms: u64) -> usize {
+    /// Adds all tasks that have arrived by now. Returns the number of those that queue.
+    fn add_arrivals(&mut self, now_ms: u64) -> usize {
         let before = self.come;
         let mut voices = 0;
         while let Some(job) = self.day.jobs.get(self.come).filter(|job| job.at_ms <= now_ms) {
@@ -130,8 +130,8 @@ impl Machine<'_> {
         now_ms + round_ms
     }
 
-    /// A session is over with its last turn.
-    fn fall_silent(&mut self, job: &Job) {
+    /// Ends a session after its last turn.
+    fn end_turn(&mut self, job: &Job) {
         if let Some(left) = job.session.and_then(|session| self.turns_left.get_mut(session)) {
             *left -= 1;
             self.speaking -= usize::from(*left == 0);

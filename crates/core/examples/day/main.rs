@@ -1,11 +1,11 @@
-//! One day of mixed load on one GPU, simulated: what voice, chat, research, scheduled work and maintenance wait under five
-//! ways to decide whose round is next. Pure and seeded: the same seed gives the same day and the same table.
+//! Simulates one day of mixed load on one GPU: the waiting times of voice, chat, research, scheduled work and maintenance
+//! under five scheduling policies. Pure and seeded: the same seed gives the same day and the same table.
 //!
 //! `cargo run --release -p annie-core --example day -- --seed 1 --svg docs/day.svg`
 //!
-//! Rounds take 2 to 30 s [S3 5.2.1] and a task's skills take no time between them. Every way gets the same tasks at the
-//! same times; nothing is refused, so depth limits play no part. The day begins at midnight; work that is left at its end
-//! is finished after it.
+//! Rounds take 2 to 30 s [S3 5.2.1], and a task's skills take no time between them. Every policy gets the same tasks at the
+//! same times. Nothing is refused, so depth limits have no influence. The day begins at midnight; work that remains at its
+//! end is finished after it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example that prints what it found")]
 
 mod load;
@@ -23,7 +23,7 @@ use crate::{
     ways::Way,
 };
 
-/// What is shown of a class under one way, in milliseconds.
+/// The statistics of a class under one policy, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spread {
     median: u64,
@@ -40,14 +40,14 @@ impl Spread {
     }
 }
 
-/// One class under one way.
+/// One class under one policy.
 struct Row {
     class: Priority,
     way: Way,
     tasks: usize,
     first: Spread,
     finish: Spread,
-    /// The longest wait for any one round.
+    /// Longest wait for any one round, in milliseconds.
     round_max: u64,
 }
 
@@ -63,7 +63,7 @@ fn row(class: Priority, way: Way, day: &Day, outcome: &Outcome) -> Row {
     }
 }
 
-/// A length of time as people read it, in one unit.
+/// A duration in one readable unit.
 fn span(ms: u64) -> String {
     match ms {
         0..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
@@ -97,13 +97,13 @@ fn print(day: &Day, rows: &[Row], outcomes: &[(Way, Outcome)]) {
             percent(o.held_ms),
             percent(o.busy_ms + o.held_ms),
             span(o.end_ms),
-            o.parks,
+            o.preemptions,
             o.changes
         );
     }
 }
 
-/// The seed and where the picture goes.
+/// The seed, and the path of the picture.
 fn arguments() -> Result<(u64, Option<String>), String> {
     let (mut seed, mut svg) = (1, None);
     let mut given = std::env::args().skip(1);

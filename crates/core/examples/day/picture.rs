@@ -1,5 +1,5 @@
-//! The picture: what each class waits under each way, on a logarithmic scale. It brings its own ground and follows the
-//! reader's choice of light or dark.
+//! The picture: the waiting times of each class under each policy, on a logarithmic scale. It has its own background and
+//! supports light and dark mode.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const ROW: u32 = 16;
 const GAP: u32 = 20;
 const PANEL_X: [u32; 2] = [180, 600];
 const PANEL_WIDTH: u32 = 376;
-/// The ends of the scale, in seconds.
+/// The limits of the scale, in seconds.
 const SCALE_S: [f64; 2] = [1.0, 21_600.0];
 const TICKS: [(f64, &str); 6] =
     [(1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (18_000.0, "5 h")];
@@ -27,7 +27,7 @@ text{font-family:sans-serif;font-size:12px;fill:#222}\
 @media (prefers-color-scheme:dark){text{fill:#e6e6e6}.ground{fill:#16181c}.small{fill:#a8adb5}.grid{stroke:#2e3238}\
 .rule{stroke:#4a4f57}.edge{fill:#fff}}";
 
-/// The whole picture as a file's text.
+/// The complete picture as SVG text.
 pub fn draw(rows: &[Row], seed: u64) -> String {
     let groups = u32::try_from(Priority::ALL.len()).unwrap_or(0);
     let ways = u32::try_from(Way::ALL.len()).unwrap_or(0);
@@ -42,8 +42,8 @@ pub fn draw(rows: &[Row], seed: u64) -> String {
     for (x, what) in PANEL_X.into_iter().zip(["waits for its first round", "from arrival to finished"]) {
         axis(&mut out, x, bottom, what);
     }
-    for (place, group) in (0..).zip(rows.chunks(Way::ALL.len())) {
-        let y = TOP + place * (ways * ROW + GAP);
+    for (group_index, group) in (0..).zip(rows.chunks(Way::ALL.len())) {
+        let y = TOP + group_index * (ways * ROW + GAP);
         if let Some(first) = group.first() {
             text(&mut out, 20, y + ROW - 4, "class", first.class.as_str());
             text(&mut out, 20, y + 2 * ROW - 4, "small", &format!("{} tasks", first.tasks));
@@ -75,7 +75,7 @@ fn rule(out: &mut String, y: u32) {
     let _ = writeln!(out, "<line class=\"rule\" x1=\"20\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>", WIDTH - 20);
 }
 
-/// Where a length of time stands on the scale of a panel.
+/// The position of a duration on the scale of a panel.
 fn x_of(panel: u32, seconds: f64) -> f64 {
     let [from, to] = SCALE_S.map(f64::ln);
     f64::from(panel) + f64::from(PANEL_WIDTH) * ((seconds.max(SCALE_S[0]).ln() - from) / (to - from)).min(1.0)
@@ -98,7 +98,7 @@ fn axis(out: &mut String, panel: u32, bottom: u32, what: &str) {
     }
 }
 
-/// Median to 95 in 100 as a bar, to 99 and to the longest as a line with its end marked.
+/// Median to 95th percentile as a bar; 99th percentile and maximum as a line with a marked end.
 fn bar(out: &mut String, panel: u32, y: u32, way: u32, spread: Spread) {
     #[expect(clippy::cast_precision_loss, reason = "lengths of time within a few days")]
     let [median, p95, p99, max] =

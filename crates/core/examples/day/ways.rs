@@ -1,4 +1,4 @@
-//! The ways to decide whose round is next.
+//! The compared scheduling policies.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,18 +9,18 @@ use annie_core::{
 
 use crate::load::{Job, instant};
 
-/// A way to decide.
+/// A scheduling policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// In the order of arrival, each task to its end.
+    /// In order of arrival; each task runs to its end.
     Fifo,
-    /// The highest class first, before every round; waiting counts for nothing.
+    /// The highest class first, before every round. Waiting time does not count.
     Strict,
-    /// [`Queue`], asked once a task: whoever has begun runs to its end.
+    /// [`Queue`], consulted once per task: a task that has begun runs to its end.
     AgingWhole,
-    /// [`Queue`], asked before every round; a task that has run one waits anew, whoever comes in between.
+    /// [`Queue`], consulted before every round. A task that has run a round waits anew, whatever task runs in between.
     Aging,
-    /// [`Queue`] as the scheduler drives it: a task that gives way to a HIGH one keeps its place in time.
+    /// [`Queue`] as the scheduler uses it: a task that is preempted by a HIGH one keeps its anchor.
     Parking,
 }
 
@@ -40,17 +40,17 @@ impl Way {
 
 const GPU: BackendId = BackendId(0);
 
-/// The line in front of the GPU, by one way.
+/// The queue of the GPU under one policy.
 pub struct Line {
     way: Way,
     fifo: VecDeque<usize>,
     strict: BTreeSet<(Priority, u64, usize)>,
     queue: Queue,
-    /// The task whose round runs, as the queue handed it out.
+    /// The task whose round runs, as the queue returned it.
     out: Option<Waiting>,
-    /// A task that keeps the GPU.
+    /// The task that keeps the GPU.
     keeps: Option<usize>,
-    pub parks: usize,
+    pub preemptions: usize,
 }
 
 impl Line {
@@ -65,11 +65,11 @@ impl Line {
             queue: Queue::new(limits),
             out: None,
             keeps: None,
-            parks: 0,
+            preemptions: 0,
         }
     }
 
-    /// A task comes; false if it does not wait in line.
+    /// Adds a task. Returns false if the task does not queue.
     pub fn arrive(&mut self, n: usize, job: &Job) -> bool {
         match self.way {
             Way::Fifo | Way::Strict if job.class == Priority::Realtime => return false,
@@ -84,7 +84,7 @@ impl Line {
         true
     }
 
-    /// Whose round is next.
+    /// The task that runs the next round.
     pub fn next(&mut self, now_ms: u64) -> Option<usize> {
         if let Some(n) = self.keeps.take() {
             return Some(n);
@@ -101,7 +101,7 @@ impl Line {
         }
     }
 
-    /// A round of this task is over and it has more to run.
+    /// Returns a task to the queue after a round, because it has more rounds to run.
     pub fn back(&mut self, n: usize, job: &Job, now_ms: u64) {
         let now = instant(now_ms);
         match (self.way, self.out.take()) {
@@ -112,9 +112,9 @@ impl Line {
                 self.queue.yield_back(out, now);
             }
             (Way::Parking, Some(out)) => {
-                if self.queue.should_park(&out, now) {
-                    self.parks += 1;
-                    self.queue.park(out, now);
+                if self.queue.should_preempt(&out, now) {
+                    self.preemptions += 1;
+                    self.queue.preempt(out, now);
                 } else {
                     self.queue.yield_back(out, now);
                 }

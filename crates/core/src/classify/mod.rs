@@ -1,5 +1,5 @@
-//! Which class a task gets: from where it came and its words, never from a model, which would cost seconds for every
-//! message [S3 5.2.2] [S3 13]. And what a person's mood changes of it.
+//! Classification: the scheduling class of a task, derived from its source and words, never by a model, which would take
+//! seconds for every message [S3 5.2.2] [S3 13]. Also the influence of the user's mood on the class.
 
 mod mood;
 mod phrases;
@@ -7,16 +7,16 @@ mod spoken;
 #[cfg(test)]
 mod tests;
 
-pub use mood::{Brevity, Emotion, INTENSITY_MIN, INTENSITY_SURE, Mood, ORDER_SHIFT_MS_MAX, mood};
+pub use mood::{Brevity, Emotion, INTENSITY_MIN, INTENSITY_SURE, Mood, QUEUE_SHIFT_MS_MAX, mood};
 
-pub(crate) use spoken::wishes;
+pub(crate) use spoken::user_requests;
 pub use spoken::{Spoken, spoken};
 
 use crate::event::Priority;
 
-/// Sources that are voice: their messages are answered at once, outside the queue.
+/// Voice sources. Their messages bypass the queue.
 const VOICE: &[&str] = &["voice"];
-/// Sources behind which a person waits. An unknown source counts as one of them.
+/// Interactive sources, where a person waits. Unknown sources count as interactive.
 const PEOPLE: &[&str] = &[
     "chat",
     "http",
@@ -37,36 +37,36 @@ const PEOPLE: &[&str] = &[
     "sms",
     "mcp",
 ];
-/// Sources by which the system asks something of itself.
+/// Sources of the system's own requests.
 const SYSTEM: &[&str] = &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "webhook"];
-/// Sources of upkeep.
+/// Sources of maintenance work.
 const UPKEEP: &[&str] = &["maintenance", "evolution", "consolidation", "dead_letter", "learning"];
 
-/// What a class was decided by.
+/// The basis of a classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Basis {
-    /// Whoever sent it asked for it.
+    /// The sender requested the class.
     Asked,
-    /// Where it came from.
+    /// The source of the message.
     Source,
-    /// What the person said of hurry.
+    /// Words of urgency, or of its absence, in the message.
     Words,
-    /// The kind of work that it asks for.
+    /// The kind of work that the message requests.
     Work,
-    /// How the person feels.
+    /// The user's mood.
     Mood,
 }
 
-/// A class with its reason, as the log wants it [S3 11.2].
+/// A class with its reasons, as the log records them [S3 11.2].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classified {
     /// The class.
     pub priority: Priority,
-    /// What decided.
+    /// The basis of the decision.
     pub basis: Basis,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// Which other classes were considered, and why they were not taken.
+    /// The other classes considered, each with the reason against it.
     pub alternatives: Vec<String>,
 }
 
@@ -80,8 +80,8 @@ impl Classified {
         self
     }
 
-    /// The class as this mood has it: lifts long work that a person wants done, never above HIGH; never what was asked
-    /// for expressly or is said to have time, never what the system asked.
+    /// Adjusts the class to the user's mood: raises long work that a person requested, but never above HIGH. Does not change
+    /// a class that was requested explicitly, work described as not urgent, or requests of the system.
     #[must_use]
     pub fn felt(self, mood: &Mood) -> Self {
         match mood.lift.map(|lift| lift.max(Priority::High)) {
@@ -95,9 +95,10 @@ impl Classified {
     }
 }
 
-/// The class of a message: an expressly asked one wins, except REALTIME, which only voice may have; then the source; then,
-/// for people, clear phrases [S3 5.2.2]. `source` is the door or channel, with or without a part behind `:` or `/`
-/// (`cron:daily`). Looks at the first and last 400 bytes of the text, so that its cost is bounded.
+/// The class of a message. An explicitly requested class has priority, except REALTIME, which is reserved for voice. Next is
+/// the source; then, for interactive sources, clear phrases [S3 5.2.2]. `source` is the front end or channel, with or
+/// without a suffix after `:` or `/` (`cron:daily`). Examines only the first and last 400 bytes of the text, so that its
+/// cost is bounded.
 #[must_use]
 pub fn classify(source: &str, text: &str, asked: Option<Priority>) -> Classified {
     let source = source.trim().to_lowercase();
@@ -136,21 +137,21 @@ fn by_source(kind: &str, is_voice: bool, text: &str) -> Classified {
 }
 
 fn by_words(kind: &str, text: &str) -> Classified {
-    let said = phrases::Said::of(text);
+    let phrases_found = phrases::Phrases::of(text);
     let waits = if PEOPLE.contains(&kind) { "a person waits" } else { "not a known source, so a person may wait" };
     let by_source = format!("source {kind}: {waits}");
-    if let Some(phrase) = said.unhurried {
+    if let Some(phrase) = phrases_found.unhurried {
         let lower = Classified::new(Priority::Normal, Basis::Words, format!("a person asked, and said {phrase:?}"));
-        return match said.urgent {
+        return match phrases_found.urgent {
             Some(urgent) => Classified::new(Priority::High, Basis::Words, format!("a person said {urgent:?}"))
                 .but(Priority::Normal, format!("{phrase:?} was said too")),
             None => lower.but(Priority::High, by_source),
         };
     }
-    match (said.urgent, said.long_work) {
+    match (phrases_found.urgent, phrases_found.long_work) {
         (Some(urgent), _) => {
             let high = Classified::new(Priority::High, Basis::Words, format!("a person said {urgent:?}"));
-            match said.long_work {
+            match phrases_found.long_work {
                 Some(work) => high.but(Priority::Normal, format!("{work} takes long")),
                 None => high,
             }

@@ -1,5 +1,5 @@
-//! What a person's mood changes: how much is said, whether one is nudged, and the order within a class. It comes with the
-//! message as a signal of the front end (speech emotion recognition); no model guesses it here.
+//! The influence of a user's mood: the length of answers, proactive suggestions, and the order within a class. The front end
+//! detects the mood (speech emotion recognition) and sends it with the message. No model guesses it here.
 
 use std::str::FromStr;
 
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Priority;
 
-/// Below this intensity a signal changes nothing: it may be a misreading.
+/// Minimum intensity of a signal. A weaker signal may be a misdetection and has no effect.
 pub const INTENSITY_MIN: f32 = 0.4;
-/// Above this it may lift a class and defer what the system wants to do: not below a confidence of 0.7 [S3 12.4].
+/// Intensity above which a signal may raise a class and defer the system's own work. Must be at least 0.7 [S3 12.4].
 pub const INTENSITY_SURE: f32 = 0.7;
-/// The furthest that a task's waiting anchor is moved, in milliseconds: a fifth of the 300 s after which aging makes a class
-/// of it, so that it changes the order within a class and not the class.
-pub const ORDER_SHIFT_MS_MAX: i64 = 60_000;
+/// Maximum shift of a task's queue anchor, in milliseconds. It is a fifth of the 300 s after which aging raises a task by
+/// one class, so that it changes the order within a class and not the class.
+pub const QUEUE_SHIFT_MS_MAX: i64 = 60_000;
 
-/// What a front end hears [S3 12.1].
+/// The user's emotion as detected by the front end [S3 12.1].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Emotion {
-    /// Nothing in particular; also `calm`.
+    /// No particular emotion. Also `calm`.
     #[default]
     Neutral,
-    /// Wants it done and no talk; also `angry`, `annoyed`, `impatient`, `urgent`.
+    /// Wants results without small talk. Also `angry`, `annoyed`, `impatient`, `urgent`.
     Frustrated,
-    /// Has too much to do; also `anxious`, `fear`, `overwhelmed`.
+    /// Has too much to do. Also `anxious`, `fear`, `overwhelmed`.
     Stressed,
-    /// In the mood for more; also `joy`, `excited`.
+    /// Open to more detail. Also `joy`, `excited`.
     Happy,
-    /// Wants quiet; also `low`, `sad`, `sadness`.
+    /// Wants quiet. Also `low`, `sad`, `sadness`.
     Tired,
-    /// Wants to know more; also `interested`, `surprise`.
+    /// Wants to know more. Also `interested`, `surprise`.
     Curious,
 }
 
 impl Emotion {
-    /// All of them.
+    /// All emotions.
     pub const ALL: [Self; 6] =
         [Self::Neutral, Self::Frustrated, Self::Stressed, Self::Happy, Self::Tired, Self::Curious];
 
@@ -55,7 +55,7 @@ impl Emotion {
 
 impl FromStr for Emotion {
     type Err = String;
-    /// Reads the labels of common recognisers too, in any case.
+    /// Parses the names above and the labels of common recognisers, ignoring case.
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text.trim().to_lowercase().as_str() {
             "neutral" | "calm" | "relaxed" => Self::Neutral,
@@ -72,53 +72,53 @@ impl FromStr for Emotion {
     }
 }
 
-/// How much an answer says.
+/// Length of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Brevity {
-    /// With detail, and what else belongs to it.
+    /// With details and related information.
     Full,
-    /// As usual.
+    /// The usual length.
     #[default]
     Normal,
-    /// To the point.
+    /// Only the essential facts.
     Short,
     /// As few words as possible.
     Minimal,
 }
 
-/// What follows from a mood.
+/// The consequences of a mood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mood {
-    /// How much an answer says.
+    /// Length of answers.
     pub brevity: Brevity,
-    /// Whether suggestions and reminders that nobody asked for are welcome.
+    /// Whether unsolicited suggestions and reminders are welcome.
     pub nudges: bool,
-    /// What a person's task may be lifted to: HIGH or nothing. Voice alone is REALTIME.
+    /// The class to which a user's task may be raised: HIGH or none. REALTIME is reserved for voice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lift: Option<Priority>,
-    /// By how much a waiting anchor is moved, in milliseconds: negative is earlier, so sooner. Never further than
-    /// [`ORDER_SHIFT_MS_MAX`], and 0 or less: nobody is put back for feeling something.
+    /// Shift of the task's queue anchor, in milliseconds. Negative values move it earlier. Between -[`QUEUE_SHIFT_MS_MAX`]
+    /// and 0: a mood never delays a task.
     #[serde(default)]
-    pub order_shift_ms: i64,
+    pub queue_shift_ms: i64,
 }
 
 impl Default for Mood {
     fn default() -> Self {
-        Self { brevity: Brevity::Normal, nudges: true, lift: None, order_shift_ms: 0 }
+        Self { brevity: Brevity::Normal, nudges: true, lift: None, queue_shift_ms: 0 }
     }
 }
 
 impl Mood {
-    /// By how much a waiting anchor is moved, whatever was stored, in milliseconds.
+    /// Shift of the queue anchor, in milliseconds, limited to the valid range whatever was stored.
     #[must_use]
     pub fn shift_ms(&self) -> i64 {
-        self.order_shift_ms.clamp(-ORDER_SHIFT_MS_MAX, 0)
+        self.queue_shift_ms.clamp(-QUEUE_SHIFT_MS_MAX, 0)
     }
 }
 
-/// What follows from this emotion [S3 12.1]. `intensity` is the recogniser's confidence, 0 to 1; anything else is taken for
-/// the nearer of the two, and what is no number for 0.
+/// The consequences of this emotion [S3 12.1]. `intensity` is the recogniser's confidence, 0 to 1. Values outside are
+/// clamped, and NaN counts as 0.
 #[must_use]
 pub fn mood(emotion: Emotion, intensity: f32) -> Mood {
     let usual = Mood::default();
@@ -132,12 +132,12 @@ pub fn mood(emotion: Emotion, intensity: f32) -> Mood {
             brevity: Brevity::Short,
             nudges: false,
             lift: is_sure.then_some(Priority::High),
-            order_shift_ms: sooner(ORDER_SHIFT_MS_MAX, intensity),
+            queue_shift_ms: sooner(QUEUE_SHIFT_MS_MAX, intensity),
         },
         Emotion::Stressed => Mood {
             brevity: Brevity::Short,
             nudges: false,
-            order_shift_ms: sooner(ORDER_SHIFT_MS_MAX / 2, intensity),
+            queue_shift_ms: sooner(QUEUE_SHIFT_MS_MAX / 2, intensity),
             ..usual
         },
         Emotion::Tired => {

@@ -1,10 +1,10 @@
-//! Clear phrases: of hurry, of no hurry, of work that takes long. Whoever is in doubt leaves a person where it is.
+//! Clear phrases of urgency, of its absence, and of long work. In doubt, the class of an interactive message is unchanged.
 
 use crate::jobs::words::words;
 
-/// How much of either end of a text is read, in bytes: what lies between is what somebody pasted.
+/// How much of each end of a text is examined, in bytes. The middle of a long text is usually pasted.
 const END_BYTES: usize = 400;
-/// At most so many words of either end may hold the phrase of a long text.
+/// In a long text, phrases are recognised only within this many words of either end.
 const END_WORDS: usize = 25;
 
 const URGENT: &[&[&str]] = &[
@@ -19,9 +19,9 @@ const URGENT: &[&[&str]] = &[
     &["as", "fast", "as", "possible"],
     &["as", "quickly", "as", "possible"],
 ];
-/// Words before `urgent` that turn it round.
+/// Words before `urgent` that negate it.
 const NEGATIONS: &[&str] = &["not", "nothing", "no", "non", "isnt", "hardly", "wasnt", "arent"];
-/// No hurry wherever it stands at an end of a clause.
+/// Phrases of absent urgency, recognised at either end of a clause.
 const UNHURRIED: &[&[&str]] = &[
     &["no", "hurry"],
     &["no", "rush"],
@@ -50,15 +50,15 @@ const UNHURRIED: &[&[&str]] = &[
     &["at", "your", "leisure"],
     &["at", "your", "convenience"],
 ];
-/// What one asks about: then "when you have time" is what is asked.
+/// Words that introduce an indirect question. After them, "when you have time" is the question's subject.
 const ASKING: &[&str] = &["know", "me", "ask", "say", "see", "check", "wonder", "remember"];
-/// Before the verb of a request.
+/// Words that may precede the verb of a request.
 const POLITE: &[&str] = &[
     "hey", "hi", "hello", "annie", "please", "can", "could", "would", "will", "you", "i", "want", "need", "like", "to",
     "let", "us", "go", "and", "ok", "okay", "also", "then", "now", "just", "kindly", "help", "me", "would", "start",
     "begin", "id",
 ];
-/// Verbs of work that can be done behind the scenes.
+/// Verbs of work that can be done in the background.
 const DOING: &[&str] = &[
     "do",
     "run",
@@ -92,7 +92,7 @@ const DOING: &[&str] = &[
     "plan",
     "draft",
 ];
-/// After `research` as a noun of something else: "research papers on X".
+/// Nouns after `research` that make it a modifier: "research papers on X".
 const RESEARCH_NOUNS: &[&str] = &[
     "paper",
     "papers",
@@ -120,16 +120,16 @@ const RESEARCH_NOUNS: &[&str] = &[
     "methods",
 ];
 
-/// What was found in a text.
+/// The phrases found in a text.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Phrases {
     pub urgent: Option<String>,
     pub unhurried: Option<String>,
-    /// What kind of long work is asked for.
+    /// The kind of long work that is requested.
     pub long_work: Option<&'static str>,
 }
 
-impl Said {
+impl Phrases {
     pub fn of(text: &str) -> Self {
         let clauses = clauses(text);
         let first = request(clauses.iter().map(Vec::as_slice).find(|c| !request(c).is_empty()).unwrap_or_default());
@@ -147,7 +147,7 @@ fn strs(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
-/// The clauses of both ends of a text, as words.
+/// The clauses at both ends of a text, as words.
 fn clauses(text: &str) -> Vec<Vec<String>> {
     let cut = |text: &str| -> Vec<Vec<String>> {
         let parts = text.split([',', '.', ';', '!', '?', ':', '\n', '(', ')', '\u{2014}', '\u{2013}']);
@@ -179,7 +179,7 @@ fn clauses(text: &str) -> Vec<Vec<String>> {
     ends
 }
 
-/// A clause from its verb on.
+/// A clause, beginning with its verb.
 fn request(clause: &[String]) -> &[String] {
     let start = clause.iter().position(|w| !POLITE.contains(&w.as_str())).unwrap_or(clause.len());
     clause.get(start..).unwrap_or_default()
@@ -204,7 +204,7 @@ fn unhurried(clause: &[&str]) -> Option<String> {
     let meant = |phrase: &&&[&str]| {
         let at_end =
             tail.strip_suffix(**phrase).is_some_and(|before| !before.last().is_some_and(|w| ASKING.contains(w)));
-        // Before the request: "no rush but research …", "when you have time do …".
+        // Before a request: "no rush but research …", "when you have time do …".
         let at_start = clause.strip_prefix(**phrase).and_then(<[&str]>::first);
         at_end || at_start.is_some_and(|next| *next == "but" || *next == "please" || DOING.contains(next))
     };

@@ -1,31 +1,30 @@
-//! What kind of request was spoken [S2 4]: how long its answer may take, and whether skills that change something are
-//! offered. Whoever speaks cannot see what is about to be done, so a turn changes something only where the words ask for
-//! it.
+//! Classification of spoken requests [S2 4]: it determines the deadlines of the answer, and whether skills with effects are
+//! offered. A speaking user cannot see pending actions, so a turn may change something only if the words request a change.
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of spoken request.
+/// The kind of a spoken request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoken {
-    /// Something is only asked: skills that read are enough.
+    /// A question only: skills that read are sufficient.
     Simple,
-    /// Something is to be done.
+    /// A request for one action.
     Action,
-    /// Several things are to be done.
+    /// A request for several actions.
     Complex,
 }
 
 impl Spoken {
-    /// Whether skills that change something are not offered.
+    /// Whether skills with effects are withheld.
     #[must_use]
     pub const fn reads_only(self) -> bool {
         matches!(self, Self::Simple)
     }
 }
 
-/// Verbs that ask for a change, as they stand in a request: commands and infinitives, and of German verbs whose prefix stands
-/// at the end of the sentence ("füge Milch hinzu") the stem.
+/// Verbs that request a change, as they occur in requests: imperatives and infinitives. For German verbs whose prefix is at
+/// the end of the sentence ("füge Milch hinzu"), the stem.
 const VERBS: &[&str] = &[
     "add",
     "append",
@@ -135,35 +134,36 @@ const VERBS: &[&str] = &[
     "einstellen",
     "hinzuzufügen",
 ];
-/// A clause that begins with one of these asks about what is, or about something that was done.
+/// First words of clauses that ask about a present state or a past action.
 const ASKING: &str = "what whats when which who where why how did does is are am was were has any wann was wer wo wie welche \
     welcher welches warum wen wem wieviel ist sind bin hat habe haben gibt wessen";
-/// What follows "when" in a question.
+/// Words that follow "when" in a question.
 const AUXILIARIES: &str =
     "s is are am was were do does did has have had can could will would shall should must may might";
-/// The same, where somebody is asked or asked about: "do I have", but not "do that", nor "have the dentist moved".
+/// First words of clauses that are questions only before a word of [`ASKED_OF`]: "do I have", but not "do that" or "have the
+/// dentist moved".
 const ASKING_OF: &str = "do have";
 const ASKED_OF: &str = "i you we they he she it any anything there";
-/// Verbs of a wish to be told something, at the beginning of a clause.
+/// Verbs at the beginning of a clause that request information.
 const READING: &str =
     "show tell list read find search say hear explain zeig zeige sag sage nenn nenne lies such suche finde erkläre";
-/// The same behind other words: "kannst du mir sagen", "I want to know".
+/// The same after other words: "kannst du mir sagen", "I want to know".
 const READING_WITHIN: &str = "hear know zeigen sagen nennen lesen vorlesen suchen finden wissen hören erklären";
-/// Verbs that ask for something to be told only with who is to be told it: "give me", but not "give task 3 high priority".
+/// Verbs that request information only together with the recipient: "give me", but not "give task 3 high priority".
 const GIVING: [&str; 4] = ["give me", "give us", "gib mir", "gib uns"];
-/// A text that is nothing but these and a name or two is no request.
+/// Words of greetings. A text of only these words and one or two names is not a request.
 const GREETING: &str = "hello hi hey thanks thank bye hallo guten danke tschüss good morning afternoon evening night day morgen tag \
     abend nacht moin servus";
-/// Words of thanks, and words with which the clause behind them begins that says what for.
+/// Words of thanks, and the first words of a following clause that says for what.
 const THANKS: &str = "thanks thank danke";
 const PRAISING: &str = "that this it you very das es sehr";
-/// Words before those that say what a clause is.
+/// Words before the one that determines the kind of a clause.
 const FILLERS: &str = "please can could would will you i d ll want like to just so and also then well um uh bitte kannst könntest \
     würdest du ich möchte will mir gerne und also dann mal annie";
-/// An answer to a question of the assistant's: what was asked about is wanted, or something else is.
+/// An answer to a question of the assistant. It requests what the assistant asked about, or something else.
 const CONFIRMING: &str = "yes yeah yep yup no nope ok okay sure right exactly correct fine go ja jawohl nein doch klar genau gerne \
     einverstanden";
-/// A wish to be told of something later, which is something to be done.
+/// Phrases that request a later notification, which is an action.
 const WAITING: [&str; 14] = [
     "let me know when",
     "let me know once",
@@ -180,26 +180,26 @@ const WAITING: [&str; 14] = [
     "gib bescheid",
     "melde dich",
 ];
-/// "Tell me when the build is done" is such a wish, and "tell me when the dentist is" is a question.
+/// "Tell me when the build is done" requests a notification, whereas "tell me when the dentist is" is a question.
 const WAITED_FOR: &str = "done finished ready complete completed over here back arrives fertig erledigt da";
-/// A clause that begins so asks for what follows, though its first word is one of [`ASKING`].
+/// A clause with this beginning is a request, although its first word is one of [`ASKING`].
 const POLITE: [&str; 6] =
     ["is it possible", "would it be possible", "how about", "ist es möglich", "wäre es möglich", "wie wäre es"];
 
-/// The kind of what was spoken. What is neither clearly a question nor a greeting counts as a wish: an answer that says that
-/// nothing can be changed is worse than one that takes a moment longer.
+/// The kind of a spoken text. A text that is neither clearly a question nor a greeting counts as a request for an action,
+/// because an answer that nothing can be changed is worse than a slightly slower answer.
 #[must_use]
 pub fn spoken(text: &str) -> Spoken {
     let lower = text.to_lowercase();
-    match wishes(&lower) {
+    match user_requests(&lower) {
         0 if is_only_asked(&lower) => Spoken::Simple,
         0 | 1 => Spoken::Action,
         _ => Spoken::Complex,
     }
 }
 
-/// How many changes a text asks for.
-pub(crate) fn wishes(text: &str) -> usize {
+/// Number of changes that a text requests.
+pub(crate) fn user_requests(text: &str) -> usize {
     let lower = text.to_lowercase();
     let clauses =
         lower.split(['.', '!', '?', ',', ';', '\n']).flat_map(|s| s.split(" and ")).flat_map(|s| s.split(" und "));
@@ -216,13 +216,13 @@ fn is_in(list: &str, word: &str) -> bool {
 
 fn asks_for_a_change(clause: &str) -> bool {
     let is_polite = POLITE.iter().any(|polite| clause.trim_start().starts_with(polite));
-    (is_polite || !is_question(clause) || is_wish_in_a_question(clause))
+    (is_polite || !is_question(clause) || is_request_phrased_as_question(clause))
         && words(clause).any(|word| VERBS.contains(&word))
 }
 
-/// Whether a clause with such a verb asks for something though it begins as a question does: "any chance you could add milk",
-/// "are you able to remind me", "when I get home remind me".
-fn is_wish_in_a_question(clause: &str) -> bool {
+/// Whether a clause with a verb of change requests something although it begins like a question: "any chance you could add
+/// milk", "are you able to remind me", "when I get home remind me".
+fn is_request_phrased_as_question(clause: &str) -> bool {
     let mut words = words(clause);
     let first = words.next().unwrap_or_default();
     let mut rest = words.clone().skip_while(|word| *word != "you");
@@ -233,18 +233,18 @@ fn is_wish_in_a_question(clause: &str) -> bool {
     }
 }
 
-/// Whether a clause asks about what is. What may be a request as well is none.
+/// Whether a clause asks about the present state. A clause that may also be a request does not count as a question.
 fn is_question(clause: &str) -> bool {
     let mut words = words(clause);
     let first = words.next().unwrap_or_default();
-    // "Am Freitag" is no question.
+    // "Am Freitag" is not a question.
     if first == "am" {
         return words.next().is_some_and(|of| matches!(of, "i" | "we"));
     }
     is_in(ASKING, first) || (is_in(ASKING_OF, first) && words.next().is_some_and(|of| is_in(ASKED_OF, of)))
 }
 
-/// Whether a text that names no change is a question, a wish to be told something, or a greeting: each of its sentences is.
+/// Whether a text without a requested change consists only of questions, requests for information and greetings.
 fn is_only_asked(text: &str) -> bool {
     !is_waited_for(text) && text.split(['.', '!', '?', ';', '\n']).all(is_asked_or_greeting)
 }
@@ -255,12 +255,12 @@ fn is_waited_for(text: &str) -> bool {
         || (plain.contains("tell me when ") && words(text).last().is_some_and(|last| is_in(WAITED_FOR, last)))
 }
 
-/// Whether a sentence's first clause that is no greeting asks for something to be told.
+/// Whether the first clause of a sentence that is not a greeting requests information.
 fn is_asked_or_greeting(sentence: &str) -> bool {
     let mut is_thanked = false;
     for clause in sentence.split(',') {
         let mut rest = clause;
-        // What is praised is nothing to be done.
+        // A clause of thanks or praise requests nothing.
         if is_thanked && words(clause).next().is_some_and(|first| is_in(PRAISING, first)) {
             return true;
         }
@@ -285,7 +285,7 @@ fn is_asked_or_greeting(sentence: &str) -> bool {
         if words(rest).any(|word| is_in(READING_WITHIN, word)) {
             return true;
         }
-        // "Hello dear Annie", and what is called out before a question.
+        // Such as "Hello dear Annie", or a vocative before a question.
         if words(rest).count() > if is_greeting { 2 } else { 0 } {
             return false;
         }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_simple_and_wishes_are_counted() {
+    fn spoken_questions_are_simple_and_requested_changes_are_counted() {
         for text in [
             "What's on my list?",
             "How is the weather",

@@ -1,4 +1,4 @@
-//! Tables of sources and words, and what must hold for every mood.
+//! Tables of sources and phrases, and properties of moods.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn class(source: &str, text: &str) -> Priority {
 }
 
 #[test]
-fn the_source_decides_first() {
+fn classification_uses_source_first() {
     for (source, expected) in [
         ("voice", Priority::Realtime),
         ("Voice", Priority::Realtime),
@@ -57,14 +57,14 @@ fn the_source_decides_first() {
             assert_eq!(
                 class(source, "urgent: research this right now"),
                 expected,
-                "words move only what people say: {source:?}"
+                "phrases affect interactive sources only: {source:?}"
             );
         }
     }
 }
 
 #[test]
-fn work_without_hurry_is_normal() {
+fn classification_lowers_unhurried_work_to_normal() {
     for text in [
         "Research heat pumps for me",
         "please research heat pumps",
@@ -98,7 +98,7 @@ fn work_without_hurry_is_normal() {
 }
 
 #[test]
-fn only_clear_phrases_lower_a_person() {
+fn classification_lowers_interactive_messages_only_for_clear_phrases() {
     for text in [
         "summarize this article",
         "summarise my inbox",
@@ -129,7 +129,7 @@ fn only_clear_phrases_lower_a_person() {
 }
 
 #[test]
-fn hurry_wins_over_long_work() {
+fn classification_prefers_urgency_over_long_work() {
     for text in [
         "research heat pumps, urgent",
         "Urgent! Research heat pumps for me",
@@ -145,7 +145,7 @@ fn hurry_wins_over_long_work() {
 }
 
 #[test]
-fn what_somebody_pasted_says_nothing() {
+fn classification_ignores_pasted_text() {
     let mail = "Dear all, there is no rush, and nothing here is urgent. ".repeat(40);
     let text =
         format!("Answer this letter for me today: {}{mail}{} Best wishes, Tom", "word ".repeat(90), "word ".repeat(90));
@@ -159,7 +159,7 @@ fn what_somebody_pasted_says_nothing() {
 }
 
 #[test]
-fn what_was_asked_for_wins_but_only_voice_is_realtime() {
+fn classification_honours_requested_class_but_reserves_realtime_for_voice() {
     for source in EVERY_SOURCE {
         for asked in Priority::ALL {
             let classified = classify(source, "research heat pumps", Some(asked));
@@ -170,7 +170,7 @@ fn what_was_asked_for_wins_but_only_voice_is_realtime() {
 }
 
 #[test]
-fn a_class_says_why_it_was_chosen_and_what_else_there_was() {
+fn classification_records_reason_and_alternatives() {
     let classified = classify("telegram", "Research heat pumps for me", None);
     assert_eq!(classified.reason, "a person asked for research, which takes long");
     assert_eq!(classified.alternatives, ["high: source telegram: a person waits"]);
@@ -184,12 +184,12 @@ fn a_class_says_why_it_was_chosen_and_what_else_there_was() {
 }
 
 #[test]
-fn an_emotion_has_its_effect_as_the_table_says() {
-    // [S3 12.1], with HIGH in place of REALTIME, which is for voice alone.
+fn mood_effects_match_specified_table() {
+    // [S3 12.1], with HIGH in place of REALTIME, which is reserved for voice.
     let frustrated = mood(Emotion::Frustrated, 1.0);
     assert_eq!(frustrated.lift, Some(Priority::High));
     assert_eq!((frustrated.brevity, frustrated.nudges), (Brevity::Short, false));
-    assert_eq!(frustrated.order_shift_ms, -ORDER_SHIFT_MS_MAX);
+    assert_eq!(frustrated.queue_shift_ms, -QUEUE_SHIFT_MS_MAX);
     let stressed = mood(Emotion::Stressed, 0.9);
     assert_eq!((stressed.brevity, stressed.nudges), (Brevity::Short, false));
     assert_eq!(stressed.lift, None);
@@ -201,7 +201,7 @@ fn an_emotion_has_its_effect_as_the_table_says() {
 }
 
 #[test]
-fn an_uncertain_signal_changes_little_or_nothing() {
+fn mood_of_low_intensity_has_little_or_no_effect() {
     for emotion in Emotion::ALL {
         assert_eq!(mood(emotion, 0.39), Mood::default());
         assert_eq!(mood(emotion, f32::NAN), Mood::default());
@@ -213,7 +213,7 @@ fn an_uncertain_signal_changes_little_or_nothing() {
 }
 
 #[test]
-fn a_mood_lifts_what_a_person_wants_and_never_above_high() {
+fn mood_raises_interactive_tasks_to_high_at_most() {
     let upset = mood(Emotion::Frustrated, 0.9);
     let research = "research heat pumps";
     let lifted = classify("chat", research, None).felt(&upset);
@@ -229,7 +229,7 @@ fn a_mood_lifts_what_a_person_wants_and_never_above_high() {
 }
 
 #[test]
-fn the_words_of_recognisers_are_read() {
+fn emotion_parses_labels_of_recognisers() {
     for emotion in Emotion::ALL {
         assert_eq!(emotion.as_str().parse(), Ok(emotion));
     }
@@ -249,13 +249,13 @@ fn the_words_of_recognisers_are_read() {
 
 proptest! {
     #[test]
-    fn any_text_from_anywhere_gets_a_class(source in any::<String>(), text in any::<String>(), n in 0usize..200) {
+    fn classification_handles_every_text_and_source(source in any::<String>(), text in any::<String>(), n in 0usize..200) {
         let classified = classify(&source, &text.repeat(n.min(1 + 2_000 / (text.len() + 1))), None);
         prop_assert!(!classified.reason.is_empty());
     }
 
     #[test]
-    fn nothing_but_voice_is_realtime(
+    fn classification_gives_realtime_only_to_voice(
         source in prop::sample::select(EVERY_SOURCE.to_vec()),
         text in any::<String>(),
         asked in prop::option::of(prop::sample::select(Priority::ALL.to_vec())),
@@ -267,15 +267,15 @@ proptest! {
     }
 
     #[test]
-    fn a_mood_moves_an_anchor_within_its_cap_and_never_back(
+    fn mood_shift_is_limited_and_never_delays(
         emotion in prop::sample::select(Emotion::ALL.to_vec()),
         intensity in any::<f32>(),
         forged_ms in any::<i64>(),
     ) {
         let of_table = mood(emotion, intensity);
-        let forged = Mood { order_shift_ms: forged_ms, ..of_table };
+        let forged = Mood { queue_shift_ms: forged_ms, ..of_table };
         for mood in [of_table, forged] {
-            prop_assert!((-ORDER_SHIFT_MS_MAX..=0).contains(&mood.shift_ms()));
+            prop_assert!((-QUEUE_SHIFT_MS_MAX..=0).contains(&mood.shift_ms()));
         }
     }
 }

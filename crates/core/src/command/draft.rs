@@ -1,18 +1,18 @@
-//! Commands are no answer: what a model writes in `cmd` blocks is left out of the drafts that listeners see.
+//! Removes commands from drafts: `cmd` blocks in a model's reply are not a part of the answer that listeners see.
 
-/// Lets text through as it comes, piece by piece, without its `cmd` blocks.
+/// Passes streamed text through, piece by piece, without its `cmd` blocks.
 #[derive(Debug, Default)]
 pub struct DraftFilter {
     /// The beginning of a line that may become a fence.
     held: String,
-    /// Inside a `cmd` block that this fence closes.
+    /// The fence that closes the current `cmd` block, if the text is inside one.
     block: Option<String>,
-    /// The rest of the line has been decided on.
+    /// Whether it is already decided if the rest of the line is shown.
     in_line: bool,
 }
 
 impl DraftFilter {
-    /// What of this piece, and of what was held back before it, may be shown.
+    /// Returns the part of this piece, and of the text withheld before it, that may be shown.
     pub fn push(&mut self, piece: &str) -> String {
         let mut shown = String::with_capacity(piece.len());
         for c in piece.chars() {
@@ -52,7 +52,7 @@ impl DraftFilter {
     }
 }
 
-/// Whether a line that begins so may open a block of commands.
+/// Whether a line with this beginning may open a block of commands.
 fn may_be_fence(line: &str) -> bool {
     let text = line.trim_start();
     let info = text.trim_start_matches(['`', '~']);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_left_out_however_the_text_is_cut_and_all_else_is_shown() {
+    fn draft_filter_removes_commands_regardless_of_chunking() {
         for (text, want) in [
             ("On it.\n```cmd\ntasks.create --title x\n```\nDone.", "On it.\nDone."),
             ("````cmd\na.b --x \"```\ncode\n```\"\n````\nüber", "über"),

@@ -1,22 +1,24 @@
-//! The commands of a reply. Blocks are found as Markdown finds them, so that a ```` ```cmd ```` shown inside another block
-//! is text, and a longer fence can carry a value that itself has fences.
+//! Extracts the commands of a reply. Blocks are parsed like in Markdown, so that a ```` ```cmd ```` block shown inside
+//! another block is text, and a longer fence can contain a value that itself has fences.
 
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, CommandError, lex, start_of};
 
-/// Every command in the `cmd` blocks of a reply, in order: one a line, quoted values and lines that end in a backslash
-/// go on. A command that is too long stands as an error in its place; if there are too many, the last entry says so.
+/// Every command in the `cmd` blocks of a reply, in order. Each line is one command; quoted values and lines that end in a
+/// backslash continue. A command that is too long yields an error in its position. If there are too many commands, the last
+/// entry is an error.
 #[must_use]
 pub fn extract(reply: &str) -> Vec<Result<String, CommandError>> {
     extract_for(reply, &|_| false)
 }
 
 /// The same for a model, which also writes commands in blocks of a shell, of no language or of one line, or without any
-/// block. That counts where every line begins with the name of one of its skills. What stands in its thinking never does.
+/// block. Such text counts as commands only if every line begins with the name of one of the model's skills. Text in the
+/// model's reasoning never counts.
 #[must_use]
 pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<String, CommandError>> {
     let reply = without_thinking(reply);
     let all: Vec<Block> = blocks(&reply).into_iter().filter(|block| block.has_commands(is_skill)).collect();
-    // Beside commands in a block of another kind, prose in a block of commands is an answer that says what they do.
+    // If there are commands in a block of another kind, prose in a `cmd` block is a comment on them, and not a command.
     let is_beside = all.iter().any(|block| !block.is_cmd);
     let is_meant = |block: &Block| !(is_beside && block.is_cmd && is_prose(&block.text, is_skill));
     let mut blocks: Vec<String> = all.into_iter().filter(is_meant).map(|block| block.text).collect();
@@ -44,14 +46,14 @@ pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<S
     found
 }
 
-/// The words of a reply whose blocks of commands hold nothing but prose: small models answer in the form of a command. None
-/// if a line may be a command, or there is no such block.
+/// The text of a reply whose `cmd` blocks contain only prose, because small models put answers into the form of a command.
+/// `None` if a line may be a command, or there is no such block.
 #[must_use]
 pub fn prose_in_blocks(reply: &str) -> Option<String> {
     prose_in_blocks_for(reply, &|_| false)
 }
 
-/// The same where a line that begins with the name of a skill, also in two words, is a command.
+/// The same, but a line that begins with the name of a skill, also in two words, is a command.
 #[must_use]
 pub fn prose_in_blocks_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
     let reply = without_thinking(reply);
@@ -64,8 +66,8 @@ pub fn prose_in_blocks_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Opti
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Whether every line reads as a sentence: a word that begins with a capital or has an apostrophe, no dot in it, no flags, and
-/// no skill's name.
+/// Whether every line reads as a sentence: a word with a capital initial or an apostrophe, no dot within words, no flags,
+/// and no skill's name.
 fn is_prose(text: &str, is_skill: &dyn Fn(&str) -> bool) -> bool {
     const WORDS_MIN: usize = 3;
     let is_sentence = |line: &str| {
@@ -84,8 +86,8 @@ fn is_prose(text: &str, is_skill: &dyn Fn(&str) -> bool) -> bool {
     lines.peek().is_some() && lines.all(is_sentence)
 }
 
-/// The commands of one block. After a quote that is never closed nothing can be told apart any more: the rest of the
-/// block is one broken command, because a line of somebody's text must never run as a command of its own.
+/// The commands of one block. After a quote that is never closed, commands cannot be separated reliably: the rest of the
+/// block is one invalid command, because a line of quoted text must never run as a command.
 fn commands(block: &str) -> Vec<&str> {
     let mut commands = Vec::new();
     let mut rest = block;
@@ -104,39 +106,39 @@ fn commands(block: &str) -> Vec<&str> {
     commands
 }
 
-/// Words for a shell behind a fence.
+/// Languages of fences that may contain commands.
 const SHELLS: [&str; 12] =
     ["", "bash", "sh", "shell", "zsh", "console", "terminal", "command", "commands", "text", "plaintext", "plain"];
 
-/// The inside of a block.
+/// The content of a block.
 struct Block {
-    /// It is one of commands, whatever they are.
+    /// Whether the fence is `cmd`, whatever the content.
     is_cmd: bool,
     text: String,
 }
 
 impl Block {
-    /// Whether it is one of commands.
+    /// Whether the block contains commands.
     fn has_commands(&self, is_skill: &dyn Fn(&str) -> bool) -> bool {
         self.is_cmd || all_are(&self.text, |line| is_skill(first_word(line)))
     }
 }
 
-/// Whether a text has commands, and each of them is one of these.
+/// Whether a text consists of at least one command, and all of its commands satisfy the predicate.
 fn all_are(text: &str, is_one: impl Fn(&str) -> bool) -> bool {
     let all = commands(text);
     !all.is_empty() && all.into_iter().all(is_one)
 }
 
-/// The name that a command begins with, behind what documentation puts before it.
+/// The name at the beginning of a command, after a prompt sign copied from documentation.
 fn first_word(line: &str) -> &str {
     let line = line.trim_start_matches("$ ").trim_start();
     let line = line.strip_prefix("cmd ").unwrap_or(line).trim_start();
     line.split(|c: char| c.is_whitespace() || c == '{' || c == '(').next().unwrap_or_default()
 }
 
-/// A reply that is nothing but commands without a block. Their arguments must read as such, since a report may begin with
-/// the name of a skill too.
+/// A reply that consists only of commands without a block. Their arguments must look like arguments, because a report may
+/// begin with the name of a skill too.
 fn bare(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
     let is_command = |line: &str| {
         let name = first_word(line);
@@ -151,9 +153,9 @@ fn bare(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
     all_are(&text, is_command).then_some(text)
 }
 
-/// A reply without what its model thought aloud. An end without a beginning ends what began before the reply.
+/// The reply without the model's reasoning. A closing tag without an opening tag ends reasoning that began before the reply.
 fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
-    /// In small letters, as the reply is looked at.
+    /// In lower case, because the lower-case reply is searched.
     const TAGS: [(&str, &str); 8] = [
         ("<think>", "</think>"),
         ("<thinking>", "</thinking>"),
@@ -182,7 +184,7 @@ fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
                     kept.push_str(&text[at..]);
                     break;
                 }
-                // Its beginning is missing: all before its end is thinking.
+                // The opening tag is missing: all text before the closing tag is reasoning.
                 (None, Some(_)) => kept.clear(),
                 (Some(begin), Some(end)) if end < begin => kept.clear(),
                 (Some(begin), Some(_)) => kept.push_str(&text[at..begin]),
@@ -202,7 +204,7 @@ fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
     text.into()
 }
 
-/// The insides of all blocks that may be of commands, without the fence's indentation and with plain line ends.
+/// The contents of all blocks that may contain commands, without the fence's indentation and with plain line ends.
 fn blocks(reply: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(Fence<'_>, Option<Block>)> = None;
@@ -228,8 +230,8 @@ fn blocks(reply: &str) -> Vec<Block> {
     blocks
 }
 
-/// A block that is opened and closed on one line. It counts like one of a shell, also if its word is `cmd`: in the middle of
-/// prose such a line shows what a command looks like.
+/// A block that opens and closes on one line. It is treated like a shell block, even if its language is `cmd`, because in
+/// prose such a line often only shows what a command looks like.
 fn one_line(line: &str) -> Option<Block> {
     let inner = line.trim().strip_prefix("```")?.strip_suffix("```").filter(|inner| !inner.contains('`'))?;
     let (word, rest) = inner.split_once(char::is_whitespace).unwrap_or(("", inner));
@@ -255,7 +257,8 @@ impl<'a> Fence<'a> {
         is_fence.then_some(Self { marker, len, indent: line.len() - text.len(), info: info.trim() })
     }
 
-    /// What a block begins with that may be of commands: what follows the word on the fence's own line, mostly nothing.
+    /// The beginning of a block that may contain commands: the text after the language on the fence's own line, usually
+    /// empty.
     fn block(&self) -> Option<Block> {
         let end = self.info.find(char::is_whitespace).unwrap_or(self.info.len());
         let (word, rest) = self.info.split_at(end);

@@ -1,19 +1,19 @@
-//! `title: "Buy milk" due: friday`: flags written with a colon, as in YAML, among the loose words of a command.
+//! Parses flags written with a colon, as in YAML, among the words of a command: `title: "Buy milk" due: friday`.
 
 use super::{lex::is_name, parse::Loose};
 use crate::skill::{ArgSpec, Found, edit_distance, find_argument};
 
-/// The shortest name that a misspelt flag is looked for behind, in bytes: short words are near to each other by chance.
+/// Minimum length of a name that is treated as a misspelt flag, in bytes. Shorter words resemble each other by chance.
 const MISSPELT_BYTES_MIN: usize = 4;
 
-/// Loose words, read.
+/// The result of parsing the words.
 #[derive(Debug, Default)]
 pub(super) struct Labelled<'a> {
-    /// What stands before the first flag.
+    /// The words before the first flag.
     pub before: &'a [Loose],
     /// The flags, with their values.
     pub flags: Vec<Flag<'a>>,
-    /// What stands behind a quoted value and belongs to none.
+    /// The words after a quoted value, which belong to no flag.
     pub behind: Vec<&'a str>,
 }
 
@@ -22,15 +22,15 @@ pub(super) struct Labelled<'a> {
 pub(super) struct Flag<'a> {
     /// The name as it was written.
     pub name: &'a str,
-    /// The argument that it is, or that it is nearly.
+    /// The matching argument, or the most similar one.
     pub arg: &'a ArgSpec,
-    /// The name is misspelt.
+    /// Whether the name is misspelt.
     pub is_near: bool,
     /// The value, if there is one.
     pub value: Option<String>,
 }
 
-/// Finds the flags among the loose words of a command. What names no flag of the skill is a part of a text.
+/// Finds the flags among the words of a command. A word that names no flag of the skill is part of a text.
 pub(super) fn labelled<'a>(args: &'a [ArgSpec], domain: &str, words: &'a [Loose]) -> Labelled<'a> {
     let label = |word: &'a Loose| label(args, domain, word);
     let first = words.iter().position(|word| label(word).is_some()).unwrap_or(words.len());
@@ -40,7 +40,7 @@ pub(super) fn labelled<'a>(args: &'a [ArgSpec], domain: &str, words: &'a [Loose]
         let values = &words[at + 1..];
         let mut end = values.iter().position(|word| label(word).is_some()).unwrap_or(values.len());
         at += 1 + end;
-        // A quoted value is whole. The blank tells that `title:"Buy milk"` was quoted.
+        // A quoted value is complete. White space in the word shows that `title:"Buy milk"` was quoted.
         let is_whole = rest.contains(char::is_whitespace);
         let whole =
             if is_whole { 0 } else { usize::from(rest.is_empty() && values.first().is_some_and(|v| v.is_quoted)) };
@@ -54,7 +54,7 @@ pub(super) fn labelled<'a>(args: &'a [ArgSpec], domain: &str, words: &'a [Loose]
         if !texts.is_empty() {
             let value = texts.join(" ");
             let is_followed = at < words.len();
-            // `title: Buy milk, due: friday`
+            // For `title: Buy milk, due: friday`.
             let value = value.strip_suffix([',', ';']).filter(|_| is_followed).map_or(value.clone(), str::to_owned);
             flag.value = Some(value);
         }
@@ -63,7 +63,7 @@ pub(super) fn labelled<'a>(args: &'a [ArgSpec], domain: &str, words: &'a [Loose]
     read
 }
 
-/// The flag that a word names before its colon, and what stands behind that.
+/// The flag that a word names before its colon, and the text after the colon.
 fn label<'a>(args: &'a [ArgSpec], domain: &str, word: &'a Loose) -> Option<(Flag<'a>, &'a str)> {
     let (name, rest) = word.text.split_once(':').filter(|(name, _)| !word.is_quoted && is_name(name))?;
     let flag = |arg, is_near| Flag { name, arg, is_near, value: None };
@@ -74,13 +74,13 @@ fn label<'a>(args: &'a [ArgSpec], domain: &str, word: &'a Loose) -> Option<(Flag
     }
 }
 
-/// Whether a word is a name with one mistake in it: `titel`, `tilte`, `titles`.
+/// Whether a word is a name with one error in it: `titel`, `tilte`, `titles`.
 fn is_misspelt(word: &str, name: &str) -> bool {
     let word = word.to_lowercase();
     let sorted = |text: &str| {
-        let mut letters: Vec<char> = text.chars().collect();
-        letters.sort_unstable();
-        letters
+        let mut dead_letters: Vec<char> = text.chars().collect();
+        dead_letters.sort_unstable();
+        dead_letters
     };
     word.len() >= MISSPELT_BYTES_MIN && (edit_distance(&word, name) <= 1 || sorted(&word) == sorted(name))
 }

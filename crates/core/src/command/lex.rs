@@ -1,26 +1,26 @@
-//! Words of a command line: quotes, escapes, continued lines. Used twice, by the extraction (where does a command end?)
-//! and by the parser (what are its words?), so that both can never disagree.
+//! Splits a command line into words: quotes, escapes, continued lines. It is used by the extraction (where does a command
+//! end?) and by the parser (what are its words?), so that both always agree.
 //!
-//! The rules are a shell's, without expansion of any kind, and forgiving in three places: an apostrophe between letters
-//! is an apostrophe, a quote in the middle of a bare word is itself, and typographic quotes are quotes.
+//! The rules are those of a shell without expansions, with three exceptions: an apostrophe between letters is an apostrophe,
+//! a quote in the middle of an unquoted word is literal, and typographic quotes are quotes.
 
 use super::CommandError;
 
 /// One word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Its text, quotes and escapes undone.
+    /// The text, with quotes and escapes resolved.
     pub text: String,
-    /// It begins with a quote: so it is a value, whatever it looks like.
+    /// Whether the word begins with a quote, so that it is a value whatever it looks like.
     pub quoted: bool,
 }
 
 /// The words up to the first line end that is neither quoted nor escaped.
 pub(super) struct Line {
     pub words: Vec<Word>,
-    /// Bytes read, with the line end.
+    /// Number of bytes read, including the line end.
     pub len_bytes: usize,
-    /// Where a quote was opened that is never closed, in bytes.
+    /// Position of a quote that is never closed, in bytes.
     pub open_quote: Option<usize>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn words(command: &str) -> Result<Vec<Word>, CommandError> {
     Ok(words)
 }
 
-/// Writes a value so that [`super::parse`] reads it back as it is, on one line.
+/// Quotes a value on one line, so that [`super::parse`] returns it unchanged.
 #[must_use]
 pub fn quote(value: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_./:@,+%-".contains(c);
@@ -96,7 +96,7 @@ fn open_quote(command: &str, at: usize) -> CommandError {
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// Where the last typographic double quote stands: before it, a straight one does not close a typographic one.
+    /// Position of the last typographic double quote. Before it, a straight quote does not close a typographic one.
     last_curly: Option<usize>,
     word: Option<Building>,
     words: Vec<Word>,
@@ -105,7 +105,7 @@ struct Lexer<'a> {
 #[derive(Default)]
 struct Building {
     word: Word,
-    /// It has a quoted piece: further quotes in it open, as in `'it'\''s'`.
+    /// Whether the word has a quoted part. Then further quotes in it open again, as in `'it'\''s'`.
     has_quotes: bool,
 }
 
@@ -128,7 +128,8 @@ impl Lexer<'_> {
         self.words.extend(self.word.take().map(|b| b.word));
     }
 
-    /// A quote opens at the start of a word, right after `--flag=`, `name=` or `name:`, and in a word that has one already.
+    /// Whether a quote opens here: at the start of a word, directly after `--flag=`, `name=` or `name:`, or in a word with a
+    /// quoted part.
     fn quote_opens_here(&self) -> bool {
         self.word.as_ref().is_none_or(|b| {
             let text = &b.word.text;
@@ -137,7 +138,7 @@ impl Lexer<'_> {
         })
     }
 
-    /// Skips a line end after a backslash; true if there was one.
+    /// Skips a line end after a backslash. Returns true if there was one.
     fn continues(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let skip = if rest.starts_with("\r\n") { 2 } else { usize::from(rest.starts_with('\n')) };
@@ -158,7 +159,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Reads up to the closing quote; false if there is none.
+    /// Reads up to the closing quote. Returns false if there is none.
     fn quoted(&mut self, open: char) -> bool {
         let starts_word = self.word.is_none();
         let building = self.word.get_or_insert_default();
@@ -182,7 +183,7 @@ impl Lexer<'_> {
             _ if is_curly_double(open) => {
                 is_curly_double(c) || (c == '"' && self.last_curly.is_none_or(|last| last < self.at))
             }
-            // What is followed by a letter is an apostrophe: 'it's fine'.
+            // Before a letter, the character is an apostrophe: 'it's fine'.
             '\'' => c == '\'' && !self.peek().is_some_and(char::is_alphanumeric),
             _ => is_single(c) && !self.peek().is_some_and(char::is_alphanumeric),
         }

@@ -1,8 +1,9 @@
-//! The command grammar: what a model writes in ```` ```cmd ```` blocks, and what a person types at a prompt [S0 6.1].
+//! The command grammar, for ```` ```cmd ```` blocks in a model's reply and for commands typed at a prompt [S0 6.1].
 //!
-//! Three steps, each usable alone: [`extract`] finds the commands of a reply, [`parse`] reads one command as words and
-//! flags, [`resolve`] checks it against the skills as they are. Models write commands from memory, so the grammar forgives
-//! what cannot be misunderstood, and every refusal names the flag and shows the right usage: the model corrects itself.
+//! There are three steps, each usable alone. [`extract`] finds the commands of a reply, [`parse`] splits one command into
+//! words and flags, and [`resolve`] checks it against the current skills. Models write commands from memory, so the grammar
+//! accepts deviations that are unambiguous. Every error names the flag and shows the right usage, so that the model can
+//! correct itself.
 
 mod draft;
 mod extract;
@@ -19,28 +20,28 @@ pub use lex::quote;
 pub use parse::{Loose, Parsed, parse};
 pub use resolve::{Resolution, resolve};
 
-/// The most commands that one reply may carry.
+/// Maximum number of commands in one reply.
 pub const COMMANDS_MAX: usize = 20;
 
-/// The longest command, in bytes, with its multi-line values.
+/// Maximum length of a command with its multi-line values, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a text is not a command. The text goes to the model as it is.
+/// A text is not a valid command. The error's text is shown to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// Nothing but white space.
+    /// The text is blank.
     #[error("the command is empty")]
     Empty,
-    /// More commands than [`COMMANDS_MAX`] in one reply; the first ones are taken.
+    /// The reply has more commands than [`COMMANDS_MAX`]. Only the first ones are run.
     #[error(
         "the reply has {count} commands, and at most {COMMANDS_MAX} are taken from one reply: the last {} were not run",
         count - COMMANDS_MAX
     )]
     TooMany {
-        /// How many there were.
+        /// Number of commands.
         count: usize,
     },
-    /// A command longer than [`COMMAND_BYTES_MAX`].
+    /// The command is longer than [`COMMAND_BYTES_MAX`].
     #[error("the command `{start}…` has {bytes} bytes, and at most {COMMAND_BYTES_MAX} are allowed: it was not run")]
     TooLong {
         /// Its first characters.
@@ -48,37 +49,37 @@ pub enum CommandError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// A quote without its partner.
+    /// A quote is not closed.
     #[error("the quote opened at line {line}, column {column} is never closed: {near} <- here")]
     OpenQuote {
         /// The line of the command, from 1.
         line: usize,
         /// The column in characters, from 1.
         column: usize,
-        /// The text up to and including the quote, and a little of what follows.
+        /// The text up to and including the quote, and a few characters after it.
         near: String,
     },
-    /// `-x` where only `--flags` exist.
+    /// `-x`, although only `--flags` exist.
     #[error("{flag} is not a flag: flags have two dashes and a name (put a value that begins with a dash in quotes)")]
     ShortFlag {
-        /// What was written.
+        /// The text as written.
         flag: String,
     },
-    /// `--=value`, `--!`.
+    /// An invalid flag, such as `--=value` or `--!`.
     #[error("{flag:?} is not a flag: after the two dashes comes a name of letters, digits, - and _")]
     BadFlag {
-        /// What was written.
+        /// The text as written.
         flag: String,
     },
-    /// The first word is a flag.
+    /// The command begins with a flag instead of a name.
     #[error("a command begins with the name of a skill, not with {flag}")]
     NoName {
-        /// What was written.
+        /// The text as written.
         flag: String,
     },
 }
 
-/// The first characters of a text, on one line, for an error.
+/// The first 60 characters of a text, on one line, for an error.
 fn start_of(text: &str) -> String {
     text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! One command as name, flags and loose words, without knowing any skill.
+//! Parses one command into name, flags and remaining words, without knowledge of the skills.
 
 use super::{
     COMMAND_BYTES_MAX, CommandError,
@@ -6,21 +6,21 @@ use super::{
     start_of,
 };
 
-/// A command's parts, as written.
+/// The parts of a command, as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
     /// The first word: a skill, a domain, or `help`.
     pub name: String,
-    /// The flags in order, in snake case, with their values: `--due-date 3` and `--due_date=3` are both
-    /// `("due_date", Some("3"))`. A flag before another flag or at the end has none.
+    /// The flags in order, in snake case, with their values: `--due-date 3` and `--due_date=3` both give
+    /// `("due_date", Some("3"))`. A flag that is followed by another flag, or is last, has no value.
     pub flags: Vec<(String, Option<String>)>,
-    /// `--help`, `-h`, or `help` as the first word.
+    /// Whether the command has `--help` or `-h`, or begins with `help`.
     pub help: bool,
-    /// Words like `title="Buy milk"` that belong to no flag, with their names as those of flags.
+    /// Words like `title="Buy milk"` that belong to no flag, with their names in the form of flags.
     pub assigned: Vec<(String, String)>,
-    /// The other words that belong to no flag.
+    /// The remaining words.
     pub positional: Vec<Loose>,
-    /// How many of those stand before the first flag, unquoted: they may be the rest of a name, as in `tasks create`.
+    /// Number of unquoted remaining words before the first flag. They may be a part of the name, as in `tasks create`.
     pub name_words: usize,
 }
 
@@ -29,20 +29,20 @@ pub struct Parsed {
 pub struct Loose {
     /// The word.
     pub text: String,
-    /// It stands in quotes, or behind `--`: a value, whatever it looks like.
+    /// Whether the word is quoted or after `--`, so that it is a value whatever it looks like.
     pub is_quoted: bool,
 }
 
-/// Reads one command.
+/// Parses one command.
 ///
 /// # Errors
-/// If it is empty, too long, has a quote without partner (says where), or a flag that cannot be one.
+/// If the command is empty or too long, has an unclosed quote (with its position), or an invalid flag.
 pub fn parse(line: &str) -> Result<Parsed, CommandError> {
     if line.len() > COMMAND_BYTES_MAX {
         return Err(CommandError::TooLong { start: start_of(line), bytes: line.len() });
     }
     let mut words = lex::words(line)?.into_iter().map(with_plain_dashes).peekable();
-    // A prompt sign copied from documentation, and the name of the block.
+    // Skip a prompt sign copied from documentation, and the name of the block.
     words.next_if(|w| !w.quoted && w.text == "$");
     words.next_if(|w| !w.quoted && w.text == "cmd");
     let first = words.next().ok_or(CommandError::Empty)?;
@@ -85,14 +85,14 @@ pub fn parse(line: &str) -> Result<Parsed, CommandError> {
     Ok(parsed)
 }
 
-/// A typographic dash before a name is what an editor made of two plain ones.
+/// Replaces a typographic dash before a name by two plain dashes, from which editors make it.
 fn with_plain_dashes(word: Word) -> Word {
     let name = word.text.trim_start_matches(['—', '–', '−']);
     let is_flag = !word.quoted && name.len() < word.text.len() && name.starts_with(char::is_alphabetic);
     if is_flag { Word { text: format!("--{name}"), ..word } } else { word }
 }
 
-/// `name=value`.
+/// Parses `name=value`.
 fn assignment(word: &Word) -> Option<(String, String)> {
     let (name, value) = word.text.split_once('=').filter(|_| !word.quoted)?;
     lex::is_name(name).then(|| (name.replace('-', "_").to_lowercase(), value.to_owned()))
@@ -103,7 +103,7 @@ fn flag(text: &str) -> Result<(String, Option<String>), CommandError> {
         return Err(CommandError::ShortFlag { flag: start_of(text) });
     };
     let (name, value) = body.split_once(['=', ':']).map_or((body, None), |(n, v)| (n, Some(v.to_owned())));
-    // `--title: "Buy milk"`: the value is the next word.
+    // In `--title: "Buy milk"`, the value is the next word.
     let value = value.filter(|value| !value.is_empty() || !body.ends_with(':'));
     let fits = name.starts_with(char::is_alphanumeric)
         && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
@@ -118,7 +118,8 @@ fn is_help(word: &Word) -> bool {
     !word.quoted && matches!(word.text.as_str(), "--help" | "-h")
 }
 
-/// Whether a word after a flag is the next flag and not its value. Single dashes are values: no short flags exist.
+/// Whether a word after a flag is the next flag and not its value. Words with a single dash are values, because there are no
+/// short flags.
 fn is_flag_like(word: &Word) -> bool {
     !word.quoted && (word.text.starts_with("--") || word.text == "-h")
 }

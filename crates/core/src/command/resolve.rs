@@ -1,4 +1,4 @@
-//! What a command means: checked against the skills as they are and the ones that an agent was granted.
+//! Resolves a command against the current skills and an agent's granted skills.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -12,23 +12,23 @@ use crate::skill::{
     ArgKind, ArgSpec, CallStyle, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument, fit,
 };
 
-/// What a command came to.
+/// The result of resolving a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Resolution {
     /// Run this skill.
     Run {
         /// The skill.
         skill: Arc<SkillSpec>,
-        /// Its arguments: a JSON object that fits them.
+        /// Its arguments: a JSON object that conforms to the skill's declaration.
         arguments: Value,
     },
-    /// A question about a skill, a domain or everything, and its answer.
+    /// The command asks for help on a skill, a domain or all skills. Contains the help text.
     Help(String),
-    /// What is wrong and how it would be right, for whoever wrote it.
+    /// The command is invalid. Contains the error and the right usage, for the command's author.
     Error(String),
 }
 
-/// Resolves one command. `granted` is what the agent may use; nothing means every skill that a model may call.
+/// Resolves one command. `granted` are the skills that the agent may use; `None` means every skill that a model may call.
 #[must_use]
 pub fn resolve(line: &str, skills: &SkillSet, granted: Option<&[String]>) -> Resolution {
     let view = View { skills, granted };
@@ -41,7 +41,7 @@ pub fn resolve(line: &str, skills: &SkillSet, granted: Option<&[String]>) -> Res
     }
 }
 
-/// A command whose arguments are one JSON object, as in `tasks.create {"title": "Buy milk"}`.
+/// Parses a command whose arguments are one JSON object, as in `tasks.create {"title": "Buy milk"}`.
 fn json_after_name(line: &str) -> Option<(&str, Value)> {
     let (name, _) = line.split_once(|c: char| c.is_whitespace() || c == '{' || c == '(')?;
     let rest = line[name.len()..].trim();
@@ -50,7 +50,7 @@ fn json_after_name(line: &str) -> Option<(&str, Value)> {
     Some((name, arguments))
 }
 
-/// The skills as one agent sees them.
+/// The skills that are visible to one agent.
 struct View<'a> {
     skills: &'a SkillSet,
     granted: Option<&'a [String]>,
@@ -101,7 +101,7 @@ impl View<'_> {
         self.skills.iter().filter(|s| self.sees(s))
     }
 
-    /// The skill that the name means, also written `tasks create` or `Tasks.Create`; takes the words it used.
+    /// The skill with this name, also written `tasks create` or `Tasks.Create`. Removes the words that belong to the name.
     fn named(&self, parsed: &mut Parsed) -> Option<Arc<SkillSpec>> {
         let mut name = parsed.name.trim_start_matches('/').trim_end_matches(':').to_lowercase();
         for used in 0..=parsed.name_words.min(2) {
@@ -180,7 +180,7 @@ impl View<'_> {
     }
 }
 
-/// A skill with its flags: a prompt skill that declares none takes `--args TEXT`.
+/// A skill with its flags. A prompt skill without declared arguments takes `--args TEXT`.
 struct Form<'a> {
     skill: &'a SkillSpec,
     args: std::borrow::Cow<'a, [ArgSpec]>,
@@ -203,7 +203,7 @@ impl<'a> Form<'a> {
         self.args.iter().fold(self.skill.name.clone(), |line, arg| line + " " + &arg.usage())
     }
 
-    /// A prompt skill's body is what it does when it is run, and not its help.
+    /// The body of a prompt skill contains its instructions, and is not its help.
     fn help(&self) -> String {
         if self.is_prompt() {
             format!("{}\n\nUsage: {}\n", self.skill.description, self.usage())
@@ -212,7 +212,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// The skill as its arguments are read and shown.
+    /// The skill with the arguments used for parsing and help.
     fn spec(&self) -> std::borrow::Cow<'a, SkillSpec> {
         match &self.args {
             std::borrow::Cow::Borrowed(_) => std::borrow::Cow::Borrowed(self.skill),
@@ -250,7 +250,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// `title="Buy milk"`: a flag without its dashes, if that is what it is.
+    /// Handles `title="Buy milk"`: a flag without its dashes, if a flag with this name exists.
     fn take_assigned(&self, given: &mut Map<String, Value>, name: &str, value: &str) -> Result<(), String> {
         match find_argument(&self.args, &self.skill.domain, name) {
             Found::Is(_) => self.take_flag(given, name, Some(value)),
@@ -284,7 +284,7 @@ impl<'a> Form<'a> {
         Ok(())
     }
 
-    /// Loose words: flags written with a colon, and a text.
+    /// Handles the words without a flag: flags written with a colon, and a text.
     fn take_loose(&self, given: &mut Map<String, Value>, words: &[Loose]) -> Result<(), String> {
         let read = labelled(&self.args, &self.skill.domain, words);
         let mut wrong = None;
@@ -299,7 +299,7 @@ impl<'a> Form<'a> {
         }
         let is_text_missing = self.missing(given).next().is_some();
         let before: Vec<String> = read.before.iter().map(|word| word.text.clone()).collect();
-        // What is wrong is answered with the call as it was perhaps meant.
+        // An error contains the call that was probably intended.
         let taken = self.take_positional(given, &before);
         if let Some(what) = wrong {
             return Err(what);
@@ -319,8 +319,8 @@ impl<'a> Form<'a> {
         if read.behind.is_empty() { Ok(()) } else { Err(unexpected(&read.behind.join(" "))) }
     }
 
-    /// Loose words are taken where they can only mean one thing: the one required text that is missing, or a prompt
-    /// skill's arguments.
+    /// Assigns words without a flag if they have only one meaning: the single missing required text, or the arguments of a
+    /// prompt skill.
     fn take_positional(&self, given: &mut Map<String, Value>, words: &[String]) -> Result<(), String> {
         if words.is_empty() {
             return Ok(());
@@ -332,7 +332,7 @@ impl<'a> Form<'a> {
             [] if self.is_prompt() => self.args.iter().find(|a| a.name == "args" && !given.contains_key(&a.name)),
             _ => None,
         };
-        // What has the marks of a call's own syntax is no sentence of the user's.
+        // Words that look like the syntax of a call are not a sentence of the user's.
         let is_syntax =
             words.iter().any(|w| w.starts_with(['{', '[', '(', '<', '—', '–', '`', '|']) || w.ends_with("=>"));
         let Some(arg) = target.filter(|_| !is_syntax) else { return Err(unexpected(&text)) };

@@ -1,4 +1,4 @@
-//! Tables of what models write, and properties over everything they could write.
+//! Tables of commands that models write, and properties for arbitrary texts.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ fn texts(reply: &str) -> Vec<String> {
 }
 
 #[test]
-fn prose_in_a_block_of_commands_is_the_answer_and_a_command_is_not() {
+fn prose_in_command_block_is_answer_and_command_is_not() {
     for (reply, answer) in [
         ("```cmd\nHi there! How can I help you today?\n```", "Hi there! How can I help you today?"),
         (
@@ -101,7 +101,7 @@ fn prose_in_a_block_of_commands_is_the_answer_and_a_command_is_not() {
 }
 
 #[test]
-fn commands_are_found_in_every_kind_of_fence_and_nowhere_else() {
+fn extraction_finds_commands_in_every_kind_of_fence_only() {
     let table: &[(&str, &[&str])] = &[
         ("no commands here", &[]),
         ("```cmd\na.b --x 1\n```", &["a.b --x 1"]),
@@ -136,7 +136,7 @@ fn commands_are_found_in_every_kind_of_fence_and_nowhere_else() {
 }
 
 #[test]
-fn commands_of_other_blocks_and_bare_lines_count_where_every_line_is_one() {
+fn extraction_accepts_other_blocks_and_bare_lines_if_every_line_is_a_command() {
     let known = |name: &str| matches!(name, "a.b" | "c.d" | "review");
     let table: &[(&str, &[&str])] = &[
         ("```bash\na.b --x 1\nc.d\n```", &["a.b --x 1", "c.d"]),
@@ -173,14 +173,14 @@ fn commands_of_other_blocks_and_bare_lines_count_where_every_line_is_one() {
 }
 
 #[test]
-fn text_after_an_open_quote_never_becomes_a_command() {
+fn extraction_never_treats_text_after_open_quote_as_command() {
     let found = texts("```cmd\na.b\nnotes.create --body \"broken\ntasks.delete --id 1\n```\n```cmd\nc.d\n```");
     assert_eq!(found, ["a.b", "notes.create --body \"broken\ntasks.delete --id 1", "c.d"]);
     assert!(matches!(parse(&found[1]), Err(CommandError::OpenQuote { line: 1, column: 21, .. })));
 }
 
 #[test]
-fn too_many_and_too_long_commands_are_told_and_not_dropped_in_silence() {
+fn extraction_reports_too_many_and_too_long_commands() {
     let many = format!("```cmd\n{}```", "a.b\n".repeat(23));
     let found = extract(&many);
     assert_eq!(found.len(), 21);
@@ -198,7 +198,7 @@ fn flags(line: &str) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn values_are_read_as_a_person_means_them() {
+fn parser_reads_values_with_quotes_and_escapes() {
     type Flags<'a> = &'a [(&'a str, Option<&'a str>)];
     let table: &[(&str, Flags<'_>)] = &[
         ("a --x 1 --y=2", &[("x", Some("1")), ("y", Some("2"))]),
@@ -237,7 +237,7 @@ fn values_are_read_as_a_person_means_them() {
 }
 
 #[test]
-fn names_help_and_loose_words_are_told_apart() {
+fn parser_distinguishes_name_help_and_positional_words() {
     let table: &[(&str, &str, bool, &[&str])] = &[
         ("tasks.create --help", "tasks.create", true, &[]),
         ("tasks.create -h", "tasks.create", true, &[]),
@@ -258,7 +258,7 @@ fn names_help_and_loose_words_are_told_apart() {
 }
 
 #[test]
-fn broken_commands_say_where_and_why() {
+fn parser_error_names_position_and_cause() {
     let table: &[(&str, &str)] = &[
         ("", "empty"),
         ("  \n ", "empty"),
@@ -277,7 +277,7 @@ fn broken_commands_say_where_and_why() {
 }
 
 #[test]
-fn a_right_command_becomes_a_run_with_typed_arguments() {
+fn resolve_turns_valid_command_into_run_with_typed_arguments() {
     let table: &[(&str, &str, Value)] = &[
         ("tasks.create --title \"Review PR 42\"", "tasks.create", json!({"title": "Review PR 42"})),
         (
@@ -323,7 +323,7 @@ fn a_right_command_becomes_a_run_with_typed_arguments() {
         ("tasks.create \"Buy milk\" due: friday", "tasks.create", json!({"title": "Buy milk", "due_date": "friday"})),
         ("tasks.create title: Note: call Bob", "tasks.create", json!({"title": "Note: call Bob"})),
         ("tasks.search query: milk", "tasks.search", json!({"query": "milk"})),
-        // A real title.
+        // A title that contains a colon.
         ("tasks.create \"Note: call Bob\"", "tasks.create", json!({"title": "Note: call Bob"})),
         ("tasks.create \"title: a history\"", "tasks.create", json!({"title": "title: a history"})),
         ("tasks.create Buy: milk", "tasks.create", json!({"title": "Buy: milk"})),
@@ -347,7 +347,7 @@ fn a_right_command_becomes_a_run_with_typed_arguments() {
 }
 
 #[test]
-fn a_wrong_command_names_the_flag_and_shows_the_usage() {
+fn resolve_error_names_flag_and_shows_usage() {
     let table: &[(&str, &[&str])] = &[
         (
             "tasks.create",
@@ -404,7 +404,7 @@ fn a_wrong_command_names_the_flag_and_shows_the_usage() {
 }
 
 #[test]
-fn help_answers_for_a_skill_a_domain_and_everything() {
+fn resolve_answers_help_for_skill_domain_and_overview() {
     let help = |line: &str| match resolve(line, &skills(), None) {
         Resolution::Help(text) => text,
         other => panic!("{line}: {other:?}"),
@@ -423,11 +423,14 @@ fn help_answers_for_a_skill_a_domain_and_everything() {
 }
 
 #[test]
-fn an_agent_reaches_only_what_it_was_granted() {
+fn resolve_runs_only_granted_skills() {
     let granted = ["tasks.search".to_owned(), "deploy".to_owned()];
     let go = |line: &str| resolve(line, &skills(), Some(&granted));
     assert!(matches!(go("tasks.search --query x"), Resolution::Run { .. }));
-    assert!(matches!(go("deploy"), Resolution::Run { .. }), "what the kernel grants, it means");
+    assert!(
+        matches!(go("deploy"), Resolution::Run { .. }),
+        "a granted skill can be run although models may not call it by default"
+    );
     for line in ["tasks.create --title x", "tasks.create --help", "help tasks.create"] {
         let Resolution::Error(error) = go(line) else { panic!("{line} was accepted") };
         assert_eq!(error, "tasks.create is not available to this agent; yours are: deploy, tasks.search");
@@ -440,7 +443,7 @@ fn an_agent_reaches_only_what_it_was_granted() {
 
 proptest! {
     #[test]
-    fn no_text_at_all_panics(text in "\\PC{0,200}") {
+    fn command_grammar_does_not_panic_on_arbitrary_text(text in "\\PC{0,200}") {
         let _ = parse(&text);
         let _ = resolve(&text, &skills(), None);
         let _ = extract(&format!("```cmd\n{text}"));
@@ -448,7 +451,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mix_of_the_grammars_own_characters_panics(text in "[a-z.\"'“”‘’\\\\\n\r\t =`~#$-]{0,120}") {
+    fn command_grammar_does_not_panic_on_mixed_special_characters(text in "[a-z.\"'“”‘’\\\\\n\r\t =`~#$-]{0,120}") {
         for command in extract(&format!("```cmd\n{text}\n```\n{text}")).into_iter().flatten() {
             let _ = resolve(&command, &skills(), None);
         }
@@ -458,7 +461,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quoted_value_comes_back_as_it_was(value in any::<String>(), odd in "[\"'\\\\\n\r\t “”‘’a-]{0,20}") {
+    fn quoted_command_value_round_trips(value in any::<String>(), odd in "[\"'\\\\\n\r\t “”‘’a-]{0,20}") {
         for value in [value, odd] {
             let line = format!("a.b --x {} --y={}", quote(&value), quote(&value));
             let want = vec![("x".to_owned(), Some(value.clone())), ("y".to_owned(), Some(value))];
@@ -470,7 +473,7 @@ proptest! {
     }
 
     #[test]
-    fn written_blocks_are_found_again(
+    fn extraction_finds_generated_blocks(
         blocks in prop::collection::vec(
             (prop::collection::vec(("[a-z]{1,6}\\.[a-z]{1,6}", any::<String>()), 0..4), "[ \t]{0,4}", 3_usize..6, any::<bool>()),
             0..5,

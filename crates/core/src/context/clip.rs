@@ -1,13 +1,13 @@
-//! Cutting what would not fit: a model, and a person, must see that something is missing.
+//! Truncates long texts with a notice, so that models and people see that a part is missing.
 
 use std::borrow::Cow;
 
 use crate::outcome::floor_char_boundary;
 
-/// Room for the notice.
+/// Space reserved for the notice, in bytes.
 const NOTICE_BYTES: usize = 64;
 
-/// A text of at most `bytes_max` bytes (and never less than the notice): cut at a character, and saying so.
+/// Truncates a text to `bytes_max` bytes (at least the length of the notice), at a character boundary and with a notice.
 #[must_use]
 pub fn clip(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_text_says_so_and_is_not_cut_again() {
+    fn clip_adds_notice_and_is_idempotent() {
         let text = "ü".repeat(1_000);
         let cut = clip(&text, 500).into_owned();
         assert!(cut.len() <= 500 && cut.ends_with("of 2000 bytes]"), "{cut}");

@@ -1,5 +1,5 @@
-//! The sliding window over a conversation's past turns [S0 6.3]. It is cut in large steps, not message by message, so that
-//! the prefix of the prompt stays the same over many turns and a provider's cache can hold it.
+//! The sliding window over a conversation's past turns [S0 6.3]. It moves in large steps and not message by message, so that
+//! the prompt's prefix stays constant over many turns and a provider's cache remains valid.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,22 +9,22 @@ use crate::{
     message::{Message, ToolCall},
 };
 
-/// One past turn as later turns see it: what was asked and what was answered.
+/// One past turn as later turns see it: request and answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// The user's words; empty where the assistant spoke first.
+    /// The user's text. Empty if the assistant began.
     pub user: String,
     /// The answer.
     pub answer: String,
-    /// It must not leave the house: only private turns see it.
+    /// Whether the turn is local only. Only private turns see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
-    /// How it was done: a model that sees answers alone learns to answer, and runs nothing.
+    /// The steps of the turn. A model that sees only answers learns to answer without running anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
-/// A round of a past turn: what the model wrote, and what came of it. Either commands or calls of tools.
+/// A round of a past turn: the model's output and its results, either commands or tool calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The reply with its commands.
@@ -33,10 +33,10 @@ pub struct Step {
     /// The results, in their frames.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub results: String,
-    /// The calls of tools, each with its result.
+    /// The tool calls, each with its result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<(ToolCall, String)>,
-    /// The mode whose tools those are.
+    /// The mode in which these tools were offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
@@ -52,7 +52,7 @@ impl Step {
         calls.fold(tokens(self.len_bytes()), u32::saturating_add)
     }
 
-    /// Puts it before the answer that it led to, for a model that calls in this way.
+    /// Adds the step before the answer that followed it, for a model with the same calling interface.
     fn push_to(&self, messages: &mut Vec<Message>, shown: Shown) {
         if shown.by_commands && !self.commands.is_empty() {
             messages.push(Message::assistant(self.commands.clone()));
@@ -61,7 +61,8 @@ impl Step {
         if shown.by_commands || self.mode != Some(shown.mode) || self.calls.is_empty() {
             return;
         }
-        // Providers want ids that are their own in the whole prompt, and one of them exactly nine letters or digits.
+        // Providers require ids that are unique in the whole prompt, and one of them requires exactly nine letters or
+        // digits.
         let first = messages.len();
         let id = |n: usize| format!("p{:08}", (first + n) % 100_000_000);
         let calls = self.calls.iter().enumerate();
@@ -75,12 +76,12 @@ impl Step {
     }
 }
 
-/// How the turn calls to which the history is shown: it is shown calls like its own.
+/// The calling interface of the turn that sees the history. It is shown only calls of its own kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
-    /// It must not leave the house.
+    /// Whether the turn is local only.
     pub private: bool,
-    /// Its model writes commands.
+    /// Whether its model writes commands.
     pub by_commands: bool,
     /// Its mode.
     pub mode: Mode,
@@ -98,16 +99,16 @@ impl Exchange {
     }
 }
 
-/// Past turns, oldest first, within [`History::EXCHANGES_MAX`] and [`History::BYTES_MAX`]: the log has all.
+/// Past turns, oldest first, limited to [`History::EXCHANGES_MAX`] and [`History::BYTES_MAX`]. The log has all turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     past: Vec<Exchange>,
-    /// The first exchange that is still sent.
+    /// Index of the first exchange that is still sent.
     start: usize,
 }
 
-/// A rough count: four bytes a token and a few for each message's frame. It errs upwards for English; the reserve for the
-/// answer absorbs the rest.
+/// A rough estimate of tokens: four bytes per token, and a few tokens for the frame of each message. It overestimates for
+/// English; the reserve for the answer covers the remaining error.
 #[must_use]
 pub fn tokens(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)
@@ -120,14 +121,14 @@ pub fn tokens_of(messages: &[Message]) -> u32 {
 }
 
 impl History {
-    /// How many exchanges are kept in memory at most.
+    /// Maximum number of exchanges kept in memory.
     pub const EXCHANGES_MAX: usize = 200;
-    /// How many bytes of text they may have together.
+    /// Maximum size of their texts together, in bytes.
     pub const BYTES_MAX: usize = 512 * 1024;
-    /// How much is kept of one text, in bytes.
+    /// Maximum size of one stored text, in bytes.
     pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-    /// Adds a finished turn. When there are too many, the older ones go in one large step.
+    /// Adds a finished turn. At the limit, old turns are removed in one large step.
     pub fn push(&mut self, exchange: Exchange) {
         let kept = |text: &str| clip(text, Self::TEXT_BYTES_MAX).into_owned();
         self.past.push(Exchange { user: kept(&exchange.user), answer: kept(&exchange.answer), ..exchange });
@@ -144,19 +145,19 @@ impl History {
         self.start = self.start.saturating_sub(gone);
     }
 
-    /// Whether there is none.
+    /// Whether there are no exchanges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.past.is_empty()
     }
 
-    /// All that is kept.
+    /// All exchanges in memory.
     #[must_use]
     pub fn exchanges(&self) -> &[Exchange] {
         &self.past
     }
 
-    /// Moves the window's start if what follows it does not fit: then to where only 60 % of the budget is used.
+    /// If the window exceeds the budget, moves its start so that only 60 % of the budget is used.
     pub fn fit(&mut self, tokens_max: u32) {
         let mut used = self.past[self.start..].iter().map(Exchange::tokens).fold(0, u32::saturating_add);
         if used <= tokens_max {
@@ -169,8 +170,8 @@ impl History {
         }
     }
 
-    /// The messages to send; of what [`History::fit`] left, the newest that take no more than this, with what is private
-    /// only for a private turn. A long message makes room for itself in its own turn only.
+    /// The messages to send: of the exchanges within the window, the newest that fit into `tokens_max`. Private ones are
+    /// included only in a private turn. A long message reduces the history in its own turn only.
     #[must_use]
     pub fn messages(&self, tokens_max: u32, shown: Shown) -> Vec<Message> {
         let mut used = 0_u32;
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_cut_seldom_and_in_large_steps() {
+    fn history_window_moves_rarely_and_in_large_steps() {
         let mut history = History::default();
         let mut starts = Vec::new();
         for n in 0..100 {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_makes_room_for_itself_without_moving_the_window() {
+    fn history_long_message_reduces_history_without_moving_window() {
         let mut history = History::default();
         for n in 0..4 {
             history.push(exchange(n));
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_in_memory_is_bounded() {
+    fn history_in_memory_is_bounded() {
         let mut history = History::default();
         for n in 0..1_000 {
             history.push(exchange(n));

@@ -1,5 +1,5 @@
-//! What a model is sent: prompts, tool definitions, history within its budget. Pure functions of recorded facts, so that
-//! a round can be asked again word for word.
+//! Builds the input of a model: prompts, tool definitions, and history within its budget. All functions are pure and use
+//! recorded facts only, so that a round can be repeated with identical input.
 
 mod clip;
 mod frame;

@@ -1,5 +1,5 @@
-//! Tool definitions [S0 2] [S4 2] [S4 3.3]. The arrays are small, sorted and the same on every call, so that they stay
-//! inside the cached prefix.
+//! Tool definitions [S0 2] [S4 2] [S4 3.3]. The arrays are small, sorted and identical in every call, so that they stay
+//! within the cached prefix.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,7 @@ fn use_skill() -> ToolDef {
     )
 }
 
-/// A sub-agent's `use_skill`: the enum holds exactly the granted skills, sorted [S4 3.3] [S4 8.3].
+/// A sub-agent's `use_skill`. The enum contains exactly the granted skills, sorted [S4 3.3] [S4 8.3].
 #[must_use]
 pub fn scoped_use_skill(spec: &DispatchSpec) -> ToolDef {
     let mut description = "Run a skill. The skills of this agent:\n".to_owned();
@@ -125,11 +125,11 @@ fn direct(skill: &SkillManual) -> ToolDef {
     )
 }
 
-/// The longest name of a tool that providers take, and take back, in bytes.
+/// Maximum length of a tool's name that providers accept and return, in bytes.
 pub(crate) const TOOL_NAME_BYTES_MAX: usize = 64;
 
-/// `tasks.create` as a tool's name: providers allow no dots. It is looked up, never turned back: skills' own names may hold
-/// underscores.
+/// The tool name of a skill such as `tasks.create`, because providers do not allow dots. The reverse mapping is a look-up,
+/// because names of skills may contain underscores.
 #[must_use]
 pub fn direct_tool_name(skill: &str) -> String {
     let name = skill.replace('.', "__");
@@ -139,18 +139,18 @@ pub fn direct_tool_name(skill: &str) -> String {
 /// The skill list of a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillsList {
-    /// The list; where it leaves something out, its last line says so.
+    /// The list. If something is omitted, the last line says so.
     pub text: String,
-    /// What it leaves out, for the log; nothing if that is nothing.
+    /// The omitted parts, for the log; `None` if the list is complete.
     pub left_out: Option<&'static str>,
 }
 
-/// How much the list says, most first.
+/// Level of detail of the list, highest first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     /// Usage and description of each skill.
     Whole,
-    /// Usage of each skill, and descriptions where the name says nothing: of domains and prompt skills.
+    /// Usage of each skill. Descriptions only of domains and prompt skills, whose names are not self-explanatory.
     Usage,
     /// Names by domain.
     Names,
@@ -158,14 +158,14 @@ enum Detail {
     Domains,
 }
 
-/// The quick reference may take so many characters however small the window is: without it a model guesses flags and
-/// wastes whole rounds.
+/// Length up to which the usage list is included however small the window is, in characters. Without it a model guesses
+/// flags and wastes whole rounds.
 const USAGE_CHARS_MIN: usize = 3_000;
-/// The same for names alone.
+/// The same for the list of names.
 const NAMES_CHARS_MIN: usize = 2_000;
 
-/// The skill list of a prompt [S0 10.2] [S1 Layer 1]: every skill with its flags, and its description while that fits;
-/// else with the names by domain, else the domains alone with a pointer to `get_skill`.
+/// The skill list of a prompt [S0 10.2] [S1 Layer 1]: every skill with its flags and description, as far as it fits;
+/// otherwise names by domain; otherwise only the domains, with a pointer to `get_skill`.
 #[must_use]
 pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
     let whole = list(skills, Detail::Whole);
@@ -186,9 +186,9 @@ pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
     SkillsList { text, left_out: Some(left_out) }
 }
 
-/// The skill that waits for something outside.
+/// The skill that waits for an external event.
 const AWAIT: &str = "system.await";
-/// Words that can mean such a wait.
+/// Words that may request such a wait.
 const WAITS: [&str; 10] = [
     "wait",
     "until",
@@ -202,13 +202,13 @@ const WAITS: [&str; 10] = [
     "gib bescheid",
 ];
 
-/// The list for a turn that begins with these words. Where there is little room the model is small, and a small model takes
-/// the skill that waits for anything, also for an answer to small talk: it is listed where there is something to wait for.
+/// The skill list for a turn with this message. If space is limited, the model is small, and small models call the waiting
+/// skill even in reply to small talk. So the skill is listed only if the message may request a wait.
 #[must_use]
-pub fn skills_list_for(skills: &SkillSet, chars_max: usize, said: &str) -> SkillsList {
+pub fn skills_list_for(skills: &SkillSet, chars_max: usize, message_text: &str) -> SkillsList {
     let all = skills_list(skills, chars_max);
-    let said = said.to_lowercase();
-    if all.left_out.is_none() || WAITS.iter().any(|words| said.contains(words)) {
+    let message_text = message_text.to_lowercase();
+    if all.left_out.is_none() || WAITS.iter().any(|words| message_text.contains(words)) {
         return all;
     }
     skills_list(&skills.without(AWAIT), chars_max)
@@ -228,8 +228,8 @@ fn list(skills: &SkillSet, detail: Detail) -> String {
         }
         for skill in domain.skills.iter().filter_map(|name| skills.get(name)) {
             let _ = writeln!(text, "  {}", skill.synopsis());
-            let is_told = detail == Detail::Whole || matches!(skill.format, SkillFormat::Prompt { .. });
-            if is_told && !skill.description.is_empty() {
+            let is_described = detail == Detail::Whole || matches!(skill.format, SkillFormat::Prompt { .. });
+            if is_described && !skill.description.is_empty() {
                 let _ = writeln!(text, "    {}", one_line(&skill.description));
             }
         }

@@ -1,9 +1,9 @@
-//! The phrases, one function for each thing that can be asked. They take the words that are left once one is no longer
-//! polite, and want all of them: a phrase with one word too many is an ordinary request.
+//! The phrases of job commands, with one function for each request. The functions receive the words without politeness and
+//! must match all of them: a phrase with one additional word is an ordinary request.
 
 use super::{JobCommand, JobRequest, Target, Verb, target::target};
 
-/// Who asks what there is.
+/// Questions for the list of jobs.
 const LIST: &[&str] = &[
     "jobs",
     "status",
@@ -46,7 +46,7 @@ const LIST: &[&str] = &[
     "show me the queue",
     "show me your queue",
 ];
-/// Who asks how much there is.
+/// Questions about the load.
 const BUSY: &[&str] = &[
     "top",
     "busy",
@@ -66,7 +66,7 @@ const BUSY: &[&str] = &[
     "how many jobs do you have",
 ];
 
-/// The command that these words are.
+/// The command that these words form.
 pub(super) fn command(words: &[&str]) -> Option<JobCommand> {
     question(words).or_else(|| {
         cancel(words)
@@ -96,13 +96,13 @@ fn question(words: &[&str]) -> Option<JobCommand> {
 /// A command for the job that these words name.
 fn act(verb: Verb, words: &[&str]) -> Option<JobCommand> {
     let (target, is_certain) = target(words)?;
-    // "Resume" is also how one lets a paused turn go on.
+    // "Resume" may also continue a paused turn.
     let is_certain = is_certain && !(verb == Verb::Resume && target == Target::That);
     Some(JobCommand { request: JobRequest::Act { verb, target }, is_detailed: false, is_certain })
 }
 
-/// A command for the job that comes to mind, in words that may mean something else.
-fn loosely(verb: Verb) -> Option<JobCommand> {
+/// A command for the most likely job, in words that may have another meaning.
+fn ambiguous(verb: Verb) -> Option<JobCommand> {
     let request = JobRequest::Act { verb, target: Target::That };
     Some(JobCommand { request, is_detailed: false, is_certain: false })
 }
@@ -110,7 +110,7 @@ fn loosely(verb: Verb) -> Option<JobCommand> {
 fn cancel(words: &[&str]) -> Option<JobCommand> {
     match words {
         ["never", "mind"] | ["forget", "it" | "that" | "this"] | ["forget", "about", "it" | "that" | "this"] => {
-            loosely(Verb::Cancel)
+            ambiguous(Verb::Cancel)
         }
         ["never", "mind", "please" | "and" | "about", rest @ ..]
         | ["never", "mind", rest @ ..]
@@ -118,7 +118,7 @@ fn cancel(words: &[&str]) -> Option<JobCommand> {
             ["the", ..] => act(Verb::Cancel, rest),
             _ => None,
         }),
-        ["cancel" | "stop" | "abort" | "kill"] | ["do", "not", "bother"] => loosely(Verb::Cancel),
+        ["cancel" | "stop" | "abort" | "kill"] | ["do", "not", "bother"] => ambiguous(Verb::Cancel),
         ["stop" | "quit", "doing", rest @ ..]
         | ["stop" | "quit", "working", "on", rest @ ..]
         | ["do", "not", "bother", "with", rest @ ..]
@@ -131,7 +131,7 @@ fn cancel(words: &[&str]) -> Option<JobCommand> {
 
 fn pause(words: &[&str]) -> Option<JobCommand> {
     match words {
-        ["pause" | "suspend"] => loosely(Verb::Pause),
+        ["pause" | "suspend"] => ambiguous(Verb::Pause),
         ["hold", "on", "with", rest @ ..]
         | ["hold", "off", "on" | "with", rest @ ..]
         | ["wait", "with", rest @ ..]
@@ -143,10 +143,10 @@ fn pause(words: &[&str]) -> Option<JobCommand> {
     }
 }
 
-/// "Continue" and "go on" alone are none of this: they let a paused turn go on.
+/// "Continue" and "go on" alone are not job commands: they continue a paused turn.
 fn resume(words: &[&str]) -> Option<JobCommand> {
     match words {
-        ["resume" | "unpause"] => loosely(Verb::Resume),
+        ["resume" | "unpause"] => ambiguous(Verb::Resume),
         ["resume" | "continue", "work" | "working", "on" | "with", rest @ ..]
         | ["go" | "carry", "on", "with", rest @ ..]
         | ["keep", "going", "with", rest @ ..]
@@ -163,7 +163,7 @@ fn resume(words: &[&str]) -> Option<JobCommand> {
 
 fn first(words: &[&str]) -> Option<JobCommand> {
     match words {
-        // Also the answer to "where shall I begin?".
+        // Also an answer to "where shall I begin?".
         ["start" | "begin", "with", rest @ ..] => act(Verb::First, rest).map(|c| JobCommand { is_certain: false, ..c }),
         ["do" | "finish" | "run" | "take" | "handle", rest @ .., "first" | "next"]
         | ["work", "on", rest @ .., "first" | "next"]
@@ -182,7 +182,7 @@ fn first(words: &[&str]) -> Option<JobCommand> {
 
 fn urgent(words: &[&str]) -> Option<JobCommand> {
     match words {
-        ["urgent" | "asap" | "hurry"] | ["hurry", "up"] => loosely(Verb::Urgent),
+        ["urgent" | "asap" | "hurry"] | ["hurry", "up"] => ambiguous(Verb::Urgent),
         ["hurry", "up", "with", rest @ ..]
         | ["hurry", "with", rest @ ..]
         | ["make", rest @ .., "urgent"]

@@ -1,8 +1,8 @@
-//! Job control in plain words: "what are you working on", "do that first", "cancel that" [S3 5.2.5] [S3 5.8].
+//! Job commands in natural language: "what are you working on", "do that first", "cancel that" [S3 5.2.5] [S3 5.8].
 //!
-//! Three steps, each usable alone and none with a model: [`understand`] knows when a whole message is such a phrase,
-//! [`resolve`] finds which jobs it means, [`say`] puts the answer into words. A phrase that could as well be an ordinary
-//! request is a job command only if a job answers to it: see [`JobCommand::applies`].
+//! There are three steps, each usable alone and none with a model. [`understand`] detects that a whole message is a job
+//! command, [`resolve`] finds the jobs that it refers to, and [`say`] phrases the answer. A phrase that could also be an
+//! ordinary request is a job command only if it matches a job: see [`JobCommand::applies`].
 
 mod grammar;
 mod resolve;
@@ -24,29 +24,31 @@ use crate::{
     time::Micros,
 };
 
-/// The longest spoken command, in words. Whoever says more asks for something else.
+/// Maximum length of a spoken command, in words. Longer messages are ordinary requests.
 pub const SPOKEN_WORDS_MAX: usize = 12;
 
-/// The words after a slash that are job commands in every door. A prompt skill of such a name cannot be invoked by it.
+/// The words after a slash that are job commands in every front end. A prompt skill with such a name cannot be invoked by
+/// it.
 pub const SLASH_WORDS: [&str; 7] = ["jobs", "top", "first", "urgent", "cancel", "pause", "resume"];
 
-/// What is to be done with a job [S3 5.2.5].
+/// The action of a job command [S3 5.2.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Before everything else that waits; its class becomes HIGH. One that is suspended goes on. Unix's `fg`.
+    /// Run the job before all other waiting jobs: its class becomes HIGH, and it is resumed if it is suspended. Like Unix's
+    /// `fg`.
     First,
-    /// Its class becomes HIGH. One that is suspended stays so. Unix's `nice`.
+    /// Raise its class to HIGH. A suspended job stays suspended. Like Unix's `nice`.
     Urgent,
-    /// End it. Unix's `kill`.
+    /// Cancel the job. Like Unix's `kill`.
     Cancel,
-    /// Suspend it at the end of its round. Unix's `Ctrl+Z`.
+    /// Suspend the job at the end of its round. Like Unix's `Ctrl+Z`.
     Pause,
-    /// A suspended one goes on. Unix's `fg` again.
+    /// Resume a suspended job. Also like Unix's `fg`.
     Resume,
 }
 
 impl Verb {
-    /// The word after the slash.
+    /// The command's word after the slash.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +60,7 @@ impl Verb {
         }
     }
 
-    /// Whether it would change anything for this job.
+    /// Whether the action would change anything for this job.
     #[must_use]
     pub fn fits(self, job: &JobLine) -> bool {
         if job.state.is_ended() {
@@ -68,42 +70,42 @@ impl Verb {
         match self {
             Self::Cancel => true,
             Self::Pause => !job.is_suspended(),
-            Self::Resume => job.is_suspended() || job.is_put_off,
+            Self::Resume => job.is_suspended() || job.is_deferred,
             Self::Urgent => !is_high,
             Self::First => {
-                !is_high || job.is_suspended() || job.is_put_off || (job.is_waiting() && job.position != Some(1))
+                !is_high || job.is_suspended() || job.is_deferred || (job.is_waiting() && job.position != Some(1))
             }
         }
     }
 }
 
-/// Which job is meant.
+/// The job that a command refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// "that": the one that comes to mind first, see [`resolve`].
+    /// "that": the most likely job, see [`resolve`].
     That,
-    /// All of them.
+    /// All jobs.
     All,
-    /// By its number in the list, from 1.
+    /// A job's number in the list, from 1.
     Number(usize),
-    /// By its id.
+    /// A task id.
     Id(TaskId),
-    /// By words of its title, small letters, without article: `video summary`.
+    /// Words of the title in lower case, without the article: `video summary`.
     Words(String),
 }
 
-/// What is asked for.
+/// The request of a job command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JobRequest {
-    /// What runs and what waits. Unix's `jobs`.
+    /// List the running and waiting jobs. Like Unix's `jobs`.
     List,
-    /// How much there is to do. Unix's `top`.
+    /// Report the load. Like Unix's `top`.
     Busy,
-    /// Do something with a job.
+    /// Apply an action to a job.
     Act {
-        /// What.
+        /// The action.
         verb: Verb,
-        /// With which.
+        /// The job.
         target: Target,
     },
 }
@@ -111,76 +113,76 @@ pub enum JobRequest {
 /// A message that is a job command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobCommand {
-    /// What is asked for.
+    /// The request.
     pub request: JobRequest,
-    /// Whether everything is to be told: `--all`, `--detail`, "in detail".
+    /// Whether a detailed answer was requested: `--all`, `--detail`, "in detail".
     pub is_detailed: bool,
     is_certain: bool,
 }
 
 impl JobCommand {
-    /// Whether it can mean nothing else. All slash forms, lists, "number 2", "everything" and "cancel that" are certain.
-    /// Titles in words are not ("cancel the research"), nor are "task 2" and "all tasks" (the user's own tasks have numbers
-    /// too), "stop it", nor what people also say to the assistant itself: "never mind", "stop", "start with that", and
-    /// "resume", which lets a paused turn go on.
+    /// Whether the phrase has no other meaning. All slash commands, lists, "number 2", "everything" and "cancel that" are
+    /// certain. Titles in words are not certain ("cancel the research"). Neither are "task 2" and "all tasks", because the
+    /// user's own tasks have numbers too; nor "stop it"; nor phrases that people also address to the assistant: "never
+    /// mind", "stop", "start with that", and "resume", which continues a paused turn.
     #[must_use]
     pub const fn is_certain(&self) -> bool {
         self.is_certain
     }
 
-    /// Whether it is to be carried out, now that its target was looked for. If not, the message is an ordinary one.
+    /// Whether to execute the command, given the resolution of its target. If false, the message is an ordinary request.
     #[must_use]
     pub fn applies(&self, found: &Resolution) -> bool {
         self.is_certain || *found != Resolution::None
     }
 }
 
-/// One job as lists show it: an open task with what the queue knows of it.
+/// One job as shown in lists: an open task with its state in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobLine {
     /// Its number in the list, from 1.
     pub number: usize,
     /// The task.
     pub task: TaskId,
-    /// What it is about.
+    /// The task's title.
     pub title: String,
-    /// Where it stands.
+    /// The task's state.
     pub state: TaskState,
-    /// Since when it is suspended, if it is.
+    /// Time of the suspension, if it is suspended.
     pub suspended_at: Option<Micros>,
-    /// It has begun, and goes on at a later time.
-    pub is_put_off: bool,
-    /// Its own class, before aging.
+    /// Whether the task has begun and is deferred.
+    pub is_deferred: bool,
+    /// The task's own class, before aging.
     pub priority: Priority,
-    /// Its place in the queue, from 1; nothing while it runs, is delayed or suspended.
+    /// The position in the queue, from 1. Absent while the task runs, or is deferred or suspended.
     pub position: Option<usize>,
-    /// The round that it is in, and how many it may have.
+    /// The current round and the maximum number of rounds.
     pub round: Option<(u32, u32)>,
-    /// When its next round may be expected to start, in milliseconds from now.
+    /// Estimated time until its next round starts, in milliseconds from now.
     pub start_in_ms: Option<u64>,
-    /// How long it has run, in milliseconds.
+    /// How long the task has run, in milliseconds.
     pub running_ms: Option<u64>,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
 }
 
 impl JobLine {
-    /// Whether somebody paused it.
+    /// Whether the user paused the job.
     #[must_use]
     pub const fn is_suspended(&self) -> bool {
         self.suspended_at.is_some() && !self.state.is_ended()
     }
 
-    /// Whether it is being worked on.
+    /// Whether the job is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.state == TaskState::Running && self.suspended_at.is_none() && !self.is_put_off
+        self.state == TaskState::Running && self.suspended_at.is_none() && !self.is_deferred
     }
 
-    /// Whether it waits for its turn to begin, or to go on.
+    /// Whether the job waits for its turn to begin or to resume.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        let waits = self.state == TaskState::Queued || (self.is_put_off && !self.state.is_ended());
+        let waits = self.state == TaskState::Queued || (self.is_deferred && !self.state.is_ended());
         waits && self.suspended_at.is_none()
     }
 }

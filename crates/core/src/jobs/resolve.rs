@@ -1,4 +1,4 @@
-//! Which of the jobs a command means. The kernel never guesses between two: it asks.
+//! Finds the jobs that a command refers to. If several jobs match equally, the kernel asks the user and never guesses.
 
 use super::{JobLine, Target, Verb, understand, words::stems};
 use crate::{
@@ -6,27 +6,27 @@ use crate::{
     ids::{ConversationId, TaskId},
 };
 
-/// What a target turned out to be.
+/// The result of resolving a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
-    /// This job.
+    /// One job.
     One(TaskId),
-    /// Any of these: nothing is done, the user is asked which.
+    /// Several candidates. The command is not executed; the user is asked to choose.
     Several(Vec<TaskId>),
-    /// All of these; never empty.
+    /// Several jobs, all of which are meant; never empty.
     All(Vec<TaskId>),
-    /// This job, and it is as the user wants it already, or cannot become so: nothing is done.
+    /// One job that already has the requested state, or cannot reach it. The command is not executed.
     Already(TaskId),
-    /// No such job.
+    /// No matching job.
     None,
 }
 
-/// Looks for the target among the user's open jobs. `here` is the conversation in which the command was given.
+/// Resolves the target among the user's open jobs. `here` is the conversation in which the command was given.
 ///
-/// "That" is a job of this conversation before others, one that a person asked for before the system's own, the running one
-/// before those that wait, and the newest of them; for "first" and "urgent" those that wait come before the running one, and
-/// for "resume" it is the one suspended last. Titles match if they hold all words, whatever their endings. Messages that are
-/// job commands themselves are never meant.
+/// For "that", jobs are ranked as follows: jobs of this conversation before others, jobs requested by a person before the
+/// system's own, the running job before waiting ones, newer before older. For "first" and "urgent", waiting jobs rank before
+/// the running one. For "resume", the job suspended last is chosen. A title matches if it contains all words, regardless of
+/// their endings. Messages that are themselves job commands never match.
 #[must_use]
 pub fn resolve(target: &Target, jobs: &[JobLine], verb: Verb, here: Option<ConversationId>) -> Resolution {
     match target {
@@ -49,7 +49,7 @@ fn one(job: Option<&JobLine>, verb: Verb) -> Resolution {
     }
 }
 
-/// Whether the job is itself a message like "cancel that", which a door accepted before it was understood.
+/// Whether the job is itself a message like "cancel that", which a front end accepted before it was recognised as a command.
 fn is_command(job: &JobLine) -> bool {
     understand(&job.title).is_some_and(|c| c.is_certain())
 }
@@ -64,11 +64,11 @@ fn that(jobs: &[JobLine], verb: Verb, here: Option<ConversationId>) -> Resolutio
         };
         (Some(job.conversation) == here, job.priority <= Priority::Normal, order, job.task)
     };
-    // "Go on" is also said to a turn that paused: what was put off has to be named.
+    // "Go on" may also refer to a paused turn, so a deferred job must be named explicitly.
     let fits = |j: &&JobLine| verb.fits(j) && (verb != Verb::Resume || j.is_suspended());
     match open().filter(fits).max_by_key(comes_to_mind) {
         Some(job) => Resolution::One(job.task),
-        // Nothing is suspended: then "resume" means something else.
+        // No job is suspended, so "resume" has another meaning.
         None if verb == Verb::Resume => Resolution::None,
         None => one(open().max_by_key(comes_to_mind), verb),
     }

@@ -5,25 +5,25 @@ use std::fmt::Write as _;
 use super::{JobCommand, JobLine, JobRequest, Resolution, Target, Verb};
 use crate::{event::Priority, ids::TaskId};
 
-/// How much of a title is spoken, in characters.
+/// Maximum length of a spoken title, in characters.
 const SPOKEN_TITLE_CHARS_MAX: usize = 40;
-/// How much of a title is shown, in characters.
+/// Maximum length of a shown title, in characters.
 const SHOWN_TITLE_CHARS_MAX: usize = 80;
-/// Among how many a listener can choose.
+/// Maximum number of choices that a listener can remember.
 const CHOICES_MAX: usize = 4;
 
-/// How much is told.
+/// Level of detail of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Style {
     /// One or two sentences, to be spoken.
     #[default]
     Short,
-    /// Everything, on lines of their own.
+    /// All facts, on separate lines.
     Detailed,
 }
 
-/// The answer to a command. `jobs` are the user's open jobs as they were before it was carried out; `found` is what its
-/// target resolved to (anything for a list). A command that asks for detail is answered in detail whatever the style.
+/// The answer to a command. `jobs` are the user's open jobs before its execution; `found` is the resolution of its target
+/// (ignored for a list). A command that requests detail is answered in detail whatever the style.
 #[must_use]
 pub fn say(command: &JobCommand, found: &Resolution, jobs: &[JobLine], style: Style) -> String {
     let style = if command.is_detailed { Style::Detailed } else { style };
@@ -131,7 +131,7 @@ fn nothing(verb: Verb, target: &Target, jobs: usize) -> String {
     }
 }
 
-/// The jobs in the order in which one wants to hear of them.
+/// The jobs in the order in which they are listed: running, waiting, suspended.
 fn by_state(jobs: &[JobLine]) -> [Vec<&JobLine>; 3] {
     let those = |is: fn(&JobLine) -> bool| jobs.iter().filter(|j| !j.state.is_ended() && is(j)).collect();
     [those(JobLine::is_running), those(JobLine::is_waiting), those(JobLine::is_suspended)]
@@ -154,13 +154,13 @@ fn list(jobs: &[JobLine], style: Style) -> String {
     text
 }
 
-/// `[Queued, HIGH] Looking up golf courses - next in line, starts in about 2 minutes`.
+/// A line of the list, such as `[Queued, HIGH] Looking up golf courses - next in line, starts in about 2 minutes`.
 fn line(job: &JobLine) -> String {
     let state = if job.is_suspended() {
         "Paused"
     } else if job.is_running() {
         "Running"
-    } else if job.is_put_off {
+    } else if job.is_deferred {
         "Put off"
     } else {
         "Queued"
@@ -170,7 +170,7 @@ fn line(job: &JobLine) -> String {
     if job.is_running() {
         facts.extend(job.running_ms.map(|ms| format!("running for {}", about(ms))));
     }
-    if job.is_waiting() && job.is_put_off {
+    if job.is_waiting() && job.is_deferred {
         facts.push("it failed or its time was up".to_owned());
         facts.extend(job.start_in_ms.map(|ms| format!("goes on in {}", about(ms))));
         facts.push("say \"do that first\" to go on now".to_owned());
@@ -268,7 +268,7 @@ fn quoted(title: &str, style: Style) -> String {
     format!("\"{}\"", clipped(title, most))
 }
 
-/// On one line and not longer than so many characters, cut between words where there are any.
+/// Puts the title on one line and truncates it to `chars_max` characters, between words if there are several.
 fn clipped(title: &str, chars_max: usize) -> String {
     let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
     let Some((end, _)) = line.char_indices().nth(chars_max) else { return line };
@@ -299,7 +299,7 @@ fn capital(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// "about 2 minutes": as exact as an estimate deserves.
+/// A duration rounded to the precision of an estimate: "about 2 minutes".
 fn about(ms: u64) -> String {
     let unit =
         |n: u64, one: &str, many: &str| if n == 1 { format!("about {one}") } else { format!("about {n} {many}") };

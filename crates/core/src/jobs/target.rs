@@ -1,13 +1,13 @@
-//! Which job is meant: "that", "number 2", "everything", "the video summary".
+//! Parses the target of a command: "that", "number 2", "everything", "the video summary".
 
 use super::{
     Target,
     words::{figures, number},
 };
 
-/// A title in spoken words has at most so many.
+/// Maximum length of a title in a spoken command, in words.
 const TITLE_WORDS_MAX: usize = 6;
-/// Last words of what is no job but a thing of the world, which skills deal with: "cancel the meeting", "pause the music".
+/// Last words of phrases that do not name a job but an object handled by skills: "cancel the meeting", "pause the music".
 const WORLDLY: &str = "\
     alarm alarms timer timers reminder reminders meeting meetings appointment appointments event events call \
     calls subscription subscriptions membership order orders delivery flight flights trip booking bookings \
@@ -16,7 +16,7 @@ const WORLDLY: &str = "\
     cleaning cooking chores car door recording playback server service build process computer story conversation \
     chat discussion sentence list lists party dinner lunch class lesson payment transfer contract noise rest \
     past";
-/// Words that no title in a command has: with them it says more than which job.
+/// Words that do not occur in a title within a command. A phrase with one of them says more than the name of a job.
 const NEVER: &str = "\
     a an my me i you he she we they him her us them his our their at with from to in by for if when while until \
     unless because before after since and or but then not no is are was were be will would that this which who \
@@ -29,14 +29,14 @@ fn is_in(list: &str, word: &str) -> bool {
     list.split(' ').any(|w| w == word)
 }
 
-/// The target that these words name, and whether they can mean nothing else.
+/// The target that these words name, and whether the words have no other meaning.
 pub(super) fn target(words: &[&str]) -> Option<(Target, bool)> {
     if is_that(words) {
-        // "Stop it" may be said of the music.
+        // "Stop it" may refer to other things, such as the music.
         return Some((Target::That, words != ["it"]));
     }
     if is_all(words) {
-        // The user's own tasks are no jobs.
+        // The user's own tasks are not jobs.
         return Some((Target::All, !words.contains(&"tasks")));
     }
     numbered(words).or_else(|| titled(words))

@@ -1,4 +1,4 @@
-//! Tables of what people say to an assistant that works, and of what they say to one that is to work.
+//! Tables of phrases that are job commands, and of ordinary requests.
 
 mod answers;
 mod properties;
@@ -31,7 +31,7 @@ fn waiting(n: usize, title: &str) -> JobLine {
         title: title.into(),
         state: TaskState::Queued,
         suspended_at: None,
-        is_put_off: false,
+        is_deferred: false,
         priority: Priority::Normal,
         position: Some(n),
         round: None,
@@ -68,19 +68,19 @@ fn three() -> Vec<JobLine> {
     ]
 }
 
-fn heard(text: &str) -> Option<JobRequest> {
+fn request_of(text: &str) -> Option<JobRequest> {
     understand(text).map(|c| c.request)
 }
 
 #[track_caller]
 fn all_mean(request: &JobRequest, phrases: &[&str]) {
     for phrase in phrases {
-        assert_eq!(heard(phrase).as_ref(), Some(request), "{phrase:?}");
+        assert_eq!(request_of(phrase).as_ref(), Some(request), "{phrase:?}");
     }
 }
 
 #[test]
-fn questions_about_the_jobs_are_heard() {
+fn job_grammar_recognises_questions_about_jobs() {
     all_mean(
         &JobRequest::List,
         &[
@@ -112,7 +112,7 @@ fn questions_about_the_jobs_are_heard() {
 }
 
 #[test]
-fn that_is_done_first_or_is_urgent() {
+fn job_grammar_recognises_first_and_urgent() {
     all_mean(
         &act(Verb::First, Target::That),
         &[
@@ -150,7 +150,7 @@ fn that_is_done_first_or_is_urgent() {
 }
 
 #[test]
-fn that_is_cancelled_in_many_words() {
+fn job_grammar_recognises_cancel_phrases() {
     all_mean(
         &act(Verb::Cancel, Target::That),
         &[
@@ -183,7 +183,7 @@ fn that_is_cancelled_in_many_words() {
 }
 
 #[test]
-fn that_is_paused_and_goes_on() {
+fn job_grammar_recognises_pause_and_resume() {
     all_mean(
         &act(Verb::Pause, Target::That),
         &[
@@ -216,7 +216,7 @@ fn that_is_paused_and_goes_on() {
 }
 
 #[test]
-fn jobs_are_named_by_number_or_all_together() {
+fn job_target_recognises_number_and_all() {
     all_mean(
         &act(Verb::Cancel, Target::All),
         &[
@@ -259,7 +259,7 @@ fn jobs_are_named_by_number_or_all_together() {
 }
 
 #[test]
-fn jobs_are_named_by_words_of_their_titles() {
+fn job_target_recognises_words_of_title() {
     all_mean(
         &act(Verb::Cancel, words("research")),
         &[
@@ -318,7 +318,7 @@ fn jobs_are_named_by_words_of_their_titles() {
 }
 
 #[test]
-fn an_id_names_its_task() {
+fn job_target_recognises_task_id() {
     let id = task(7);
     all_mean(
         &act(Verb::Resume, Target::Id(id)),
@@ -326,7 +326,7 @@ fn an_id_names_its_task() {
     );
 }
 
-/// Ordinary requests that hold the words of job control.
+/// Ordinary requests that contain words of job commands.
 const REQUESTS: &[&str] = &[
     "",
     "   ",
@@ -422,15 +422,15 @@ const REQUESTS: &[&str] = &[
 ];
 
 #[test]
-fn ordinary_requests_are_left_alone() {
+fn job_grammar_ignores_ordinary_requests() {
     for text in REQUESTS {
-        assert_eq!(heard(text), None, "{text:?}");
+        assert_eq!(request_of(text), None, "{text:?}");
     }
 }
 
 #[test]
-fn the_whole_of_the_job_control_table_is_heard() {
-    // [S3 5.2.5], word for word.
+fn job_grammar_recognises_whole_specified_table() {
+    // [S3 5.2.5], verbatim.
     let table = [
         ("What are you working on?", JobRequest::List),
         ("Do the research first", act(Verb::First, words("research"))),
@@ -444,12 +444,12 @@ fn the_whole_of_the_job_control_table_is_heard() {
         ("Annie, what are you working on?", JobRequest::List),
     ];
     for (text, request) in table {
-        assert_eq!(heard(text), Some(request), "{text:?}");
+        assert_eq!(request_of(text), Some(request), "{text:?}");
     }
 }
 
 #[test]
-fn what_may_mean_something_else_applies_only_if_a_job_answers_to_it() {
+fn ambiguous_job_command_applies_only_if_a_job_matches() {
     let certain = |text: &str| understand(text).is_some_and(|c| c.is_certain());
     for text in [
         "cancel that",
@@ -487,7 +487,7 @@ fn what_may_mean_something_else_applies_only_if_a_job_answers_to_it() {
 }
 
 #[test]
-fn detail_is_given_when_it_is_asked_for() {
+fn job_command_detail_is_requested_by_flag_or_words() {
     for (text, is_detailed) in [
         ("/jobs", false),
         ("/jobs --all", true),

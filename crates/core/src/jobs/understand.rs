@@ -1,15 +1,15 @@
-//! Whether a whole message is a job command. Takes off how one is spoken to ("Annie, could you … for now, please?") and
-//! leaves the rest to the grammar.
+//! Detects whether a whole message is a job command. Removes forms of address and politeness ("Annie, could you … for now,
+//! please?") and passes the rest to the grammar.
 
 use super::{
     JobCommand, JobRequest, SLASH_WORDS, SPOKEN_WORDS_MAX, Target, Verb, grammar, target::target, words::words,
 };
 
-/// A spoken command is no longer than this, in bytes: more is not even looked at.
+/// Maximum length of a spoken command, in bytes. Longer messages are not examined.
 const SPOKEN_BYTES_MAX: usize = 200;
-/// Punctuation that is heard as a pause. Any other of ASCII makes it a text about something.
+/// Punctuation that is spoken as a pause. With other ASCII punctuation, the message is not a spoken command.
 const PAUSES: &str = " ,.!?';:-#_";
-/// What one says before the command.
+/// Polite phrases before the command.
 const OPENERS: &[&[&str]] = &[
     &["hey"],
     &["hi"],
@@ -46,7 +46,7 @@ const OPENERS: &[&[&str]] = &[
     &["can", "you", "tell", "me"],
     &["tell", "me"],
 ];
-/// What one says after it.
+/// Polite phrases after the command.
 const CLOSERS: &[&[&str]] = &[
     &["please"],
     &["annie"],
@@ -78,13 +78,13 @@ const CLOSERS: &[&[&str]] = &[
     &["could", "you"],
     &["can", "you"],
 ];
-/// Words that only colour it.
+/// Adverbs without influence on the meaning.
 const COLOURS: &[&str] =
     &["just", "really", "currently", "still", "actually", "exactly", "very", "super", "extremely", "quickly"];
 
-/// What this message asks of the jobs, if that is all it says. English, by fixed phrases and never by a model, which
-/// would cost seconds for every message [S3 13]. Pure; looks at no more than the first 200 bytes unless it begins with a
-/// slash.
+/// The job command in this message, if the whole message is one. Recognises fixed English phrases without a model, which
+/// would take seconds for every message [S3 13]. Pure. Messages of more than 200 bytes are examined only if they begin with
+/// a slash.
 #[must_use]
 pub fn understand(text: &str) -> Option<JobCommand> {
     let text = text.trim();
@@ -102,12 +102,12 @@ pub fn understand(text: &str) -> Option<JobCommand> {
         return None;
     }
     let mut words: Vec<&str> = words.iter().map(String::as_str).filter(|w| !COLOURS.contains(w)).collect();
-    // "Stop, stop, stop!"
+    // Such as "Stop, stop, stop!"
     words.dedup();
     spoken(&words)
 }
 
-/// Tries the words as they are, then without what stands before them, then without what stands behind.
+/// Tries the words as they are, then without the closing phrases, then without the opening phrases.
 fn spoken(words: &[&str]) -> Option<JobCommand> {
     let mut rest = words;
     loop {
@@ -125,7 +125,7 @@ fn spoken(words: &[&str]) -> Option<JobCommand> {
     }
 }
 
-/// `/jobs --all`, `/cancel 2`, `/resume task_…`, `/first the research`.
+/// Parses a slash command: `/jobs --all`, `/cancel 2`, `/resume task_…`, `/first the research`.
 fn slash(line: &str) -> Option<JobCommand> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let name = name.to_lowercase();

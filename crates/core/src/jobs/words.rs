@@ -1,4 +1,5 @@
-//! Words of a text: small letters, no punctuation, contractions written out. And their stems, for comparing titles.
+//! Splits a text into words: lower case, no punctuation, contractions expanded. Also computes stems of words, for comparing
+//! titles.
 
 /// Contractions without their apostrophe, and other spellings.
 const SPELLINGS: &[(&str, &[&str])] = &[
@@ -19,14 +20,14 @@ const SPELLINGS: &[(&str, &[&str])] = &[
     ("prioritize", &["prioritise"]),
     ("summarize", &["summarise"]),
 ];
-/// Endings that make no other word of it, longest first.
+/// Endings that do not change the meaning of a word, longest first.
 const ENDINGS: &[&str] = &[
     "isation", "ization", "ions", "ings", "ising", "izing", "ised", "ized", "ise", "ize", "ies", "ion", "ing", "is",
     "ed", "es", "s", "y", "e",
 ];
-/// What must be left of a word, in letters.
+/// Minimum length of a stem, in characters.
 const STEM_CHARS_MIN: usize = 3;
-/// Words that say nothing about what a job is about.
+/// Words that carry no information about the subject of a job.
 const EMPTY: &[&str] = &[
     "a", "an", "the", "this", "that", "those", "these", "your", "my", "me", "i", "you", "we", "it", "of", "on", "in",
     "into", "about", "for", "to", "and", "or", "with", "job", "task", "thing", "stuff", "one", "request", "please",
@@ -46,7 +47,7 @@ pub(crate) fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What stays the same of a word in all its forms: `summar` of "summary", "summaries" and "summarising".
+/// The stem of a word, which is common to all its forms: `summar` of "summary", "summaries" and "summarising".
 pub(crate) fn stem(word: &str) -> String {
     let cut = |ending: &&str| word.strip_suffix(*ending).filter(|rest| rest.chars().count() >= STEM_CHARS_MIN);
     let Some(rest) = ENDINGS.iter().find_map(cut) else { return word.to_owned() };
@@ -59,12 +60,12 @@ pub(crate) fn stem(word: &str) -> String {
     rest.get(..end).unwrap_or(rest).to_owned()
 }
 
-/// The stems of the words that say what a text is about.
+/// The stems of the words that describe the subject of a text.
 pub(crate) fn stems(text: &str) -> Vec<String> {
     words(text).iter().filter(|w| !EMPTY.contains(&w.as_str())).map(|w| stem(w)).collect()
 }
 
-/// A number in figures or in words: `2`, `two`, `second`, `2nd`.
+/// Parses a number in figures or in words: `2`, `two`, `second`, `2nd`.
 pub(crate) fn number(word: &str) -> Option<usize> {
     const NAMES: [[&str; 3]; 12] = [
         ["one", "first", "1st"],
@@ -83,7 +84,7 @@ pub(crate) fn number(word: &str) -> Option<usize> {
     NAMES.iter().position(|names| names.contains(&word)).map(|at| at + 1).or_else(|| figures(word))
 }
 
-/// A number in figures, 1 to 999: lists are not longer, and larger ones are years and amounts.
+/// Parses a number in figures, from 1 to 999. Lists are not longer, and larger numbers are years and amounts.
 pub(crate) fn figures(word: &str) -> Option<usize> {
     word.parse().ok().filter(|n| (1..1_000).contains(n) && word.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,40 +1,41 @@
-//! When the loop guard speaks up: two presets, each number settable.
+//! Thresholds of the loop guard: two presets, with each value configurable.
 
 use serde::{Deserialize, Serialize};
 
-/// Thresholds, in calls of the remembered window. The default is the preset [`LoopGuardLimits::annie`].
+/// Thresholds, as numbers of calls within the recorded window. The default is the preset [`LoopGuardLimits::annie`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopGuardLimits {
-    /// Whether it watches at all.
+    /// Whether the guard is active.
     pub enabled: bool,
-    /// How many calls are remembered, at most [`LoopGuardLimits::WINDOW_CALLS_MAX`].
+    /// Number of recorded calls, at most [`LoopGuardLimits::WINDOW_CALLS_MAX`].
     pub window_calls: u32,
-    /// So many repetitions earn a warning; the call still runs.
+    /// Number of repetitions that causes a warning. The call still runs.
     pub warning_calls: u32,
-    /// So many repetitions without progress are vetoed.
+    /// Number of repetitions without progress that causes a veto.
     pub critical_calls: u32,
-    /// So many calls in a row of a tool that does not exist are vetoed.
+    /// Number of consecutive calls of a tool that does not exist that causes a veto.
     pub unknown_tool_calls: u32,
-    /// So many repetitions without progress are vetoed whatever the detectors below say.
+    /// Number of repetitions without progress that causes a veto whatever the detectors find.
     pub breaker_calls: u32,
-    /// After so many vetoes the run ends: a model that ignored them goes on in circles, and each round costs time and money.
+    /// Number of vetoes that ends the run: a model that ignored them would continue to loop, and each round costs time and
+    /// money.
     pub vetoes_max: u32,
-    /// Which patterns are looked for.
+    /// The enabled detectors.
     pub detectors: LoopDetectors,
 }
 
-/// The detectors that can be switched.
+/// The detectors that can be disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopDetectors {
-    /// The same call again and again.
+    /// Repetition of the same call.
     pub generic_repeat: bool,
-    /// Asking for a status that does not change.
+    /// Polling of an unchanged state.
     pub known_poll_no_progress: bool,
-    /// Two calls in turn, with the same two results.
+    /// Two alternating calls with the same two results.
     pub ping_pong: bool,
-    /// The same few variants of one call in turn, all with one result: a warning only.
+    /// Rotation over a few variants of one call, all with one result. Causes a warning only.
     pub argument_churn: bool,
 }
 
@@ -51,10 +52,10 @@ impl Default for LoopGuardLimits {
 }
 
 impl LoopGuardLimits {
-    /// The longest window.
+    /// Maximum number of recorded calls.
     pub const WINDOW_CALLS_MAX: u32 = 1_000;
 
-    /// For short turns: window 20, warn at 3, block at 5 [S3 4.9].
+    /// Preset for short turns: window 20, warning at 3, veto at 5 [S3 4.9].
     #[must_use]
     pub fn annie() -> Self {
         Self {
@@ -69,7 +70,7 @@ impl LoopGuardLimits {
         }
     }
 
-    /// For long autonomous runs: window 30, warn at 10, block at 20, circuit breaker at 30, as in OpenClaw's
+    /// Preset for long autonomous runs: window 30, warning at 10, veto at 20, veto of all patterns at 30, as in OpenClaw's
     /// tool-loop detection.
     #[must_use]
     pub fn openclaw() -> Self {
@@ -83,8 +84,8 @@ impl LoopGuardLimits {
         }
     }
 
-    /// Numbers that can work together: zero means the default, each step is above the one before it, and the window is
-    /// long enough for every threshold to be reached.
+    /// Corrects unusable values: zero becomes the default, each threshold is above the one before it, and the window is long
+    /// enough for every threshold to be reached.
     #[must_use]
     pub fn corrected(mut self) -> Self {
         let default = Self::annie();

@@ -1,7 +1,7 @@
-//! Notices that an agent goes in circles: the same call, the same two calls in turn, the same question about something
-//! that does not change. It judges calls before they run; after two vetoes the run ends [S3 4.9].
+//! Detects agents that loop: the same call, two alternating calls, or the same question about an unchanged state. Calls are
+//! judged before they run; after two vetoes the run ends [S3 4.9].
 //!
-//! One guard watches one agent's run and is part of the run's state: it is serialised with it and survives restarts.
+//! One guard observes one agent's run and is a part of the run's state: it is serialised with it and survives restarts.
 
 mod limits;
 #[cfg(test)]
@@ -18,39 +18,39 @@ use sha2::{Digest, Sha256};
 
 pub use limits::{LoopDetectors, LoopGuardLimits};
 
-/// Two calls in turn are a pattern only after two whole laps.
+/// Two alternating calls are a pattern only after two complete laps.
 const PING_PONG_CALLS_MIN: usize = 4;
-/// A variant of a churning call must have come so often.
+/// Minimum number of calls of each variant for a pattern of argument churn.
 const CHURN_VARIANT_CALLS_MIN: usize = 3;
 
-/// How bad it is.
+/// Severity of a verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopLevel {
-    /// Nothing to say.
+    /// No pattern was found.
     #[default]
     Ok,
-    /// The call may run; the model is told.
+    /// The call may run, and the model is warned.
     Warning,
     /// The call must not run.
     Critical,
 }
 
-/// Which pattern was found.
+/// The pattern that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopDetector {
-    /// A tool that does not exist, again and again, whatever the arguments.
+    /// Repeated calls of a tool that does not exist, whatever the arguments.
     UnknownToolRepeat,
-    /// No progress for so long that no setting allows it.
+    /// Repetitions without progress above the limit that holds for all patterns.
     GlobalCircuitBreaker,
-    /// A status that does not change.
+    /// Polling of an unchanged state.
     KnownPollNoProgress,
-    /// Two calls in turn.
+    /// Two alternating calls.
     PingPong,
-    /// The same call.
+    /// Repetition of the same call.
     GenericRepeat,
-    /// A few variants of one call in turn, with one result.
+    /// Rotation over a few variants of one call, all with the same result.
     ArgumentChurn,
 }
 
@@ -69,16 +69,16 @@ impl LoopDetector {
     }
 }
 
-/// What the guard thinks of a call that is about to run.
+/// The guard's verdict on a call that is about to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// How bad it is.
+    /// The severity.
     pub level: LoopLevel,
-    /// Which pattern, if any.
+    /// The pattern, if one was found.
     pub detector: Option<LoopDetector>,
-    /// How often it was seen.
+    /// Number of its occurrences.
     pub count: usize,
-    /// What the model is told.
+    /// The message to the model.
     pub message: String,
 }
 
@@ -96,9 +96,9 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct CallRecord {
     name: String,
-    /// 16 hexadecimal digits over the key-sorted arguments.
+    /// 16 hexadecimal digits of a hash over the arguments with sorted keys.
     args_hash: String,
-    /// The same over the result's text; missing while the call runs, and for ever if it was vetoed.
+    /// The same over the result's text. Absent while the call runs, and permanently if the call was vetoed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result_hash: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -117,7 +117,7 @@ impl CallRecord {
     }
 }
 
-/// The call being judged.
+/// The call that is judged.
 struct Call<'a> {
     name: &'a str,
     args_hash: String,
@@ -147,13 +147,13 @@ impl Default for LoopGuard {
 }
 
 impl LoopGuard {
-    /// A guard that has seen nothing; limits that cannot work are corrected.
+    /// A guard without history. Unusable limits are corrected.
     #[must_use]
     pub fn new(limits: LoopGuardLimits) -> Self {
         Self { limits: limits.corrected(), calls: VecDeque::new(), vetoes: 0 }
     }
 
-    /// What it thinks of a call, without remembering anything.
+    /// The verdict on a call. Does not change the guard.
     #[must_use]
     pub fn check(&self, name: &str, args: &Value) -> Verdict {
         if !self.limits.enabled {
@@ -169,9 +169,9 @@ impl LoopGuard {
             .unwrap_or_default()
     }
 
-    /// Judges a call and counts the veto if it comes to one. A vetoed call is remembered without a result, so that it
-    /// cannot pass for progress. A call of something that does not exist is vetoed if those before it did not exist
-    /// either, whatever their names.
+    /// Judges a call and counts a veto. A vetoed call is recorded without a result, so that it does not count as progress. A
+    /// call of a tool that does not exist is vetoed if the calls before it were also of tools that do not exist, whatever
+    /// their names.
     pub fn judge(&mut self, name: &str, args: &Value, is_unknown: bool) -> Verdict {
         let mut verdict = self.check(name, args);
         if is_unknown && self.limits.enabled && verdict.level != LoopLevel::Critical {
@@ -190,13 +190,13 @@ impl LoopGuard {
         verdict
     }
 
-    /// Lets the vetoes since there were `before` of them count as one.
+    /// Counts all vetoes after the first `before` ones as a single veto.
     pub fn count_once(&mut self, before: u32) {
         self.vetoes = self.vetoes.min(before.saturating_add(1));
     }
 
-    /// Remembers a call. Without a result it is one that has begun; its result joins the newest such record later. Errors
-    /// are results too: pass their text.
+    /// Records a call. A call without a result has begun; its result is later added to the newest such record. Errors are
+    /// results too, and are passed as text.
     pub fn record(&mut self, name: &str, args: &Value, result_text: Option<&str>, is_unknown_tool: bool) {
         let call = Call::of(name, args);
         let result_hash = result_text.map(|text| hash16(text.as_bytes()));
@@ -212,13 +212,13 @@ impl LoopGuard {
         self.remember(CallRecord { name, args_hash, result_hash, is_unknown_tool, is_vetoed: false });
     }
 
-    /// How many calls it vetoed.
+    /// Number of vetoed calls.
     #[must_use]
     pub const fn vetoes(&self) -> u32 {
         self.vetoes
     }
 
-    /// Whether the run has had its vetoes and must end with a truthful report.
+    /// Whether the maximum number of vetoes is reached, so that the run must end with a truthful report.
     #[must_use]
     pub const fn is_spent(&self) -> bool {
         self.vetoes >= self.limits.vetoes_max
@@ -241,7 +241,7 @@ impl LoopGuard {
         })
     }
 
-    /// The newest calls are of things that do not exist, each of another name perhaps.
+    /// The newest calls are of tools that do not exist, possibly with different names.
     fn unknown_names(&self) -> Option<Verdict> {
         let run = self.calls.iter().rev().take_while(|r| r.is_unknown_tool || r.is_vetoed);
         let count = run.filter(|r| r.is_unknown_tool).count();
@@ -252,7 +252,7 @@ impl LoopGuard {
         })
     }
 
-    /// The global breaker, then polls.
+    /// The limit for all patterns, then polls.
     fn no_progress(&self, call: &Call<'_>) -> Option<Verdict> {
         let (count, name) = (self.streak(call), call.name);
         if count >= self.limits.breaker_calls as usize {
@@ -286,7 +286,7 @@ impl LoopGuard {
         })
     }
 
-    /// The newest call is A, the nearest different one before it B, the tail alternates, and the next would be B.
+    /// The newest call is A, the nearest different one before it is B, the calls alternate, and the next one would be B.
     fn ping_pong(&self, call: &Call<'_>) -> Option<Verdict> {
         let last = self.calls.back()?;
         let other = self.calls.iter().rev().find(|r| !r.same_call(last))?;
@@ -323,7 +323,7 @@ impl LoopGuard {
         }
     }
 
-    /// A trailing run of one tool with one result, made of few variants that each came several times.
+    /// The newest calls are of one tool with one result, in a few variants that each occurred several times.
     fn argument_churn(&self, call: &Call<'_>) -> Option<Verdict> {
         let newest = self.calls.back().filter(|r| r.name == call.name)?.result_hash.as_ref()?;
         let mut variants: BTreeMap<&str, usize> = BTreeMap::new();
@@ -355,14 +355,14 @@ impl LoopGuard {
         }
     }
 
-    /// How many of this call's newest answered records have one and the same result.
+    /// Number of this call's newest records with the same result.
     fn streak(&self, call: &Call<'_>) -> usize {
         let mut results = self.calls.iter().rev().filter(|r| r.is(call)).filter_map(|r| r.result_hash.as_ref());
         results.next().map_or(0, |newest| 1 + results.take_while(|hash| *hash == newest).count())
     }
 }
 
-/// Whether a call asks for the state of something that runs elsewhere: repeating it is its purpose, up to a point.
+/// Whether a call polls the state of something that runs elsewhere. Such calls may be repeated more often.
 fn is_poll(name: &str, args: &Value) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     match last {
@@ -372,7 +372,7 @@ fn is_poll(name: &str, args: &Value) -> bool {
     }
 }
 
-/// Equal for equal arguments in whatever order their keys were written.
+/// The hash of the arguments, independent of the order of their keys.
 fn args_hash(args: &Value) -> String {
     let mut text = String::new();
     canonical(args, &mut text);

@@ -1,4 +1,4 @@
-//! The edges of every detector, in both presets.
+//! Boundary cases of every detector, in both presets.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::*;
 fn guard(limits: LoopGuardLimits, calls: &[(&str, i32, Option<&str>)]) -> LoopGuard {
     let mut guard = LoopGuard::new(limits);
     for (name, arg, result) in calls {
-        // Straight into the window: results must not join earlier open records here.
+        // Written directly to the window: results must not be added to earlier open records here.
         let record = CallRecord {
             name: (*name).to_owned(),
             args_hash: args_hash(&json!({ "n": arg })),
@@ -21,7 +21,7 @@ fn guard(limits: LoopGuardLimits, calls: &[(&str, i32, Option<&str>)]) -> LoopGu
     guard
 }
 
-fn said(guard: &LoopGuard, name: &str, arg: i32) -> (LoopLevel, Option<LoopDetector>, usize) {
+fn sent(guard: &LoopGuard, name: &str, arg: i32) -> (LoopLevel, Option<LoopDetector>, usize) {
     let verdict = guard.check(name, &json!({ "n": arg }));
     assert_eq!(verdict.message.is_empty(), verdict.level == LoopLevel::Ok);
     (verdict.level, verdict.detector, verdict.count)
@@ -42,10 +42,10 @@ fn presets() -> [(LoopGuardLimits, usize, usize, usize); 2] {
 }
 
 #[test]
-fn the_same_call_warns_then_is_stopped_only_without_progress() {
+fn loop_guard_vetoes_repeated_call_only_without_progress() {
     use LoopDetector::{GenericRepeat, GlobalCircuitBreaker};
     for (limits, warn, block, breaker) in presets() {
-        let seen = |n: usize| said(&guard(limits.clone(), &vec![("a", 1, Some("same")); n]), "a", 1);
+        let seen = |n: usize| sent(&guard(limits.clone(), &vec![("a", 1, Some("same")); n]), "a", 1);
         assert_eq!(seen(warn - 1), OK);
         assert_eq!(seen(warn), warns(GenericRepeat, warn));
         assert_eq!(seen(block - 1), warns(GenericRepeat, block - 1));
@@ -55,17 +55,17 @@ fn the_same_call_warns_then_is_stopped_only_without_progress() {
         let results: Vec<String> = (0..breaker).map(|n| n.to_string()).collect();
         let calls: Vec<_> = results.iter().map(|r| ("a", 1, Some(r.as_str()))).collect();
         let moving = guard(limits.clone(), &calls);
-        assert_eq!(said(&moving, "a", 1), warns(GenericRepeat, breaker), "results that change are progress");
-        assert_eq!(said(&moving, "a", 2), OK, "other arguments are another call");
-        assert_eq!(said(&moving, "b", 1), OK);
+        assert_eq!(sent(&moving, "a", 1), warns(GenericRepeat, breaker), "results that change are progress");
+        assert_eq!(sent(&moving, "a", 2), OK, "other arguments are another call");
+        assert_eq!(sent(&moving, "b", 1), OK);
     }
 }
 
 #[test]
-fn a_different_result_starts_the_streak_again() {
+fn loop_guard_different_result_resets_streak() {
     let mut calls = vec![("a", 1, Some("same")); 5];
     calls.push(("a", 1, Some("new")));
-    assert_eq!(said(&guard(LoopGuardLimits::annie(), &calls), "a", 1), warns(LoopDetector::GenericRepeat, 6));
+    assert_eq!(sent(&guard(LoopGuardLimits::annie(), &calls), "a", 1), warns(LoopDetector::GenericRepeat, 6));
     calls.extend([("b", 1, Some("x")), ("a", 1, None), ("a", 1, Some("new"))]);
     let verdict = guard(LoopGuardLimits::annie(), &calls).check("a", &json!({"n": 1}));
     assert_eq!(
@@ -76,11 +76,11 @@ fn a_different_result_starts_the_streak_again() {
 }
 
 #[test]
-fn polls_have_a_detector_of_their_own() {
+fn loop_guard_detects_polling_without_progress() {
     use LoopDetector::KnownPollNoProgress;
     for (limits, warn, block, _) in presets() {
         for name in ["command_status", "jobs.status", "backup_poll"] {
-            let seen = |n: usize| said(&guard(limits.clone(), &vec![(name, 1, Some("running")); n]), name, 1);
+            let seen = |n: usize| sent(&guard(limits.clone(), &vec![(name, 1, Some("running")); n]), name, 1);
             assert_eq!(seen(warn - 1), OK);
             assert_eq!(seen(warn), warns(KnownPollNoProgress, warn));
             assert_eq!(seen(block), stops(KnownPollNoProgress, block));
@@ -88,13 +88,13 @@ fn polls_have_a_detector_of_their_own() {
         let mut off = limits.clone();
         off.detectors.known_poll_no_progress = false;
         let seen = guard(off, &vec![("command_status", 1, Some("running")); block]);
-        assert_eq!(said(&seen, "command_status", 1).0, LoopLevel::Warning, "the plain detector never stops a poll");
+        assert_eq!(sent(&seen, "command_status", 1).0, LoopLevel::Warning, "the plain detector never stops a poll");
     }
     assert!(is_poll("process", &json!({"action": "poll"})) && !is_poll("process", &json!({"action": "kill"})));
 }
 
 #[test]
-fn two_calls_in_turn_warn_and_stop_when_neither_changes() {
+fn loop_guard_detects_alternating_calls_without_progress() {
     use LoopDetector::PingPong;
     let turns = |n: usize, changing: bool| -> Vec<(&'static str, i32, Option<&'static str>)> {
         (0..n)
@@ -107,7 +107,7 @@ fn two_calls_in_turn_warn_and_stop_when_neither_changes() {
     let next = |n: usize| if n.is_multiple_of(2) { "a" } else { "b" };
     for (limits, warn, block, _) in presets() {
         let warn = warn.max(PING_PONG_CALLS_MIN);
-        let seen = |n: usize, changing| said(&guard(limits.clone(), &turns(n, changing)), next(n), 0);
+        let seen = |n: usize, changing| sent(&guard(limits.clone(), &turns(n, changing)), next(n), 0);
         assert_eq!(seen(warn - 2, false), OK);
         assert_eq!(seen(warn - 1, false), warns(PingPong, warn));
         assert_eq!(seen(block - 2, false).0, LoopLevel::Warning);
@@ -115,22 +115,22 @@ fn two_calls_in_turn_warn_and_stop_when_neither_changes() {
         assert_eq!(seen(block - 1, true), warns(PingPong, block), "one changed result is progress");
         let mut unanswered = turns(block - 1, false);
         unanswered[0].2 = None;
-        assert_eq!(said(&guard(limits.clone(), &unanswered), next(block - 1), 0).0, LoopLevel::Warning);
-        assert_ne!(said(&guard(limits.clone(), &turns(block - 1, false)), "c", 0).1, Some(PingPong));
+        assert_eq!(sent(&guard(limits.clone(), &unanswered), next(block - 1), 0).0, LoopLevel::Warning);
+        assert_ne!(sent(&guard(limits.clone(), &turns(block - 1, false)), "c", 0).1, Some(PingPong));
     }
 }
 
 #[test]
-fn a_tool_that_does_not_exist_is_stopped_whatever_its_arguments() {
+fn loop_guard_vetoes_unknown_tool_whatever_its_arguments() {
     for (limits, _, _, _) in presets() {
         let most = limits.unknown_tool_calls as usize;
         let mut guard = LoopGuard::new(limits);
         for n in 0..most {
-            assert_eq!(said(&guard, "invented", 1_000), OK);
+            assert_eq!(sent(&guard, "invented", 1_000), OK);
             guard.record("invented", &json!({ "n": n }), Some("no such tool"), true);
         }
-        assert_eq!(said(&guard, "invented", 1_000), stops(LoopDetector::UnknownToolRepeat, most));
-        assert_eq!(said(&guard, "other", 1_000), OK);
+        assert_eq!(sent(&guard, "invented", 1_000), stops(LoopDetector::UnknownToolRepeat, most));
+        assert_eq!(sent(&guard, "other", 1_000), OK);
         guard.judge("invented", &json!({}), false);
         assert_eq!(
             guard.check("invented", &json!({})).level,
@@ -138,27 +138,27 @@ fn a_tool_that_does_not_exist_is_stopped_whatever_its_arguments() {
             "a veto does not end the run of them"
         );
         guard.record("real", &json!({}), Some("fine"), false);
-        assert_eq!(said(&guard, "invented", 1_000), OK);
+        assert_eq!(sent(&guard, "invented", 1_000), OK);
     }
 }
 
 #[test]
-fn a_few_variants_of_one_call_in_turn_are_churn_and_only_warned_of() {
+fn loop_guard_warns_of_argument_churn() {
     let of = |variants: i32, laps: usize, result: &'static str| -> Vec<(&'static str, i32, Option<&'static str>)> {
         (0..laps).flat_map(|_| (0..variants).map(move |v| ("search", v, Some(result)))).collect()
     };
     let openclaw = LoopGuardLimits::openclaw;
-    assert_eq!(said(&guard(openclaw(), &of(3, 3, "none")), "search", 0), OK, "nine calls");
-    assert_eq!(said(&guard(openclaw(), &of(3, 4, "none")), "search", 0), warns(LoopDetector::ArgumentChurn, 12));
-    assert_eq!(said(&guard(openclaw(), &of(3, 4, "none")), "search", 9), OK, "a new variant is a new idea");
-    assert_eq!(said(&guard(openclaw(), &of(15, 2, "read")), "search", 0), OK, "two passes over fifteen files");
+    assert_eq!(sent(&guard(openclaw(), &of(3, 3, "none")), "search", 0), OK, "nine calls");
+    assert_eq!(sent(&guard(openclaw(), &of(3, 4, "none")), "search", 0), warns(LoopDetector::ArgumentChurn, 12));
+    assert_eq!(sent(&guard(openclaw(), &of(3, 4, "none")), "search", 9), OK, "a new variant is a new idea");
+    assert_eq!(sent(&guard(openclaw(), &of(15, 2, "read")), "search", 0), OK, "two passes over fifteen files");
     let mut off = openclaw();
     off.detectors.argument_churn = false;
-    assert_eq!(said(&guard(off, &of(3, 4, "none")), "search", 0), OK);
+    assert_eq!(sent(&guard(off, &of(3, 4, "none")), "search", 0), OK);
 }
 
 #[test]
-fn two_vetoes_spend_the_guard_and_a_veto_is_never_progress() {
+fn loop_guard_is_spent_after_two_vetoes_and_veto_is_no_progress() {
     let mut guard = guard(LoopGuardLimits::annie(), &[("a", 1, Some("same")); 5]);
     let args = json!({"n": 1});
     assert_eq!(guard.check("a", &args).level, LoopLevel::Critical);
@@ -170,7 +170,7 @@ fn two_vetoes_spend_the_guard_and_a_veto_is_never_progress() {
 }
 
 #[test]
-fn dodging_a_ping_pong_veto_with_the_other_call_is_still_ping_pong() {
+fn loop_guard_detects_ping_pong_after_vetoed_call_is_replaced() {
     let calls: Vec<_> = (0..4).map(|i| if i % 2 == 0 { ("a", 0, Some("x")) } else { ("b", 0, Some("y")) }).collect();
     let mut guard = guard(LoopGuardLimits::annie(), &calls);
     assert_eq!(guard.judge("a", &json!({"n": 0}), false).level, LoopLevel::Critical);
@@ -179,7 +179,7 @@ fn dodging_a_ping_pong_veto_with_the_other_call_is_still_ping_pong() {
 }
 
 #[test]
-fn a_result_joins_the_call_that_waits_for_it() {
+fn loop_guard_adds_result_to_open_call() {
     let mut guard = LoopGuard::default();
     for _ in 0..5 {
         guard.record("a", &json!({}), None, false);
@@ -192,7 +192,7 @@ fn a_result_joins_the_call_that_waits_for_it() {
 }
 
 #[test]
-fn limits_that_cannot_work_are_corrected() {
+fn loop_guard_limits_correct_unusable_values() {
     let read = |text: &str| serde_json::from_str::<LoopGuardLimits>(text).map(LoopGuardLimits::corrected);
     let of = |text: &str| {
         let l = read(text).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -206,11 +206,11 @@ fn limits_that_cannot_work_are_corrected() {
     assert!(read(r#"{"windw": 3}"#).is_err());
     assert_eq!(LoopGuardLimits::openclaw(), LoopGuardLimits::openclaw().corrected());
     let off = LoopGuardLimits { enabled: false, ..LoopGuardLimits::annie() };
-    assert_eq!(said(&guard(off, &[("a", 1, Some("same")); 9]), "a", 1), OK);
+    assert_eq!(sent(&guard(off, &[("a", 1, Some("same")); 9]), "a", 1), OK);
 }
 
 #[test]
-fn equal_arguments_hash_equally_and_stay_small() {
+fn loop_guard_hashes_equal_arguments_equally() {
     let (a, b): (Value, Value) =
         (json!({"x": {"p": 1, "q": [2, null]}, "y": "t"}), json!({"y": "t", "x": {"q": [2, null], "p": 1}}));
     assert_eq!(args_hash(&a), args_hash(&b));
@@ -224,7 +224,7 @@ fn equal_arguments_hash_equally_and_stay_small() {
 
 proptest! {
     #[test]
-    fn the_guard_survives_its_own_json_and_never_outgrows_its_window(
+    fn loop_guard_round_trips_through_json_and_window_is_bounded(
         calls in prop::collection::vec((0..3_u8, 0..3_u8, prop::option::of(0..3_u8), any::<bool>()), 0..80)
     ) {
         let mut guard = LoopGuard::default();

@@ -1,4 +1,4 @@
-//! Everything that would make two runs of the same events differ, passed in as one value: clock, randomness, faults.
+//! The sources of non-determinism, injected as one value: clock, randomness, faults.
 
 use std::{fmt, sync::Arc};
 
@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use crate::time::Micros;
 
-/// What time it is.
+/// Reads the time.
 pub trait Clock: Send + Sync {
     /// The wall clock.
     fn now(&self) -> Micros;
-    /// A clock that never goes back, in microseconds from an arbitrary start.
+    /// A monotonic clock, in microseconds from an arbitrary start.
     fn monotonic_us(&self) -> u64;
 }
 
@@ -20,66 +20,67 @@ pub trait Entropy: Send + Sync {
     fn next_u64(&self) -> u64;
 }
 
-/// What a fault point is told to do.
+/// The action of a fault point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAction {
-    /// Nothing.
+    /// Continue normally.
     Pass,
     /// Panic here.
     Panic,
     /// Return an error here.
     Fail,
-    /// Never return: somebody else must notice.
+    /// Never return. Another component must detect it.
     Hang,
     /// Kill the actor from outside, as an operator would.
     Kill,
-    /// Ask the actor to stop in good order, as an operator would; the message under way is still handled.
+    /// Ask the actor to stop gracefully, as an operator would. The current message is still handled.
     Stop,
-    /// Go on only after so many milliseconds.
+    /// Continue after a delay.
     Slow {
-        /// How many.
+        /// The delay, in milliseconds.
         wait_ms: u32,
     },
-    /// Of a message on its way: it arrives twice.
+    /// For a message in transit: deliver it twice.
     Twice,
 }
 
-/// Decides which fault strikes where. Absent outside tests and chaos runs.
+/// Decides which fault is injected where. Absent outside tests and chaos runs.
 pub trait Faults: Send + Sync {
-    /// Called at every fault point; `actor` is the actor's kind, `point` says where in it: `before:Submit`, `after:Submit`.
+    /// Called at every fault point. `actor` is the actor's kind; `point` is the position in it: `before:Submit`,
+    /// `after:Submit`.
     fn at(&self, actor: &str, point: &str) -> FaultAction;
 
-    /// The same for an actor that says where it stands in the tree: so one of many can be meant.
+    /// The same with the actor's path in the tree, so that one of several actors of a kind can be selected.
     fn at_path(&self, actor: &str, path: &str, point: &str) -> FaultAction {
         let _ = path;
         self.at(actor, point)
     }
 
-    /// Called between two steps of a task that works for an actor: a round, a run of a skill, a commit. A task ends its actor
-    /// by a panic, so `Kill` and `Stop` are one there; its own steps wait for nothing, so `Hang` passes (what it waits for
-    /// hangs by its own port).
+    /// Called between two steps of a task that works for an actor: a round, a run of a skill, a commit. A task ends its
+    /// actor by a panic, so `Kill` and `Stop` have the same effect there. The task's own steps do not wait for anything, so
+    /// `Hang` is ignored; operations that it waits for hang through their own port.
     fn in_task(&self, task: &str, point: &str) -> FaultAction {
         self.at(task, point)
     }
 
-    /// Called when a message is put into a mailbox (`mailbox:Submit`) and when an answer came back (`reply:Submit`). `Fail`
-    /// is a full mailbox there and a lost answer here, `Slow` a late answer. A message that may arrive twice or late also
-    /// asks with `arrival:Submit`: `Twice` and `Slow` strike there, and what is sent meanwhile overtakes what is late.
-    /// Nothing else strikes.
+    /// Called when a message is put into a mailbox (`mailbox:Submit`) and when a reply has arrived (`reply:Submit`). `Fail`
+    /// means a full mailbox for the former and a lost reply for the latter; `Slow` means a late reply. For a message that
+    /// may arrive twice or late, the method is also called with `arrival:Submit`: `Twice` and `Slow` are injected there, and
+    /// messages sent in the meantime overtake a delayed one. Other actions are ignored.
     fn in_mail(&self, actor: &str, path: &str, point: &str) -> FaultAction {
         let _ = (actor, path, point);
         FaultAction::Pass
     }
 }
 
-/// The one source of time, randomness and faults.
+/// The only source of time, randomness and faults.
 #[derive(Clone)]
 pub struct Env {
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
-    /// Fault injection, if any.
+    /// Fault injection, if enabled.
     pub faults: Option<Arc<dyn Faults>>,
 }
 
@@ -90,7 +91,7 @@ impl Env {
         self.clock.now()
     }
 
-    /// A fresh UUIDv7 out of this environment's own clock and randomness.
+    /// A new UUIDv7 from this environment's clock and randomness.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         let ms = u64::try_from(self.now().0 / 1_000).unwrap_or(0);

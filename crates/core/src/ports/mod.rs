@@ -1,10 +1,10 @@
-//! What the kernel needs from the world, as traits: stores, models, skills, the clock. Adapters implement them, actors
-//! hold them, neither knows the other.
+//! The ports: traits for everything that the kernel needs from outside, such as stores, models, skills and the clock.
+//! Adapters implement them and actors use them; neither depends on the other.
 
 mod env;
 mod model;
 mod nodes;
-mod place;
+mod page;
 mod server_facts;
 mod skills;
 mod store;
@@ -15,7 +15,7 @@ use std::{future::Future, pin::Pin};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
 pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
-pub use place::{Before, NoPlace};
+pub use page::{Before, NotAPageStart};
 pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
 pub use store::{
@@ -25,8 +25,9 @@ pub use store::{
     TodoSummary, Todos,
 };
 pub use work::{
-    LetterFilter, LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow,
+    DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,
+    OutboxRow,
 };
 
-/// A boxed future: what an asynchronous port returns.
+/// A boxed future, the return type of asynchronous ports.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

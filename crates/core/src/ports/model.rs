@@ -1,4 +1,4 @@
-//! A backend that runs rounds.
+//! Model backends, which run rounds.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use super::{Fut, ServerFacts};
 use crate::message::{ModelError, ModelErrorKind, ModelReply, ModelRequest};
 
-/// A piece of a reply that is still being written. Drafts are the only thing announced before it is stored.
+/// A piece of a reply that is still being generated. Drafts are the only data announced before it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draft {
-    /// More visible text; an empty one says that the reply has begun.
+    /// More visible text. An empty text means that the reply has begun.
     Text(String),
-    /// More reasoning, where a provider shows it.
+    /// More reasoning, if the provider exposes it.
     Reasoning(String),
 }
 
-/// Where drafts go. It never blocks and may drop: the reply has the whole text.
+/// Receiver of drafts. It never blocks and may drop drafts, because the reply contains the whole text.
 pub type DraftSink = Arc<dyn Fn(Draft) + Send + Sync>;
 
 /// One model backend. Dropping the future cancels the call.
@@ -24,13 +24,13 @@ pub trait Model: Send + Sync {
     /// The configured name of the model, for events and `/v1/models`.
     fn id(&self) -> &str;
 
-    /// What it is, said plainly where users look: `a language model`, or that it is only a planner.
+    /// A description for users: `a language model`, or a statement that it is only a planner.
     fn about(&self) -> String;
 
     /// Runs one round.
     ///
     /// # Errors
-    /// A typed failure; retries where they are safe have been made.
+    /// A typed error. The adapter has already made the retries that are safe.
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>>;
 
     /// The name of its embedding model, if it has one.
@@ -38,22 +38,22 @@ pub trait Model: Send + Sync {
         None
     }
 
-    /// Makes vectors: a request of OpenAI's shape without its model, and the reply as the provider gives it.
+    /// Computes embeddings. Takes a request in OpenAI's format without the model, and returns the provider's reply.
     ///
     /// # Errors
-    /// A typed failure; also if it has no embedding model.
+    /// A typed error, also if there is no embedding model.
     fn embed(&self, _request: Map<String, Value>) -> Fut<'_, Result<Value, ModelError>> {
         let error = ModelError::new(ModelErrorKind::InvalidRequest, "this backend has no embedding model");
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// Asks whether the backend is reachable, without running a round.
+    /// Checks whether the backend is reachable, without running a round.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why it is unreachable.
     fn check(&self) -> Fut<'_, Result<(), ModelError>>;
 
-    /// What its server says of itself; nothing if there is no server to ask. A server that does not say something is no error.
+    /// The server's description of itself; `None` if there is no server. A missing fact is not an error.
     fn describe(&self) -> Fut<'_, Option<ServerFacts>> {
         Box::pin(std::future::ready(None))
     }

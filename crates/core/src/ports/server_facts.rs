@@ -1,22 +1,22 @@
-//! What a model server says of itself, for settings that the operator leaves out.
+//! Facts that a model server reports about itself, used for settings that the operator leaves out.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the value of a backend's setting comes from.
+/// The source of a backend setting's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The operator's configuration says it.
+    /// The operator's configuration.
     Configured,
-    /// The server said it.
+    /// The server's report.
     Server,
-    /// Neither did.
+    /// The default, because neither source has a value.
     #[default]
     Default,
 }
 
 impl Origin {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -27,43 +27,43 @@ impl Origin {
     }
 }
 
-/// What a server says of itself and of the model that is asked there. Whatever it does not say is absent.
+/// The facts that a server reports about itself and its model. Absent fields were not reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerFacts {
-    /// The kind of server: `llama.cpp`, `vLLM`, `Ollama`, `LM Studio`; or what it says of its owner.
+    /// The kind of server: `llama.cpp`, `vLLM`, `Ollama`, `LM Studio`; otherwise the owner that it reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Its version, in its own words.
+    /// Its version, as reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The settings that Annie uses for this kind of server.
     pub profile: String,
-    /// Who chose them.
+    /// The source of the profile.
     pub profile_from: Origin,
-    /// Prompt and answer of one request together, in tokens.
+    /// Context window of one request, prompt and answer together, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_tokens_max: Option<u32>,
-    /// What servers of its kind usually load a model with, in tokens, where this one has not loaded it and does not say. It
-    /// is a guess, and stands in for no word of the server.
+    /// The window with which servers of this kind usually load a model, in tokens, if this server has not loaded the model
+    /// and does not report its window. This is a guess and never replaces a reported value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assumed_tokens_max: Option<u32>,
-    /// What its model was trained for, in tokens: the server may run it with less.
+    /// The window for which the model was trained, in tokens. The server may run it with a smaller one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained_tokens_max: Option<u32>,
-    /// Requests that it works on at a time.
+    /// Number of requests processed concurrently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// Whether its model is prepared for tools.
+    /// Whether the model supports tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<bool>,
-    /// How large its model is.
+    /// Number of the model's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<u64>,
 }
 
 impl ServerFacts {
-    /// Prompt and answer of one request together, in tokens: what the server says, else what is assumed of it.
+    /// Context window of one request, prompt and answer together, in tokens: the reported one, otherwise the assumed one.
     #[must_use]
     pub fn window_tokens(&self) -> Option<u32> {
         self.context_tokens_max.or(self.assumed_tokens_max)

@@ -1,4 +1,4 @@
-//! The catalogue of skills and who runs them.
+//! The catalogue of skills, and their runner.
 
 use std::{fmt, sync::Arc};
 
@@ -12,13 +12,13 @@ use crate::{
     time::Micros,
 };
 
-/// Knows the skills as they are now.
+/// Provides the current skills.
 pub trait Catalog: Send + Sync {
-    /// The present picture; cheap.
+    /// The current snapshot of all skills. Cheap.
     fn skills(&self) -> Arc<SkillSet>;
 }
 
-/// One run of a skill, with everything that it may know.
+/// One run of a skill, with all the data that the skill receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillCall {
     /// The idempotency key.
@@ -27,33 +27,34 @@ pub struct SkillCall {
     pub skill: String,
     /// Validated arguments.
     pub arguments: Value,
-    /// What its author had read before, other than the user's words. What it stores carries this as a tag,
-    /// [`ORIGIN_TAG`](crate::skill::ORIGIN_TAG).
+    /// The sources other than the user's words that the author had read before. Data that the run stores carries them as the
+    /// tag [`ORIGIN_TAG`](crate::skill::ORIGIN_TAG).
     pub origin: Vec<String>,
-    /// For whom.
+    /// The user.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// In which task.
+    /// The task.
     pub task: TaskId,
-    /// By which agent.
+    /// The agent that requested the run.
     pub agent: AgentId,
-    /// When it was started.
+    /// Time of the start.
     pub now: Micros,
     /// IANA name of the user's time zone.
     pub timezone: String,
-    /// What it may start if its result takes longer than a turn: it answers [`Outcome::pending`] with this id.
+    /// The operation that the skill may start if its result takes longer than a turn: it then returns [`Outcome::pending`]
+    /// with this id.
     pub operation: OperationGrant,
 }
 
-/// The right to bring a result later.
+/// The permission to deliver a result later.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OperationGrant {
-    /// Under which id.
+    /// The operation's id.
     pub id: OperationId,
-    /// What whoever brings the result has to show; a secret, good for this operation alone.
+    /// The secret that authenticates the result's sender. Valid for this operation only.
     pub key: String,
-    /// Where the result is brought, as a path of the HTTP door.
+    /// The path of the HTTP API to which the result is sent.
     pub path: String,
 }
 
@@ -63,11 +64,11 @@ impl fmt::Debug for OperationGrant {
     }
 }
 
-/// Runs skills. Dropping the future aborts the run; time limit, breaker and panics are the caller's care.
+/// Runs skills. Dropping the future aborts the run. The caller is responsible for the time limit, the breaker and panics.
 pub trait SkillRunner: Send + Sync {
-    /// Runs one skill to its outcome. Failures are outcomes, never errors.
+    /// Runs one skill and returns its outcome. Failures are outcomes, never errors.
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome>;
 
-    /// Finds out what became of a `once` run whose receipt is missing, if the skill can: `None` if it cannot.
+    /// Determines the outcome of a `once` run whose receipt is missing. Returns `None` if the skill cannot do this.
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>>;
 }

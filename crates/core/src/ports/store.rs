@@ -1,11 +1,11 @@
-//! What is kept: the log, its projections, and the data of the built-in skills. One contract suite
-//! (`crates/store/tests/contract`) says how every store must behave.
+//! The store: the log, its projections, and the data of the built-in skills. One contract suite
+//! (`crates/store/tests/contract`) specifies the behaviour of every store.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, Fut, Letters, Nodes, Operations, Outbox};
+use super::{Before, DeadLetters, Fut, Nodes, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
@@ -14,92 +14,92 @@ use crate::{
     time::Micros,
 };
 
-/// What kind of trouble a store has; decides what a door answers.
+/// The kind of a store error. It determines the status that a front end returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreErrorKind {
-    /// Another process holds the database for too long.
+    /// Another process holds the database's lock for too long.
     Locked,
-    /// No space left.
+    /// No disk space left.
     Full,
-    /// Cannot be reached or opened.
+    /// The store cannot be reached or opened.
     Unavailable,
-    /// A stored shape cannot be read.
+    /// Stored data cannot be decoded.
     Corrupt,
-    /// A bug: a statement or a bound was wrong.
+    /// A bug, such as an invalid statement or bound.
     Internal,
 }
 
-/// A store that could not do what it was asked.
+/// A failed operation of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {detail}")]
 pub struct StoreError {
-    /// What kind.
+    /// The kind.
     pub kind: StoreErrorKind,
-    /// What was being done.
+    /// The operation that failed.
     pub what: &'static str,
-    /// The database's words.
+    /// The database's message.
     pub detail: String,
 }
 
 impl StoreError {
-    /// Whether the same may work later.
+    /// Whether the same operation may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Locked | StoreErrorKind::Full | StoreErrorKind::Unavailable)
     }
 }
 
-/// Who may write an append.
+/// The permission that an append requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
-    /// Anyone: a door putting a message into the inbox. Creates the conversation if it is new.
+    /// No ownership: a front end adds a message to the inbox. The conversation is created if it is new.
     Inbox,
-    /// Only the owner of this epoch; refused as [`AppendError::Fenced`] once somebody else has claimed it.
+    /// Ownership with this epoch. Refused as [`AppendError::Fenced`] if the conversation has been claimed since.
     Owner(Epoch),
 }
 
-/// Events of one conversation that are stored together or not at all, with their projections.
+/// Events of one conversation that are stored atomically, with their projections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// Whose log.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// Whose conversation.
+    /// The owner of the conversation's data.
     pub user: UserId,
-    /// Who may write.
+    /// The required permission.
     pub fence: Fence,
-    /// What happened; at least one.
+    /// The events; at least one.
     pub events: Vec<NewEvent>,
 }
 
-/// An append that is stored.
+/// A stored append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The place of its first event; the others follow without gaps.
+    /// Sequence number of its first event. The others follow without gaps.
     pub first: Seq,
 }
 
-/// An append that is not stored. Nothing of it is.
+/// A refused or failed append. Nothing of it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// Somebody else owns the conversation now: stop.
+    /// Another Engine owns the conversation. The caller must stop.
     #[error("fenced: the conversation has a new owner")]
     Fenced,
-    /// This user already sent a message with this client id.
+    /// The user already sent a message with this client id.
     #[error("duplicate: this client id was received before as {task}")]
     Duplicate {
-        /// The task that it became.
+        /// The task of the earlier message.
         task: TaskId,
-        /// In which conversation.
+        /// The conversation.
         conversation: ConversationId,
-        /// Where.
+        /// Sequence number of the earlier message.
         seq: Seq,
-        /// Whether text and conversation are the same: a repeat. Otherwise the id was used for something else.
+        /// Whether text and conversation are equal, so that the message is a repetition. Otherwise the id was reused.
         same: bool,
     },
-    /// The conversation is another user's; told to a caller as "not found".
+    /// The conversation belongs to another user. Reported to clients as "not found".
     #[error("the conversation belongs to another user")]
     WrongOwner,
-    /// A run was started before and may not be started again.
+    /// A run was started before and must not be started again.
     #[error("intent {0} was already started")]
     AlreadyStarted(IntentId),
     /// The store failed.
@@ -110,18 +110,18 @@ pub enum AppendError {
 /// Ownership of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// The new epoch: what the owner writes with.
+    /// The new epoch, with which the owner writes.
     pub epoch: Epoch,
-    /// The last event's place.
+    /// Sequence number of the last event.
     pub last: Seq,
 }
 
-/// A conversation's folded state at some event.
+/// A conversation's state, folded up to some event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last event in it.
+    /// Sequence number of the last folded event.
     pub seq: Seq,
-    /// Version of the state's shape.
+    /// Version of the state's format.
     pub v: u16,
     /// The state as JSON.
     pub state: String,
@@ -129,15 +129,15 @@ pub struct Snapshot {
 
 /// The log: the authority.
 pub trait Log: Send + Sync {
-    /// Stores many appends in one transaction, each on its own terms: one that is refused does not hinder the others.
-    /// Answers only after the commit, in the order of the appends. An error of the whole batch is repeated for each.
+    /// Stores many appends in one transaction. A refused append does not affect the others. Returns after the commit, with
+    /// results in the order of the appends. An error of the whole batch is returned for each append.
     fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>>;
 
-    /// Takes ownership, whoever had it: the epoch rises by one and every earlier owner's writes are refused from now on.
-    /// [`Nodes::claim_free`] spares living owners.
+    /// Takes ownership from any previous owner: the epoch increases by one, and writes of earlier owners are refused from
+    /// now on. [`Nodes::claim_free`] takes nothing from living owners.
     fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>>;
 
-    /// Events after a place, oldest first, at most `limit`; empty for an unknown conversation or a wrong owner.
+    /// Events after a sequence number, oldest first, at most `limit`. Empty if the conversation is unknown or not visible.
     fn events(
         &self,
         scope: Scope,
@@ -149,7 +149,7 @@ pub trait Log: Send + Sync {
     /// The newest snapshot.
     fn snapshot(&self, conversation: ConversationId) -> Fut<'_, Result<Option<Snapshot>, StoreError>>;
 
-    /// Keeps a snapshot, if this epoch still owns the conversation.
+    /// Stores a snapshot, if this epoch still owns the conversation.
     fn put_snapshot(
         &self,
         conversation: ConversationId,
@@ -157,33 +157,33 @@ pub trait Log: Send + Sync {
         snapshot: Snapshot,
     ) -> Fut<'_, Result<(), StoreError>>;
 
-    /// Conversations with tasks that are not ended: what a boot must wake.
+    /// Conversations with open tasks, which must be activated at startup.
     fn open_conversations(&self) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>>;
 
-    /// Whether the store answers.
+    /// Checks whether the store responds.
     fn ping(&self) -> Fut<'_, Result<(), StoreError>>;
 }
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// Accepted, waiting.
+    /// Accepted, and its turn has not begun.
     Queued,
     /// Its turn has begun.
     Running,
-    /// Held back by its user, before its turn or between two rounds of it.
+    /// Suspended by its user, before its turn or between two of its rounds.
     Suspended,
     /// Ended with an answer.
     Completed,
-    /// Ended with a visible failure.
+    /// Ended with a failure that was reported to its user.
     Failed,
-    /// Ended at somebody's request.
+    /// Ended by a cancellation.
     Cancelled,
 }
 
 impl TaskState {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -196,7 +196,7 @@ impl TaskState {
         }
     }
 
-    /// Whether nothing more happens to it.
+    /// Whether this is a final state.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -219,59 +219,59 @@ impl std::str::FromStr for TaskState {
     }
 }
 
-/// A task as lists show it.
+/// A task as shown in lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Its id.
+    /// The id.
     pub id: TaskId,
-    /// Whose.
+    /// The owner.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// Where it stands.
+    /// The state.
     pub state: TaskState,
-    /// Its class.
+    /// The scheduling class.
     pub priority: Priority,
-    /// Through which door it came.
+    /// The front end or channel of the message.
     pub source: String,
-    /// The message's first 80 characters.
+    /// The first 80 characters of the message.
     pub title: String,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub received_at: Micros,
-    /// It goes on at this time at the earliest.
+    /// The earliest time at which the task starts or resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Micros>,
-    /// It starts when these have ended.
+    /// The tasks that must end before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<TaskId>,
-    /// It is an order about tasks: the kernel carries it out, without a place in the queue.
+    /// Whether this is a job command, which the kernel executes without queueing it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_order: bool,
-    /// It joins the turn under way, and has no place of its own unless there is none that takes it in.
+    pub is_job_command: bool,
+    /// Whether the message joins the running turn. It is queued only if there is no turn that can accept it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_steer: bool,
-    /// The task whose answer is its answer too, if that one was open when it came.
+    /// The task whose answer this one shares, if that task was open when the message arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joins: Option<TaskId>,
-    /// When it was last held back or let go on.
+    /// Time at which it was last suspended or resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at: Option<Micros>,
-    /// When its turn began.
+    /// Time at which its turn began.
     pub started_at: Option<Micros>,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended_at: Option<Micros>,
-    /// The failure's code, when it failed; of an answered task that was not carried out, the word of its outcome.
+    /// The failure's code of a failed task. For an answered task that was not carried out, the name of its outcome.
     pub error: Option<String>,
 }
 
 impl TaskRow {
-    /// The failure's code, of a failed task.
+    /// The failure's code of a failed task.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.error.clone().filter(|_| self.state != TaskState::Completed)
     }
 
-    /// What an answered task came to, as [`AnswerOutcome::word`] says it.
+    /// The outcome of an answered task, as named by [`AnswerOutcome::word`].
     #[must_use]
     pub fn outcome(&self) -> Option<String> {
         let word = || self.error.clone().unwrap_or_else(|| AnswerOutcome::DONE.to_owned());
@@ -279,47 +279,47 @@ impl TaskRow {
     }
 }
 
-/// A conversation as lists show it.
+/// A conversation as shown in lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationRow {
-    /// Its id.
+    /// The id.
     pub id: ConversationId,
-    /// Whose.
+    /// The owner.
     pub user: UserId,
-    /// The first message's first 80 characters.
+    /// The first 80 characters of the first message.
     pub title: String,
-    /// The last event's place.
+    /// Sequence number of the last event.
     pub last_seq: Seq,
-    /// Which ownership is current.
+    /// The current epoch.
     pub epoch: Epoch,
-    /// The process that has it; nothing before the first claim.
+    /// The incarnation that owns it. Absent before the first claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<NodeIncarnation>,
-    /// When it began.
+    /// Time of its first message.
     pub created_at: Micros,
-    /// When something last happened.
+    /// Time of its last event.
     pub updated_at: Micros,
-    /// All its messages are stateless calls, to which nobody comes back: lists leave it out.
+    /// Whether all its messages are stateless calls, whose conversation is not continued. Lists omit it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateless: bool,
 }
 
-/// Where an intent stands.
+/// State of an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntentState {
-    /// Recorded, not begun.
+    /// Planned, not started.
     Planned,
-    /// Begun: from here on a `once` effect may have happened.
+    /// Started: a `once` effect may have happened from here on.
     Started,
     /// Its receipt is stored.
     Done,
-    /// It was begun and nobody knows.
+    /// Started, and its outcome is unknown.
     Unknown,
 }
 
 impl IntentState {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -341,33 +341,33 @@ impl std::str::FromStr for IntentState {
     }
 }
 
-/// An intent and its receipt.
+/// An intent, with the state of its receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntentRow {
-    /// Its id.
+    /// The id.
     pub id: IntentId,
-    /// In which task.
+    /// The task.
     pub task: TaskId,
-    /// Of which skill.
+    /// The skill.
     pub skill: String,
-    /// What a repetition would mean.
+    /// The consequence of running the skill twice.
     pub effect: Effect,
-    /// Where it stands.
+    /// The state.
     pub state: IntentState,
-    /// How often it was started.
+    /// Number of starts.
     pub attempts: u32,
 }
 
-/// An accepted message, as its front end's id for it finds it.
+/// An accepted message, found by its client id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRow {
-    /// What it became.
+    /// The task of the message.
     pub task: TaskId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// Its place there.
+    /// Sequence number of the message.
     pub seq: Seq,
-    /// What tells its text from another's: see [`crate::projection::text_sha256`].
+    /// Fingerprint of the text: see [`crate::projection::text_sha256`].
     pub text_sha256: [u8; 32],
 }
 
@@ -376,7 +376,7 @@ pub trait Records: Send + Sync {
     /// A conversation, if the scope sees it.
     fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>>;
 
-    /// Conversations by the time of their last change.
+    /// Conversations, ordered by the time of their last change.
     fn conversations(
         &self,
         scope: Scope,
@@ -384,7 +384,7 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
 
-    /// The same without those of stateless calls.
+    /// The same without conversations of stateless calls.
     fn listed_conversations(
         &self,
         scope: Scope,
@@ -392,53 +392,53 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
 
-    /// A task, if the scope sees it.
+    /// A task, if it is visible in the scope.
     fn task(&self, scope: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>>;
 
-    /// Tasks by the time at which they were received; only those not ended if `open`.
+    /// Tasks, ordered by the time of their acceptance; with `open`, only those that have not ended.
     fn tasks(&self, scope: Scope, open: bool, before: Before, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>>;
 
-    /// The message of a user with this client id.
+    /// The user's message with this client id.
     fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>>;
 
-    /// The intents of a task, in the order in which they were planned. One that was begun and cut off with its task is
-    /// `Unknown`.
+    /// The intents of a task, in the order in which they were planned. An intent that was started and then interrupted with
+    /// its task is `Unknown`.
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>>;
 
-    /// Throws every projection away and folds the log again; answers how many events were read.
+    /// Deletes all projections and folds the log again. Returns the number of events read.
     fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>>;
 }
 
-/// State rows of the circuit breakers.
+/// Rows of the circuit breakers.
 pub trait Breakers: Send + Sync {
     /// One skill's row.
     fn breaker(&self, skill: String) -> Fut<'_, Result<Option<BreakerRow>, StoreError>>;
-    /// The skills whose breaker is not closed, by name; at most this many.
+    /// The skills whose breaker is not closed, ordered by name; at most `limit`.
     fn open_breakers(&self, limit: u32) -> Fut<'_, Result<Vec<String>, StoreError>>;
-    /// Keeps one skill's row.
+    /// Stores one skill's row.
     fn put_breaker(&self, skill: String, row: BreakerRow) -> Fut<'_, Result<(), StoreError>>;
 }
 
-/// An API key as it is stored: never the secret, only its SHA-256.
+/// An API key as stored: without the secret, of which only the SHA-256 is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
-    /// The public part.
+    /// The public part of the key.
     pub id: String,
     /// A name for people.
     pub name: String,
-    /// Whose data it opens.
+    /// The user whose data the key gives access to.
     pub user: UserId,
     /// SHA-256 of the secret part.
     pub secret_sha256: Vec<u8>,
-    /// What it may do: `chat`, `jobs:read`, `jobs:control`, `ops:read`, `ops:control`, `admin`, `impersonate`.
+    /// Permissions: `chat`, `jobs:read`, `jobs:control`, `ops:read`, `ops:control`, `admin`, `impersonate`.
     pub scopes: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Micros,
-    /// When it ends.
+    /// Time of expiry.
     pub expires_at: Option<Micros>,
-    /// When it was last used, to the minute.
+    /// Time of the last use, rounded to the minute.
     pub last_used_at: Option<Micros>,
-    /// When it was revoked.
+    /// Time of the revocation.
     pub revoked_at: Option<Micros>,
 }
 
@@ -448,32 +448,33 @@ pub trait Keys: Send + Sync {
     fn key(&self, id: String) -> Fut<'_, Result<Option<ApiKey>, StoreError>>;
     /// All keys, oldest first.
     fn keys(&self) -> Fut<'_, Result<Vec<ApiKey>, StoreError>>;
-    /// Adds or replaces a key. A key that is revoked stays so, with its first time: another process may have revoked it since
-    /// the caller read it.
+    /// Adds or replaces a key. A revoked key stays revoked, with its first time of revocation, because another process may
+    /// have revoked it since the caller read it.
     fn put_key(&self, key: ApiKey) -> Fut<'_, Result<(), StoreError>>;
-    /// Notes when a key was last used, and changes nothing else. An earlier time and an unknown key change nothing.
+    /// Records the time of a key's last use and changes nothing else. Ignores an earlier time and an unknown key.
     fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 }
 
-/// Where a user's task stands (the `tasks` skills; called todo in code, since a task is what the scheduler orders).
+/// Status of a user's own task (the `tasks` skills). In code such a task is called a todo, because a task is what the
+/// scheduler orders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
-    /// Not begun.
+    /// Not started.
     #[default]
     Todo,
-    /// Begun.
+    /// Started.
     InProgress,
     /// Waiting for something.
     Blocked,
     /// Finished.
     Done,
-    /// Given up.
+    /// Abandoned.
     Cancelled,
 }
 
 impl TodoStatus {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -485,14 +486,14 @@ impl TodoStatus {
         }
     }
 
-    /// Whether it still wants doing.
+    /// Whether the todo still has to be done.
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Todo | Self::InProgress | Self::Blocked)
     }
 }
 
-/// How much a user's task matters.
+/// Importance of a todo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoPriority {
@@ -508,7 +509,7 @@ pub enum TodoPriority {
 }
 
 impl TodoPriority {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -520,30 +521,30 @@ impl TodoPriority {
     }
 }
 
-/// A user's task.
+/// A user's own task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Todo {
-    /// Its number, from 1 per user: what people and models call it by.
+    /// Its number, from 1 per user, by which people and models refer to it.
     pub number: u64,
-    /// What is to be done.
+    /// The title.
     pub title: String,
-    /// More about it.
+    /// The description.
     pub description: String,
-    /// Where it stands.
+    /// The status.
     pub status: TodoStatus,
-    /// How much it matters.
+    /// The importance.
     pub priority: TodoPriority,
-    /// When it is due, in the user's own time: `2026-02-28` or `2026-02-28T14:00`. Compares as text.
+    /// The due time in the user's time zone: `2026-02-28` or `2026-02-28T14:00`. Compared as text.
     pub due: Option<String>,
-    /// Free words.
+    /// Free tags.
     pub tags: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Micros,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Micros,
 }
 
-/// A user's task to make.
+/// A todo to create.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewTodo {
     /// See [`Todo`].
@@ -558,7 +559,7 @@ pub struct NewTodo {
     pub tags: Vec<String>,
 }
 
-/// What to change in a user's task; `None` leaves a field alone.
+/// Changes to a todo. `None` keeps a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TodoPatch {
     /// See [`Todo`].
@@ -569,49 +570,49 @@ pub struct TodoPatch {
     pub status: Option<TodoStatus>,
     /// See [`Todo`].
     pub priority: Option<TodoPriority>,
-    /// `Some(None)` takes the date away.
+    /// `Some(None)` removes the date.
     pub due: Option<Option<String>>,
     /// See [`Todo`].
     pub tags: Option<Vec<String>>,
 }
 
-/// Which of a user's tasks.
+/// A query for todos.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TodoQuery {
-    /// Words that title, description or tags must hold, all of them, in any case; empty means any.
+    /// Words that title, description or tags must contain: all of them, ignoring case. Empty matches all.
     pub text: String,
-    /// Only with this status.
+    /// Matches this status only.
     pub status: Option<TodoStatus>,
-    /// Only open ones (todo, in progress, blocked).
+    /// Matches open todos only (todo, in progress, blocked).
     pub open: bool,
-    /// Only with this priority.
+    /// Matches this importance only.
     pub priority: Option<TodoPriority>,
-    /// Only due before this local time (exclusive; compares as text).
+    /// Matches todos due before this local time (exclusive; compared as text).
     pub due_before: Option<String>,
-    /// Only due at or after this local time.
+    /// Matches todos due at or after this local time.
     pub due_from: Option<String>,
-    /// Only with this tag.
+    /// Matches todos with this tag only.
     pub tag: Option<String>,
-    /// At most so many: due ones first by date, then by priority, then by number.
+    /// Maximum number of results. Todos with a due time come first, by time; then by importance, then by number.
     pub limit: u32,
 }
 
-/// Counts for the prompt [S0 6.1].
+/// Numbers of todos for the prompt [S0 6.1].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TodoSummary {
-    /// Open tasks.
+    /// Number of open todos.
     pub open: u64,
-    /// Open and due before now.
+    /// Number of open todos that are overdue.
     pub overdue: u64,
-    /// Open and due before the end of today, overdue ones not counted.
+    /// Number of open todos due before the end of today, without the overdue ones.
     pub due_today: u64,
-    /// Title of the most urgent open one: overdue first, then priority, then date.
+    /// Title of the most urgent open todo: overdue first, then by importance, then by date.
     pub top: Option<String>,
 }
 
-/// The users' tasks.
+/// Access to the users' todos.
 pub trait Todos: Send + Sync {
-    /// Makes one; the same intent again gives the one that it made.
+    /// Creates a todo. A second call with the same intent returns the todo that the first one created.
     fn create_todo(
         &self,
         user: UserId,
@@ -619,11 +620,11 @@ pub trait Todos: Send + Sync {
         new: NewTodo,
         at: Micros,
     ) -> Fut<'_, Result<Todo, StoreError>>;
-    /// One by number.
+    /// One todo, by number.
     fn todo(&self, user: UserId, number: u64) -> Fut<'_, Result<Option<Todo>, StoreError>>;
-    /// Those that fit a query.
+    /// The todos that match a query.
     fn find_todos(&self, user: UserId, query: TodoQuery) -> Fut<'_, Result<Vec<Todo>, StoreError>>;
-    /// Changes one; `None` if there is none.
+    /// Changes a todo. Returns `None` if it does not exist.
     fn update_todo(
         &self,
         user: UserId,
@@ -631,35 +632,35 @@ pub trait Todos: Send + Sync {
         patch: TodoPatch,
         at: Micros,
     ) -> Fut<'_, Result<Option<Todo>, StoreError>>;
-    /// Archives one: it is never shown again. False if there is none.
+    /// Archives a todo, which hides it permanently. Returns false if it does not exist.
     fn delete_todo(&self, user: UserId, number: u64, at: Micros) -> Fut<'_, Result<bool, StoreError>>;
-    /// Counts, given the user's local time as `YYYY-MM-DDTHH:MM`.
+    /// The numbers of todos, given the user's local time as `YYYY-MM-DDTHH:MM`.
     fn todo_summary(&self, user: UserId, local_now: String) -> Fut<'_, Result<TodoSummary, StoreError>>;
 }
 
-/// What kind of thing a memory is [S0 14.3].
+/// The category of a memory [S0 14.3].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryCategory {
-    /// What somebody prefers.
+    /// A preference of a person.
     Preference,
-    /// What is so.
+    /// A fact.
     Fact,
-    /// What was decided.
+    /// A decision.
     Decision,
-    /// What is wanted.
+    /// A goal.
     Goal,
-    /// How people relate.
+    /// A relationship between people.
     Relationship,
     /// Anything else.
     #[default]
     Context,
-    /// What the user told the assistant to do.
+    /// An instruction of the user to the assistant.
     Instruction,
 }
 
 impl MemoryCategory {
-    /// The wire word.
+    /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -679,23 +680,23 @@ impl MemoryCategory {
 pub struct Memory {
     /// Its number, from 1 per user.
     pub number: u64,
-    /// What is remembered: a clear, standalone statement.
+    /// The remembered text: a clear, standalone statement.
     pub content: String,
-    /// Free words, lower case.
+    /// Free tags, in lower case.
     pub tags: Vec<String>,
-    /// What kind of thing.
+    /// The category.
     pub category: MemoryCategory,
-    /// 0 to 1.
+    /// Importance, 0 to 1.
     pub importance: f64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Micros,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Micros,
-    /// When it was last found by a search.
+    /// Time at which a search last returned it.
     pub accessed_at: Option<Micros>,
 }
 
-/// A memory to keep.
+/// A memory to store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewMemory {
     /// See [`Memory`].
@@ -708,43 +709,43 @@ pub struct NewMemory {
     pub importance: f64,
 }
 
-/// What became of a memory to keep.
+/// The result of storing a memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
-    /// As it is now.
+    /// The stored memory.
     pub memory: Memory,
-    /// Whether it was merged into one that says nearly the same.
+    /// Whether it was merged with a near-duplicate.
     pub merged: bool,
 }
 
-/// Which memories.
+/// A query for memories.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MemoryQuery {
-    /// Words to look for, any of them; empty means any memory.
+    /// Search words, any of which may match. Empty matches all.
     pub text: String,
-    /// At least one of these tags; empty means any.
+    /// Tags, one of which must match. Empty matches all.
     pub tags: Vec<String>,
-    /// Only of this kind.
+    /// Matches this category only.
     pub category: Option<MemoryCategory>,
-    /// Only at least this important.
+    /// Minimum importance, 0 to 1.
     pub min_importance: Option<f64>,
-    /// At most so many, best first: text rank times importance.
+    /// Maximum number of results, best first: text rank times importance.
     pub limit: u32,
 }
 
-/// A memory that was found.
+/// A search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryHit {
     /// The memory.
     pub memory: Memory,
-    /// Text rank times importance; only its order means something.
+    /// Text rank times importance. Only the order of ranks is meaningful.
     pub rank: f64,
 }
 
-/// The users' memories.
+/// Access to the users' memories.
 pub trait Memories: Send + Sync {
-    /// Keeps one, or merges it into a near-duplicate of the same user and category: tags joined, the higher importance,
-    /// the longer text. The same intent again changes nothing more.
+    /// Stores a memory, or merges it into a near-duplicate of the same user and category: the tags are united, and the
+    /// higher importance and the longer text are kept. A second call with the same intent changes nothing.
     fn save_memory(
         &self,
         user: UserId,
@@ -752,38 +753,41 @@ pub trait Memories: Send + Sync {
         new: NewMemory,
         at: Micros,
     ) -> Fut<'_, Result<Saved, StoreError>>;
-    /// Those that fit a query.
+    /// The memories that match a query.
     fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>>;
-    /// Notes that these were found.
+    /// Records that a search returned these memories.
     fn touch_memories(&self, user: UserId, numbers: Vec<u64>, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 }
 
-/// Everything that is kept.
-pub trait Store: Log + Nodes + Records + Letters + Operations + Outbox + Breakers + Keys + Todos + Memories {
-    /// `sqlite`, `memory` …
+/// A complete store.
+pub trait Store:
+    Log + Nodes + Records + DeadLetters + Operations + Outbox + Breakers + Keys + Todos + Memories
+{
+    /// The kind of store: `sqlite`, `memory` …
     fn name(&self) -> &'static str;
-    /// Waits until another process may have stored something that wants doing: a message into an inbox. It is a hint: several
-    /// become one, what came while nobody waited ends the next wait at once, and one may be lost with whoever was to give it.
-    /// Whoever waits looks for open work then, and from time to time. One at a time waits. A store that only this process
-    /// writes never wakes anybody.
+    /// Waits until another process may have stored new work, such as a message in an inbox. This is a hint: several hints
+    /// become one, a hint that arrives while nothing waits ends the next wait at once, and a hint may be lost together with
+    /// its sender. Therefore the caller looks for open work after each wait and also periodically. Only one caller at a time
+    /// may wait. A store that only this process writes never ends the wait.
     fn woken(&self) -> Fut<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Whether other processes may write to it. Then this one registers as a node and renews its lease ([`Nodes`]).
+    /// Whether other processes may write to the store. If so, this process registers as a node and renews its lease
+    /// ([`Nodes`]).
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// Checks the database's own files from end to end, where the store has files: each line names damage that was found.
-    /// Takes as long as reading all of it.
+    /// Checks the integrity of the database's files, if the store has files. Each line of the result names one damage. Reads
+    /// all of the data.
     ///
     /// # Errors
-    /// If they cannot be read at all.
+    /// If the files cannot be read.
     fn verify_files(&self) -> Fut<'_, Result<Vec<String>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Finishes what is under way and closes.
+    /// Finishes pending operations and closes the store.
     fn close(&self) -> Fut<'_, ()>;
 }

@@ -1,159 +1,159 @@
-//! What is kept of work besides its tasks: dead letters, long-running operations, final words on their way to a person.
-//! All of it is folded from the log, except what was delivered and the notifications themselves.
+//! Stored data about work other than tasks: dead letters, long-running operations, undelivered final texts. All of it is
+//! folded from the log, except delivery marks and notifications.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Before, Fut, StoreError, TaskState};
 use crate::{
+    dead_letter::{DeadLetter, DeadLetterState},
     event::{Priority, Scope},
     ids::{ConversationId, IntentId, OperationId, OutboxId, TaskId, UserId},
-    letter::{Letter, LetterState},
     time::Micros,
 };
 
-/// A failed task that is kept to be tried again.
+/// A failed task that is kept for a retry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LetterRow {
+pub struct DeadLetterRow {
     /// The task that failed.
     pub task: TaskId,
-    /// Whose.
+    /// The owner.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// The message's first 80 characters.
+    /// The first 80 characters of the message.
     pub title: String,
-    /// Its class.
+    /// The scheduling class.
     pub priority: Priority,
     /// The failure's code.
     pub code: String,
-    /// What the user was told.
+    /// The text that the user received.
     pub text: String,
-    /// What the operator is told.
+    /// The details for the operator.
     pub detail: String,
-    /// What was tried, since when, and when it is tried again.
+    /// The failed attempts, and the time of the next retry.
     #[serde(flatten)]
-    pub letter: Letter,
-    /// Where it stands.
-    pub state: LetterState,
-    /// The task that tries again.
+    pub dead_letter: DeadLetter,
+    /// The state.
+    pub state: DeadLetterState,
+    /// The task of the retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried_by: Option<TaskId>,
-    /// When it failed.
+    /// Time of the failure.
     pub failed_at: Micros,
-    /// When its state last changed.
+    /// Time of the last change of state.
     pub changed_at: Micros,
 }
 
-/// Which dead letters are meant. What is not given takes all.
+/// A filter of dead letters. Absent fields match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LetterFilter {
-    /// In this state.
-    pub state: Option<LetterState>,
-    /// That failed with this code.
+pub struct DeadLetterFilter {
+    /// The state.
+    pub state: Option<DeadLetterState>,
+    /// The code of the failure.
     pub code: Option<String>,
-    /// Of this class.
+    /// The scheduling class.
     pub class: Option<Priority>,
-    /// That failed at this instant or later.
+    /// Matches failures at this instant or later.
     pub failed_from: Option<Micros>,
-    /// That failed before this instant.
+    /// Matches failures before this instant.
     pub failed_before: Option<Micros>,
-    /// That are not to be tried again by themselves at this instant.
+    /// Matches dead letters without an automatic retry at or before this instant.
     pub not_due_at: Option<Micros>,
 }
 
-impl LetterFilter {
-    /// Those in one state.
+impl DeadLetterFilter {
+    /// The dead letters in one state.
     #[must_use]
-    pub fn in_state(state: LetterState) -> Self {
+    pub fn in_state(state: DeadLetterState) -> Self {
         Self { state: Some(state), ..Self::default() }
     }
 
-    /// Whether a letter is meant.
+    /// Whether the filter matches a dead letter.
     #[must_use]
-    pub fn takes(&self, row: &LetterRow) -> bool {
+    pub fn takes(&self, row: &DeadLetterRow) -> bool {
         self.state.is_none_or(|state| state == row.state)
             && self.code.as_ref().is_none_or(|code| *code == row.code)
             && self.class.is_none_or(|class| class == row.priority)
             && self.failed_from.is_none_or(|from| row.failed_at >= from)
             && self.failed_before.is_none_or(|before| row.failed_at < before)
-            && self.not_due_at.is_none_or(|now| row.letter.retry_at.is_none_or(|at| at > now))
+            && self.not_due_at.is_none_or(|now| row.dead_letter.retry_at.is_none_or(|at| at > now))
     }
 }
 
-/// Dead letters. Pages are newest first.
-pub trait Letters: Send + Sync {
-    /// One, if the scope sees it.
-    fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>>;
+/// Access to the dead letters. Pages are newest first.
+pub trait DeadLetters: Send + Sync {
+    /// One dead letter, if it is visible in the scope.
+    fn dead_letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<DeadLetterRow>, StoreError>>;
 
-    /// Those that are meant, by the time of their failure.
-    fn letters(
+    /// The matching dead letters, ordered by the time of their failure.
+    fn dead_letters(
         &self,
         scope: Scope,
-        filter: LetterFilter,
+        filter: DeadLetterFilter,
         before: Before,
         limit: u32,
-    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>>;
+    ) -> Fut<'_, Result<Vec<DeadLetterRow>, StoreError>>;
 
-    /// How many are meant.
-    fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Fut<'_, Result<u64, StoreError>>;
+    /// The number of matching dead letters.
+    fn count_dead_letters(&self, scope: Scope, filter: DeadLetterFilter) -> Fut<'_, Result<u64, StoreError>>;
 
-    /// Waiting letters whose time to be tried again has come, or that failed first before `archive_before`: oldest first.
-    fn due_letters(
+    /// Waiting dead letters whose retry is due, or whose first failure was before `archive_before`; oldest first.
+    fn due_dead_letters(
         &self,
         now: Micros,
         archive_before: Micros,
         limit: u32,
-    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>>;
+    ) -> Fut<'_, Result<Vec<DeadLetterRow>, StoreError>>;
 
-    /// How many wait, and when something is next to be done about one: the earliest time to try again, and the earliest
-    /// first failure.
-    fn letters_waiting(&self) -> Fut<'_, Result<LettersWaiting, StoreError>>;
+    /// The number of waiting dead letters and the times of the next work on them: the earliest retry and the earliest first
+    /// failure.
+    fn dead_letters_waiting(&self) -> Fut<'_, Result<DeadLettersWaiting, StoreError>>;
 }
 
-/// The waiting dead letters at a glance.
+/// A summary of the waiting dead letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LettersWaiting {
-    /// How many.
+pub struct DeadLettersWaiting {
+    /// Their number.
     pub count: u64,
-    /// The earliest time at which one is tried again by itself.
+    /// Time of the earliest automatic retry.
     pub next_retry_at: Option<Micros>,
-    /// The earliest first failure of one.
+    /// Time of the earliest first failure.
     pub oldest_since: Option<Micros>,
 }
 
 /// A long-running operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationRow {
-    /// Its id.
+    /// The id.
     pub id: OperationId,
-    /// Whose.
+    /// The owner.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
     /// The task whose skill started it.
     pub task: TaskId,
     /// The run that started it.
     pub intent: IntentId,
-    /// Of which skill.
+    /// The skill.
     pub skill: String,
-    /// When it was started.
+    /// Time of the start.
     pub opened_at: Micros,
-    /// Until when its result is awaited.
+    /// Time until which its result is accepted.
     pub expires_at: Micros,
-    /// The task that told of its result or of its end; nothing while it is awaited.
+    /// The task that reported its result or its expiry. Absent while the operation is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_by: Option<TaskId>,
-    /// When that was.
+    /// Time at which it was closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Micros>,
 }
 
-/// Long-running operations. Pages are newest first.
+/// Access to the long-running operations. Pages are newest first.
 pub trait Operations: Send + Sync {
-    /// One, if the scope sees it.
+    /// One operation, if it is visible in the scope.
     fn operation(&self, scope: Scope, id: OperationId) -> Fut<'_, Result<Option<OperationRow>, StoreError>>;
 
-    /// Those by the time of their start; only those that are awaited if `open`.
+    /// Operations ordered by the time of their start; with `open`, only those without a result.
     fn operations(
         &self,
         scope: Scope,
@@ -162,66 +162,66 @@ pub trait Operations: Send + Sync {
         limit: u32,
     ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>>;
 
-    /// Awaited operations that expire at or before an instant, those that expire first before the others.
+    /// Open operations that expire at or before an instant, ordered by their time of expiry.
     fn expiring_operations(&self, until: Micros, limit: u32) -> Fut<'_, Result<Vec<OperationRow>, StoreError>>;
 
-    /// A secret of this installation, if there is one of this name.
+    /// A stored secret of this installation, by name.
     fn known_secret(&self, name: &'static str) -> Fut<'_, Result<Option<[u8; 32]>, StoreError>>;
 
-    /// A secret of this installation, 32 bytes: the stored one, or `fresh` if there is none yet, which is stored.
+    /// A secret of this installation, 32 bytes: the stored one, or `fresh`, which is stored if there is none yet.
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>>;
 }
 
-/// A final word on its way to the user.
+/// A final text that is to be delivered to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxRow {
-    /// Its id: the same on every delivery attempt.
+    /// The id, the same on every delivery attempt.
     pub id: OutboxId,
-    /// To whom.
+    /// The recipient.
     pub user: UserId,
-    /// About which task.
+    /// The task that it is about.
     pub task: TaskId,
-    /// In which conversation.
+    /// The conversation.
     pub conversation: ConversationId,
-    /// The task's first 80 characters.
+    /// The first 80 characters of the task's message.
     pub title: String,
     /// The task's class.
     pub priority: Priority,
-    /// Through which door the task came.
+    /// The front end or channel of the task.
     pub source: String,
-    /// How the task ended.
+    /// The final state of the task.
     pub state: TaskState,
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// When it was said.
+    /// Time of the final event.
     pub at: Micros,
 }
 
-/// What a user is told beside the conversations: that background work ended.
+/// A message to a user outside of conversations: background work has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notification {
-    /// Its place among all notifications, from 1, rising: what a reader resumes from.
+    /// Sequence number among all notifications, from 1, increasing. Readers resume from it.
     pub id: u64,
-    /// To whom.
+    /// The recipient.
     pub user: UserId,
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// About which tasks.
+    /// The tasks that it is about.
     pub tasks: Vec<TaskId>,
-    /// When.
+    /// Time of the notification.
     pub at: Micros,
 }
 
-/// Final words to deliver, and the notifications they became.
+/// Access to undelivered final texts and to notifications.
 pub trait Outbox: Send + Sync {
-    /// Undelivered final words, oldest first.
+    /// Undelivered final texts, oldest first.
     fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>>;
 
-    /// Marks final words as delivered; those that were before stay as they are.
+    /// Marks final texts as delivered. Those already delivered keep their time.
     fn delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 
-    /// Stores a notification and marks the final words in it as delivered, together. Words that were delivered before are
-    /// not delivered again: if one of these is, nothing happens and the answer is nothing.
+    /// Stores a notification and marks its final texts as delivered, in one transaction. If one of the texts has been
+    /// delivered before, nothing is stored and the result is `None`, because no text is delivered twice.
     fn notify(
         &self,
         user: UserId,
@@ -230,12 +230,12 @@ pub trait Outbox: Send + Sync {
         at: Micros,
     ) -> Fut<'_, Result<Option<Notification>, StoreError>>;
 
-    /// A user's notifications after a place, oldest first.
+    /// A user's notifications after a sequence number, oldest first.
     fn notifications(&self, user: UserId, after: u64, limit: u32) -> Fut<'_, Result<Vec<Notification>, StoreError>>;
 
-    /// When a user was last notified.
+    /// Time of the user's last notification.
     fn last_notified(&self, user: UserId) -> Fut<'_, Result<Option<Micros>, StoreError>>;
 
-    /// Throws away final words that were delivered, and notifications that are older than an instant; how many.
+    /// Deletes delivered final texts and notifications that are older than an instant. Returns their number.
     fn sweep_outbox(&self, before: Micros) -> Fut<'_, Result<u64, StoreError>>;
 }

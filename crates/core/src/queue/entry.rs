@@ -1,4 +1,4 @@
-//! What goes into the queue and what comes out of it: plain data.
+//! The data types of the queue's input and output.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::{
     time::Micros,
 };
 
-/// A backend, by its place in the scheduler's list.
+/// A backend, as an index in the scheduler's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BackendId(pub u16);
 
-/// What a task is to do, for finding equal work: a digest of its name and input.
+/// Identity of a task's work, for finding equal work: a digest of its name and input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkKey([u8; 16]);
@@ -36,40 +36,40 @@ impl WorkKey {
     }
 }
 
-/// A task that waits for its next round. Serialisable: the task table keeps it, and a restart restores it.
+/// A task that waits for its next round. Serialisable, because the task table stores it and restores it after a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// The task.
     pub task: TaskId,
-    /// Whose.
+    /// The task's user.
     pub user: UserId,
-    /// In which conversation.
+    /// The task's conversation.
     pub conversation: ConversationId,
-    /// Its own class, before aging.
+    /// The task's own class, before aging.
     pub class: Priority,
-    /// Where its round is to run.
+    /// The backend of its next round.
     pub backend: BackendId,
-    /// Since when it waits: what its aging counts from.
+    /// Start of its wait, from which aging counts.
     pub anchor: Micros,
-    /// It does not start before this; its aging begins then.
+    /// The earliest start time. Aging begins then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Micros>,
-    /// Equal work of the same user that has not begun is done once.
+    /// The key of its work. Equal work of the same user that has not begun is done once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkKey>,
-    /// Rounds it has run.
+    /// Number of completed rounds.
     #[serde(default)]
     pub rounds_done: u32,
-    /// How often it was parked.
+    /// Number of preemptions.
     #[serde(default)]
-    pub parks: u8,
-    /// When it was parked last: its turn among equals counts from then, its aging still from the anchor.
+    pub preemptions: u8,
+    /// Time of the last preemption. Its turn among equal tasks counts from then, but its aging still counts from the anchor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parked_at: Option<Micros>,
+    pub preempted_at: Option<Micros>,
 }
 
 impl Waiting {
-    /// A task that has not run yet and waits from `anchor` on.
+    /// A task without completed rounds that waits since `anchor`.
     #[must_use]
     pub const fn new(
         task: TaskId,
@@ -89,41 +89,41 @@ impl Waiting {
             not_before: None,
             work: None,
             rounds_done: 0,
-            parks: 0,
-            parked_at: None,
+            preemptions: 0,
+            preempted_at: None,
         }
     }
 }
 
-/// The answer to a task that wants a place.
+/// The result of requesting admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// REALTIME: it does not wait, run it now.
+    /// The class is REALTIME: the caller runs the task at once.
     RunNow,
-    /// It waits; [`Queue::position`] says where.
+    /// The task is queued. [`Queue::position`] returns its position.
     Queued,
-    /// The same work of the same user waits already: its answer is this one's answer too.
+    /// An equal task of the same user is already queued. The new task shares its answer.
     Coalesced {
-        /// The task that does it.
+        /// The queued task.
         into: TaskId,
     },
-    /// No place.
+    /// The task was refused.
     Refused(Refusal),
 }
 
-/// Why an entry stands where it stands.
+/// The reason for an entry's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Why {
-    /// It is HIGH: only voice goes before its kind.
+    /// The class is HIGH: only voice precedes it.
     Urgent,
-    /// It waited so long that it counts as HIGH.
+    /// The task has waited so long that it counts as HIGH.
     Aged,
-    /// Nothing is in the front band before it, and its class has the most urgent head or waits for that.
+    /// The front band has no entry before it, and its class has the most urgent head or waits for it.
     ByClass,
-    /// It is not due yet.
+    /// The task is delayed.
     Delayed {
-        /// When it is.
+        /// The time at which it becomes ready.
         until: Micros,
     },
 }
@@ -139,48 +139,48 @@ impl fmt::Display for Why {
     }
 }
 
-/// Where a task stands.
+/// The position of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rank {
     /// The task.
     pub task: TaskId,
-    /// Its own class.
+    /// The task's own class.
     pub class: Priority,
-    /// From 1; nothing while it is delayed.
+    /// The position, from 1. Absent while the task is delayed.
     pub position: Option<usize>,
-    /// Its class after aging.
+    /// The class after aging.
     pub effective: f64,
-    /// How long it has waited, in milliseconds.
+    /// Waiting time so far, in milliseconds.
     pub waited_ms: u64,
-    /// Why it stands there.
+    /// The reason for the position.
     pub why: Why,
-    /// When its round may be expected to start, in milliseconds from now, by the rounds seen so far.
+    /// Estimated time until its round starts, in milliseconds from now, based on the observed rounds.
     pub start_in_ms: u64,
 }
 
-/// A task whose round may start. It is out of the queue: give it back if it has more rounds to run.
+/// A task whose round may start. It is no longer queued; the caller must return it if it has more rounds to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
     /// The task.
     pub waiting: Waiting,
-    /// Its class after aging.
+    /// The class after aging.
     pub effective: f64,
-    /// How long it waited, in milliseconds.
+    /// Waiting time, in milliseconds.
     pub waited_ms: u64,
-    /// Why it was the next.
+    /// The reason why it was next.
     pub why: Why,
 }
 
-/// Why a task's class was not changed.
+/// A task's class was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReprioritiseError {
-    /// It does not wait here.
+    /// The task is not queued.
     #[error("no such task is waiting")]
     NotWaiting,
-    /// Nothing that waits can become REALTIME: voice alone is.
+    /// REALTIME is reserved for voice: a queued task cannot become REALTIME.
     #[error("only voice is realtime")]
     Realtime,
-    /// Its user has enough waiting in the other class.
+    /// The user's depth limit in the new class is reached.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

@@ -1,8 +1,8 @@
-//! How long a round takes on a backend, learned from the rounds it ran, and what that means for somebody who waits.
+//! Estimates of waiting times, from the observed durations of rounds on a backend.
 
-/// Weight of the newest round: one part in eight.
+/// Weight of the newest round in the moving average.
 const NEWEST_SHARE: f64 = 0.125;
-/// The longest round that is believed, in milliseconds: one stuck call must not spoil an hour of estimates.
+/// Longer rounds are counted as this, in milliseconds, so that one stuck call does not distort the estimates for an hour.
 const ROUND_MS_MAX: f64 = 600_000.0;
 
 /// The rounds of one backend.
@@ -13,7 +13,7 @@ pub(super) struct RoundTimes {
 }
 
 impl RoundTimes {
-    /// Before any round was seen.
+    /// The estimate before any round was observed.
     pub fn guess(round_ms: u64) -> Self {
         Self { mean_ms: ms(round_ms), slots: 1 }
     }
@@ -26,13 +26,14 @@ impl RoundTimes {
         self.mean_ms += (ms(round_ms) - self.mean_ms) * NEWEST_SHARE;
     }
 
-    /// The usual round, in milliseconds.
+    /// Mean duration of a round, in milliseconds.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and ROUND_MS_MAX")]
     pub fn round_ms(&self) -> u64 {
         self.mean_ms.round() as u64
     }
 
-    /// When the one at this position (from 1) may expect to start, in milliseconds from now, with all slots just taken.
+    /// Estimated time until the task at this position (from 1) starts, in milliseconds, assuming that all slots were just
+    /// taken.
     pub fn wait_ms(&self, position: usize) -> u64 {
         let laps = position.div_ceil(self.slots as usize);
         self.round_ms().saturating_mul(laps as u64)

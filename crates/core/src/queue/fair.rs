@@ -1,8 +1,10 @@
-//! Turns inside a band: users in rotation, inside a user the conversations in rotation, inside a conversation in order.
+//! Fair rotation within a band: users rotate, within a user conversations rotate, and within a conversation entries are
+//! ordered by age.
 //!
-//! Whoever was served least recently is next; whoever was not served yet counts from the arrival of its oldest entry. So
-//! with one entry a user this is first come, first served, and somebody with a hundred entries gets one turn a lap. A
-//! newcomer always goes to the end of the lap: nobody can be overtaken without end. All operations are O(log n).
+//! The member that was served least recently is next. A member that was not served yet is ranked by the arrival of its
+//! oldest entry. So with one entry per user the order is first come, first served, and a user with a hundred entries gets
+//! one turn per lap. A new member goes to the end of the lap, so that no member can be overtaken indefinitely. All
+//! operations are O(log n).
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -11,32 +13,32 @@ use std::{
 
 use crate::{event::Priority, ids::ConversationId, time::Micros};
 
-/// Place of an entry in the queue's table.
+/// Index of an entry in the queue's table.
 pub(super) type Slot = u32;
-/// A user's place in the queue's table of users.
+/// Index of a user in the queue's table of users.
 pub(super) type UserKey = u32;
 
-/// An instant with a tie-breaker: no two are ever equal.
+/// An instant with a tie-breaker. All stamps are different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stamp {
     pub at: Micros,
     pub seq: u64,
 }
 
-/// What a set holds of an entry.
+/// The data of an entry in a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Item {
     pub slot: Slot,
     pub class: Priority,
 }
 
-/// Something that gives its entries in an order of its own.
+/// A sequence of entries with its own order.
 trait Line: Default {
-    /// What its place among other lines counts from; nothing if it is empty.
+    /// The stamp that ranks this line among other lines; `None` if it is empty.
     fn first(&self) -> Option<Stamp>;
-    /// Takes the next entry.
+    /// Removes the next entry.
     fn pop(&mut self, served: Stamp) -> Option<(Stamp, Item)>;
-    /// All entries in the order in which they would be taken if nothing came or went meanwhile.
+    /// All entries in the order of removal, if none is added or removed in the meantime.
     fn order(&self) -> impl Iterator<Item = (Stamp, Item)>;
 }
 
@@ -61,13 +63,13 @@ impl Line for Ages {
 #[derive(Debug, Default)]
 struct Member<L> {
     line: L,
-    /// Its key in the ring: the later of `served` and what its line counts from.
+    /// Its key in the ring: the later of `served` and the first stamp of its line.
     key: Option<Stamp>,
-    /// When it was served last, remembered while it has entries here.
+    /// When it was last served, remembered while it has entries.
     served: Option<Stamp>,
 }
 
-/// Lines that take turns.
+/// Lines in rotation.
 #[derive(Debug)]
 struct Rotation<K, L> {
     ring: BTreeMap<Stamp, K>,
@@ -81,9 +83,9 @@ impl<K, L> Default for Rotation<K, L> {
 }
 
 impl<K: Copy + Eq + Hash, L: Line> Rotation<K, L> {
-    /// Changes a member's line and puts the member where that says; out of the rotation if its line is empty.
-    fn change<R>(&mut self, who: K, change: impl FnOnce(&mut Member<L>) -> R) -> R {
-        let member = self.members.entry(who).or_default();
+    /// Changes a member's line and updates the member's position in the ring. A member with an empty line is removed.
+    fn change<R>(&mut self, member_id: K, change: impl FnOnce(&mut Member<L>) -> R) -> R {
+        let member = self.members.entry(member_id).or_default();
         let result = change(member);
         let key = member.line.first().map(|first| member.served.map_or(first, |served| served.max(first)));
         if key != member.key {
@@ -91,12 +93,12 @@ impl<K: Copy + Eq + Hash, L: Line> Rotation<K, L> {
                 self.ring.remove(&old);
             }
             if let Some(new) = key {
-                self.ring.insert(new, who);
+                self.ring.insert(new, member_id);
             }
             member.key = key;
         }
         if key.is_none() {
-            self.members.remove(&who);
+            self.members.remove(&member_id);
         }
         result
     }
@@ -108,20 +110,20 @@ impl<K: Copy + Eq + Hash, L: Line> Line for Rotation<K, L> {
     }
 
     fn pop(&mut self, served: Stamp) -> Option<(Stamp, Item)> {
-        let who = *self.ring.first_key_value()?.1;
-        self.change(who, |member| {
+        let member_id = *self.ring.first_key_value()?.1;
+        self.change(member_id, |member| {
             member.served = Some(served);
             member.line.pop(served)
         })
     }
 
     fn order(&self) -> impl Iterator<Item = (Stamp, Item)> {
-        let members = self.ring.values().filter_map(|who| self.members.get(who));
+        let members = self.ring.values().filter_map(|member_id| self.members.get(member_id));
         RoundRobin::over(members.map(|member| member.line.order()))
     }
 }
 
-/// Entries in fair rotation: of users, and of each user's conversations.
+/// Entries in fair rotation: by user, and by conversation within each user.
 #[derive(Debug, Default)]
 pub(super) struct FairSet {
     users: Rotation<UserKey, Rotation<ConversationId, Ages>>,
@@ -133,7 +135,7 @@ impl FairSet {
         self.len
     }
 
-    /// How many users share it: the length of a lap.
+    /// Number of users with entries, which is the length of a lap.
     pub fn users(&self) -> usize {
         self.users.ring.len()
     }
@@ -149,14 +151,14 @@ impl FairSet {
         Some(item)
     }
 
-    /// Takes the next one; its user and conversation go to the end of their laps.
+    /// Removes the next entry. Its user and conversation go to the end of their laps.
     pub fn pop(&mut self, served: Stamp) -> Option<(Stamp, Item)> {
         let popped = self.users.pop(served)?;
         self.len -= 1;
         Some(popped)
     }
 
-    /// All entries in the order in which they would be taken if nothing came or went meanwhile.
+    /// All entries in the order of removal, if none is added or removed in the meantime.
     pub fn order(&self) -> impl Iterator<Item = (Stamp, Item)> {
         self.users.order()
     }
@@ -166,7 +168,8 @@ impl FairSet {
     }
 }
 
-/// One from each source in turn, until all are empty. `fresh` gives the sources in the order of the first lap.
+/// Iterates over several sources in rotation until all are exhausted. `fresh` yields the sources in the order of the first
+/// lap.
 struct RoundRobin<F, I> {
     fresh: F,
     again: VecDeque<I>,

@@ -1,28 +1,29 @@
-//! How much may wait, and how a refusal is told: with the limit, the place and a time to come back.
+//! Limits of the queue, and refusals, which contain the limit, the position and a retry time.
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::Priority;
 
-/// The queue's numbers.
+/// Limits and parameters of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueLimits {
-    /// How many tasks of one user may wait in each class [S3 5.3.2].
+    /// Maximum number of queued tasks per user and class [S3 5.3.2].
     pub depth_per_user: DepthLimits,
-    /// How many tasks may wait altogether.
+    /// Maximum number of queued tasks of all users.
     pub waiting_max: u32,
-    /// So long a wait is worth one class, in milliseconds [S3 5.3.4].
+    /// Waiting time after which a task gains one class, in milliseconds [S3 5.3.4].
     pub aging_ms_per_class: u32,
-    /// How often one task may be parked: after that it keeps its slot, so that a stream of HIGH tasks cannot starve it.
-    pub parks_max: u8,
-    /// What a round is thought to take before any was seen, in milliseconds [S3 5.3.2].
+    /// Maximum number of preemptions of one task. After that the task keeps its slot, so that a stream of HIGH tasks cannot
+    /// starve it.
+    pub preemptions_max: u8,
+    /// Assumed duration of a round before any was observed, in milliseconds [S3 5.3.2].
     pub round_guess_ms: u64,
-    /// How many REALTIME tasks may be open on one backend: they do not queue, so nothing else bounds them.
+    /// Maximum number of open REALTIME tasks on one backend. They are not queued, so no other limit bounds them.
     pub realtime_max: u32,
 }
 
-/// Per-user depth of each class. REALTIME has none: it is never queued.
+/// Depth limits per user and class. REALTIME has none, because it is never queued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DepthLimits {
@@ -48,7 +49,7 @@ impl Default for QueueLimits {
             depth_per_user: DepthLimits::default(),
             waiting_max: 10_000,
             aging_ms_per_class: 300_000,
-            parks_max: 3,
+            preemptions_max: 3,
             round_guess_ms: 5_000,
             realtime_max: 4,
         }
@@ -69,36 +70,37 @@ impl DepthLimits {
     }
 }
 
-/// Which limit was reached.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
-    /// This user has enough waiting in this class.
+    /// The user's depth limit in this class.
     UserDepth,
-    /// Everybody together has.
+    /// The limit of all users' queued tasks.
     QueueFull,
-    /// As many voices speak as a backend can serve.
+    /// The limit of concurrent REALTIME tasks on a backend.
     RealtimeFull,
 }
 
-/// Why a task was not taken in. Nothing was stored; the caller may come back.
+/// A task was refused. Nothing was stored, and the caller may retry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{}; try again in {} s", self.what(), self.retry_after_ms.div_ceil(1_000))]
 pub struct Refusal {
-    /// Which limit.
+    /// The limit that was reached.
     pub reason: RefusalReason,
-    /// In which class it was to wait.
+    /// The task's class.
     pub class: Priority,
     /// The limit's value.
     pub limit: u32,
-    /// The place it would have had at best, from 1.
+    /// The best possible position of the task, from 1.
     pub position: usize,
-    /// When a place is likely to be free, in milliseconds from now.
+    /// Estimated time until the queue has capacity, in milliseconds from now.
     pub retry_after_ms: u64,
 }
 
 impl Refusal {
-    /// Bounds of the hint: at once would hammer, later would be a guess.
+    /// Bounds of the retry time, in milliseconds: an immediate retry would overload the server, and a later time would be a
+    /// guess.
     pub(super) const RETRY_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 
     fn what(&self) -> String {

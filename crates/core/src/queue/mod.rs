@@ -1,11 +1,12 @@
-//! Who runs the next round: the scheduler's queue, pure and without a clock.
+//! The scheduler's queue, which decides which task runs the next round. Pure, without a clock.
 //!
-//! What waits is a task for its **next round** on one backend. An entry comes in once through [`Queue::admit`], which is
-//! where limits are kept; [`Queue::pop`] hands it out, and after its round the caller gives it back: [`Queue::yield_back`]
-//! if it gave way by itself, [`Queue::park`] if another one pushed it aside. What was admitted is never refused again.
+//! A queued task waits for its **next round** on one backend. Tasks enter through [`Queue::admit`], which enforces the
+//! limits. [`Queue::pop`] removes the next task. After its round the caller returns it with [`Queue::yield_back`] if the
+//! task yielded voluntarily, or with [`Queue::preempt`] if it was preempted. An admitted task is never refused later.
 //!
-//! Order: REALTIME never waits. Of the others the smallest effective class is served (see [`effective`]), and among
-//! equals users take turns, then conversations, then age decides. Time is told with every call and never goes back.
+//! Order: REALTIME never waits. Among the other tasks, the lowest effective class is served first (see [`effective`]). Tasks
+//! of equal effective class rotate by user, then by conversation, then by age. Each call passes the time in, and the queue's
+//! time never goes back.
 
 mod entry;
 mod estimate;
@@ -49,9 +50,9 @@ impl Queue {
         Self { limits, ..Self::default() }
     }
 
-    // Coming in
+    // Adding tasks
 
-    /// Asks for a place for a new task.
+    /// Requests admission of a new task.
     pub fn admit(&mut self, waiting: Waiting, now: Micros) -> Admission {
         if waiting.class == Priority::Realtime {
             return Admission::RunNow;
@@ -60,8 +61,8 @@ impl Queue {
         if self.table.get(waiting.task).is_some() {
             return Admission::Coalesced { into: waiting.task };
         }
-        if let Some(into) = waiting.work.and_then(|work| self.table.doing(&waiting.user, work)) {
-            self.lift(into, waiting.class, now);
+        if let Some(into) = waiting.work.and_then(|work| self.table.task_for_work(&waiting.user, work)) {
+            self.raise(into, waiting.class, now);
             return Admission::Coalesced { into };
         }
         if let Some(refusal) = self.refusal(&waiting.user, waiting.class, waiting.backend, self.table.len()) {
@@ -71,8 +72,9 @@ impl Queue {
         Admission::Queued
     }
 
-    /// Puts a task back as it was: after a restart, or when its user lets it go on. Never refused; a task that waits
-    /// already stays as it is. False if it is REALTIME, which never waits: run it.
+    /// Returns a task to the queue in its previous state: after a restart, or when its user resumes it. Never refused. A
+    /// task that is already queued is unchanged. Returns false for REALTIME, which never waits and must be run by the
+    /// caller.
     pub fn restore(&mut self, waiting: Waiting, now: Micros) -> bool {
         if waiting.class == Priority::Realtime {
             return false;
@@ -84,26 +86,28 @@ impl Queue {
         true
     }
 
-    /// Gives a task back after a round that gave way by itself: it waits anew from now. As [`Queue::restore`] otherwise.
+    /// Returns a task after a round in which it yielded voluntarily: its wait starts anew. Otherwise like
+    /// [`Queue::restore`].
     pub fn yield_back(&mut self, mut waiting: Waiting, now: Micros) -> bool {
         waiting.rounds_done = waiting.rounds_done.saturating_add(1);
         waiting.anchor = now;
-        waiting.parked_at = None;
+        waiting.preempted_at = None;
         self.restore(waiting, now)
     }
 
-    /// Gives a task back after a round because [`Queue::should_park`] said so: it keeps its anchor, and goes behind its
-    /// equals so that the one it was parked for is served. As [`Queue::restore`] otherwise.
-    pub fn park(&mut self, mut waiting: Waiting, now: Micros) -> bool {
+    /// Returns a task after a round because [`Queue::should_preempt`] was true. The task keeps its anchor and is placed
+    /// behind the tasks of equal class, so that the task for which it was preempted is served. Otherwise like
+    /// [`Queue::restore`].
+    pub fn preempt(&mut self, mut waiting: Waiting, now: Micros) -> bool {
         waiting.rounds_done = waiting.rounds_done.saturating_add(1);
-        waiting.parks = waiting.parks.saturating_add(1);
-        waiting.parked_at = Some(now);
+        waiting.preemptions = waiting.preemptions.saturating_add(1);
+        waiting.preempted_at = Some(now);
         self.restore(waiting, now)
     }
 
-    // Going out
+    // Removing tasks
 
-    /// Takes the task whose round is next on a backend.
+    /// Removes and returns the task that runs the next round on a backend.
     pub fn pop(&mut self, backend: BackendId, now: Micros) -> Option<Grant> {
         self.tick(backend, now);
         let served = self.stamp(self.now);
@@ -116,7 +120,7 @@ impl Queue {
         Some(Grant { waiting, effective, waited_ms, why })
     }
 
-    /// Takes a task out, wherever it stands: cancelled, or held by its user until [`Queue::restore`].
+    /// Removes a task at any position: it was cancelled, or suspended by its user until [`Queue::restore`].
     pub fn remove(&mut self, task: TaskId) -> Option<Waiting> {
         let slot = self.table.slot(task)?;
         let entry = self.table.take(slot)?;
@@ -127,10 +131,10 @@ impl Queue {
         Some(entry.waiting)
     }
 
-    /// Changes a waiting task's class; it keeps its anchor.
+    /// Changes the class of a queued task. The task keeps its anchor.
     ///
     /// # Errors
-    /// If it does not wait, the class is REALTIME, or its user's depth in that class is reached.
+    /// If the task is not queued, if the class is REALTIME, or if its user's depth limit in that class is reached.
     pub fn reprioritise(&mut self, task: TaskId, class: Priority, now: Micros) -> Result<(), ReprioritiseError> {
         let entry = self.table.get(task).ok_or(ReprioritiseError::NotWaiting)?;
         if class == Priority::Realtime {
@@ -150,105 +154,105 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a task that has just run a round must be parked: a HIGH one waits for its backend, its own
-    /// class is lower, and it was not parked too often. Aged tasks get the next free slot, never an eviction.
-    pub fn should_park(&mut self, running: &Waiting, now: Micros) -> bool {
+    /// Whether a task that has just run a round must be preempted: a HIGH task waits for its backend, the running task's own
+    /// class is lower, and it was not preempted too often. Tasks raised by aging get the next free slot, but never preempt.
+    pub fn should_preempt(&mut self, running: &Waiting, now: Micros) -> bool {
         self.tick(running.backend, now);
         running.class > Priority::High
-            && running.parks < self.limits.parks_max
+            && running.preemptions < self.limits.preemptions_max
             && self.backends.get(&running.backend).is_some_and(|bands| bands.high_ready() > 0)
     }
 
-    // Looking
+    // Inspecting
 
-    /// The task whose round is next on a backend, and why.
+    /// The task that runs the next round on a backend, and the reason.
     pub fn peek(&mut self, backend: BackendId, now: Micros) -> Option<Rank> {
         self.tick(backend, now);
         self.ranks(backend).next()
     }
 
-    /// Where a task stands: as many pops are before it as its position says less one, if nothing comes or goes. Takes
-    /// time in proportion to the position.
+    /// The position of a task: `position - 1` tasks are popped before it, if no task is added or removed. Takes time
+    /// proportional to the position.
     pub fn position(&mut self, task: TaskId, now: Micros) -> Option<Rank> {
         let backend = self.table.get(task)?.waiting.backend;
         self.tick(backend, now);
         self.ranks(backend).chain(self.delayed(backend)).find(|rank| rank.task == task)
     }
 
-    /// Everything that waits for a backend in the order of its rounds, then what is not due yet.
+    /// All tasks of a backend: the ready ones in the order of their rounds, then the delayed ones.
     pub fn list(&mut self, backend: BackendId, now: Micros) -> Vec<Rank> {
         self.tick(backend, now);
         self.ranks(backend).chain(self.delayed(backend)).collect()
     }
 
-    /// A waiting task.
+    /// A queued task.
     #[must_use]
     pub fn get(&self, task: TaskId) -> Option<&Waiting> {
         self.table.get(task).map(|entry| &entry.waiting)
     }
 
-    /// How many wait altogether.
+    /// Number of queued tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// How many tasks of a user wait in a class.
+    /// Number of a user's queued tasks of a class.
     #[must_use]
     pub fn depth(&self, user: &UserId, class: Priority) -> u32 {
         self.table.depth(user, class)
     }
 
-    /// How many could run on a backend now, as of the last call that told the time.
+    /// Number of ready tasks of a backend, as of the last call that passed the time.
     #[must_use]
     pub fn ready(&self, backend: BackendId) -> usize {
         self.backends.get(&backend).map_or(0, Bands::ready)
     }
 
-    /// How many would at least be served on a backend before a newcomer of this class, as of the last call that told the
-    /// time: for an estimate, in no time.
+    /// Lower bound of the number of tasks served on a backend before a new task of this class, as of the last call that
+    /// passed the time. For estimates; takes constant time.
     #[must_use]
     pub fn ahead(&self, backend: BackendId, class: Priority) -> usize {
         self.backends.get(&backend).map_or(0, |bands| bands.ahead_of_newcomer(class))
     }
 
-    /// When the next delayed task becomes ready on a backend: a timer's work, nothing polls.
+    /// Time at which the next delayed task of a backend becomes ready, for a timer.
     #[must_use]
     pub fn next_due(&self, backend: BackendId) -> Option<Micros> {
         self.backends.get(&backend).and_then(Bands::next_due)
     }
 
-    // Learning
+    // Learning from rounds
 
-    /// A round on this backend took so long.
+    /// Records the duration of a round on this backend.
     pub fn observe_round(&mut self, backend: BackendId, round_ms: u64) {
         self.rounds_of(backend).observe(round_ms);
     }
 
-    /// How many rounds run at once on this backend.
+    /// Sets the number of concurrent rounds on this backend.
     pub fn set_slots(&mut self, backend: BackendId, slots: u32) {
         self.rounds_of(backend).set_slots(slots);
     }
 
-    /// When whoever stands at this position (from 1) may expect to start, in milliseconds from now.
+    /// Estimated time until the task at this position (from 1) starts, in milliseconds from now.
     #[must_use]
     pub fn start_in_ms(&self, backend: BackendId, position: usize) -> u64 {
         self.times(backend).wait_ms(position)
     }
 
-    /// The usual round on this backend, in milliseconds.
+    /// Mean duration of a round on this backend, in milliseconds.
     #[must_use]
     pub fn round_ms(&self, backend: BackendId) -> u64 {
         self.times(backend).round_ms()
     }
 
-    // Inside
+    // Internals
 
     fn rounds_of(&mut self, backend: BackendId) -> &mut RoundTimes {
         self.rounds.entry(backend).or_insert_with(|| RoundTimes::guess(self.limits.round_guess_ms))
@@ -258,7 +262,7 @@ impl Queue {
         self.rounds.get(&backend).copied().unwrap_or_else(|| RoundTimes::guess(self.limits.round_guess_ms))
     }
 
-    /// Lets time pass on a backend. A clock that was set back stands still here until it catches up.
+    /// Advances the time on a backend. If the clock was set back, the queue's time stands still until the clock catches up.
     fn tick(&mut self, backend: BackendId, now: Micros) {
         self.now = self.now.max(now);
         if let Some(bands) = self.backends.get_mut(&backend) {
@@ -271,11 +275,11 @@ impl Queue {
         Stamp { at, seq: self.seq }
     }
 
-    /// Stores an entry whose times were told at `now`. If time stands still here because the clock was set back, what
-    /// counts is how long ago they were.
+    /// Stores an entry whose times were taken at `now`. If the queue's time stands still because the clock was set back, the
+    /// times are shifted, so that their distance to the present is kept.
     fn put(&mut self, mut waiting: Waiting, now: Micros) {
         let skew_us = self.now.0.saturating_sub(now.0);
-        let times = [Some(&mut waiting.anchor), waiting.not_before.as_mut(), waiting.parked_at.as_mut()];
+        let times = [Some(&mut waiting.anchor), waiting.not_before.as_mut(), waiting.preempted_at.as_mut()];
         for at in times.into_iter().flatten() {
             at.0 = at.0.saturating_add(skew_us);
         }
@@ -283,7 +287,7 @@ impl Queue {
         let since = waiting.not_before.map_or(waiting.anchor, |at| at.max(waiting.anchor));
         waiting.anchor = due.unwrap_or(since.min(self.now));
         let seq = self.stamp(self.now).seq;
-        let turn = waiting.parked_at.map_or(waiting.anchor, |at| at.min(self.now).max(waiting.anchor));
+        let turn = waiting.preempted_at.map_or(waiting.anchor, |at| at.min(self.now).max(waiting.anchor));
         let (conversation, backend) = (waiting.conversation, waiting.backend);
         let now = self.now;
         let ticket = self.table.insert(waiting, |item, user, anchor| Ticket {
@@ -297,10 +301,10 @@ impl Queue {
         self.backends.entry(backend).or_default().insert(&ticket, now);
     }
 
-    /// Equal work is wanted more urgently than it waits: it moves up if its user has room there.
-    fn lift(&mut self, task: TaskId, class: Priority, now: Micros) {
+    /// Raises a queued task because equal work was requested with a more urgent class, if the user's depth limit allows it.
+    fn raise(&mut self, task: TaskId, class: Priority, now: Micros) {
         if self.get(task).is_some_and(|waiting| class < waiting.class) {
-            // No room is no harm: it stays where it is.
+            // At the depth limit, the task keeps its class.
             self.reprioritise(task, class, now).ok();
         }
     }

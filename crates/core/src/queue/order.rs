@@ -1,13 +1,14 @@
 //! The order of one backend's queue.
 //!
-//! A task's effective class falls with its wait, `max(1, class - wait / 300 s)`, continuously, and never to REALTIME.
-//! Tasks of equal effective class are a **band** and take turns (see `fair`). Two facts make it cheap to keep exactly:
+//! A task's effective class decreases continuously with its waiting time, `max(1, class - wait / 300 s)`, and never reaches
+//! REALTIME. Tasks of equal effective class form a **band** and rotate (see `fair`). Two facts allow an exact and cheap
+//! implementation:
 //!
-//! - Everybody whose effective class is 1 (all of HIGH, and whoever waited long enough) is equal: that is the front band.
-//!   A task enters it once, and inside a class the oldest enters first: each pop moves those over whose time has come.
-//! - Of the others, time cancels out: `class - (now - anchor) / A` orders as `anchor + A * class` does. So the class
-//!   whose oldest task has the smallest such sum is next, and pop compares three heads. Which of that class's users is
-//!   served with it is a matter of turns again.
+//! - All tasks with effective class 1 (all of HIGH, and those that waited long enough) are equal: they form the front band.
+//!   A task enters it once, and within a class the oldest enters first. Each pop moves over the tasks whose time has come.
+//! - For the other tasks, the current time cancels out: `class - (now - anchor) / A` orders like `anchor + A * class`. So
+//!   the class whose oldest task has the smallest sum is next, and pop compares three heads. Which of that class's users is
+//!   served is decided by the rotation.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,10 +18,11 @@ use super::{
 };
 use crate::{event::Priority, ids::ConversationId, time::Micros};
 
-/// The classes that age, with their places in [`Bands::classes`].
+/// The classes that age, in the order of [`Bands::classes`].
 const AGING: [Priority; 3] = [Priority::Normal, Priority::Low, Priority::Background];
 
-/// A task's effective class: its own less one for every `aging_ms` of wait, never below HIGH's 1. REALTIME stays 0.
+/// A task's effective class: its own class less one for every `aging_ms` of waiting, but at least HIGH's 1. REALTIME stays
+/// 0.
 #[must_use]
 pub fn effective(class: Priority, anchor: Micros, now: Micros, aging_ms: u32) -> f64 {
     if class == Priority::Realtime {
@@ -31,41 +33,41 @@ pub fn effective(class: Priority, anchor: Micros, now: Micros, aging_ms: u32) ->
     (f64::from(class.level()) - waited_ms / f64::from(aging_ms.max(1))).max(1.0)
 }
 
-/// Everything the order needs of an entry.
+/// The data of an entry that determines its order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ticket {
     pub item: Item,
     pub user: UserKey,
     pub conversation: ConversationId,
-    /// Since when it ages.
+    /// Start of its aging.
     pub anchor: Stamp,
-    /// Since when it waits for its turn in the front band: later than `anchor` if it was parked.
+    /// Start of its wait within the front band. Later than `anchor` if it was preempted.
     pub turn: Stamp,
-    /// Not before this.
+    /// Earliest time at which it becomes ready.
     pub due: Option<Stamp>,
 }
 
-/// Which band an entry is served from.
+/// The band from which an entry is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Band {
     Front,
     Class,
 }
 
-/// One class's entries that have not reached the front yet.
+/// The entries of one class that are not in the front band yet.
 #[derive(Debug, Default)]
 struct ClassSet {
     by_age: BTreeMap<Stamp, Slot>,
     turns: FairSet,
 }
 
-/// One backend's entries.
+/// The entries of one backend.
 #[derive(Debug, Default)]
 pub(super) struct Bands {
     front: FairSet,
     classes: [ClassSet; 3],
     delayed: BTreeMap<Stamp, Slot>,
-    /// Entries of class HIGH in `front`.
+    /// Number of entries of class HIGH in `front`.
     high: usize,
 }
 
@@ -74,12 +76,12 @@ impl Bands {
         self.ready() == 0 && self.delayed.is_empty()
     }
 
-    /// How many could run now.
+    /// Number of ready entries.
     pub fn ready(&self) -> usize {
         self.front.len() + self.classes.iter().map(|c| c.turns.len()).sum::<usize>()
     }
 
-    /// How many of class HIGH could run now.
+    /// Number of ready entries of class HIGH.
     pub fn high_ready(&self) -> usize {
         self.high
     }
@@ -88,20 +90,20 @@ impl Bands {
         self.delayed.first_key_value().map(|(due, _)| due.at)
     }
 
-    /// The entries that are not due yet, soonest first.
+    /// The delayed entries, soonest first.
     pub fn delayed(&self) -> impl Iterator<Item = Slot> {
         self.delayed.values().copied()
     }
 
-    /// How many would at least be served before a newcomer of this class.
+    /// Lower bound of the number of entries served before a new entry of this class.
     pub fn ahead_of_newcomer(&self, class: Priority) -> usize {
         let more_urgent = self.classes.iter().zip(AGING).filter(|(_, c)| *c <= class);
         self.front.len() + more_urgent.map(|(set, _)| set.turns.len()).sum::<usize>()
     }
 
-    /// How many are served before a user with entries in this class has had a turn, at most about.
+    /// Approximate maximum number of entries served before a user with entries in this class has a turn.
     pub fn lap(&self, class: Priority) -> usize {
-        place_of(class).map_or(self.front.users(), |place| self.front.len() + self.classes[place].turns.users())
+        aging_index(class).map_or(self.front.users(), |index| self.front.len() + self.classes[index].turns.users())
     }
 
     pub fn insert(&mut self, ticket: &Ticket, now: Micros) {
@@ -114,10 +116,10 @@ impl Bands {
     }
 
     fn make_ready(&mut self, ticket: &Ticket) {
-        match place_of(ticket.item.class) {
+        match aging_index(ticket.item.class) {
             None => self.push_front(ticket),
-            Some(place) => {
-                let set = &mut self.classes[place];
+            Some(index) => {
+                let set = &mut self.classes[index];
                 set.by_age.insert(ticket.anchor, ticket.item.slot);
                 set.turns.insert(ticket.user, ticket.conversation, ticket.anchor, ticket.item);
             }
@@ -133,8 +135,8 @@ impl Bands {
         if ticket.due.is_some_and(|due| self.delayed.remove(&due).is_some()) {
             return;
         }
-        if let Some(place) = place_of(ticket.item.class) {
-            let set = &mut self.classes[place];
+        if let Some(index) = aging_index(ticket.item.class) {
+            let set = &mut self.classes[index];
             if set.by_age.remove(&ticket.anchor).is_some() {
                 set.turns.remove(ticket.user, ticket.conversation, ticket.anchor);
                 return;
@@ -145,16 +147,17 @@ impl Bands {
         }
     }
 
-    /// Lets time pass: what is due becomes ready, what waited long enough goes to the front.
+    /// Advances the time: delayed entries that are due become ready, and entries that waited long enough move to the front
+    /// band.
     pub fn advance(&mut self, now: Micros, aging_ms: u32, table: &Table) {
         while let Some(due) = self.delayed.first_entry().filter(|e| e.key().at <= now) {
             if let Some(entry) = table.at(due.remove()) {
                 self.make_ready(&entry.ticket);
             }
         }
-        for (place, class) in AGING.into_iter().enumerate() {
+        for (index, class) in AGING.into_iter().enumerate() {
             let front_after_ms = i64::from(class.level() - Priority::High.level()) * i64::from(aging_ms);
-            let set = &mut self.classes[place];
+            let set = &mut self.classes[index];
             while let Some(oldest) = set.by_age.first_entry().filter(|e| e.key().at.plus_ms(front_after_ms) <= now) {
                 if let Some(Entry { ticket, .. }) = table.at(oldest.remove()) {
                     set.turns.remove(ticket.user, ticket.conversation, ticket.anchor);
@@ -164,7 +167,7 @@ impl Bands {
         }
     }
 
-    /// Takes the next one; call [`Bands::advance`] before.
+    /// Removes the next entry. [`Bands::advance`] must be called before.
     pub fn pop(&mut self, served: Stamp, aging_ms: u32) -> Option<(Slot, Band)> {
         if let Some((_, item)) = self.front.pop(served) {
             self.high -= usize::from(item.class == Priority::High);
@@ -177,7 +180,7 @@ impl Bands {
         Some((item.slot, Band::Class))
     }
 
-    /// All ready entries in the order of their pops if time stood still; call [`Bands::advance`] before.
+    /// All ready entries in the order of removal, if the time stood still. [`Bands::advance`] must be called before.
     pub fn order(&self, aging_ms: u32) -> impl Iterator<Item = (Slot, Band)> {
         let front = self.front.order().map(|(_, item)| (item.slot, Band::Front));
         let mut rests: Vec<Rest<_, _>> = self
@@ -187,23 +190,23 @@ impl Bands {
             .collect();
         let mut oldest: Vec<Option<Stamp>> = rests.iter_mut().map(Rest::oldest).collect();
         front.chain(std::iter::from_fn(move || {
-            let place = best(oldest.iter().copied(), aging_ms)?;
-            let rest = &mut rests[place];
+            let index = best(oldest.iter().copied(), aging_ms)?;
+            let rest = &mut rests[index];
             let (anchor, item) = rest.turns.next()?;
             rest.taken.insert(anchor.seq);
-            if oldest[place].is_some_and(|head| rest.taken.remove(&head.seq)) {
-                oldest[place] = rest.oldest();
+            if oldest[index].is_some_and(|head| rest.taken.remove(&head.seq)) {
+                oldest[index] = rest.oldest();
             }
             Some((item.slot, Band::Class))
         }))
     }
 }
 
-/// What is left of a class while its order is walked through.
+/// The remaining entries of a class during the iteration over its order.
 struct Rest<A, T> {
     ages: A,
     turns: T,
-    /// Served ahead of older ones.
+    /// Entries served before older ones.
     taken: HashSet<u64>,
 }
 
@@ -214,18 +217,18 @@ impl<A: Iterator<Item = Stamp>, T> Rest<A, T> {
     }
 }
 
-/// The class whose oldest entry is the most urgent now; the higher class if two are equal.
+/// The class whose oldest entry is now the most urgent. The more urgent class if two are equal.
 fn best(heads: impl Iterator<Item = Option<Stamp>>, aging_ms: u32) -> Option<usize> {
     heads
         .zip(AGING)
         .enumerate()
-        .filter_map(|(place, (head, class))| {
-            head.map(|head| (head.at.plus_ms(i64::from(class.level()) * i64::from(aging_ms)), place))
+        .filter_map(|(index, (head, class))| {
+            head.map(|head| (head.at.plus_ms(i64::from(class.level()) * i64::from(aging_ms)), index))
         })
         .min()
-        .map(|(_, place)| place)
+        .map(|(_, index)| index)
 }
 
-fn place_of(class: Priority) -> Option<usize> {
+fn aging_index(class: Priority) -> Option<usize> {
     AGING.iter().position(|c| *c == class)
 }

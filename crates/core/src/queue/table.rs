@@ -1,4 +1,4 @@
-//! Where the entries live: found by task, by equal work, and counted by user and class.
+//! The table of all entries, indexed by task and by equal work, with counts by user and class.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ use crate::{
     time::Micros,
 };
 
-/// One waiting task and where the order has it.
+/// One queued task and its position data.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub waiting: Waiting,
     pub ticket: Ticket,
 }
 
-/// All entries of all backends.
+/// The entries of all backends.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Vec<Option<Entry>>,
@@ -51,12 +51,12 @@ impl Table {
         self.users.depth(user, class)
     }
 
-    /// The task of this user that is to do this work and has not begun.
-    pub fn doing(&self, user: &UserId, work: WorkKey) -> Option<TaskId> {
+    /// The user's queued task for this work, if it has not begun.
+    pub fn task_for_work(&self, user: &UserId, work: WorkKey) -> Option<TaskId> {
         self.works.get(&(self.users.key(user)?, work)).copied()
     }
 
-    /// Stores an entry; `ticket` is made of what only the table knows, and the anchor.
+    /// Stores an entry. `ticket` is created from data that only the table knows, and the anchor.
     pub fn insert(&mut self, waiting: Waiting, ticket: impl FnOnce(Item, UserKey, Micros) -> Ticket) -> Ticket {
         let user = self.users.enter(&waiting.user, waiting.class);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -87,12 +87,12 @@ impl Table {
     }
 }
 
-/// The work that others may join: only of a task that has not begun.
+/// The work that other tasks may join. Only a task that has not begun has any.
 fn open_work(waiting: &Waiting) -> Option<WorkKey> {
     waiting.work.filter(|_| waiting.rounds_done == 0)
 }
 
-/// Users with something waiting, under small numbers.
+/// Users with queued tasks, under small numeric keys.
 #[derive(Debug, Default)]
 struct Users {
     keys: HashMap<UserId, UserKey>,

@@ -1,4 +1,4 @@
-//! What the queue promises, one sentence a test; `model` holds the properties against a brute-force queue.
+//! Tests of the queue's guarantees. `model` contains the property tests against a brute-force queue.
 
 mod model;
 
@@ -22,7 +22,7 @@ fn conversation(n: u64) -> ConversationId {
     ConversationId::from_uuid(Uuid::from_u128(u128::from(n)))
 }
 
-/// Task `n` of user `u`, in a conversation of its own, waiting from `at_s` on.
+/// Task `n` of user `u`, in a separate conversation, waiting since `at_s`.
 fn entry(n: u64, u: u64, class: Priority, at_s: i64) -> Waiting {
     Waiting::new(task(n), user(u), conversation(n), class, GPU, Micros(at_s * S))
 }
@@ -48,7 +48,7 @@ fn tasks<const N: usize>(numbers: [u64; N]) -> Vec<TaskId> {
 }
 
 #[test]
-fn the_more_urgent_class_runs_first_and_voice_never_waits() {
+fn queue_serves_more_urgent_class_first_and_never_queues_voice() {
     use Priority::{Background, High, Low, Normal, Realtime};
     let mut queue =
         queue_of(&[entry(4, 4, Background, 0), entry(3, 3, Low, 1), entry(2, 2, Normal, 2), entry(1, 1, High, 3)]);
@@ -60,14 +60,14 @@ fn the_more_urgent_class_runs_first_and_voice_never_waits() {
 }
 
 #[test]
-fn waiting_counts_and_the_floor_is_where_the_formula_says() {
+fn queue_aging_follows_formula_down_to_its_floor() {
     use Priority::{Background, High, Normal, Realtime};
     let aged = |class, s| effective(class, at(0), at(s), 300_000);
     assert_eq!([aged(Background, 0), aged(Background, 720), aged(Background, 900)], [4.0, 1.6, 1.0]);
     assert_eq!([aged(Background, 90_000), aged(High, 500), aged(Normal, 30)], [1.0, 1.0, 1.9]);
     assert_eq!(aged(Realtime, 9_000), 0.0);
-    // The example that breaks a heap whose comparator reads the clock: NORMAL leads at 800 s, and BACKGROUND from the
-    // moment when both have reached the floor.
+    // An example that would break a heap whose comparator reads the clock: NORMAL leads at 800 s, and BACKGROUND leads from
+    // the moment at which both have reached the floor.
     let entries = [entry(1, 1, Background, 0), entry(2, 2, Normal, 550)];
     assert_eq!(queue_of(&entries).peek(GPU, at(800)).map(|r| r.task), Some(task(2)));
     let first = queue_of(&entries).peek(GPU, at(950)).unwrap();
@@ -75,7 +75,7 @@ fn waiting_counts_and_the_floor_is_where_the_formula_says() {
 }
 
 #[test]
-fn a_fresh_urgent_task_waits_behind_older_ones_that_have_become_urgent() {
+fn queue_serves_aged_tasks_before_new_high_task() {
     let mut queue = queue_of(&[entry(1, 1, Priority::Low, 0), entry(2, 2, Priority::High, 601)]);
     assert_eq!(pops(&mut queue, at(601)), tasks([1, 2]));
     let mut queue = queue_of(&[entry(1, 1, Priority::Low, 0), entry(2, 2, Priority::High, 599)]);
@@ -83,73 +83,77 @@ fn a_fresh_urgent_task_waits_behind_older_ones_that_have_become_urgent() {
 }
 
 #[test]
-fn users_take_turns_and_so_do_a_users_conversations() {
+fn queue_rotates_users_and_conversations_of_a_user() {
     let mut entries: Vec<Waiting> = (1..=3).map(|n| entry(n, 1, Priority::High, 0)).collect();
     entries[1].conversation = entries[0].conversation;
     entries.extend([entry(4, 2, Priority::High, 1), entry(5, 2, Priority::High, 2), entry(6, 3, Priority::High, 3)]);
-    // Lap one: 1 of u1, 4 of u2, 6 of u3; lap two: u1's other conversation, 5; then what is left.
+    // Lap one: 1 of u1, 4 of u2, 6 of u3. Lap two: u1's other conversation, 5. Then the rest.
     assert_eq!(pops(&mut queue_of(&entries), at(4)), tasks([1, 4, 6, 3, 5, 2]));
 }
 
 #[test]
-fn normal_parks_for_high_and_goes_on_where_it_was() {
+fn queue_preempts_normal_for_high_and_keeps_its_anchor() {
     let mut queue = queue_of(&[entry(1, 1, Priority::Normal, 0), entry(2, 2, Priority::Normal, 10)]);
     let mut running = queue.pop(GPU, at(20)).unwrap().waiting;
     running.rounds_done = 2;
-    assert!(!queue.should_park(&running, at(21)), "its equals do not push it aside");
+    assert!(!queue.should_preempt(&running, at(21)), "tasks of equal class do not preempt");
     queue.admit(entry(3, 3, Priority::High, 22), at(22));
-    assert!(queue.should_park(&running, at(22)));
-    assert!(queue.park(running, at(30)));
+    assert!(queue.should_preempt(&running, at(22)));
+    assert!(queue.preempt(running, at(30)));
     let (first, then) = (queue.pop(GPU, at(30)).unwrap(), queue.pop(GPU, at(40)).unwrap());
     assert_eq!((first.waiting.task, first.why), (task(3), Why::Urgent));
-    assert_eq!((then.waiting.task, then.waiting.rounds_done, then.waiting.parks), (task(1), 3, 1));
-    assert_eq!(then.waiting.anchor, at(0), "parking does not cost its place");
+    assert_eq!((then.waiting.task, then.waiting.rounds_done, then.waiting.preemptions), (task(1), 3, 1));
+    assert_eq!(then.waiting.anchor, at(0), "preemption keeps the anchor");
 }
 
 #[test]
-fn only_high_parks_only_lower_ones_and_three_times_at_most() {
+fn queue_preempts_only_for_high_and_at_most_three_times() {
     use Priority::{Background, High, Low, Normal};
     let mut queue = queue_of(&[entry(1, 1, Low, 0), entry(2, 2, Normal, 0), entry(3, 3, Background, 0)]);
     for class in [High, Normal, Low, Background] {
-        assert!(!queue.should_park(&entry(9, 9, class, 100_000), at(100_000)), "aged tasks evict nobody");
+        assert!(!queue.should_preempt(&entry(9, 9, class, 100_000), at(100_000)), "aged tasks do not preempt");
     }
     queue.admit(entry(4, 4, High, 100_000), at(100_000));
-    let parks = |queue: &mut Queue, class, parks| {
-        queue.should_park(&Waiting { parks, ..entry(9, 9, class, 100_000) }, at(100_000))
+    let preemptions = |queue: &mut Queue, class, preemptions| {
+        queue.should_preempt(&Waiting { preemptions, ..entry(9, 9, class, 100_000) }, at(100_000))
     };
-    assert!(parks(&mut queue, Normal, 0) && parks(&mut queue, Background, 2));
-    assert!(!parks(&mut queue, High, 0) && !parks(&mut queue, Normal, 3));
+    assert!(preemptions(&mut queue, Normal, 0) && preemptions(&mut queue, Background, 2));
+    assert!(!preemptions(&mut queue, High, 0) && !preemptions(&mut queue, Normal, 3));
     let elsewhere = Waiting { backend: BackendId(1), ..entry(9, 9, Normal, 0) };
-    assert!(!queue.should_park(&elsewhere, at(100_000)), "another backend's queue is not its business");
+    assert!(!queue.should_preempt(&elsewhere, at(100_000)), "another backend's queue is not its business");
     let mut later = entry(5, 5, High, 0);
     (later.backend, later.not_before) = (BackendId(1), Some(at(200_000)));
     queue.admit(later, at(100_000));
-    assert!(!queue.should_park(&elsewhere, at(100_000)), "what is not due parks nobody");
+    assert!(!queue.should_preempt(&elsewhere, at(100_000)), "a delayed task does not preempt");
 }
 
 #[test]
-fn an_aged_task_that_was_parked_is_not_simply_taken_again() {
+fn queue_serves_preempted_aged_task_after_task_it_was_preempted_for() {
     let mut queue = queue_of(&[entry(1, 1, Priority::Normal, 0)]);
     let running = queue.pop(GPU, at(1_000)).unwrap().waiting;
     queue.admit(entry(2, 2, Priority::High, 1_001), at(1_001));
-    assert!(queue.should_park(&running, at(1_005)));
-    queue.park(running, at(1_005));
+    assert!(queue.should_preempt(&running, at(1_005)));
+    queue.preempt(running, at(1_005));
     queue.admit(entry(3, 3, Priority::High, 1_006), at(1_006));
-    assert_eq!(pops(&mut queue, at(1_006)), tasks([2, 1, 3]), "behind the one it was parked for, and nobody later");
+    assert_eq!(
+        pops(&mut queue, at(1_006)),
+        tasks([2, 1, 3]),
+        "after the task for which it was preempted, and before all later ones"
+    );
 }
 
 #[test]
-fn whoever_yields_waits_anew() {
+fn queue_restarts_wait_of_yielding_task() {
     let mut queue = queue_of(&[entry(1, 1, Priority::Background, 0), entry(2, 2, Priority::Background, 50)]);
     let running = queue.pop(GPU, at(100)).unwrap().waiting;
     assert!(queue.yield_back(running, at(130)));
     let rank = queue.position(task(1), at(130)).unwrap();
     assert_eq!((rank.position, rank.waited_ms, rank.effective), (Some(2), 0, 4.0));
-    assert_eq!(queue.get(task(1)).map(|w| (w.rounds_done, w.parks)), Some((1, 0)));
+    assert_eq!(queue.get(task(1)).map(|w| (w.rounds_done, w.preemptions)), Some((1, 0)));
 }
 
 #[test]
-fn a_full_class_refuses_with_reason_place_and_time_and_others_are_not_hurt() {
+fn queue_refusal_at_user_depth_has_reason_position_and_time() {
     let mut queue = queue_of(&[1, 2, 3].map(|n| entry(n, 1, Priority::High, 0)));
     let Admission::Refused(refusal) = queue.admit(entry(4, 1, Priority::High, 1), at(1)) else { panic!("taken") };
     let want = Refusal {
@@ -164,12 +168,12 @@ fn a_full_class_refuses_with_reason_place_and_time_and_others_are_not_hurt() {
     assert_eq!(queue.len(), 3);
     assert_eq!(queue.admit(entry(4, 1, Priority::Normal, 1), at(1)), Admission::Queued);
     assert_eq!(queue.admit(entry(5, 2, Priority::High, 1), at(1)), Admission::Queued);
-    assert!(queue.restore(entry(6, 1, Priority::High, 1), at(1)), "what was admitted once always gets back in");
+    assert!(queue.restore(entry(6, 1, Priority::High, 1), at(1)), "an admitted task is never refused later");
     assert_eq!(queue.depth(&user(1), Priority::High), 4);
 }
 
 #[test]
-fn the_whole_queue_has_a_limit_too() {
+fn queue_refuses_tasks_above_total_limit() {
     let mut queue = Queue::new(QueueLimits { waiting_max: 2, ..QueueLimits::default() });
     assert_eq!(queue.admit(entry(1, 1, Priority::Low, 0), at(0)), Admission::Queued);
     assert_eq!(queue.admit(entry(2, 2, Priority::High, 0), at(0)), Admission::Queued);
@@ -180,7 +184,7 @@ fn the_whole_queue_has_a_limit_too() {
 }
 
 #[test]
-fn equal_work_of_one_user_is_queued_once_until_it_has_begun() {
+fn queue_coalesces_equal_work_of_user_until_it_has_begun() {
     let same = |n, u, class| Waiting { work: Some(WorkKey::of("ask", "weather")), ..entry(n, u, class, 0) };
     let mut queue = queue_of(&[same(1, 1, Priority::Normal)]);
     let coalesced = Admission::Coalesced { into: task(1) };
@@ -195,7 +199,7 @@ fn equal_work_of_one_user_is_queued_once_until_it_has_begun() {
     assert_eq!(
         queue.admit(same(5, 1, Priority::Normal), at(3)),
         Admission::Queued,
-        "what has begun is joined by nobody"
+        "a task that has begun is not joined"
     );
     assert_eq!(queue.admit(same(6, 1, Priority::Normal), at(3)), Admission::Coalesced { into: task(5) });
     queue.remove(task(5));
@@ -204,7 +208,7 @@ fn equal_work_of_one_user_is_queued_once_until_it_has_begun() {
 }
 
 #[test]
-fn a_delayed_task_starts_no_earlier_and_ages_from_then() {
+fn queue_delayed_task_is_not_ready_and_does_not_age_before_its_time() {
     let mut queue = queue_of(&[Waiting { not_before: Some(at(100)), ..entry(1, 1, Priority::High, 0) }]);
     queue.admit(entry(2, 2, Priority::Background, 0), at(0));
     assert_eq!((queue.len(), queue.ready(GPU), queue.next_due(GPU)), (2, 1, Some(at(100))));
@@ -217,7 +221,7 @@ fn a_delayed_task_starts_no_earlier_and_ages_from_then() {
 }
 
 #[test]
-fn a_task_can_be_lifted_cancelled_held_and_let_go_on() {
+fn queue_task_can_be_reprioritised_removed_and_restored() {
     let mut queue = queue_of(&[1, 2, 3].map(|n| entry(n, n, Priority::Low, 0)));
     assert_eq!(queue.reprioritise(task(3), Priority::High, at(10)), Ok(()));
     assert_eq!(queue.peek(GPU, at(10)).map(|r| (r.task, r.waited_ms)), Some((task(3), 10_000)), "it keeps its anchor");
@@ -231,7 +235,7 @@ fn a_task_can_be_lifted_cancelled_held_and_let_go_on() {
 }
 
 #[test]
-fn lifting_does_not_get_around_the_limit() {
+fn queue_reprioritise_respects_depth_limit() {
     let mut queue = queue_of(&[1, 2, 3].map(|n| entry(n, 1, Priority::High, 0)));
     queue.admit(entry(4, 1, Priority::Normal, 0), at(0));
     let error = queue.reprioritise(task(4), Priority::High, at(0));
@@ -240,7 +244,7 @@ fn lifting_does_not_get_around_the_limit() {
 }
 
 #[test]
-fn estimates_follow_the_rounds_that_were_seen() {
+fn queue_estimates_follow_observed_rounds() {
     let mut queue = queue_of(&[1, 2, 3].map(|n| entry(n, n, Priority::Normal, 0)));
     let last = |queue: &mut Queue| queue.list(GPU, at(1)).last().map(|r| r.start_in_ms);
     assert_eq!(last(&mut queue), Some(15_000));
@@ -256,7 +260,7 @@ fn estimates_follow_the_rounds_that_were_seen() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_changes_no_order() {
+fn queue_order_is_unchanged_by_clock_set_back() {
     let mut queue = queue_of(&[entry(1, 1, Priority::High, 5_000)]);
     queue.admit(entry(2, 2, Priority::Normal, 1_000), at(1_000));
     queue.admit(entry(3, 3, Priority::High, 9_000), at(1_100));
@@ -264,7 +268,7 @@ fn a_clock_that_is_set_back_changes_no_order() {
 }
 
 #[test]
-fn backends_do_not_stand_in_each_others_way() {
+fn queue_backends_are_independent() {
     let other = BackendId(1);
     let mut queue = queue_of(&[entry(1, 1, Priority::High, 0)]);
     queue.admit(Waiting { backend: other, ..entry(2, 2, Priority::Background, 0) }, at(0));
@@ -273,7 +277,7 @@ fn backends_do_not_stand_in_each_others_way() {
 }
 
 #[test]
-fn limits_are_read_strictly() {
+fn queue_limits_reject_unknown_fields() {
     let read = |text: &str| serde_json::from_str::<QueueLimits>(text);
     assert_eq!(read("{}").unwrap(), QueueLimits::default());
     assert_eq!(read(r#"{"depth_per_user": {"high_max": 9}}"#).unwrap().depth_per_user.of(Priority::High), 9);

@@ -1,23 +1,23 @@
-//! The name before a request: "Claude, check the repository" [S3 10.7]. It is an order in every mode, so an ordinary
-//! sentence must not look like one: the name comes first, and a comma or a colon right after it.
+//! The name of a backend before a request: "Claude, check the repository" [S3 10.7]. Such a name takes effect in every mode,
+//! so an ordinary sentence must not match: the name comes first, directly followed by a comma or a colon.
 
 use super::facts::BackendFacts;
 
-/// The backend that the text calls by name, and the text without that.
+/// The backend that the text calls by name, and the text without the name.
 pub(super) fn called<'f, 't>(text: &'t str, facts: &'f [BackendFacts]) -> Option<(&'f BackendFacts, &'t str)> {
     let names = facts.iter().flat_map(|f| f.called.iter().map(move |name| (f, name)));
-    // Of "claude" and "claude code" both may stand there only if one of them is followed by the comma, so the order of
-    // the names does not matter.
+    // "claude" and "claude code" can both match only if each is followed by the comma, so the order of the names does not
+    // matter.
     names.into_iter().find_map(|(f, name)| without(text, name).map(|rest| (f, rest)))
 }
 
-/// The text after this name and its comma or colon, if it begins so and says something.
+/// The text after this name and its comma or colon, if the text begins with it and is not empty afterwards.
 fn without<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let text = text.trim_start();
     let mut rest = text.strip_prefix('@').unwrap_or(text).chars();
     for wanted in name.chars() {
-        let said = rest.next()?;
-        if said != wanted && !said.to_lowercase().eq(wanted.to_lowercase()) {
+        let actual = rest.next()?;
+        if actual != wanted && !actual.to_lowercase().eq(wanted.to_lowercase()) {
             return None;
         }
     }

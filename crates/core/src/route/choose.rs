@@ -1,4 +1,4 @@
-//! The choice for one request: candidates in their order, and why.
+//! The choice for one request: ordered candidates, with the reasons.
 
 use std::fmt;
 
@@ -12,49 +12,49 @@ use super::{
 };
 use crate::event::Priority;
 
-/// How far the rules are trusted [S3 10.7]. A backend that the user calls by name is taken in every mode.
+/// How far the rules are applied [S3 10.7]. A backend that the user calls by name is used in every mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteMode {
-    /// The first backend does the work; what the rules would choose is only recorded.
+    /// The first backend is used. The choice of the rules is only recorded.
     Shadow,
-    /// The same, and the user is told what the rules would choose.
+    /// Like `Shadow`, and the choice of the rules is suggested to the user.
     Suggest,
-    /// The rules decide.
+    /// The choice of the rules is used.
     #[default]
     Automatic,
 }
 
-/// What is known of a request when its backend is chosen.
+/// The facts about a request that determine its backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The user's words.
+    /// The user's text.
     pub text: &'a str,
-    /// Which door or channel it came through.
+    /// The front end or channel of the message.
     pub source: &'a str,
-    /// Its class.
+    /// The scheduling class.
     pub priority: Priority,
-    /// The skills it may use, where that is known already: a sub-agent's.
+    /// The skills that the request may use, if they are already known, as for a sub-agent.
     pub skills: &'a [String],
-    /// How long prompt and answer may become together, in tokens.
+    /// Estimated size of prompt and answer together, in tokens.
     pub tokens_estimate: u32,
-    /// It must not leave the house.
+    /// Whether the request is local only.
     pub private: bool,
 }
 
-/// Why a backend cannot take a request.
+/// The reason why a backend cannot run a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// The request is too long for it.
+    /// The request exceeds the backend's context window.
     ContextTooSmall {
-        /// What it can hold, in tokens.
+        /// The context window, in tokens.
         tokens_max: u32,
-        /// What is needed, in tokens.
+        /// The required size, in tokens.
         tokens: u32,
     },
-    /// The request is private, and it is not in the house.
+    /// The request is private, and the backend is not local.
     NotLocal,
-    /// It is a program, and neither a rule nor the user names it.
+    /// The backend is a program, and neither a rule nor the user names it.
     NotNamed,
 }
 
@@ -64,37 +64,37 @@ impl fmt::Display for Unfit {
             Self::ContextTooSmall { tokens_max, tokens } => {
                 write!(f, "its context of {tokens_max} tokens is too small for {tokens}")
             }
-            Self::NotLocal => f.write_str("the request is private and must stay in the house"),
+            Self::NotLocal => f.write_str("the request is private, and the backend is not marked as local"),
             Self::NotNamed => f.write_str("it is a program, which runs only where a rule or the user names it"),
         }
     }
 }
 
-/// A request that nobody may take.
+/// No backend may run the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
-    /// The user called for one that cannot.
+    /// The user named a backend that cannot run it.
     #[error("`{backend}` was called by name, but {why}")]
     Called {
         /// The backend.
         backend: String,
-        /// Why it cannot.
+        /// The reason.
         why: Unfit,
     },
-    /// A rule means only backends that cannot, and lets nobody stand in.
-    #[error("rule `{rule}` wants {target} and nobody else: {}", listed(unfit))]
+    /// A rule selects only backends that cannot run it, and allows no fallback.
+    #[error("rule `{rule}` wants {target} and allows no fallback: {}", listed(unfit))]
     Rule {
         /// The rule.
         rule: String,
-        /// What it wants, in words.
+        /// Description of the rule's target.
         target: String,
-        /// Why each of them cannot.
+        /// The backends of the rule, each with the reason.
         unfit: Vec<(String, Unfit)>,
     },
-    /// None can.
+    /// No backend can run it.
     #[error("no backend can take this: {}", listed(unfit))]
-    Nobody {
-        /// Why each cannot.
+    NoneFits {
+        /// All backends, each with the reason.
         unfit: Vec<(String, Unfit)>,
     },
 }
@@ -106,28 +106,29 @@ fn listed(unfit: &[(String, Unfit)]) -> String {
     unfit.iter().map(|(name, why)| format!("`{name}`: {why}")).collect::<Vec<_>>().join("; ")
 }
 
-/// A decision, with its reasons (invariant 19).
+/// A routing decision, with its reasons (invariant 19).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Who does it, then who may stand in, in their order. Never empty.
+    /// The preferred backend, then the fallbacks, in order. Never empty.
     pub candidates: Vec<String>,
-    /// Whom the rules mean, whatever the mode and whoever was called; nothing if those cannot take it.
+    /// The choice of the rules, whatever the mode and whatever backend the user named. Absent if the backends of the rules
+    /// cannot run the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// The user called the backend by name.
+    /// Whether the user called the backend by name.
     #[serde(default)]
     pub is_called: bool,
-    /// What the backend is to be given in place of the text: the text without the name.
+    /// The text without the backend's name, which the backend gets in place of the original text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stripped_text: Option<String>,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// What else there was, each with why it is not the first.
+    /// The other backends, each with the reason why it is not preferred.
     pub alternatives: Vec<String>,
-    /// What to tell the user, in `suggest` mode.
+    /// The suggestion for the user, in `suggest` mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
-    /// The rule that fitted.
+    /// The rule that matched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
@@ -139,17 +140,19 @@ impl Route {
         self.candidates.first().map_or("", String::as_str)
     }
 
-    /// Whether the rules mean the one that is used: to be counted before the rules are trusted [S3 10.7].
+    /// Whether the rules choose the backend that is used. This is counted before the rules are applied automatically
+    /// [S3 10.7].
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.chosen.as_deref() == Some(self.primary())
     }
 }
 
-/// Chooses. Health, windows and slots do not count here: [`super::pick`] takes the first candidate that is ready.
+/// Chooses the candidates. Health, windows and slots are not considered here: [`super::pick`] takes the first candidate that
+/// is ready.
 ///
 /// # Errors
-/// If no backend may take it, with the reason for each.
+/// If no backend may run the request, with the reason for each.
 pub fn choose(
     table: &RouteTable,
     facts: &[BackendFacts],
@@ -172,13 +175,13 @@ pub fn choose(
     }
     if mode == RouteMode::Automatic {
         if meant.is_empty() {
-            return Err(found.nobody());
+            return Err(found.no_route());
         }
         return Ok(found.route(&meant, found.why()));
     }
     let can = |f: &&BackendFacts| is_ordinary(f, facts) && unfit(f, asked).is_none();
-    let Some(first) = facts.iter().find(can) else { return Err(found.nobody()) };
-    // A rule that is only recorded names no program either.
+    let Some(first) = facts.iter().find(can) else { return Err(found.no_route()) };
+    // A rule that is only recorded does not select a program either.
     let others = meant.iter().copied().filter(|f| f.name != first.name && is_ordinary(f, facts));
     let order: Vec<&BackendFacts> = std::iter::once(first).chain(others).collect();
     let route = found.route(&order, format!("the first backend that can; by the rules: {}", found.why()));
@@ -186,13 +189,13 @@ pub fn choose(
     Ok(Route { suggestion, ..route })
 }
 
-/// Whether a request may go to this one though nothing names it. A program acts, and its work cannot be taken back: it never
-/// stands in for a language model by itself. Where there is nothing but programs, they are what the configuration names.
+/// Whether a request may go to this backend although nothing names it. A program has effects that cannot be undone, so it
+/// never replaces a language model by default. If all backends are programs, the configuration names them.
 fn is_ordinary(one: &BackendFacts, facts: &[BackendFacts]) -> bool {
     !one.acts || facts.iter().all(|f| f.acts)
 }
 
-/// Why this one cannot take the request at all.
+/// The reason why this backend cannot run the request, if there is one.
 fn unfit(facts: &BackendFacts, asked: &Asked<'_>) -> Option<Unfit> {
     if asked.private && facts.privacy != Privacy::Local {
         return Some(Unfit::NotLocal);
@@ -201,13 +204,13 @@ fn unfit(facts: &BackendFacts, asked: &Asked<'_>) -> Option<Unfit> {
     facts.context_tokens_max.filter(|max| *max < tokens).map(|tokens_max| Unfit::ContextTooSmall { tokens_max, tokens })
 }
 
-/// Those that the rule means and that can, then those that may stand in and can.
+/// The suitable backends that the rule selects, then its suitable fallbacks.
 fn meant<'f>(rule: Option<&RouteRule>, facts: &'f [BackendFacts], asked: &Asked<'_>) -> Vec<&'f BackendFacts> {
     let can = facts.iter().filter(|f| unfit(f, asked).is_none());
     let Some(rule) = rule else { return can.filter(|f| is_ordinary(f, facts)).collect() };
     let (mut order, others): (Vec<&BackendFacts>, Vec<_>) = can.partition(|f| rule.to.fits(f));
     if rule.to.prefer == Preference::Cheapest {
-        // The sort is stable: the first of equals stays the first.
+        // The sort is stable: equal prices keep their order.
         order.sort_by(|a, b| a.price_usd().total_cmp(&b.price_usd()));
     }
     match &rule.fallback {
@@ -223,7 +226,7 @@ fn meant<'f>(rule: Option<&RouteRule>, facts: &'f [BackendFacts], asked: &Asked<
     order
 }
 
-/// What was found out about a request.
+/// The facts found out about a request.
 struct Found<'a> {
     rule: Option<&'a RouteRule>,
     facts: &'a [BackendFacts],
@@ -248,12 +251,12 @@ impl Found<'_> {
     fn why(&self) -> String {
         let Some(rule) = self.rule else { return "no rule fits, the first backend that can".to_owned() };
         let because = if rule.reason.is_empty() { String::new() } else { format!(" ({})", rule.reason) };
-        let whom = match &self.chosen {
+        let choice = match &self.chosen {
             Some(name) if self.is_meant(name, &rule.to) => format!("`{name}`"),
-            Some(name) => format!("`{name}` stands in"),
-            None => "nobody can".to_owned(),
+            Some(name) => format!("fallback `{name}`"),
+            None => "no suitable backend".to_owned(),
         };
-        format!("rule `{}` wants {}{because}: {whom}", rule.name, rule.to)
+        format!("rule `{}` wants {}{because}: {choice}", rule.name, rule.to)
     }
 
     fn is_meant(&self, name: &str, target: &Target) -> bool {
@@ -262,20 +265,20 @@ impl Found<'_> {
 
     fn alternatives(&self, order: &[&BackendFacts]) -> Vec<String> {
         let one = |f: &BackendFacts| {
-            let place = order.iter().position(|o| o.name == f.name);
+            let rank = order.iter().position(|o| o.name == f.name);
             let name = &f.name;
-            match (place, unfit(f, self.asked)) {
+            match (rank, unfit(f, self.asked)) {
                 (Some(0), _) => None,
-                (Some(_), _) => Some(format!("`{name}` may stand in")),
+                (Some(_), _) => Some(format!("`{name}` is a fallback")),
                 (None, Some(why)) => Some(format!("`{name}`: {why}")),
                 (None, None) if !is_ordinary(f, self.facts) => Some(format!("`{name}`: {}", Unfit::NotNamed)),
-                (None, None) => Some(format!("`{name}` may not stand in")),
+                (None, None) => Some(format!("`{name}` is not a fallback")),
             }
         };
         self.facts.iter().filter_map(one).collect()
     }
 
-    fn nobody(&self) -> NoRoute {
+    fn no_route(&self) -> NoRoute {
         let why = |only: Option<&Target>| {
             let looked_at = self.facts.iter().filter(|f| only.is_none_or(|to| to.fits(f)));
             let why = |f: &BackendFacts| {
@@ -289,11 +292,11 @@ impl Found<'_> {
             Some(rule) if all.len() < self.facts.len() => {
                 NoRoute::Rule { rule: rule.name.clone(), target: rule.to.to_string(), unfit: why(Some(&rule.to)) }
             }
-            _ => NoRoute::Nobody { unfit: all },
+            _ => NoRoute::NoneFits { unfit: all },
         }
     }
 
-    /// One sentence for the user.
+    /// The suggestion for the user, one sentence.
     fn suggestion(&self) -> Option<String> {
         let name = self.chosen.as_deref()?;
         let called = self.facts.iter().find(|f| f.name == name).and_then(|f| f.called.first());

@@ -1,12 +1,12 @@
-//! The routing table [S3 10.3], by what a backend can do instead of by its name: names differ from one installation to the
-//! next. A rule whose capability no backend has does not count, so with one plain backend everything goes to it; declaring
-//! `git`, `voice`, `shell` … for a backend is what makes the rules work.
+//! The default routing table [S3 10.3]. It selects backends by capability and not by name, because names differ between
+//! installations. A rule for a capability that no backend has is ignored, so with a single plain backend all requests go
+//! there. The rules take effect when a backend declares `git`, `voice`, `shell` …
 
 use super::rules::{Fallback, RouteRule, Target, When};
 use crate::event::Priority;
 
-/// The rules that hold unless the configuration has its own, the first that fits counts. Notes and tasks come before git
-/// and files: "remind me to push the branch" is not an order to push.
+/// The rules that apply unless the configuration has its own; the first rule that matches applies. Notes and tasks come
+/// before git and files: "remind me to push the branch" is not a request to push.
 #[must_use]
 pub fn default_rules() -> Vec<RouteRule> {
     vec![
@@ -18,7 +18,7 @@ pub fn default_rules() -> Vec<RouteRule> {
             when: When { priorities: vec![Priority::Realtime], ..When::default() },
             ..rule("realtime", "", Target::able(["voice"]), Fallback::Never, "speech cannot wait for a slow backend")
         },
-        rule("memory", MEMORY, Target::local(), Fallback::Never, "what is to be remembered stays in the house"),
+        rule("memory", MEMORY, Target::local(), Fallback::Never, "memories are processed by local backends only"),
         rule("tasks", TASKS, Target::local(), Fallback::Allow, "notes and tasks are kept here"),
         rule("video", VIDEO, Target::able(["shell", "web"]), Fallback::Allow, "a video must be fetched"),
         rule("git", GIT, Target::able(["git"]), Fallback::Never, "needs the git command line"),
@@ -26,7 +26,7 @@ pub fn default_rules() -> Vec<RouteRule> {
         rule("mcp", r"\bmcp\b", Target::able(["mcp"]), Fallback::Allow, "needs an MCP server"),
         rule("browser", BROWSER, Target::able(["browser"]), Fallback::Allow, "needs a browser"),
         rule("python", PYTHON, Target::able(["python"]), Fallback::Allow, "needs a place to run code"),
-        rule("search", SEARCH, Target::local(), Fallback::Allow, "searching and reading stay in the house"),
+        rule("search", SEARCH, Target::local(), Fallback::Allow, "searching and reading are done by local backends"),
     ]
 }
 

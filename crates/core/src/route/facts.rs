@@ -1,4 +1,4 @@
-//! What the pool knows of a backend before anything is asked of it.
+//! The static facts about a backend.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{event::Mode, limits::MainInterface};
 
-/// Where a backend's work is done.
+/// Location of a backend's processing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Privacy {
-    /// On machines of the house: nothing leaves it.
+    /// On the operator's own machines: local only requests are allowed.
     Local,
-    /// At somebody else's. What is not known is taken for this.
+    /// At a third party. Also assumed if the location is unknown.
     #[default]
     Cloud,
 }
@@ -32,65 +32,66 @@ impl Privacy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
-    /// For what is sent.
+    /// Price of input tokens.
     pub input_usd: f64,
-    /// For what comes back.
+    /// Price of output tokens.
     pub output_usd: f64,
 }
 
-/// How many requests a provider takes in a sliding window: about 60 an hour for one of them [S3 10.5].
+/// A provider's limit of requests in a sliding window: about 60 per hour for one of them [S3 10.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateWindow {
-    /// Requests in any one window.
+    /// Maximum number of requests in any one window.
     pub requests_max: u32,
     /// The length of the window, in milliseconds.
     pub window_ms: u64,
-    /// How many of them are kept for HIGH and REALTIME.
+    /// Number of requests reserved for HIGH and REALTIME.
     #[serde(default)]
     pub reserve: u32,
 }
 
 impl RateWindow {
-    /// The most requests that a window may count: each keeps the time it began.
+    /// Maximum number of requests in a window. The start time of each request is stored.
     pub const REQUESTS_MAX: u32 = 100_000;
 }
 
-/// One backend of the pool, as far as choosing it goes.
+/// The facts about one backend of the pool that routing needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackendFacts {
     /// Its name in the configuration.
     pub name: String,
-    /// What it can do beyond answering, in words that the rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
+    /// Its capabilities beyond answering, by the names that rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
     pub capabilities: BTreeSet<String>,
-    /// Where its work is done.
+    /// Location of its processing.
     pub privacy: Privacy,
-    /// The longest prompt and answer together, in tokens; absent means what its server says. If that is nothing,
-    /// anything is tried.
+    /// Context window, prompt and answer together, in tokens. Absent means the value that its server reports. If the server
+    /// reports none, requests of any size are tried.
     pub context_tokens_max: Option<u32>,
-    /// The longest answer that is asked for, in tokens; unknown means what the turn keeps for it.
+    /// Maximum length of an answer, in tokens. Absent means the turn's reserve.
     pub output_tokens_max: Option<u32>,
-    /// Its model reasons before it answers, and what it reasons counts as output.
+    /// Whether its model reasons before it answers. Reasoning counts as output.
     pub reasons: bool,
-    /// Its models are a provider's, whose windows are larger than any answer that is asked for by default.
+    /// Whether its models are hosted by a provider. Their windows exceed any answer length requested by default.
     pub is_hosted: bool,
-    /// Rounds at a time, at least 1.
+    /// Number of concurrent rounds, at least 1.
     pub slots: u32,
-    /// Nobody configured the slots: what the server says of them counts.
+    /// Whether the number of slots is not configured, so that the server's report is used.
     pub learns_slots: bool,
-    /// What it costs; nothing means free.
+    /// Its price. Absent means free.
     pub cost: Option<Cost>,
-    /// How many requests it takes; nothing means that only the provider's own words count.
+    /// Its rate limit. Absent means that only the provider's own rate-limit responses count.
     pub window: Option<RateWindow>,
-    /// What users call it when they ask for it by name: `claude`.
+    /// The names by which users call it: `claude`.
     pub called: Vec<String>,
-    /// How turns run whose rounds it is meant for, where neither the user nor the caller says; nothing means the general mode.
+    /// The mode of turns for which it is the preferred backend, if neither the user nor the caller sets one. Absent means
+    /// the general mode.
     pub mode: Option<Mode>,
-    /// How the agent that answers the user calls skills there; nothing means the general setting.
+    /// The skill interface of the agent that answers the user there. Absent means the general setting.
     pub interface: Option<MainInterface>,
-    /// It works by itself, as a command-line agent does: it is given one task instead of the conversation, and as its work
-    /// may have effects outside, it is never asked a second time once it has begun.
+    /// Whether it is an agentic backend, such as a command-line agent. It receives a single task instead of the
+    /// conversation. Because its work may have effects outside, a round that has begun is never repeated.
     pub acts: bool,
 }
 
@@ -117,13 +118,13 @@ impl Default for BackendFacts {
 }
 
 impl BackendFacts {
-    /// The price of a million tokens in and a million out, in US dollars: for comparing only.
+    /// The price of a million input tokens and a million output tokens, in US dollars. For comparison only.
     #[must_use]
     pub(super) fn price_usd(&self) -> f64 {
         self.cost.map_or(0.0, |c| c.input_usd + c.output_usd)
     }
 
-    /// The first thing that does not fit, in words.
+    /// The first invalid fact, described in words.
     pub(super) fn flaw(&self) -> Option<String> {
         const NAME_BYTES_MAX: usize = 64;
         let is_word = |w: &str| {
@@ -152,7 +153,9 @@ impl BackendFacts {
             !begins || name.len() > NAME_BYTES_MAX || name.contains([',', ':', '\n']) || name.ends_with(' ')
         };
         if let Some(name) = self.called.iter().find(named) {
-            return Some(format!("nobody can call it {name:?}: a name begins with a letter and has no comma or colon"));
+            return Some(format!(
+                "users cannot call it {name:?}: a name begins with a letter and has no comma or colon"
+            ));
         }
         self.window.and_then(|w| {
             if w.requests_max == 0 || w.requests_max > RateWindow::REQUESTS_MAX || w.window_ms == 0 {

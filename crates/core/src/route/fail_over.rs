@@ -1,21 +1,21 @@
-//! Which failures of a backend are a reason to ask another one.
+//! The failures of a backend after which another backend is tried.
 
 use super::facts::BackendFacts;
 use crate::message::{ModelError, ModelErrorKind as Kind};
 
-/// What a failure means for the other candidates.
+/// The consequence of a failure for the other candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailOver {
-    /// The next one may be asked.
+    /// The next candidate may be tried.
     Next,
-    /// One that can hold more may be asked.
+    /// A candidate with a larger context window may be tried.
     Larger,
-    /// Another would say the same, or text has been shown already: the failure stands.
+    /// The failure is final: another backend would fail in the same way, or text has already been shown.
     No,
 }
 
-/// What this failure of this backend means. One that acts by itself is followed by another only if it never began: what it
-/// had done would be done twice.
+/// The consequence of this failure of this backend. After an agentic backend, another one is tried only if the round never
+/// began, because otherwise its effects would be repeated.
 const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
     match error.kind {
         _ if error.after_first_token => FailOver::No,
@@ -32,7 +32,7 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
     }
 }
 
-/// Whether a backend that acts by itself did nothing before this failure, so that another backend may run the round.
+/// Whether an agentic backend did nothing before this failure, so that another backend may run the round.
 #[must_use]
 pub const fn is_without_effect(error: &ModelError) -> bool {
     let refused =
@@ -40,8 +40,8 @@ pub const fn is_without_effect(error: &ModelError) -> bool {
     refused && !error.after_first_token
 }
 
-/// Who of a route may run a round that this backend has failed, in the route's order: also one that stands before it, since
-/// a round may have been given to a stand-in because that one was busy.
+/// The candidates of a route that may run a round after this backend failed, in the route's order. This includes candidates
+/// before the failed one, because a fallback may have run the round while a preferred backend was busy.
 #[must_use]
 pub fn stand_ins(route: &[String], failed: &str, error: &ModelError, facts: &[BackendFacts]) -> Vec<String> {
     let of = |name: &str| facts.iter().find(|f| f.name == name);

@@ -1,5 +1,6 @@
-//! How a backend is, learned from what became of its calls: the breaker's count and times (five failures in a row
-//! shut it for 60 s, then one probe decides [S0 5.4]) with a judgement of which errors speak against a backend at all.
+//! The health of a backend, derived from the results of its calls. Uses the breaker's count and times (five consecutive
+//! failures close the backend for 60 s, then one probe decides [S0 5.4]), and classifies which errors count against a
+//! backend at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,32 +10,32 @@ use crate::{
     time::Micros,
 };
 
-/// How a backend is.
+/// The health of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum HealthState {
-    /// Calls pass.
+    /// Calls are admitted.
     Up,
-    /// Nothing passes until then.
+    /// Calls are refused until a given time.
     Down {
-        /// When a probe may pass.
+        /// Time from which a probe may pass.
         until: Micros,
     },
-    /// The next call decides, or one is out that does.
+    /// The next call is a probe, or a probe is running.
     Probing,
 }
 
-/// What is kept of a backend's health.
+/// The stored health of a backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     row: BreakerRow,
-    /// The last failure that counted.
+    /// The last failure that counted against the backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<Kind>,
 }
 
 impl Health {
-    /// How it is now.
+    /// The present health.
     #[must_use]
     pub const fn state(&self, limits: &BreakerLimits, now: Micros) -> HealthState {
         match self.row.state {
@@ -48,24 +49,25 @@ impl Health {
         }
     }
 
-    /// The last failure that counted against it, until a success.
+    /// The last failure that counted against the backend, until a success.
     #[must_use]
     pub const fn last_failure(&self) -> Option<Kind> {
         self.last
     }
 
-    /// The breaker's row: failures in a row, how often it opened.
+    /// The breaker's row: consecutive failures, number of openings.
     #[must_use]
     pub const fn row(&self) -> &BreakerRow {
         &self.row
     }
 
-    /// Asks for one call to pass. A [`Admission::Probe`] is told back with `probe` true, or as [`Self::probe_lost`].
+    /// Decides whether one call may pass. The result of an [`Admission::Probe`] must be reported with `probe` true, or with
+    /// [`Self::probe_lost`].
     pub fn admit(&mut self, limits: &BreakerLimits, now: Micros) -> Admission {
         self.row.admit(limits, now).0
     }
 
-    /// A call was answered.
+    /// Records a successful call.
     pub fn succeeded(&mut self, probe: bool) {
         self.row.succeeded(probe);
         if self.row.state == BreakerState::Closed {
@@ -73,8 +75,9 @@ impl Health {
         }
     }
 
-    /// A call failed. Some failures are answers (too long, refused, wrong, too many): whoever says that is well, and its
-    /// window says when to come again. A key or an account that is refused is so for every call, and shuts at once.
+    /// Records a failed call. Some failures are answers (too long, refused, invalid, rate limited): the backend that gives
+    /// them is healthy, and its rate window decides when it is called again. A refused key or account affects every call and
+    /// closes the backend at once.
     pub fn failed(&mut self, limits: &BreakerLimits, kind: Kind, probe: bool, now: Micros) {
         match kind {
             Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited => {
@@ -91,12 +94,12 @@ impl Health {
         }
     }
 
-    /// A probe was cut off before it could say anything: the next call may probe again.
+    /// Records that a probe was aborted without a result, so that the next call may probe again.
     pub fn probe_lost(&mut self) {
         self.row.probe_lost();
     }
 
-    /// An operator says that it is well.
+    /// Marks the backend as healthy at an operator's request.
     pub fn reset(&mut self) {
         self.row.reset();
         self.last = None;

@@ -1,9 +1,10 @@
-//! Which backend a request goes to: rules as data, never a model; the name that a user calls a backend by; who may
-//! stand in for whom; how much a provider lets through, and whether it is well. Pure: time and facts come in.
+//! Routing: the backend that runs a request. Rules are data and never a model. This module also handles the names by which
+//! users call a backend, fallbacks, rate limits of providers, and the health of backends. It is pure: time and facts are
+//! passed in.
 //!
-//! [`RouteTable`] checks and compiles the rules once, [`choose`] applies them to one request, [`Window`] and
-//! [`Health`] say which of its candidates are ready, [`stand_ins`] who may follow one that failed, and [`hand_over`] is what a
-//! backend is told that works by itself.
+//! [`RouteTable`] checks and compiles the rules once, and [`choose`] applies them to one request. [`Window`] and [`Health`]
+//! decide which candidates are ready, [`stand_ins`] lists the fallbacks after a failure, and [`hand_over`] builds the task
+//! for an agentic backend.
 
 mod called;
 mod choose;

@@ -1,4 +1,4 @@
-//! How long a round's answer may be at one backend.
+//! The maximum length of a round's answer on one backend.
 
 use super::BackendFacts;
 use crate::{
@@ -6,19 +6,20 @@ use crate::{
     message::ModelRequest,
 };
 
-/// What a model that reasons is given at least: its reasoning is part of what it puts out.
+/// Minimum for a reasoning model, in tokens, because its reasoning counts as output.
 const REASONING_TOKENS_MIN: u32 = 8_192;
-/// What is asked for however full the window is: a prompt that leaves less does not fit, which the server says itself.
+/// Minimum that is requested even if the window is nearly full. If the prompt leaves less than this, it does not fit, and
+/// the server reports that itself.
 const OUTPUT_TOKENS_MIN: u32 = 64;
-/// How many times the usual limit a reply may take that was cut off at it before.
+/// The factor by which the limit is raised after a reply was truncated at it.
 const RAISED_BY: u32 = 2;
-/// No limit is raised beyond this.
+/// The highest limit after raising, in tokens.
 const RAISED_TOKENS_MAX: u32 = 32_768;
-/// The level of rounds whose answers are spoken: what is heard stays short.
+/// The class level of spoken rounds, whose answers stay short.
 const SPOKEN_LEVEL: u8 = 0;
 
-/// The limit of an answer that is asked for: the backend's own, else what the turn keeps for it; never more than the caller
-/// of the turn asked for, and never more than the prompt leaves of a window (prompt and answer together) that is known.
+/// The limit of an answer, in tokens: the backend's own limit, otherwise the turn's reserve. Never more than the turn's
+/// caller requested, and never more than the prompt leaves of a known window (prompt and answer together).
 #[must_use]
 pub fn output_tokens(request: &ModelRequest, facts: &BackendFacts, window: Option<u32>) -> u32 {
     let planned = request.output_tokens_max;
@@ -26,21 +27,21 @@ pub fn output_tokens(request: &ModelRequest, facts: &BackendFacts, window: Optio
     let wanted = match facts.output_tokens_max {
         Some(max) if is_fixed => planned.min(max),
         Some(max) => max,
-        // A server of one's own refuses an answer that is longer than its window.
+        // A self-hosted server refuses an answer limit that exceeds its window.
         None if facts.reasons && !is_fixed && (window.is_some() || facts.is_hosted) => {
             planned.max(REASONING_TOKENS_MIN)
         }
         None => planned,
     };
-    // The operator's own limit of a backend stays, and so does the caller's.
+    // The limits that the operator set for a backend and that the caller set are not raised.
     let may_raise = request.options.has_more_output && !is_fixed && facts.output_tokens_max.is_none();
     let wanted = if may_raise { wanted.saturating_mul(RAISED_BY).min(RAISED_TOKENS_MAX.max(wanted)) } else { wanted };
     let Some(window) = window else { return wanted };
-    let room = window.saturating_sub(prompt_tokens(request));
-    wanted.min(room.max(OUTPUT_TOKENS_MIN))
+    let available = window.saturating_sub(prompt_tokens(request));
+    wanted.min(available.max(OUTPUT_TOKENS_MIN))
 }
 
-/// The whole prompt, about.
+/// Estimated size of the whole prompt, in tokens.
 fn prompt_tokens(request: &ModelRequest) -> u32 {
     let system = request.system.iter().map(|part| tokens(part.text.len()));
     let tools =
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_own_limit_is_apart_from_what_the_turn_keeps() {
+    fn output_limit_of_backend_is_independent_of_turn_reserve() {
         let planned = request(2_000, None, 2);
         assert_eq!(limit(&planned, None, None, false), 2_000);
         assert_eq!(limit(&planned, Some(16_000), None, false), 16_000);
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_callers_limit_nor_a_spoken_one_is_exceeded() {
+    fn output_limit_never_exceeds_caller_limit_or_spoken_limit() {
         for fixed in [request(300, Some(300), 2), request(300, None, 0)] {
             assert_eq!(limit(&fixed, Some(16_000), None, true), 300);
             assert_eq!(limit(&fixed, None, None, true), 300);
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_cut_a_reply_off_is_doubled_within_the_window_and_what_the_operator_and_the_caller_set() {
+    fn output_limit_doubles_after_truncation_within_window_and_set_limits() {
         let raised = |request: ModelRequest| {
             let options = CallOptions { has_more_output: true, ..request.options };
             ModelRequest { options, ..request }
@@ -119,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn prompt_and_answer_fit_into_a_window_that_is_known() {
+    fn output_limit_fits_prompt_and_answer_into_known_window() {
         let planned = request(2_000, None, 2);
-        let room = 2_048 - prompt_tokens(&planned);
-        assert_eq!(limit(&planned, Some(16_000), Some(2_048), true), room);
-        assert_eq!(limit(&planned, None, Some(2_048), true), room);
+        let available = 2_048 - prompt_tokens(&planned);
+        assert_eq!(limit(&planned, Some(16_000), Some(2_048), true), available);
+        assert_eq!(limit(&planned, None, Some(2_048), true), available);
         assert_eq!(limit(&planned, None, Some(900), false), OUTPUT_TOKENS_MIN);
         assert_eq!(limit(&request(9, Some(9), 2), None, Some(900), false), 9);
     }

@@ -1,4 +1,4 @@
-//! One line of the routing table, as it stands in the configuration.
+//! One rule of the routing table, as in the configuration.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,87 +10,88 @@ use serde::{
 use super::facts::{BackendFacts, Privacy};
 use crate::event::Priority;
 
-/// When a rule fits. Conditions of different kinds must all hold; within one, any is enough. Words and pattern are one
-/// kind: the text.
+/// The conditions of a rule. Conditions of different kinds must all hold; within one kind, any value is enough. Words and
+/// pattern are one kind: the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
-    /// The text has one of these, word for word whatever the case: `git status` fits "Git status?", not "digit status".
+    /// The text contains one of these phrases as whole words, ignoring case: `git status` matches "Git status?", but not
+    /// "digit status".
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_words: Vec<String>,
-    /// The text fits this pattern, whatever the case.
+    /// The text matches this regular expression, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
-    /// It came through one of these doors or channels: `voice`, `http` …
+    /// The front end or channel is one of these: `voice`, `http` …
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// It has one of these classes.
+    /// The class is one of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub priorities: Vec<Priority>,
-    /// It may use one of these skills: `tasks.create`, where that is known.
+    /// One of these skills may be used: `tasks.create`. Checked if the skills are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
-    /// It may use a skill of one of these domains.
+    /// A skill of one of these domains may be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<String>,
 }
 
 impl When {
-    /// Whether nothing is asked for: such a rule would fit everything.
+    /// Whether there is no condition. Such a rule would match every request.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Which of several fitting backends comes first.
+/// The order of several matching backends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preference {
-    /// The one that stands first in the configuration.
+    /// The order in the configuration.
     #[default]
     Listed,
-    /// The cheapest; the first of equals.
+    /// The cheapest first; equal prices keep the order of the configuration.
     Cheapest,
 }
 
-/// Where a rule sends to: one backend by name, or any that has what is asked for.
+/// The target of a rule: one backend by name, or any backend with the required properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Target {
-    /// This one, and no other condition.
+    /// The backend with this name. Excludes the other conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// One that can do all of these.
+    /// Backends with all of these capabilities.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub capabilities: BTreeSet<String>,
-    /// One that works there.
+    /// Backends with this location.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
-    /// Which of several comes first.
+    /// The order of several matching backends.
     pub prefer: Preference,
 }
 
 impl Target {
-    /// The backend of this name.
+    /// The backend with this name.
     #[must_use]
     pub fn backend(name: impl Into<String>) -> Self {
         Self { backend: Some(name.into()), ..Self::default() }
     }
 
-    /// Any that can do all of these.
+    /// Any backend with all of these capabilities.
     #[must_use]
     pub fn able<const N: usize>(capabilities: [&str; N]) -> Self {
         Self { capabilities: capabilities.into_iter().map(str::to_owned).collect(), ..Self::default() }
     }
 
-    /// Any in the house.
+    /// Any local backend.
     #[must_use]
     pub fn local() -> Self {
         Self { privacy: Some(Privacy::Local), ..Self::default() }
     }
 
-    /// Whether this backend is meant. A program is meant by its name or by what it can do, never by its place alone.
+    /// Whether this backend matches. A program matches by its name or its capabilities, never by its location alone.
     #[must_use]
     pub fn fits(&self, facts: &BackendFacts) -> bool {
         match &self.backend {
@@ -119,15 +120,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// Who may stand in when those that a rule means cannot [S3 10.4]. Backends that the rule means as well always may.
+/// The fallbacks if the backends selected by a rule cannot run a request [S3 10.4]. The other backends selected by the rule
+/// are always fallbacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// Any other language model, in the order of the configuration. A program stands in only where it is named.
+    /// Any other language model, in the order of the configuration. A program is a fallback only if it is named.
     #[default]
     Allow,
-    /// Nobody: rather fail.
+    /// No fallback: the request fails.
     Never,
-    /// These, in this order.
+    /// These backends, in this order.
     Names(Vec<String>),
 }
 
@@ -172,20 +174,20 @@ impl<'de> Deserialize<'de> for Fallback {
     }
 }
 
-/// One line of the table. The first that fits counts.
+/// One rule of the table. The first rule that matches applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteRule {
-    /// Its name, for records and for people.
+    /// The name, for records and people.
     pub name: String,
-    /// When it fits.
+    /// The conditions.
     pub when: When,
-    /// Where it sends to.
+    /// The target.
     pub to: Target,
-    /// Who may stand in.
+    /// The fallbacks.
     #[serde(default)]
     pub fallback: Fallback,
-    /// Why it is so, in words for people.
+    /// The reason for the rule, for people.
     #[serde(default)]
     pub reason: String,
 }

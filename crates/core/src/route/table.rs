@@ -1,4 +1,5 @@
-//! The rules, checked against the backends and made ready. Wrong ones are named; nothing is dropped silently.
+//! The routing rules, checked against the backends and compiled. Invalid rules are reported by name; nothing is dropped
+//! silently.
 
 use std::collections::BTreeSet;
 
@@ -11,49 +12,49 @@ use super::{
 };
 use crate::outcome::floor_char_boundary;
 
-/// How much of a text the rules look at, in bytes: what is wanted stands at the beginning, and a pasted document is not
-/// an order.
+/// How much of a text the rules examine, in bytes. The request is at the beginning of a text, and a pasted document is not a
+/// request.
 pub(super) const LOOKED_AT_BYTES_MAX: usize = 4 * 1024;
 
-/// A table that cannot be used.
+/// The routing table is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteTableError {
-    /// There is nothing to route to.
+    /// There is no backend.
     #[error("no backend is configured")]
     NoBackend,
     /// There are too many rules.
     #[error("{count} routing rules are too many; {max} are allowed")]
     TooMany {
-        /// How many.
+        /// Number of rules.
         count: usize,
-        /// How many may be.
+        /// Maximum number of rules.
         max: usize,
     },
-    /// A backend's facts do not fit.
+    /// A backend's facts are invalid.
     #[error("backend `{name}`: {what}")]
     Backend {
-        /// Which.
+        /// The backend's name.
         name: String,
-        /// What is wrong, naming the setting.
+        /// The error, with the name of the setting.
         what: String,
     },
-    /// A rule does not fit.
+    /// A rule is invalid.
     #[error("routing rule `{name}`: {what}")]
     Rule {
-        /// Its name, or its place from 1 if it has none.
+        /// The rule's name, or its number from 1 if it has none.
         name: String,
-        /// What is wrong, naming the setting.
+        /// The error, with the name of the setting.
         what: String,
     },
 }
 
-/// A rule made ready.
+/// A compiled rule.
 #[derive(Debug, Clone)]
 pub(super) struct Ready {
     pub(super) rule: RouteRule,
     phrases: Vec<Vec<String>>,
     pattern: Option<Regex>,
-    /// No backend of the pool is what it asks for.
+    /// Whether no backend of the pool matches the target.
     idle: bool,
 }
 
@@ -64,18 +65,18 @@ pub struct RouteTable {
 }
 
 impl RouteTable {
-    /// The most rules of a table.
+    /// Maximum number of rules in a table.
     pub const RULES_MAX: usize = 200;
-    /// The longest pattern, in bytes.
+    /// Maximum length of a pattern, in bytes.
     pub const REGEX_BYTES_MAX: usize = 2_000;
-    /// The most memory that one compiled pattern may take, in bytes.
+    /// Maximum memory of one compiled pattern, in bytes.
     const REGEX_SIZE_BYTES_MAX: usize = 1024 * 1024;
 
-    /// Checks rules and facts and makes the table. A rule that asks for what no backend has is kept and never fits (see
-    /// [`Self::idle`]): the same rules serve a pool of one and a pool of many.
+    /// Checks rules and facts, and compiles the table. A rule whose target matches no backend is kept and never applies (see
+    /// [`Self::idle`]), so that the same rules work with different pools.
     ///
     /// # Errors
-    /// Names the first backend or rule that does not fit, and why.
+    /// The first invalid backend or rule, with the reason.
     pub fn new(rules: Vec<RouteRule>, facts: &[BackendFacts]) -> Result<Self, RouteTableError> {
         check_facts(facts)?;
         if rules.len() > Self::RULES_MAX {
@@ -83,8 +84,8 @@ impl RouteTable {
         }
         let mut names = BTreeSet::new();
         let mut ready = Vec::with_capacity(rules.len());
-        for (place, rule) in (1..).zip(rules) {
-            let name = if rule.name.trim().is_empty() { format!("number {place}") } else { rule.name.clone() };
+        for (index, rule) in (1..).zip(rules) {
+            let name = if rule.name.trim().is_empty() { format!("number {index}") } else { rule.name.clone() };
             let wrong = |what: String| RouteTableError::Rule { name: name.clone(), what };
             if rule.name.trim().is_empty() {
                 return Err(wrong("it has no name".to_owned()));
@@ -102,12 +103,12 @@ impl RouteTable {
         self.ready.iter().map(|r| &r.rule)
     }
 
-    /// Names of the rules that ask for what no backend has: they never fit.
+    /// Names of the rules whose target matches no backend. They never apply.
     pub fn idle(&self) -> impl Iterator<Item = &str> {
         self.ready.iter().filter(|r| r.idle).map(|r| r.rule.name.as_str())
     }
 
-    /// The first rule that fits.
+    /// The first rule that matches.
     pub(super) fn fitting(&self, asked: &Asked<'_>, text: &str) -> Option<&RouteRule> {
         let text = &text[..floor_char_boundary(text, LOOKED_AT_BYTES_MAX)];
         let words = words_of(text);
@@ -115,7 +116,7 @@ impl RouteTable {
     }
 }
 
-/// The words of a text in small letters; all else only parts them.
+/// The words of a text in lower case. All other characters separate words.
 fn words_of(text: &str) -> Vec<String> {
     let parts = text.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '’');
     parts.filter(|w| !w.is_empty()).map(str::to_lowercase).collect()
@@ -170,7 +171,7 @@ fn pattern(text: &str) -> Result<Regex, String> {
     }
     let built = RegexBuilder::new(text).case_insensitive(true).size_limit(RouteTable::REGEX_SIZE_BYTES_MAX).build();
     let regex = built.map_err(|e| format!("regex {text:?} is none: {e}"))?;
-    // One that fits nothing at all would fit everything.
+    // A pattern that matches the empty text would match every text.
     if regex.is_match("") { Err(format!("regex {text:?} fits every text")) } else { Ok(regex) }
 }
 

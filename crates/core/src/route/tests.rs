@@ -1,4 +1,4 @@
-//! Routing as a whole: the default table [S3 10.3], who may stand in, the name before a request, and what can be wrong.
+//! Tests of routing as a whole: the default table [S3 10.3], fallbacks, names before a request, and invalid tables.
 
 mod learned;
 mod properties;
@@ -47,7 +47,7 @@ fn automatic(text: &str) -> Route {
 }
 
 #[test]
-fn the_default_table_sends_everything_where_the_seed_wants_it() {
+fn default_routes_match_specified_table() {
     for (text, backend, rule) in [
         ("Summarize https://www.youtube.com/watch?v=abc please", "coder", Some("video")),
         ("what does https://youtu.be/abc say?", "coder", Some("video")),
@@ -73,7 +73,7 @@ fn the_default_table_sends_everything_where_the_seed_wants_it() {
 }
 
 #[test]
-fn words_that_only_look_like_orders_stay_where_they_are() {
+fn default_routes_ignore_phrases_that_only_resemble_requests() {
     for text in [
         "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due",
         "remind me to push the branch tomorrow",
@@ -88,7 +88,7 @@ fn words_that_only_look_like_orders_stay_where_they_are() {
 }
 
 #[test]
-fn with_one_plain_backend_everything_goes_to_it() {
+fn default_routes_send_everything_to_single_plain_backend() {
     let plain = vec![BackendFacts { name: "only".to_owned(), ..BackendFacts::default() }];
     assert_eq!(table(&plain).idle().count(), table(&plain).rules().count());
     for text in ["git status", "remember me", "https://youtu.be/x", "hello", "edit file x"] {
@@ -101,8 +101,8 @@ fn with_one_plain_backend_everything_goes_to_it() {
 }
 
 #[test]
-fn who_may_stand_in_and_who_may_not_is_as_the_seed_says() {
-    assert_eq!(automatic("hello").candidates, ["gpu"], "a program stands in for nobody by itself");
+fn route_fallbacks_match_specification() {
+    assert_eq!(automatic("hello").candidates, ["gpu"], "a program is not a fallback unless it is named");
     assert_eq!(automatic("https://youtu.be/x").candidates, ["coder", "gpu"]);
     assert_eq!(automatic("git status").candidates, ["coder"], "git needs the repository");
     assert_eq!(automatic("remember this").candidates, ["gpu"]);
@@ -112,15 +112,15 @@ fn who_may_stand_in_and_who_may_not_is_as_the_seed_says() {
 }
 
 #[test]
-fn program_runs_only_where_a_rule_a_capability_or_the_user_names_it() {
+fn program_is_routed_only_if_rule_capability_or_user_names_it() {
     let mut facts = pool();
     facts[1].privacy = Privacy::Local;
     for text in ["hello", "search for Czech beer", "remind me to call Bob"] {
         for mode in [RouteMode::Automatic, RouteMode::Shadow, RouteMode::Suggest] {
             let route = routed(&facts, mode, &asked(text)).unwrap();
             assert_eq!(route.candidates, ["gpu"], "{text}: {}", route.reason);
-            let said = "`coder`: it is a program, which runs only where a rule or the user names it";
-            assert_eq!(route.alternatives, [said]);
+            let sent = "`coder`: it is a program, which runs only where a rule or the user names it";
+            assert_eq!(route.alternatives, [sent]);
         }
     }
     let long = Asked { tokens_estimate: 200_000, ..asked("hello") };
@@ -152,7 +152,7 @@ fn program_runs_only_where_a_rule_a_capability_or_the_user_names_it() {
 }
 
 #[test]
-fn named_stand_ins_come_in_their_order_and_equals_come_first() {
+fn route_orders_rule_backends_before_named_fallbacks() {
     let names = ["a", "b", "c", "d"];
     let of = |name: &str| BackendFacts { name: name.to_owned(), ..BackendFacts::default() };
     let mut facts: Vec<BackendFacts> = names.into_iter().map(of).collect();
@@ -176,20 +176,20 @@ fn named_stand_ins_come_in_their_order_and_equals_come_first() {
 }
 
 #[test]
-fn shadow_and_suggest_use_the_first_backend_and_only_say_what_the_rules_mean() {
+fn route_modes_shadow_and_suggest_use_first_backend_and_record_choice() {
     let shadow = routed(&pool(), RouteMode::Shadow, &asked("git status")).unwrap();
     assert_eq!((shadow.candidates.concat().as_str(), shadow.chosen.as_deref()), ("gpu", Some("coder")));
     assert!(!shadow.agrees() && shadow.suggestion.is_none() && shadow.reason.contains("rule `git`"), "{shadow:?}");
     let suggest = routed(&pool(), RouteMode::Suggest, &asked("git status")).unwrap();
-    let said = suggest.suggestion.clone().unwrap();
+    let sent = suggest.suggestion.clone().unwrap();
     assert_eq!(suggest.primary(), "gpu");
-    assert!(said.contains("\"Claude,\"") && said.contains("git command line"), "{said}");
+    assert!(sent.contains("\"Claude,\"") && sent.contains("git command line"), "{sent}");
     let agreed = routed(&pool(), RouteMode::Suggest, &asked("hello")).unwrap();
     assert!(agreed.agrees() && agreed.suggestion.is_none());
 }
 
 #[test]
-fn a_backend_called_by_name_is_taken_in_every_mode_and_the_name_is_taken_off() {
+fn backend_called_by_name_is_used_in_every_mode_and_name_is_stripped() {
     for mode in [RouteMode::Shadow, RouteMode::Suggest, RouteMode::Automatic] {
         for text in [
             "Claude, what time is it",
@@ -208,7 +208,7 @@ fn a_backend_called_by_name_is_taken_in_every_mode_and_the_name_is_taken_off() {
 }
 
 #[test]
-fn an_ordinary_sentence_calls_nobody() {
+fn ordinary_sentence_calls_no_backend() {
     for text in [
         "Claude is a name",
         "Claude Monet, the painter",
@@ -227,7 +227,7 @@ fn an_ordinary_sentence_calls_nobody() {
 }
 
 #[test]
-fn what_is_private_stays_and_what_is_too_long_goes_to_who_can_hold_it() {
+fn route_keeps_private_requests_local_and_sends_long_ones_to_larger_window() {
     let private = Asked { private: true, ..asked("https://youtu.be/x") };
     let route = routed(&pool(), RouteMode::Automatic, &private).unwrap();
     assert_eq!(route.candidates, ["gpu"]);
@@ -239,21 +239,24 @@ fn what_is_private_stays_and_what_is_too_long_goes_to_who_can_hold_it() {
 }
 
 #[test]
-fn a_request_that_nobody_may_take_says_why() {
+fn route_error_lists_reason_for_each_backend() {
     let private = |text| Asked { private: true, ..asked(text) };
     let git = routed(&pool(), RouteMode::Automatic, &private("git status")).unwrap_err();
     assert!(matches!(&git, NoRoute::Rule { rule, unfit, .. } if rule == "git" && unfit.len() == 1), "{git}");
-    assert!(git.to_string().contains("a backend with git and nobody else: `coder`: the request is private"), "{git}");
+    assert!(
+        git.to_string().contains("a backend with git and allows no fallback: `coder`: the request is private"),
+        "{git}"
+    );
     assert!(routed(&pool(), RouteMode::Shadow, &private("git status")).is_ok(), "only recorded, not obeyed");
     let called = routed(&pool(), RouteMode::Shadow, &private("claude, hello")).unwrap_err();
     assert_eq!(called, NoRoute::Called { backend: "coder".to_owned(), why: Unfit::NotLocal });
     let both = Asked { tokens_estimate: 200_000, ..private("hello") };
-    let nobody = routed(&pool(), RouteMode::Automatic, &both).unwrap_err().to_string();
-    assert!(nobody.contains("`gpu`: its context of 131072 tokens is too small for 200000"), "{nobody}");
+    let unroutable = routed(&pool(), RouteMode::Automatic, &both).unwrap_err().to_string();
+    assert!(unroutable.contains("`gpu`: its context of 131072 tokens is too small for 200000"), "{unroutable}");
 }
 
 #[test]
-fn conditions_of_different_kinds_must_all_hold() {
+fn route_rule_requires_all_kinds_of_conditions() {
     let rules: Vec<RouteRule> = serde_json::from_str(
         r#"[{"name": "n", "when": {"any_words": ["deploy", "roll back"], "regex": "^ship", "sources": ["cli"], "domains": ["ops"]},
              "to": {"backend": "coder"}, "fallback": ["gpu"]}]"#,
@@ -270,7 +273,7 @@ fn conditions_of_different_kinds_must_all_hold() {
 }
 
 #[test]
-fn a_table_that_cannot_be_used_says_what_is_wrong() {
+fn invalid_route_table_error_names_the_cause() {
     let facts = pool();
     let wrong = |json: &str| match serde_json::from_str::<Vec<RouteRule>>(&format!("[{json}]")) {
         Err(e) => e.to_string(),
@@ -292,8 +295,8 @@ fn a_table_that_cannot_be_used_says_what_is_wrong() {
         (r#"{"name": "a", "when": {"sources": ["x"]}, "to": {"backend": "z"}}"#.to_owned(), "no backend `z`"),
         (r#"{"name": "a", "when": {"sources": ["x"]}, "to": {}}"#.to_owned(), "`to` names neither"),
     ] {
-        let said = wrong(&json);
-        assert!(said.contains(words), "{json}: {said}");
+        let sent = wrong(&json);
+        assert!(sent.contains(words), "{json}: {sent}");
     }
     let with = |change: &dyn Fn(&mut BackendFacts)| {
         let mut facts = pool();
@@ -303,20 +306,20 @@ fn a_table_that_cannot_be_used_says_what_is_wrong() {
     assert!(with(&|f| f.name = "gpu".into()).contains("two of this name"));
     assert!(with(&|f| f.slots = 0).contains("slots"));
     assert!(with(&|f| f.called.push("CLAUDE".into())).contains("call another one already"));
-    assert!(with(&|f| f.called = vec![", ".into()]).contains("nobody can call it"));
+    assert!(with(&|f| f.called = vec![", ".into()]).contains("users cannot call it"));
     assert!(with(&|f| f.capabilities = ["Git".to_owned()].into()).contains("capability \"Git\""));
     assert!(with(&|f| f.window = Some(RateWindow { requests_max: 5, window_ms: 1, reserve: 5 })).contains("reserve"));
     assert_eq!(RouteTable::new(Vec::new(), &[]).unwrap_err(), RouteTableError::NoBackend);
 }
 
 #[test]
-fn rules_survive_being_written_and_read() {
+fn route_rules_round_trip_through_json() {
     let text = serde_json::to_string(&default_rules()).unwrap();
     assert_eq!(serde_json::from_str::<Vec<RouteRule>>(&text).unwrap(), default_rules());
 }
 
 #[test]
-fn only_failures_that_another_backend_may_not_have_are_passed_on() {
+fn failover_happens_only_for_failures_that_other_backends_may_avoid() {
     let mut facts = pool();
     facts.push(BackendFacts { name: "cloud".to_owned(), ..BackendFacts::default() });
     let automatic = |text| routed(&facts, RouteMode::Automatic, &asked(text)).unwrap();
@@ -332,13 +335,17 @@ fn only_failures_that_another_backend_may_not_have_are_passed_on() {
     for kind in [Kind::Content, Kind::InvalidRequest] {
         assert_eq!(after(&hello, &facts, kind, false), None);
     }
-    assert_eq!(after(&video, &facts, Kind::Timeout, false), None, "what it did would be done twice");
+    assert_eq!(after(&video, &facts, Kind::Timeout, false), None, "its effects would be repeated");
     assert_eq!(after(&video, &facts, Kind::RateLimited, false).as_deref(), Some("gpu"));
     assert_eq!(after(&hello, &facts, Kind::Overflow, false).as_deref(), Some("cloud"), "unknown is tried");
     facts[2].context_tokens_max = Some(8_000);
     assert_eq!(after(&hello, &facts, Kind::Overflow, false), None);
     let failed = ModelError::new(Kind::Unavailable, "");
     let route = &hello.candidates;
-    assert_eq!(stand_ins(route, "cloud", &failed, &facts), ["gpu"], "one that was busy when the round was given out");
+    assert_eq!(
+        stand_ins(route, "cloud", &failed, &facts),
+        ["gpu"],
+        "a preferred backend that was busy before is tried again"
+    );
     assert!(stand_ins(route, "gone", &failed, &facts).is_empty());
 }

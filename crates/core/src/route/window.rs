@@ -1,5 +1,5 @@
-//! How many requests a provider takes: a sliding window with a reserve for people who wait, and what the provider itself
-//! says when it has had enough [S3 10.5]. As its limit comes near, what is not urgent waits.
+//! Rate limits of providers: a sliding window with a reserve for urgent requests, and the provider's own rate-limit
+//! responses [S3 10.5]. Near the limit, requests that are not urgent wait.
 
 use std::{collections::VecDeque, fmt};
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::facts::RateWindow;
 use crate::{event::Priority, time::Micros};
 
-/// What keeps a request out.
+/// The reason why a request may not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutBy {
-    /// The window is used up.
+    /// The window is full.
     Full,
-    /// What is left of it is kept for people who wait.
+    /// The rest of the window is reserved for urgent requests.
     Reserve,
-    /// The provider said so.
+    /// The provider's rate-limit response.
     Provider,
 }
 
@@ -30,57 +30,57 @@ impl fmt::Display for ShutBy {
     }
 }
 
-/// A request that may not start yet.
+/// A request may not start yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{by} until {until}")]
 pub struct Shut {
-    /// When to ask again. The window may be shut then too, if others were faster.
+    /// The time of the next attempt. The window may be full again then, if other requests were faster.
     pub until: Micros,
-    /// Why.
+    /// The reason.
     pub by: ShutBy,
 }
 
-/// One backend's window.
+/// The rate window of one backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     limit: Option<RateWindow>,
-    /// When the requests of the last window began, oldest first; at most [`RateWindow::requests_max`] of them.
+    /// Start times of the requests in the current window, oldest first; at most [`RateWindow::requests_max`].
     began: VecDeque<Micros>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shut_until: Option<Micros>,
-    /// Nobody said until when: whoever cannot wait may ask the provider again.
+    /// Whether the provider gave no time, so that `shut_until` is a guess. Urgent requests ignore a guess.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_guess: bool,
 }
 
 impl Window {
-    /// The longest time for which a provider is believed, in milliseconds: a day.
+    /// Maximum retry time accepted from a provider, in milliseconds: one day.
     pub const RETRY_AFTER_MS_MAX: u64 = 24 * 3_600_000;
-    /// How long a provider is left alone that has had enough and does not say until when, in milliseconds.
+    /// How long requests pause after a rate-limit response without a time, in milliseconds.
     pub const RETRY_AFTER_MS_DEFAULT: u64 = 30_000;
 
-    /// A window with this limit, or with the provider's own words only.
+    /// A window with this limit; without a limit, only the provider's responses count.
     #[must_use]
     pub const fn new(limit: Option<RateWindow>) -> Self {
         Self { limit, began: VecDeque::new(), shut_until: None, is_guess: false }
     }
 
-    /// Changes the limit and forgets nothing: the configuration was read again.
+    /// Changes the limit after the configuration was reloaded. Keeps the state.
     pub fn limit(&mut self, limit: Option<RateWindow>) {
         self.limit = limit;
         self.trim();
     }
 
-    /// How many requests of the window are used.
+    /// Number of requests in the current window.
     pub fn used(&mut self, now: Micros) -> usize {
         self.slide(now);
         self.began.len()
     }
 
-    /// Whether a request of this class may start. Whoever starts says so with [`Self::started`].
+    /// Whether a request of this class may start. The caller reports a started request with [`Self::started`].
     ///
     /// # Errors
-    /// When to ask again, and why not now.
+    /// The time of the next attempt, and the reason.
     pub fn may_start(&mut self, class: Priority, now: Micros) -> Result<(), Shut> {
         self.slide(now);
         let is_urgent = class <= Priority::High;
@@ -94,21 +94,22 @@ impl Window {
             return Ok(());
         }
         let by = if self.began.len() < limit.requests_max as usize { ShutBy::Reserve } else { ShutBy::Full };
-        // So many of the oldest must leave the window before this class has a place.
+        // This many of the oldest requests must leave the window before a request of this class may start.
         let last_to_leave = self.began.len() - open;
         let began = self.began.get(last_to_leave).copied().unwrap_or(now);
         Err(Shut { until: began.plus_ms(span_ms(limit.window_ms)), by })
     }
 
-    /// A request started.
+    /// Records a started request.
     pub fn started(&mut self, now: Micros) {
         self.slide(now);
         self.began.push_back(now);
         self.trim();
     }
 
-    /// The provider has had enough: nobody starts until it wants to be asked again. If it does not say when, those who can
-    /// wait leave it alone for a while; a person who waits is better told than kept.
+    /// Records a rate-limit response: no request starts until the time that the provider gave. If it gave none, requests
+    /// that can wait pause for a while; an urgent request is tried anyway, because an error is better than a wait of unknown
+    /// length.
     pub fn rate_limited(&mut self, retry_after_ms: Option<u64>, now: Micros) {
         let wait_ms = retry_after_ms.unwrap_or(Self::RETRY_AFTER_MS_DEFAULT).clamp(1, Self::RETRY_AFTER_MS_MAX);
         let until = now.plus_ms(span_ms(wait_ms));
@@ -117,7 +118,7 @@ impl Window {
         self.shut_until = Some(self.shut_until.map_or(until, |before| before.max(until)));
     }
 
-    /// Lets go of what is over. A clock that was put back must not shut the window for longer than it is.
+    /// Removes expired entries. After the clock was set back, the window must not stay closed for longer than its length.
     fn slide(&mut self, now: Micros) {
         let latest = now.plus_ms(span_ms(Self::RETRY_AFTER_MS_MAX));
         self.shut_until = self.shut_until.map(|until| until.min(latest)).filter(|until| *until > now);

@@ -1,12 +1,12 @@
-//! Declared arguments. A handler declares one Rust struct; its JSON Schema is turned into these, and flags, validation
-//! errors, the schema shown to a model and the synopsis in `--help` all come from here.
+//! Declared arguments of skills. A handler declares one Rust struct, whose JSON Schema is converted to this form. Flags,
+//! validation errors, the schema for models and the synopsis in `--help` are derived from it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::SkillSpec;
 
-/// What values an argument takes.
+/// The type of an argument's values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArgKind {
@@ -14,7 +14,7 @@ pub enum ArgKind {
     Text,
     /// A whole number.
     Integer,
-    /// The number of a thing that exists. A skill that changes something takes it only where the conversation named it.
+    /// The number of an existing thing. A skill with effects accepts only numbers that occur in the conversation.
     Id,
     /// A number.
     Number,
@@ -22,39 +22,40 @@ pub enum ArgKind {
     Bool,
     /// One of these words.
     Choice(Vec<String>),
-    /// Several texts: the flag repeated, or one value with commas.
+    /// Several texts: a repeated flag, or one value with commas.
     List,
-    /// A date or date and time: `2026-02-28`, `2026-02-28T14:00`, `today`, `tomorrow`, `friday`, `+3d`. The handler resolves words.
+    /// A date or date and time: `2026-02-28`, `2026-02-28T14:00`, `today`, `tomorrow`, `friday`, `+3d`. The handler resolves
+    /// words.
     Date,
 }
 
 /// One argument.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArgSpec {
-    /// `title` for `--title`; snake case, and `--due-date` finds `due_date`.
+    /// `title` for `--title`; in snake case. `--due-date` also matches `due_date`.
     pub name: String,
-    /// What values it takes.
+    /// The type of its values.
     pub kind: ArgKind,
-    /// Whether it must be there.
+    /// Whether the argument is required.
     pub required: bool,
     /// One sentence, with the format of the value.
     pub help: String,
-    /// Smallest and largest number allowed.
+    /// Minimum of a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<f64>,
-    /// See `minimum`.
+    /// Maximum of a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<f64>,
-    /// What the handler takes when it is absent, for the help text.
+    /// The handler's default value, for the help text.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub default: Value,
 }
 
-/// Arguments that do not fit: names the argument and shows the right usage.
+/// Invalid arguments, with the name of the argument and the right usage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}\nUsage: {usage}\nTry `{skill} --help`.")]
 pub struct ArgError {
-    /// What is wrong, naming the flag.
+    /// The error, with the name of the flag.
     pub what: String,
     /// The skill's synopsis.
     pub usage: String,
@@ -74,7 +75,7 @@ impl ArgSpec {
         }
     }
 
-    /// `--title TEXT`, in brackets when optional.
+    /// `--title TEXT`, in brackets if optional.
     #[must_use]
     pub fn usage(&self) -> String {
         let value = self.placeholder();
@@ -82,7 +83,7 @@ impl ArgSpec {
         if self.required { flag } else { format!("[{flag}]") }
     }
 
-    /// The line that `--help` shows.
+    /// The argument's line in `--help`.
     #[must_use]
     pub fn help_line(&self) -> String {
         let mut line = format!("  --{} {}", self.name, self.placeholder()).trim_end().to_owned();
@@ -97,10 +98,10 @@ impl ArgSpec {
         line
     }
 
-    /// Reads one flag's text as this argument's JSON value.
+    /// Parses a flag's text as this argument's JSON value.
     ///
     /// # Errors
-    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
+    /// The expected value, as the rest of a sentence that begins with the argument's name.
     pub fn parse_text(&self, text: &str) -> Result<Value, String> {
         let value = match &self.kind {
             ArgKind::Text | ArgKind::Date | ArgKind::Choice(_) => Value::from(text),
@@ -128,10 +129,10 @@ impl ArgSpec {
         Ok(value)
     }
 
-    /// Whether a JSON value fits.
+    /// Checks whether a JSON value is valid for this argument.
     ///
     /// # Errors
-    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
+    /// The expected value, as the rest of a sentence that begins with the argument's name.
     pub fn check(&self, value: &Value) -> Result<(), String> {
         let number = |n: f64| match (self.minimum, self.maximum) {
             (Some(min), _) if n < min => Err(format!("must be at least {min}, got {n}")),
@@ -170,7 +171,8 @@ impl ArgSpec {
             ArgKind::Bool => json!({"type": "boolean"}),
             ArgKind::Choice(words) => json!({"type": "string", "enum": words}),
             ArgKind::List => json!({"type": "array", "items": {"type": "string"}}),
-            // Not `format: date`: a server that enforces it would forbid `friday`, and a model that obeys it counts weekdays.
+            // `format: date` is not used: a server that enforces it would reject `friday`, and a model that follows it would
+            // compute weekdays itself.
             ArgKind::Date => json!({"type": "string"}),
         };
         if let Value::Object(map) = &mut schema {
@@ -187,14 +189,15 @@ impl ArgSpec {
     }
 }
 
-/// How a date may be written, at the end of what a schema says of it: by this it is known again.
+/// Description of the format of dates, at the end of an argument's description in a schema. Date arguments are recognised by
+/// it.
 const DATE_WORDS: &str = "A date in words or figures: today, tomorrow, friday, friday 14:00, 2026-12-01.";
 
 fn in_date_words(help: &str) -> String {
     if help.is_empty() { DATE_WORDS.to_owned() } else { format!("{help} {DATE_WORDS}") }
 }
 
-/// A bound as JSON: whole numbers without a fraction, which some servers refuse for integers.
+/// A bound as JSON. Whole numbers have no fraction, because some servers reject one for integers.
 fn bound(n: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
     let whole = n as i64;
@@ -211,9 +214,8 @@ pub fn schema_of(args: &[ArgSpec]) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-/// Reads arguments out of a struct's JSON Schema, as `schemars` writes it: `properties`, `required`, `description`,
-/// `enum` (also behind a local `$ref` or an `anyOf` with null), `minimum`, `maximum`, `default`, and `format: "date"` or
-/// `"id"`.
+/// Reads arguments from a struct's JSON Schema as generated by `schemars`: `properties`, `required`, `description`, `enum`
+/// (also behind a local `$ref` or an `anyOf` with null), `minimum`, `maximum`, `default`, and `format: "date"` or `"id"`.
 #[must_use]
 pub fn args_from_schema(schema: &Value) -> Vec<ArgSpec> {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -287,7 +289,7 @@ fn kind_of(root: &Value, property: &Value) -> ArgKind {
     }
 }
 
-/// Checks a JSON object against a skill's declared arguments.
+/// Validates a JSON object against a skill's declared arguments.
 pub fn check_object(skill: &SkillSpec, arguments: &Value) -> Result<(), ArgError> {
     let fail = |what: String| ArgError { what, usage: skill.synopsis(), skill: skill.name.clone() };
     let Value::Object(map) = arguments else {

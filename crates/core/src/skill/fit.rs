@@ -1,36 +1,36 @@
-//! Arguments as models send them, read as the skill declares them: `"1"` and `1.0` are 1, `"true"` is true, `due_date` is
-//! `due`. What cannot be read is answered in the language of the call, always with the whole call to copy.
+//! Converts arguments as models send them to the declared types: `"1"` and `1.0` become 1, `"true"` becomes true, `due_date`
+//! becomes `due`. An invalid argument is answered in the agent's calling style, always with the complete call to copy.
 
 use serde_json::{Map, Value, json};
 
 use super::{ArgKind, ArgSpec, SkillSpec, edit_distance};
 use crate::command::quote;
 
-/// What stands for a value that is still to be given. It is refused as a value.
+/// Placeholder for a missing value. Rejected as a value.
 pub const PLACEHOLDER: &str = "…";
 
-/// How the agent calls skills: an error answers in the same way.
+/// The calling style of the agent, which errors use as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallStyle {
     /// Commands in fenced blocks.
     Cmd,
     /// The tool `use_skill`.
     UseSkill,
-    /// A tool for each skill.
+    /// A separate tool for each skill.
     Direct,
 }
 
-/// Arguments that do not fit.
+/// Invalid arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misfit {
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// The arguments that do fit.
+    /// The valid arguments.
     pub given: Map<String, Value>,
 }
 
 impl CallStyle {
-    /// An argument's name as it is written here.
+    /// An argument's name as written in this style.
     #[must_use]
     pub fn argument(self, name: &str) -> String {
         match self {
@@ -39,7 +39,7 @@ impl CallStyle {
         }
     }
 
-    /// A whole call of a skill with these arguments, as the model would write it.
+    /// A complete call of a skill with these arguments, as the model would write it.
     #[must_use]
     pub fn call(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
         match self {
@@ -51,7 +51,7 @@ impl CallStyle {
         }
     }
 
-    /// A call of a tool with these arguments; of commands, the JSON that stands for their flags.
+    /// A call of a tool with these arguments; for commands, the JSON that corresponds to their flags.
     #[must_use]
     pub fn json_call(self, skill: &str, arguments: &Value) -> String {
         match self {
@@ -61,7 +61,7 @@ impl CallStyle {
         }
     }
 
-    /// The call to copy after an error: what was given and fits, and a placeholder for what is missing.
+    /// The call to copy after an error: the valid arguments, and placeholders for missing ones.
     #[must_use]
     pub fn right_call(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
         let mut all = given.clone();
@@ -71,8 +71,8 @@ impl CallStyle {
         self.call(skill, &all)
     }
 
-    /// What a model is told to write: the right call in the form in which calls are made. A small model copies what it sees, so a
-    /// command stands in its block.
+    /// The instruction for the model: the right call in its calling style. Small models copy what they see, so a command is
+    /// shown in its block.
     #[must_use]
     pub fn instruction(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
         let call = self.right_call(skill, given);
@@ -82,7 +82,7 @@ impl CallStyle {
         }
     }
 
-    /// The whole error: what is wrong, and the call that would be right.
+    /// The complete error: what is wrong, and the right call.
     #[must_use]
     pub fn error(self, skill: &SkillSpec, misfit: &Misfit) -> String {
         let call = self.right_call(skill, &misfit.given);
@@ -118,19 +118,19 @@ fn flag(arg: &ArgSpec, value: &Value) -> String {
     if value == &Value::Bool(false) { format!("--{}={text}", arg.name) } else { format!("--{} {text}", arg.name) }
 }
 
-/// How a name that a model wrote is found among the declared ones.
+/// The result of looking up an argument by the name that a model wrote.
 #[derive(Debug, PartialEq)]
 pub enum Found<'a> {
-    /// It is this one.
+    /// The argument with this name.
     Is(&'a ArgSpec),
-    /// It is none, and this one was perhaps meant.
+    /// No argument has this name; this one was probably intended.
     Near(&'a ArgSpec),
-    /// It is none.
+    /// No argument has this name.
     No,
 }
 
-/// Finds an argument by its name, or by one that says the same in other words (`due_date` for `due`, `task_id` for `id` of a
-/// task) if only one does. A name with a mistake in it is not guessed at.
+/// Finds an argument by its name, or by a synonym (`due_date` for `due`, `task_id` for `id` of a task) if only one argument
+/// matches. A misspelt name is not corrected.
 #[must_use]
 pub fn find_argument<'a>(args: &'a [ArgSpec], domain: &str, name: &str) -> Found<'a> {
     let name = snake(name);
@@ -150,7 +150,7 @@ pub fn find_argument<'a>(args: &'a [ArgSpec], domain: &str, name: &str) -> Found
     near.min_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name))).map_or(Found::No, |(_, a)| Found::Near(a))
 }
 
-/// `dueDate`, `due-date` and `Due_Date` as `due_date`.
+/// Converts `dueDate`, `due-date` and `Due_Date` to `due_date`.
 fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 2);
     let mut after_small = false;
@@ -167,7 +167,7 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// The words of a name that say something, sorted: not what every value of the skill is, and not what kind of value it is.
+/// The significant words of a name, sorted: without the skill's domain and without words for the type of the value.
 fn meaning(name: &str, domain: &str) -> Vec<String> {
     const EMPTY: [&str; 5] = ["date", "text", "string", "value", "the"];
     let singular = |word: &str| match word.strip_suffix('s') {
@@ -182,15 +182,15 @@ fn meaning(name: &str, domain: &str) -> Vec<String> {
 }
 
 impl ArgSpec {
-    /// Reads a JSON value as a model sends it; nothing if it says nothing.
+    /// Converts a JSON value as sent by a model. Returns `None` for an empty value.
     ///
     /// # Errors
-    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
+    /// The expected value, as the rest of a sentence that begins with the argument's name.
     pub fn read(&self, value: &Value) -> Result<Option<Value>, String> {
         let text = value.as_str().map(str::trim);
-        let says_nothing = text.is_some_and(|t| t == PLACEHOLDER || t == "...");
+        let is_placeholder = text.is_some_and(|t| t == PLACEHOLDER || t == "...");
         let is_empty = text == Some("") && !matches!(self.kind, ArgKind::Text | ArgKind::Date);
-        if value.is_null() || says_nothing || is_empty {
+        if value.is_null() || is_placeholder || is_empty {
             return Ok(None);
         }
         let read = match (&self.kind, value) {
@@ -203,7 +203,7 @@ impl ArgSpec {
             (ArgKind::Bool, Value::String(text)) => self.parse_text(text)?,
             (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(0.0) => Value::Bool(false),
             (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(1.0) => Value::Bool(true),
-            // True is what a flag without a value becomes, and no text.
+            // A flag without a value becomes true, which is not a text.
             (ArgKind::Text | ArgKind::Date, Value::Number(_)) => value.to_string().into(),
             (ArgKind::Choice(words), Value::String(text)) => choice(words, text),
             (ArgKind::List, Value::String(text)) => self.parse_text(text)?,
@@ -226,21 +226,21 @@ fn whole(number: Option<f64>) -> Option<Value> {
     Some(Value::from(number as i64))
 }
 
-/// The word of the list that a text means, else the text.
+/// The listed word that a text matches, otherwise the text itself.
 fn choice(words: &[String], text: &str) -> Value {
     let meant = snake(text);
     words.iter().find(|w| **w == text || snake(w) == meant).map_or(text, String::as_str).into()
 }
 
-/// Arguments that came as a JSON object, as the skill declares them.
+/// Converts arguments in the form of a JSON object to the declared types.
 ///
 /// # Errors
-/// Names the first one that does not fit, and holds those that do.
+/// The first invalid argument, together with the valid ones.
 pub fn fit(skill: &SkillSpec, arguments: &Map<String, Value>, style: CallStyle) -> Result<Map<String, Value>, Misfit> {
     let mut given = Map::new();
     let mut wrong = None;
     let found = |name: &str| find_argument(&skill.args, &skill.domain, name);
-    // Those by their own names first: a second name for the same thing must not take their place.
+    // Exact names first: a synonym must not replace the value given under the argument's own name.
     let is_exact = |name: &str| skill.args.iter().any(|a| a.name == name);
     let (exact, other): (Vec<_>, Vec<_>) = arguments.iter().partition(|(name, _)| is_exact(name));
     for (name, value) in exact.into_iter().chain(other) {
@@ -272,7 +272,7 @@ pub fn fit(skill: &SkillSpec, arguments: &Map<String, Value>, style: CallStyle) 
     }
 }
 
-/// What is said of required arguments that are not there.
+/// The error for missing required arguments.
 fn missing(skill: &SkillSpec, given: &Map<String, Value>, style: CallStyle) -> Option<String> {
     let names: Vec<String> = skill
         .args
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_type_are_read_as_the_declared_one() {
+    fn fit_converts_values_to_declared_type() {
         for (sent, meant) in [
             (json!({"id": "1"}), json!({"id": 1})),
             (json!({"id": 1.0}), json!({"id": 1})),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_says_the_same_is_taken_and_a_misspelt_one_is_asked_back() {
+    fn fit_accepts_synonym_and_rejects_misspelt_name() {
         assert_eq!(read(&json!({"task_id": 1, "dueDate": "friday"})).unwrap(), json!({"id": 1, "due": "friday"}));
         assert_eq!(read(&json!({"taskId": 1, "tag": "a"})).unwrap(), json!({"id": 1, "tags": ["a"]}));
         assert_eq!(read(&json!({"id": 1, "due_date": "friday", "due": "friday"})).unwrap()["due"], "friday");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_holds_the_whole_call_in_the_language_of_the_caller() {
+    fn fit_error_contains_complete_call_in_calling_style() {
         let skill = skill();
         let sent = json!({"due_date": "tomorrow", "colour": "red"});
         let misfit = read(&sent).unwrap_err();
@@ -371,6 +371,6 @@ mod tests {
         assert!(text.ends_with(r#"tasks__update {"due":"tomorrow","id":"…"}"#), "{text}");
         let text = CallStyle::Cmd.error(&skill, &misfit);
         assert!(text.ends_with("tasks.update --id \"…\" --due tomorrow"), "{text}");
-        assert_eq!(read(&json!({"id": "…"})).unwrap_err().what, "\"id\" is missing", "a placeholder is no value");
+        assert_eq!(read(&json!({"id": "…"})).unwrap_err().what, "\"id\" is missing", "a placeholder is not a value");
     }
 }

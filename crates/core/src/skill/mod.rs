@@ -1,4 +1,4 @@
-//! What a skill is: its name, what it says of itself, its arguments, and what its effect means for recovery.
+//! The definition of a skill: name, description, arguments, and the effect class that recovery uses.
 
 mod args;
 mod fit;
@@ -6,22 +6,22 @@ mod set;
 
 use serde::{Deserialize, Serialize};
 
-/// What a tag begins with that says what the author of a memory or a note had read: `from:notes.read`.
+/// Prefix of tags that record the sources that the author of a memory or a note had read: `from:notes.read`.
 pub const ORIGIN_TAG: &str = "from:";
 
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
 
-/// What may happen if a run is repeated. Recovery looks at this and at nothing else.
+/// The consequence of running a skill twice. Recovery depends only on this.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Changes nothing: runs again freely, and without a write before it.
+    /// No effect. The run may be repeated freely, and is not recorded before it starts.
     Read,
-    /// The same intent id twice has the effect of once: runs again under its id.
+    /// Two runs with the same intent id have a single effect. The run may be repeated under its id.
     Idempotent,
-    /// Never repeated by the kernel itself: a missing receipt becomes the outcome `unknown`.
+    /// The kernel never repeats the run. A missing receipt becomes the outcome `unknown`.
     #[default]
     Once,
 }
@@ -37,8 +37,8 @@ impl Effect {
         }
     }
 
-    /// How often one call runs a skill whose runs are cut, all under one intent. Repeating an idempotent run changes nothing
-    /// more; a model may call again what only reads.
+    /// Maximum number of runs for one call whose runs are interrupted, all under one intent. A repeated idempotent run
+    /// changes nothing more. A model may call a reading skill again itself.
     #[must_use]
     pub const fn runs_max(self) -> u32 {
         match self {
@@ -48,65 +48,65 @@ impl Effect {
     }
 }
 
-/// Where a prompt skill's body goes [S1 Frontmatter Fields].
+/// The destination of a prompt skill's body [S1 Frontmatter Fields].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptContext {
-    /// Into the caller's own context.
+    /// The caller's own context.
     #[default]
     Inline,
-    /// Into a sub-agent of its own.
+    /// A separate sub-agent.
     Fork,
 }
 
-/// Which of the two formats a skill has, and what only that format knows.
+/// The format of a skill, with the data specific to the format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "format", rename_all = "snake_case")]
 pub enum SkillFormat {
-    /// `skills/<domain>/<verb>.md` with a built-in handler.
+    /// A file `skills/<domain>/<verb>.md` with a built-in handler.
     Command,
-    /// `<name>/SKILL.md`: instructions for a model.
+    /// A file `<name>/SKILL.md` with instructions for a model.
     Prompt {
-        /// Where its file wants its body to go. Nobody carries `fork` out yet; who loads the file says so.
+        /// The destination that the file requests for its body. `fork` is not implemented yet; the loader reports this.
         context: PromptContext,
         /// Whether `/name` invokes it.
         user_invocable: bool,
         /// Whether a model may invoke it.
         model_invocable: bool,
-        /// The tools that its file names. They hold nobody back yet; who loads the file says so.
+        /// The tools that the file lists. The list is not enforced yet; the loader reports this.
         allowed_tools: Vec<String>,
-        /// A hint for completion.
+        /// A hint for completion at a prompt.
         argument_hint: Option<String>,
     },
 }
 
-/// Everything the kernel knows of one skill.
+/// The definition of one skill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SkillSpec {
     /// `domain.verb`, or a prompt skill's plain name.
     pub name: String,
-    /// `tasks` in `tasks.create`; prompt skills live in `prompt`.
+    /// `tasks` for `tasks.create`; `prompt` for prompt skills.
     pub domain: String,
-    /// One sentence: what it does and when to use it.
+    /// One sentence: the skill's purpose, and when to use it.
     pub description: String,
-    /// The file's body: what `--help` prints below the synopsis, or a prompt skill's instructions.
+    /// The body of the file: what `--help` shows below the synopsis, or the instructions of a prompt skill.
     pub body: String,
     /// The declared arguments, required ones first, then by name.
     pub args: Vec<ArgSpec>,
-    /// What a repetition would mean.
+    /// The consequence of running the skill twice.
     pub effect: Effect,
-    /// Whether it reaches outside the machine: approvals and trust rules look at this.
+    /// Whether the skill communicates outside the machine. Approvals and trust rules depend on this.
     pub external: bool,
-    /// How long one run may take, in milliseconds: 30,000 unless the file says otherwise [S0 5.1].
+    /// Time limit of one run, in milliseconds; 30,000 unless the file sets it [S0 5.1].
     pub timeout_ms: u64,
-    /// Its format.
+    /// The format.
     pub format: SkillFormat,
-    /// Where it was loaded from: `bundled`, or a path relative to the data folder.
+    /// The origin: `bundled`, or a path relative to the data folder.
     pub source: String,
 }
 
 impl SkillSpec {
-    /// Whether a model may be told of it and may call it.
+    /// Whether models may see and call the skill.
     #[must_use]
     pub const fn is_model_invocable(&self) -> bool {
         match &self.format {
@@ -115,7 +115,7 @@ impl SkillSpec {
         }
     }
 
-    /// One line of usage: `tasks.create --title TEXT [--due DATE] …`.
+    /// The usage line: `tasks.create --title TEXT [--due DATE] …`.
     #[must_use]
     pub fn synopsis(&self) -> String {
         let mut line = self.name.clone();
@@ -126,7 +126,7 @@ impl SkillSpec {
         line
     }
 
-    /// The whole `--help` text: synopsis, description, a line for each flag, then the file's body.
+    /// The complete `--help` text: synopsis, description, one line per flag, then the file's body.
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = format!("{}\n\nUsage: {}\n", self.description, self.synopsis());
@@ -152,16 +152,16 @@ impl SkillSpec {
         args::schema_of(&self.args)
     }
 
-    /// The skill's name as a key that forgives how its parts are joined: see [`SkillSet::named_like`].
+    /// A normalised name that ignores how its parts are joined: see [`SkillSet::named_like`].
     fn key(name: &str) -> String {
         let parts = name.split(['.', '_', '-', '/', ' ']).filter(|part| !part.is_empty());
         parts.map(str::to_lowercase).collect::<Vec<_>>().join(".")
     }
 
-    /// Checks arguments that came as a JSON object and fills in nothing: defaults are the handler's.
+    /// Validates arguments in the form of a JSON object. Adds no defaults, which are the handler's task.
     ///
     /// # Errors
-    /// Names the first wrong or missing argument and shows the right usage.
+    /// The first invalid or missing argument, with the right usage.
     pub fn check_arguments(&self, arguments: &serde_json::Value) -> Result<(), ArgError> {
         args::check_object(self, arguments)
     }

@@ -1,5 +1,5 @@
-//! An immutable picture of all skills: what a turn is planned against. Lookups and search are pure, so that what a model
-//! was told can be recorded with the reply that asked for it.
+//! An immutable snapshot of all skills, against which a turn is planned. Look-ups and searches are pure, so that a result
+//! given to a model can be recorded with the reply that requested it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, SkillSpec};
 
-/// One line of the domain summary that a model gets first [S0 3.1]: details only on demand.
+/// One line of the domain summary, which a model gets first [S0 3.1]. Details are available on request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainBrief {
     /// The domain.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: String,
-    /// The skills in it, sorted.
+    /// Its skills, sorted.
     pub skills: Vec<String>,
 }
 
-/// All skills at one moment, by name.
+/// All skills at one point in time, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SkillSet {
     skills: BTreeMap<String, Arc<SkillSpec>>,
@@ -27,8 +27,8 @@ pub struct SkillSet {
 }
 
 impl SkillSet {
-    /// A picture of these skills; a later skill of the same name replaces an earlier one. `domains` gives the
-    /// descriptions; `version` grows with every reload.
+    /// A snapshot of these skills. A later skill replaces an earlier one of the same name. `domains` are the descriptions of
+    /// the domains; `version` increases with every reload.
     #[must_use]
     pub fn new(
         skills: impl IntoIterator<Item = SkillSpec>,
@@ -39,7 +39,7 @@ impl SkillSet {
         Self { skills, domains: domains.into_iter().collect(), version }
     }
 
-    /// The same without the skills that change something.
+    /// The same without skills that have effects.
     #[must_use]
     pub fn reading(&self) -> Self {
         let reads = |(_, skill): &(&String, &Arc<SkillSpec>)| skill.effect == Effect::Read;
@@ -56,20 +56,20 @@ impl SkillSet {
         fewer
     }
 
-    /// Which reload this is.
+    /// Number of the reload that produced this snapshot.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The skill of this exact name.
+    /// The skill with exactly this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<SkillSpec>> {
         self.skills.get(name)
     }
 
-    /// The skill that a model may call and that it means by this name, however it joins the parts: `tasks.create`,
-    /// `tasks_create`, `tasks__create`. Nothing if two fit.
+    /// The skill with this name that a model may call, however the name's parts are joined: `tasks.create`, `tasks_create`,
+    /// `tasks__create`. `None` if two skills match.
     #[must_use]
     pub fn named_like(&self, name: &str) -> Option<&Arc<SkillSpec>> {
         if let Some(skill) = self.get(name) {
@@ -113,8 +113,8 @@ impl SkillSet {
             .collect()
     }
 
-    /// Skills whose name, description or help mention the words of a query, best first: each word counts 4 in the name, 2
-    /// in the description, 1 in the body.
+    /// Skills whose name, description or help contains the words of a query, best first. Each word counts 4 in the name, 2
+    /// in the description, and 1 in the body.
     #[must_use]
     pub fn search(&self, query: &str) -> Vec<&Arc<SkillSpec>> {
         let words: Vec<String> =
@@ -137,7 +137,8 @@ impl SkillSet {
         found.into_iter().map(|(_, s)| s).collect()
     }
 
-    /// The names nearest to a mistyped one, for "did you mean": same verb or domain, or at most two edits away.
+    /// The names most similar to a misspelt one, for "did you mean": the same verb or domain, or an edit distance of at most
+    /// two.
     #[must_use]
     pub fn near(&self, name: &str) -> Vec<String> {
         let mut near: Vec<(usize, &str)> = self
@@ -154,8 +155,8 @@ impl SkillSet {
     }
 }
 
-/// Whether a text can be a skill's name: `domain.verb` or a plain name, lower case letters, digits, `-`, `_`, at most 64
-/// bytes, with at most two dots (MCP tools are `mcp.<server>.<tool>`).
+/// Whether a text is a valid skill name: `domain.verb` or a plain name, of lower case letters, digits, `-` and `_`, at most
+/// 64 bytes, with at most two dots (MCP tools are `mcp.<server>.<tool>`).
 #[must_use]
 pub fn valid_skill_name(name: &str) -> bool {
     name.len() <= 64
@@ -166,11 +167,11 @@ pub fn valid_skill_name(name: &str) -> bool {
         })
 }
 
-/// Edit distance in characters, where two letters that changed places count once: how far a mistyped word is from a known one.
+/// Edit distance in characters, where a transposition of two adjacent characters counts once.
 #[must_use]
 pub fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // Three rows of the table: two letters that changed places need the row before the last.
+    // Three rows of the table, because transpositions need the row before the last.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! What to try when a skill failed: a chain for each kind of error, tried from left to right [S3 4.4]. The kernel says it, so
-//! that a small model need not find out by itself; the same again without a change is never the advice twice.
+//! Advice to the model after a failed skill: one chain of suggestions per kind of error, used from left to right [S3 4.4]. The
+//! kernel gives the advice so that a small model need not find it. No chain suggests an unchanged retry twice.
 
 use crate::outcome::{Outcome, Status};
 
-/// What is said when a chain is at its end.
+/// The advice at the end of a chain.
 const REPORT: &str = "Nothing else is left to try here: say what failed.";
-/// What is said of a guard's refusal.
+/// The advice after a refusal by a guard.
 const BLOCKED: &str = "This is refused for good: do not try it again, say so.";
 
-/// The chain of a kind of error; nothing if the error itself says what to do (wrong arguments, a name that is not there).
+/// The chain of a kind of error; `None` if the error text itself says what to do (wrong arguments, an unknown name).
 fn chain(error_type: &str) -> Option<&'static [&'static str]> {
     Some(match error_type {
         "http_403" => &["Try another address for the same thing.", "Work it out in another way, without this source."],
@@ -21,7 +21,7 @@ fn chain(error_type: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The advice after a failure of this kind that came so often before in the same run.
+/// The advice after a failure of a kind that has occurred `before` times in the same run.
 pub(super) fn advice(outcome: &Outcome, before: u32) -> Option<&'static str> {
     match outcome.status {
         Status::Success | Status::Partial | Status::Pending | Status::Unknown => None,
@@ -38,18 +38,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_of_a_kind_gets_the_next_advice_until_none_is_left() {
+    fn advice_repeated_failure_gets_next_advice_until_chain_ends() {
         let failed = Outcome::transient("timeout", "slow");
-        let said: Vec<_> = (0..4).map(|before| advice(&failed, before)).collect();
-        assert_eq!(said[..2], [Some("Try it once more."), Some("Ask for less at a time.")]);
-        assert_eq!(said[2..], [Some(REPORT), Some(REPORT)]);
+        let advices: Vec<_> = (0..4).map(|before| advice(&failed, before)).collect();
+        assert_eq!(advices[..2], [Some("Try it once more."), Some("Ask for less at a time.")]);
+        assert_eq!(advices[2..], [Some(REPORT), Some(REPORT)]);
         assert_eq!(advice(&Outcome::blocked("ssrf", "no"), 0), Some(BLOCKED));
     }
 
     #[test]
-    fn what_went_well_or_says_itself_what_is_wrong_gets_no_advice() {
+    fn advice_is_empty_for_success_and_self_explanatory_errors() {
         assert_eq!(advice(&Outcome::success("done"), 0), None);
         assert_eq!(advice(&Outcome::permanent("invalid_arguments", "no title"), 0), None);
-        assert_eq!(advice(&Outcome::unknown("?", serde_json::Value::Null), 0), None, "it is not to be tried again");
+        assert_eq!(
+            advice(&Outcome::unknown("?", serde_json::Value::Null), 0),
+            None,
+            "an unknown outcome must not be retried"
+        );
     }
 }

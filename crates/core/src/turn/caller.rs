@@ -1,4 +1,4 @@
-//! Turns that are run for a program: what its request changes in the rounds, its own tools, and the form of its answer.
+//! Turns that run for a program: the effect of its request on the rounds, its own tools, and the format of its answer.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use crate::{
     skill::SkillSet,
 };
 
-/// How often an answer that has not the form that was asked for is asked for again.
+/// How often the model is asked to correct an answer that does not have the requested format.
 const REPAIRS_MAX: u32 = 1;
-/// How many calls of the caller's tools one reply may have.
+/// The maximum number of calls of the caller's tools in one reply.
 const CALLS_MAX: usize = 128;
-/// What the good calls of a reply are answered with, if another one was wrong: the caller gets all or none.
+/// The result of the valid calls of a reply that also has an invalid one, because the caller gets all calls or none.
 const SEND_AGAIN: &str = "[not run] Another call of this reply was wrong. Send all of them again.";
 
-/// A round's request as the caller of the turn wants it.
+/// Applies the options of the turn's caller to the request of a round.
 pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
     let Some(asked) = &turn.inbound.request else { return };
     let options = &asked.options;
@@ -41,7 +41,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
         let tools = thread.tools.iter().cloned();
         if thread.with_skills {
             request.system.push(own);
-            // Of two tools of one name the caller's is meant.
+            // If two tools have the same name, the caller's tool wins.
             request.tools.retain(|t| thread.tool(&t.name).is_none());
             request.tools.extend(tools);
         } else {
@@ -51,7 +51,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
             request.tools = tools.collect();
             request.skill_names = Vec::new();
         }
-        // All but the last message comes again with the caller's next request.
+        // The caller's next request repeats all messages but the last.
         request.stable_messages = request.stable_messages.max(request.messages.len().saturating_sub(1));
     }
     if let Some(format) = &options.format {
@@ -62,7 +62,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
     }
 }
 
-/// The calls of a reply of the agent that answers, understood: the caller's tools are the caller's to run.
+/// Resolves the calls of a reply of the main agent. The caller runs the calls of its own tools.
 #[must_use]
 pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<ResolvedCall> {
     let Some(thread) = turn.inbound.thread() else {
@@ -72,7 +72,7 @@ pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<R
         return own_calls(thread, &turn.main, &reply.tool_calls);
     }
     let mut calls = resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
-    // The last one of too many says that they were left out.
+    // The call after the limit carries the error about the calls that were left out.
     for call in calls.iter_mut().take(resolve::CALLS_MAX) {
         if thread.tool(&call.name).is_some() {
             call.action = action(thread, &call.name, &call.raw);
@@ -95,7 +95,7 @@ fn own_calls(thread: &Thread, run: &AgentRun, called: &[ToolCall]) -> Vec<Resolv
     called.iter().take(CALLS_MAX + 1).enumerate().map(understand).collect()
 }
 
-/// A call of the caller's tools. What the caller could not use is the model's to correct.
+/// Resolves a call of the caller's tools. A call that the caller could not use becomes an error for the model to correct.
 fn action(thread: &Thread, name: &str, raw: &str) -> Action {
     let Some(tool) = thread.tool(name) else {
         let names: Vec<&str> = thread.tools.iter().take(CALLS_MAX).map(|t| t.name.as_str()).collect();
@@ -117,7 +117,7 @@ fn action(thread: &Thread, name: &str, raw: &str) -> Action {
 }
 
 impl AgentRun {
-    /// Once nothing but calls of the caller's tools is open, the run ends with those.
+    /// Ends the run with the open calls, once only calls of the caller's tools are open.
     pub(super) fn hand_to_caller(&mut self) {
         let Phase::Acting(calls) = &mut self.phase else { return };
         let is_open = |o: &&mut OpenCall| o.result.is_none();
@@ -140,17 +140,17 @@ impl AgentRun {
         if calls.iter().any(is_wrong) {
             return;
         }
-        let said = match self.messages.last() {
+        let reply_text = match self.messages.last() {
             Some(Message::Assistant { text, .. }) => text.trim().to_owned(),
             _ => String::new(),
         };
-        self.end(Ending::Called(said, handed_over));
+        self.end(Ending::Called(reply_text, handed_over));
     }
 }
 
 impl AgentRun {
-    /// Ends with the empty reply of a model that used up its tokens before it said anything.
-    fn ends_cut(&mut self, reply: &Reply<'_>) {
+    /// Ends the run with the empty reply of a model that used all its tokens before the first visible text.
+    fn end_with_empty_text(&mut self, reply: &Reply<'_>) {
         self.usage.add(reply.usage);
         self.finish = reply.finish;
         self.end(Ending::Said(String::new()));
@@ -158,23 +158,24 @@ impl AgentRun {
 }
 
 impl Turn {
-    /// Takes an empty reply that was cut by the caller's own limit: asking again would be cut again. False if it is another.
-    pub(super) fn takes_as_cut(&mut self, reply: &Reply<'_>) -> bool {
+    /// Ends the run with an empty reply that the caller's own limit cut, because a retry would be cut again. Returns false for
+    /// any other reply.
+    pub(super) fn accept_cut_reply(&mut self, reply: &Reply<'_>) -> bool {
         let is_empty = reply.calls.is_empty() && reply.text.trim().is_empty();
         let is_cut = self.inbound.sets_length() && is_empty && reply.finish == Finish::Length;
         if is_cut {
-            self.main.ends_cut(reply);
+            self.main.end_with_empty_text(reply);
         }
         is_cut
     }
 
-    /// The form that the answer must have.
+    /// The format that the answer must have.
     pub(super) fn format(&self) -> Option<&AnswerFormat> {
         self.inbound.format()
     }
 
-    /// Holds the agent's last word against the form that was asked for. If it does not fit, the model is asked once more. An
-    /// answer that was cut is given as it is: its finish reason says so.
+    /// Checks the final text against the requested format. If it does not match, the model is asked once to correct it. A cut
+    /// answer is delivered as it is, with the finish reason `length`.
     pub(super) fn check_format(&mut self) {
         let (Phase::Ended(Ending::Said(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
             return;

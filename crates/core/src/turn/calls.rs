@@ -1,4 +1,4 @@
-//! The calls of one reply: which may go ahead, what came of them, and what the loop guard has to say.
+//! The calls of one reply: their admission, their results, and the verdicts of the loop guard.
 
 use serde_json::Value;
 
@@ -18,16 +18,16 @@ use crate::{
     time::Micros,
 };
 
-/// What a call is answered with that stands in its reply more than once.
+/// The result of a call that occurs earlier in the same reply.
 pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
-/// What the answer to a call begins with whose effect has a receipt.
+/// The beginning of the result of a call whose effect has a receipt.
 const DONE_ALREADY: &str = "[done already]";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
-/// What a call is answered with that was not begun when its run was ended.
+/// The result of a call that had not begun when its run was ended.
 const NOT_BEGUN: &str = "[not run] The time was up before it began.";
-/// What a call is answered with that was under way when its turn was ended.
+/// The result of a call that was running when its turn was ended.
 const CUT_SHORT: &str = "[not run] The time was up before its result came.";
 /// See `CUT_SHORT`, for a call with an effect.
 const CUT_IN_DOUBT: &str =
@@ -38,7 +38,7 @@ impl OpenCall {
         Self { call: call.clone(), result: None, started: false, refused: false, warning: None }
     }
 
-    /// The skill run behind it, if it is one.
+    /// The planned skill run, if the call is one.
     #[must_use]
     pub const fn planned(&self) -> Option<&PlannedSkill> {
         match &self.call.action {
@@ -59,15 +59,16 @@ impl OpenCall {
         self.planned().is_some_and(|p| p.effect != Effect::Read)
     }
 
-    /// Whether it has an effect that is still to come, as far as is known.
+    /// Whether the call has an effect and no result yet.
     pub(super) fn has_open_effect(&self) -> bool {
         self.result.is_none() && self.has_effect()
     }
 }
 
 impl AgentRun {
-    /// Decides which calls of a reply may go ahead. In a sequence of commands, those behind a broken one are not run. The
-    /// guard's vetoes count once a reply: a model that guesses many names at once has to hear of it before it is given up.
+    /// Decides which calls of a reply may run. In a sequence of commands, the commands after an invalid one do not run. The
+    /// guard's vetoes count once per reply: a model that guesses many names at once must see the errors before its run is given
+    /// up.
     pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
         let vetoes = self.guard.vetoes();
         let mut open = Vec::with_capacity(calls.len());
@@ -84,7 +85,7 @@ impl AgentRun {
             }
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
-            // What it is kept from doing it is not asked to do.
+            // The agent is not reminded to act if the kernel blocked its action.
             self.told_to_act |= starts_with(IN_DOUBT);
             open.push(next);
         }
@@ -93,20 +94,19 @@ impl AgentRun {
         self.phase = Phase::Acting(open);
     }
 
-    /// The answer to a call whose effect has a receipt in this turn: an effect is not repeated because a model has lost
-    /// track.
+    /// The result of a call whose effect has a receipt in this turn. A model that has lost track does not repeat an effect.
     fn done_already(&self, next: &OpenCall) -> Option<String> {
         let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
         let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
         Some(done_already(receipt))
     }
 
-    /// Effects that may have happened, also those of calls that have no result yet.
+    /// Effects that may have happened, including those of calls without a result.
     pub(super) fn doubts(&self) -> Vec<(String, Value)> {
         self.doubts_of(&|_| true)
     }
 
-    /// The same where it is known which of the calls without a result may have begun.
+    /// Like [`Self::doubts`], for a caller that knows which calls without a result may have begun.
     pub(super) fn doubts_of(&self, has_begun: &dyn Fn(IntentId) -> bool) -> Vec<(String, Value)> {
         let mut doubts = self.in_doubt.clone();
         let open = self.open_calls().iter().filter(|open| open.has_open_effect() && self.may_have_begun(open));
@@ -120,18 +120,18 @@ impl AgentRun {
         doubts
     }
 
-    /// Whether a call without a result may have begun: of commands only the first, since one runs at a time.
+    /// Whether a call without a result may have begun. Of commands that is only the first, because one runs at a time.
     pub(super) fn may_have_begun(&self, open: &OpenCall) -> bool {
         self.wanted_skills().any(|(wanted, _)| std::ptr::eq(wanted, open))
     }
 
-    /// False if the call is known to be wrong.
+    /// Admits or refuses a call. Returns false if the call is invalid or blocked.
     fn judge(&mut self, open: &mut OpenCall) -> bool {
         if matches!(&open.call.action, Action::Answer { text, .. } if text == REPEATED) {
             open.result = Some(REPEATED.to_owned());
             return true;
         }
-        // The caller runs it, and looks after its own loops.
+        // The caller runs this call and detects its own loops.
         if open.call.action == Action::Caller {
             return true;
         }
@@ -163,7 +163,7 @@ impl AgentRun {
         !is_error
     }
 
-    /// In `single_loop` and `direct` every tool call counts [S0 5.1], of commands skill runs only: help is free.
+    /// In `single_loop` and `direct` every tool call counts [S0 5.1]. Of commands only skill runs count, so help is free.
     const fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Skill(_) => true,
@@ -174,15 +174,15 @@ impl AgentRun {
         }
     }
 
-    /// Notes that a breaker let a run begin.
+    /// Records that a breaker admitted a run.
     pub fn skill_started(&mut self, intent: IntentId) {
         if let Some(open) = self.awaited(intent) {
             open.started = true;
         }
     }
 
-    /// Takes a skill's outcome; false if it is not awaited, and then nothing changes. A call's id says too little: models
-    /// use the same one again in the next round.
+    /// Folds a skill's outcome. Returns false and changes nothing if no call waits for it. The intent identifies the call,
+    /// because models use the same call id again in the next round.
     pub fn skill_finished(&mut self, at: Micros, intent: IntentId, outcome: &Outcome) -> bool {
         let bytes_max = self.result_bytes_max;
         if self.awaited(intent).is_none() {
@@ -191,7 +191,7 @@ impl AgentRun {
         let advice = self.advise(outcome);
         let style = self.style();
         let Some(open) = self.awaited(intent) else { return false };
-        let text = in_its_language(open, style, outcome);
+        let text = text_for_style(open, style, outcome);
         let mut shown = clip(&text, bytes_max).into_owned();
         if let Some(advice) = advice {
             shown.push_str(&format!("\nNext: {advice}"));
@@ -230,7 +230,7 @@ impl AgentRun {
         true
     }
 
-    /// What to try after a failure, by how often this kind of failure came before.
+    /// The advice after a failure, by how often this kind of failure occurred before.
     fn advise(&mut self, outcome: &Outcome) -> Option<&'static str> {
         let kind = outcome.error_type.as_deref().filter(|_| !outcome.status.is_ok())?;
         let before = self.failures.get(kind).copied().unwrap_or(0);
@@ -239,7 +239,7 @@ impl AgentRun {
         Some(advice)
     }
 
-    /// What is not run does not count.
+    /// Answers the calls that have not started as not run; they do not count as used.
     fn skip_the_rest(&mut self) {
         let Phase::Acting(calls) = &mut self.phase else { return };
         for open in calls.iter_mut().filter(|o| o.result.is_none() && !o.started) {
@@ -248,22 +248,22 @@ impl AgentRun {
         }
     }
 
-    /// Gives a call that is no skill run its result.
+    /// Sets the result of a call that is not a skill run.
     pub fn answer(&mut self, call_id: &str, text: String) {
         let Phase::Acting(calls) = &mut self.phase else { return };
         if let Some(open) = calls.iter_mut().find(|o| o.call.id == call_id && o.result.is_none()) {
             let (name, arguments) = guarded(&open.call);
             self.guard.record(&name, &arguments, Some(&text), false);
             open.result = Some(with_warning(text, open.warning.as_deref()));
-            // A dispatch is in the plan now, and its words are in the messages.
+            // A dispatch is now in the plan, and its text is in the messages.
             open.call.raw.clear();
             open.call.action =
                 Action::Answer { text: String::new(), is_error: false, is_unknown: false, is_malformed: false };
         }
     }
 
-    /// Gives up the calls that have no result and have certainly not begun.
-    pub(super) fn give_up_unbegun(&mut self, has_begun: &dyn Fn(IntentId) -> bool) {
+    /// Gives up the calls without a result that have certainly not begun.
+    pub(super) fn give_up_not_begun(&mut self, has_begun: &dyn Fn(IntentId) -> bool) {
         let is_begun = |open: &OpenCall| {
             let intent = open.planned().map(|planned| planned.intent);
             open.started || intent.is_none_or(|intent| self.may_have_begun(open) && has_begun(intent))
@@ -278,20 +278,22 @@ impl AgentRun {
         self.undone.extend(given_up);
     }
 
-    /// The run as a context that can be gone on from, though it was ended in the middle of its calls: a provider refuses
-    /// calls without results, and the model has to know which effects are in doubt.
+    /// The run with a context that a later turn can continue, although the run was ended during its calls. A provider refuses
+    /// calls without results, and the model must know which effects are in doubt.
     #[must_use]
     pub(super) fn broken_off(mut self) -> Self {
         if self.open_calls().is_empty() {
             return self;
         }
         let mut calls = self.open_calls().to_vec();
-        for (open, is) in calls.iter_mut().zip(self.open_calls()).filter(|(_, is)| is.result.is_none()) {
-            let is_in_doubt = is.has_open_effect() && self.may_have_begun(is);
+        for (open, original) in
+            calls.iter_mut().zip(self.open_calls()).filter(|(_, original)| original.result.is_none())
+        {
+            let is_in_doubt = original.has_open_effect() && self.may_have_begun(original);
             open.result = Some(if is_in_doubt { CUT_IN_DOUBT } else { CUT_SHORT }.to_owned());
         }
         self.phase = Phase::Acting(Vec::new());
-        self.hand_over(&calls);
+        self.push_results(&calls);
         self
     }
 
@@ -301,33 +303,35 @@ impl AgentRun {
     }
 }
 
-/// The answer to a call whose effect has this receipt.
+/// The result of a call whose effect has this receipt.
 pub(super) fn done_already(receipt: &Receipt) -> String {
-    let what = match receipt.extent {
+    let note = match receipt.extent {
         Extent::Accepted => "It was accepted, and its result comes later.",
         Extent::Done | Extent::Partial => "This was not run again.",
     };
-    format!("{DONE_ALREADY} {} {what} Go on, or answer in words.", receipt.summary())
+    format!("{DONE_ALREADY} {} {note} Go on, or answer in words.", receipt.summary())
 }
 
-/// A result's text for the model. Skills speak of flags; an agent that calls them with JSON hears of arguments, and is shown
-/// its own call to correct.
-fn in_its_language(open: &OpenCall, style: CallStyle, outcome: &Outcome) -> String {
+/// The text of a result for the model. Errors of skills name flags. For an agent that calls skills with JSON the flags are
+/// replaced by argument names, and its own call is added so that it can correct it.
+fn text_for_style(open: &OpenCall, style: CallStyle, outcome: &Outcome) -> String {
     let planned = open.planned().filter(|_| outcome.error_type.as_deref() == Some("invalid_arguments"));
     let Some(planned) = planned.filter(|_| style != CallStyle::Cmd) else { return outcome.to_llm_string() };
-    let said = outcome.data.split("\nUsage: ").next().unwrap_or_default();
-    let names = said.split(' ').map(|word| match word.strip_prefix("--") {
+    let error_text = outcome.data.split("\nUsage: ").next().unwrap_or_default();
+    let names = error_text.split(' ').map(|word| match word.strip_prefix("--") {
         Some(flag) => {
             let name = flag.trim_end_matches([',', '.', ':', ';']);
             format!("\"{name}\"{}", &flag[name.len()..])
         }
         None => word.to_owned(),
     });
-    let said = names.collect::<Vec<_>>().join(" ");
+    let error_text = names.collect::<Vec<_>>().join(" ");
     let (skill, arguments) = (&planned.skill, &planned.arguments);
     let call = style.json_call(skill, arguments);
-    let outcome =
-        Outcome { data: format!("{said}\nYour call was: {call}\nCorrect it and send it again."), ..outcome.clone() };
+    let outcome = Outcome {
+        data: format!("{error_text}\nYour call was: {call}\nCorrect it and send it again."),
+        ..outcome.clone()
+    };
     outcome.to_llm_string()
 }
 
@@ -338,7 +342,7 @@ fn with_warning(text: String, warning: Option<&str>) -> String {
     }
 }
 
-/// What the loop guard compares: the skill and its validated arguments where there are any, else the call as it was written.
+/// The key that the loop guard compares: the skill and its validated arguments if there are any, otherwise the raw call.
 fn guarded(call: &ResolvedCall) -> (String, Value) {
     match &call.action {
         Action::Skill(planned) => (planned.skill.clone(), planned.arguments.clone()),

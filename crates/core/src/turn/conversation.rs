@@ -1,5 +1,5 @@
-//! The state of one conversation as a fold over its events. Nothing changes except here, by an event: so a replay gives the
-//! same state (invariant 5).
+//! The state of one conversation as a fold over its events. Only events change the state, and only in this module, so a
+//! replay gives the same state (invariant 5).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     directive::Directive,
     inbox,
-    inbox::{Joined, Order, Pending},
+    inbox::{JobCommand, Joined, Pending},
     opening,
     provenance::Provenance,
     report, request,
@@ -20,9 +20,9 @@ use super::{
 use crate::{
     classify::spoken,
     context::{Exchange, Frames, History},
+    dead_letter::Strategy,
     event::{AgentReport, Event, EventBody, Inbound, Mode, Priority, PromptFacts},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
-    letter::Strategy,
     limits::{MainInterface, TurnLimits},
     message::{Message, ModelRequest},
     plan::{NodeState, Plan},
@@ -31,51 +31,52 @@ use crate::{
     time::Micros,
 };
 
-/// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
+/// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
 pub const STATE_VERSION: u16 = 9;
 
-/// How many finished tasks are remembered, so that a message that comes again is not answered again.
+/// How many finished tasks are remembered, so that a message that is delivered again is not answered again.
 const FINISHED_MAX: usize = 32;
 
-/// How many receipts of finished turns are remembered, so that what was done may be told.
+/// How many receipts of finished turns are remembered, so that later answers may mention these effects.
 const RECEIPTS_MAX: usize = 32;
 
-/// A turn that stopped at a limit and may go on [S0 5.2].
+/// A turn that stopped at a limit and may be continued [S0 5.2].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Paused {
-    /// Its task; older snapshots do not have it.
+    /// Its task; `None` in older snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The context as it was.
+    /// The main agent's context at the pause.
     pub messages: Vec<Message>,
-    /// How many of those are history.
+    /// How many leading messages are history.
     pub stable: usize,
-    /// The agents so far.
+    /// The sub-agents so far.
     pub plan: Plan,
-    /// It must not leave the house.
+    /// The turn may run on local backends only.
     pub private: bool,
-    /// What it was told: the turn that continues it is shown the same texts again.
+    /// The sources of what its agents read. The turn that continues it sees the same texts again.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
-    /// The receipts of its own effects and of those of the turns that it continued: the turn that continues it does not
-    /// repeat them.
+    /// The receipts of its own effects and of the effects of the turns that it continued. The turn that continues it does
+    /// not repeat these effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
-    /// Effects of its own that may have happened, and of the turns that it continued.
+    /// In-doubt effects of this turn and of the turns that it continued.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
-    /// A program worked on it: what that did, no receipt shows.
+    /// An agentic backend worked on it. No receipt shows the effects of that work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
 }
 
 impl Paused {
-    /// The receipts of its effects and of its agents', each once: what a turn before it did, both lists may have.
+    /// The receipts of its effects and of its agents' effects. Both lists may contain an effect of an earlier turn; the result
+    /// contains each receipt once.
     pub(super) fn all_receipts(&self) -> Vec<Receipt> {
         each_once(self.receipts.iter().chain(self.plan.receipts()))
     }
 
-    /// Effects of its own and of its agents that may have happened, each once.
+    /// The in-doubt effects of this turn and of its agents, each once.
     pub(super) fn all_doubts(&self) -> Vec<(String, Value)> {
         each_once(self.in_doubt.iter().chain(self.plan.in_doubt()))
     }
@@ -91,18 +92,19 @@ fn each_once<'a, T: Clone + PartialEq + 'a>(all: impl Iterator<Item = &'a T>) ->
     once
 }
 
-/// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
+/// Messages of one lane begin in order, one turn at a time. Two lanes ensure that work for which a user waits never queues
+/// behind background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
     /// REALTIME and HIGH.
     Front,
-    /// Everything else: it goes on in the background.
+    /// All other classes, which run in the background.
     Back,
 }
 
 impl Lane {
-    /// Both.
+    /// Both lanes.
     pub const ALL: [Self; 2] = [Self::Front, Self::Back];
 
     /// The lane of a class.
@@ -115,119 +117,119 @@ impl Lane {
     }
 }
 
-/// A turn under way.
+/// A turn that has begun and has no final event yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Its task.
     pub task: TaskId,
-    /// The message, without what came before it.
+    /// The message, without its preamble.
     pub inbound: Inbound,
-    /// How it is run.
+    /// The mode in which the turn runs.
     pub mode: Mode,
-    /// What it may use up.
+    /// The limits of the turn.
     pub limits: TurnLimits,
-    /// What its prompts are made of.
+    /// The facts that its prompts are built from.
     pub facts: PromptFacts,
-    /// The agent that answers the user.
+    /// The main agent, which answers the user.
     pub main: AgentRun,
-    /// The sub-agents.
+    /// The sub-agents of the turn.
     pub plan: Plan,
-    /// The running sub-agents' own states, as far as the log tells: what they are started or resumed with.
+    /// The states of the running sub-agents according to the log. Sub-agents are started or resumed with these.
     pub runs: BTreeMap<AgentId, AgentRun>,
-    /// What the live sub-agents have done so far, as they themselves tell their Engine: the report of an agent that the turn
-    /// ends is made of this. A replay has it in `runs`.
+    /// The progress of the live sub-agents, as they report it to their Engine. If the turn ends an agent, the agent's report is
+    /// made from its progress. A replay has it in `runs`.
     #[serde(skip)]
     pub(super) progress: BTreeMap<AgentId, AgentReport>,
-    /// When it began.
+    /// When the turn began.
     pub started_at: Micros,
-    /// Somebody asked to cancel it.
+    /// Cancellation was requested.
     pub cancelled: bool,
-    /// How often an Engine died in it.
+    /// How often an Engine died during the turn.
     pub crashes: u32,
-    /// How often the process ended in it.
+    /// How often the process ended during the turn.
     pub restarts: u32,
-    /// The run ended without a look at its agents' results, and has to be given them.
+    /// The main agent answered before it saw its agents' results, and must receive them before the turn ends.
     pub owes_results: bool,
-    /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
+    /// The backends that may run its rounds, the preferred one first. If empty, the first configured backend runs them.
     pub route: Vec<String>,
     /// The lane of its class.
     pub lane: Lane,
-    /// It does not hold up its lane any more: it was held back or deferred once.
+    /// The turn is detached: it was suspended or deferred once, or waits for other tasks, and no longer blocks its lane.
     pub aside: bool,
-    /// Held back by its user: no further round starts.
+    /// Suspended by its user: no further round starts.
     pub suspended: bool,
-    /// It was deferred until then, how often altogether, and whether that is still to be recorded.
+    /// The state of its deferral.
     pub deferral: Deferral,
-    /// How it stands with its deadlines.
+    /// The state of its deadlines.
     pub clock: Clock,
-    /// What was tried after failures, and what failed, one line each.
+    /// The retry strategies that were used after failures.
     pub strategies: Vec<Strategy>,
-    /// See `strategies`.
+    /// The reasons of those failures, one line each.
     pub tried: Vec<String>,
-    /// When the first of those failed.
+    /// When the first of those failures occurred.
     pub failing_since: Option<Micros>,
-    /// What the kernel has to tell its model before the next round.
+    /// Notes of the kernel to the model, which are delivered before the next round.
     pub(super) notes: Vec<String>,
-    /// Messages that steer it and that its model has not seen yet.
+    /// Steering messages that its model has not seen yet.
     pub(super) heard: Vec<Pending>,
-    /// Those that it has seen.
+    /// The tasks of the steering messages that its model has seen.
     pub(super) told: Vec<TaskId>,
-    /// Of those, the ones for whose sake an answer that was said already waits for one more round, until that is there.
+    /// Of the messages in `told`, those for which a finished answer waits for one more round, until that round's reply arrives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waited_for: Vec<Pending>,
-    /// Messages that were accepted from then on may join it; nothing while none may.
+    /// Messages accepted from this time on may steer the turn; `None` while no message may.
     pub(super) hears_from: Option<Micros>,
-    /// How often the model was told that its answer has not the form that was asked for.
+    /// How often the model was notified that its answer does not have the requested format.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) format_repairs: u32,
 }
 
-/// When a turn goes on.
+/// The deferral of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferral {
-    /// Until then others go first.
+    /// When the turn resumes; other turns go first until then.
     pub until: Option<Micros>,
-    /// How often it was deferred.
+    /// How often the turn was deferred.
     pub count: u32,
-    /// It is to be deferred.
+    /// The turn must be deferred, and the event is not recorded yet.
     pub(super) is_due: bool,
-    /// It was let go on before that.
+    /// The turn was resumed before `until`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_lifted: bool,
-    /// Its model failed, and it goes on as soon as that answers again.
+    /// The turn was deferred because its model failed, and resumes as soon as the model answers again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_failure: bool,
 }
 
-/// How a task stands with its deadlines.
+/// The state of a task's deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Since when its deadlines count.
+    /// The time from which the deadlines count.
     pub from: Micros,
-    /// The soft one has passed.
+    /// The soft deadline has passed.
     pub soft_passed: bool,
-    /// The hard one has passed.
+    /// The hard deadline has passed.
     pub hard_passed: bool,
-    /// Its model was asked to come to an end.
+    /// The model was asked to finish.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hinted: bool,
-    /// How much of [`Self::from`] are waits of sub-agents since the main agent's last reply, in milliseconds. Agents wait at
+    /// How far waits of sub-agents since the main agent's last reply have moved [`Self::from`], in milliseconds. Agents wait at
     /// the same time, so the longest wait counts and not the sum.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub agents_waited_ms: u64,
-    /// How much of [`Self::from`] are waits for permits, in milliseconds.
+    /// How far waits for permits have moved [`Self::from`], in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub waited_ms: u64,
-    /// How long models read before their first tokens, in milliseconds: the soft deadline is later by that.
+    /// How long models processed their prompts before their first tokens, in milliseconds. The soft deadline is later by this.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub prefill_ms: u64,
-    /// How much of that are sub-agents' since the main agent's last reply: the longest, and not the sum.
+    /// The sub-agents' part of `prefill_ms` since the main agent's last reply, in milliseconds: the longest, not the sum.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub agents_prefill_ms: u64,
 }
 
 impl Clock {
-    /// Deadlines that count from then on.
+    /// Deadlines that count from this time on.
     #[must_use]
     pub const fn starting(from: Micros) -> Self {
         Self {
@@ -242,14 +244,14 @@ impl Clock {
         }
     }
 
-    /// A model read for this long before its first token. What it read before its deadlines began to count does not move them.
+    /// Credits the time that a model processed its prompt before its first token. Time before [`Self::from`] does not count.
     pub(super) fn credit_prefill(&mut self, prefill_ms: u64, now: Micros) {
         let prefill_ms = prefill_ms.min(now.since_ms(self.from));
         self.prefill_ms = self.prefill_ms.saturating_add(prefill_ms);
     }
 
-    /// Rounds waited for their permits: that is not the turn's time. What they waited before its deadlines began to count,
-    /// such as while its user held it back, does not move them.
+    /// Credits the time that rounds waited for their permits, which is not the turn's time. Waits before [`Self::from`], for
+    /// example while the turn was suspended, do not move the deadlines.
     pub(super) fn credit(&mut self, waited_ms: u64, now: Micros) {
         let waited_ms = waited_ms.min(now.since_ms(self.from));
         self.from = self.from.later_ms(waited_ms);
@@ -260,44 +262,44 @@ impl Clock {
 /// The state of one conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conversation {
-    /// Its id.
+    /// The conversation's id.
     pub id: ConversationId,
-    /// Whose.
+    /// The user that the conversation belongs to.
     pub user: UserId,
-    /// The last event in it.
+    /// The sequence number of the last folded event.
     pub seq: Seq,
-    /// When the Engine last recorded something.
+    /// When the Engine last recorded an event.
     pub at: Micros,
-    /// Finished turns.
+    /// The finished turns, as later turns see them.
     pub history: History,
     /// Accepted messages whose turn has not begun, oldest first.
     pub inbox: VecDeque<Pending>,
-    /// Orders about tasks that are not carried out yet.
-    pub orders: Vec<Order>,
-    /// Messages that are answered with another's answer.
+    /// Job commands that are not carried out yet.
+    pub job_commands: Vec<JobCommand>,
+    /// Messages that receive the answer of another task.
     pub joined: Vec<Joined>,
-    /// Of all those, the ones to cancel.
+    /// Pending messages, job commands, joined messages and steering messages whose cancellation was requested.
     pub cancelled: Vec<TaskId>,
-    /// Finals that those are owed whose answer is another's, which has come.
+    /// Final events that still have to be recorded for tasks that receive another task's answer.
     pub(super) owed: VecDeque<(TaskId, EventBody)>,
-    /// The turns under way, in the order in which they began: one in each lane, and those that were set aside.
+    /// The turns without a final event, in the order in which they began: at most one in each lane, and the detached turns.
     pub turns: Vec<Turn>,
-    /// The last turn, if it paused at a limit.
+    /// The last turn that paused at a limit. A front-lane turn that ends without a pause clears it.
     pub paused: Option<Paused>,
-    /// The receipts of the effects of its finished turns, oldest first, as many as are kept.
+    /// The receipts of the last effects of finished turns, oldest first, at most [`RECEIPTS_MAX`].
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     pub(super) receipts: VecDeque<Receipt>,
-    /// What its turns were told: see [`Provenance`].
+    /// The sources of what its turns have read: see [`Provenance`].
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub known: Provenance,
-    /// When skills were called, oldest first: the sliding window.
+    /// The times of skill calls, oldest first: the sliding window.
     pub window: VecDeque<Micros>,
     /// The tasks that ended last, oldest first.
     #[serde(default)]
     pub finished: VecDeque<TaskId>,
-    /// When each lane was last seen free.
+    /// When each lane was last free.
     pub(super) free_from: [Micros; Lane::ALL.len()],
-    /// Somebody may come back to it: not all of its messages are stateless calls.
+    /// The conversation appears in lists, because not all of its messages are stateless calls.
     #[serde(default = "listed", skip_serializing_if = "is_true")]
     pub is_listed: bool,
 }
@@ -307,13 +309,13 @@ const fn is_true(listed: &bool) -> bool {
     *listed
 }
 
-/// What older snapshots mean.
+/// The default for older snapshots.
 const fn listed() -> bool {
     true
 }
 
 impl Conversation {
-    /// A conversation in which nothing has happened.
+    /// A conversation without events.
     #[must_use]
     pub fn new(id: ConversationId, user: UserId) -> Self {
         Self {
@@ -323,7 +325,7 @@ impl Conversation {
             at: Micros(0),
             history: History::default(),
             inbox: VecDeque::new(),
-            orders: Vec::new(),
+            job_commands: Vec::new(),
             joined: Vec::new(),
             cancelled: Vec::new(),
             owed: VecDeque::new(),
@@ -338,14 +340,15 @@ impl Conversation {
         }
     }
 
-    /// Takes in an event of the log. An event that does not fit the state (late, repeated, of another turn) changes
-    /// nothing but the place: the log may hold what came too late.
+    /// Folds an event of the log. An event that does not fit the state (late, repeated, of another turn) only advances the
+    /// sequence number, because the log may contain late events.
     pub fn apply(&mut self, event: &Event) {
         self.seq = event.seq.max(self.seq);
         self.take(event.seq, event.at, event.task, &event.agent, &event.body);
     }
 
-    /// Takes in an event whose place is not known yet, but behind all others; [`Self::placed`] tells it later.
+    /// Folds an event whose sequence number is not known yet, but is higher than all others. [`Self::set_last_seq`] sets it
+    /// later.
     pub fn fold(&mut self, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
         self.take(Seq(self.seq.0.saturating_add(1)), at, task, agent, body);
     }
@@ -360,56 +363,58 @@ impl Conversation {
             EventBody::TurnStarted { mode, facts, limits, route, .. } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
             EventBody::Suspended { .. } | EventBody::Continued { .. } => {
-                self.hold(task, matches!(body, EventBody::Suspended { .. }));
+                self.set_suspended(task, matches!(body, EventBody::Suspended { .. }));
                 self.start_clocks();
             }
             EventBody::Reprioritised { priority, .. } => {
                 self.reprioritise(task, *priority);
                 self.start_clocks();
             }
-            EventBody::Ordered { verb, targets, text } => self.ordered(task, *verb, targets, text),
+            EventBody::Ordered { verb, targets, text } => self.resolve_job_command(task, *verb, targets, text),
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
             EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
-            EventBody::DeadlinePassed { hard: true, letters } if self.pending_late(task, letters.as_ref()) => {}
-            _ => self.go_on(at, task, agent, body),
+            EventBody::DeadlinePassed { hard: true, dead_letters }
+                if self.note_missed_deadline(task, dead_letters.as_ref()) => {}
+            _ => self.fold_into_turn(at, task, agent, body),
         }
         for turn in &mut self.turns {
-            turn.note_hearing(self.at);
+            turn.update_steerable(self.at);
         }
     }
 
-    /// What an event means for the turn that it is about.
-    fn go_on(&mut self, event_at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+    /// Folds an event into the turn that it belongs to.
+    fn fold_into_turn(&mut self, event_at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
         let at = self.at;
         let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
         let until = turn.deferral.until;
         let calls = turn.fold((at, event_at), window_used, agent, body);
-        let is_put_off = turn.deferral.until != until;
+        let is_deferred = turn.deferral.until != until;
         if calls > 0 {
             let from = window_start(at, &turn.limits);
             self.window.retain(|t| *t >= from);
             self.window.extend(std::iter::repeat_n(at, calls as usize));
         }
-        if is_put_off {
-            self.give_back_unheard(task);
+        if is_deferred {
+            self.return_unseen_steering(task);
             self.start_clocks();
         }
     }
 
-    /// Notes the place of the last folded event.
-    pub fn placed(&mut self, seq: Seq) {
+    /// Sets the sequence number of the last folded event.
+    pub fn set_last_seq(&mut self, seq: Seq) {
         self.seq = seq.max(self.seq);
     }
 
-    /// A round of this turn's main agent may have begun on a backend that works by itself. Nothing follows from it here, but
-    /// whatever ends the turn before the round ends says that its work may have taken effect. True if this is news.
+    /// Records that a round of this turn's main agent may have begun on an agentic backend. No decision follows from it, but if
+    /// the turn ends before the round, its final event says that the work may have taken effect. Returns true if this was not
+    /// recorded yet.
     pub fn round_acts(&mut self, task: TaskId, round: u32) -> bool {
         self.turns.iter_mut().find(|t| t.task == task).is_some_and(|turn| turn.main.round_acts(round))
     }
 
-    /// What a live sub-agent has done so far. A live Engine does not fold the events of its agents, so it says this before
-    /// it asks what follows: an agent that the turn ends then reports what it did.
+    /// Records the progress of a live sub-agent. A live Engine does not fold the events of its agents, so it calls this before
+    /// [`Self::decide`]. If the turn then ends the agent, the agent's report contains its progress.
     pub fn agent_progress(&mut self, task: TaskId, agent: &AgentId, progress: AgentReport) {
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
         if turn.runs.contains_key(agent) {
@@ -417,14 +422,14 @@ impl Conversation {
         }
     }
 
-    /// No round of this turn's main agent runs on a backend that works by itself: one that was to begin there did not.
+    /// Records that no round of this turn's main agent runs on an agentic backend: the round did not begin there.
     pub fn round_does_not_act(&mut self, task: TaskId) {
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
             turn.main.acts_in = None;
         }
     }
 
-    /// Begins the turn of a message that waits.
+    /// Begins the turn of a pending message.
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
         let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
         let frames = Frames::of(task);
@@ -433,13 +438,13 @@ impl Conversation {
         }
         self.known.preamble(&inbound.preamble);
         inbound.preamble.clear();
-        let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
+        let (lane, has_dependencies) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
         let fixed_tokens = request::fixed_tokens(mode, by_commands, facts);
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
-            // It is not kept twice.
+            // The thread moves into the context, so that the state does not hold it twice.
             Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
             None => opening::open(&mut self.history, paused, &inbound, facts, limits, (mode, fixed_tokens, &frames)),
         };
@@ -451,7 +456,7 @@ impl Conversation {
         main.programs_ran = opening.programs_ran;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
-        // Nobody is to act on a story.
+        // A story or a translation needs no action.
         (main.asks_only, main.told_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
         main.shows_calls = inbound.is_for_a_program();
         main.takes_cuts = main.shows_calls || inbound.sets_length();
@@ -460,13 +465,13 @@ impl Conversation {
             main.provenance.continue_from(&opening.provenance);
         }
         main.provenance.begin(&inbound, facts, &main.messages);
-        // Later turns see an outside party's text in its frame, too.
+        // Later turns also see an outside party's text in its frame.
         inbound.text = outside.unwrap_or(inbound.text);
         if by_commands {
             main.begin_with_commands(mode, usize::MAX);
         }
         if let Some(retry) = &inbound.retry {
-            main.goes_on_after(retry);
+            main.begin_retry(retry);
         }
         self.turns.push(Turn {
             task,
@@ -485,11 +490,11 @@ impl Conversation {
             owes_results: false,
             route: route.to_vec(),
             lane,
-            // It waits for tasks that may take as long as they like: nobody stands behind it.
-            aside: waits,
+            // Its dependencies may take any time, so it must not block its lane.
+            aside: has_dependencies,
             suspended: false,
             deferral: Deferral::default(),
-            // Before that nobody could work on it: it was not due, stood behind others, or the process was away.
+            // Before this time the turn could not begin: it was not due, queued behind others, or the process was down.
             clock: Clock::starting(self.at.max(at)),
             strategies: Vec::new(),
             tried: Vec::new(),
@@ -503,7 +508,7 @@ impl Conversation {
         });
     }
 
-    /// Skill calls within the sliding window, and those that turns under way may make or are making.
+    /// Skill calls within the sliding window, plus the calls that open turns have reserved or running.
     pub(super) fn window_used(&self, limits: &TurnLimits) -> u32 {
         self.turns.iter().map(Turn::calls_under_way).fold(self.window_calls(limits), u32::saturating_add)
     }
@@ -522,14 +527,14 @@ impl Conversation {
         let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
         if let Some(mut turn) = turn {
             if matches!(body, EventBody::Answered { .. }) {
-                turn.did_not_wait();
+                turn.requeue_unseen_steering();
             }
             self.known.remember(&turn.main.provenance);
             self.receipts.extend(turn.own_receipts().cloned());
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let private = turn.inbound.private;
-            let answer = report::remembered(&turn, body, text);
-            // What is gone on with is shown whole, or by its report.
+            let answer = report::history_text(&turn, body, text);
+            // A paused turn is continued with its whole context or shown by its report, so its steps are not needed.
             let is_done = matches!(body, EventBody::Answered { paused: false, .. });
             let steps = if is_done { turn.main.steps() } else { Vec::new() };
             self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
@@ -553,11 +558,11 @@ impl Conversation {
                     }
                 });
             }
-            self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));
-            for unheard in turn.heard {
-                self.take_back(unheard);
+            self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::steering_final(body))));
+            for unseen in turn.heard {
+                self.return_to_inbox(unseen);
             }
-        } else if !self.leave(task, text) {
+        } else if !self.remove_without_turn(task, text) {
             return;
         }
         self.start_clocks();
@@ -569,37 +574,37 @@ impl Conversation {
         }
     }
 
-    /// What is wanted from the world and has no result yet. A message whose time has not come wants nothing. Orders are
-    /// carried out one after another: "pause that" and "go on" in the wrong order would mean the opposite.
+    /// The directives that have no result yet. A message that is not due has none. Job commands are carried out one at a time,
+    /// because "pause that" and "go on" in the wrong order would mean the opposite.
     #[must_use]
     pub fn outstanding(&self, now: Micros) -> Vec<Directive> {
         let turns = self.turns.iter().flat_map(Turn::outstanding);
         let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane, now));
         let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
-        turns.chain(begins).chain(self.orders.first().map(Order::directive)).collect()
+        turns.chain(begins).chain(self.job_commands.first().map(JobCommand::directive)).collect()
     }
 
-    /// Whether nothing is under way and nothing waits, but for what is held back.
+    /// Whether no work is running or pending, except suspended work.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.turns.iter().all(Turn::is_at_rest)
             && self.inbox.iter().all(|p| p.held)
-            && self.orders.is_empty()
+            && self.job_commands.is_empty()
             && self.owed.is_empty()
     }
 
-    /// A turn under way.
+    /// The open turn of a task.
     #[must_use]
     pub fn turn(&self, task: TaskId) -> Option<&Turn> {
         self.turns.iter().find(|t| t.task == task)
     }
 
-    /// Whether a task is accepted and has no final yet.
+    /// Whether a task is accepted and has no final event yet.
     #[must_use]
     pub fn is_open(&self, task: TaskId) -> bool {
         self.turn(task).is_some()
             || self.inbox.iter().any(|p| p.task == task)
-            || self.orders.iter().any(|o| o.task == task)
+            || self.job_commands.iter().any(|o| o.task == task)
             || self.joined.iter().any(|j| j.task == task)
             || self.turns.iter().any(|t| t.is_steered_by(task))
             || self.owed.iter().any(|(owed, _)| *owed == task)
@@ -626,7 +631,8 @@ impl Conversation {
         })
     }
 
-    /// The request of the main agent's current round. Of `skills` only the names go into it, and not to the model.
+    /// The request of the main agent's current round. Only the names of `skills` are part of it, and the model does not see
+    /// them.
     #[must_use]
     pub fn request(&self, task: TaskId, skills: &SkillSet) -> Option<ModelRequest> {
         let turn = self.turn(task)?;
@@ -634,14 +640,15 @@ impl Conversation {
     }
 }
 
-/// Whether the Engine recorded it, so that its time is one of the Engine's. What doors, keepers, rounds, breakers and agents
-/// store beside it a live Engine hears of later, or never: their times shall not make a state of a replay that it never had.
+/// Whether the Engine recorded this event, so that the event's timestamp advances the conversation's time. Front ends,
+/// background workers, rounds, breakers and agents append events of their own, which a live Engine receives later or never.
+/// If the timestamps of those advanced the time, a replay would reach states that no live Engine had.
 fn is_recorded_by_the_engine(agent: &AgentId, body: &EventBody) -> bool {
     match body {
         EventBody::Received(_)
         | EventBody::Decided { .. }
-        | EventBody::LetterDue { .. }
-        | EventBody::LetterMoved { .. }
+        | EventBody::DeadLetterDue { .. }
+        | EventBody::DeadLetterMoved { .. }
         | EventBody::RoundBegan { .. }
         | EventBody::RoundNotBegun { .. }
         | EventBody::SkillStarted { .. } => false,

@@ -1,6 +1,6 @@
-//! Where dates come from. Small models add a date that nobody named ("tomorrow"), or another one than was said, and a to-do
-//! under the wrong day is worse than one without: so a skill that changes something takes a date only where the user, the
-//! context or a result of this conversation named it (invariant 20). What is not understood is not judged.
+//! The provenance of dates. Small models add a date that was not named ("tomorrow"), or another date than the user named, and a
+//! to-do with a wrong date is worse than one without. So a skill that changes something accepts a date only if the user, the
+//! context or a result of this conversation named it (invariant 20). Words that are not understood are not judged.
 
 use std::{
     borrow::Cow,
@@ -15,14 +15,14 @@ use crate::{
     outcome::floor_char_boundary,
 };
 
-/// Dates that are remembered, as words; the smallest go first.
+/// How many dates are remembered, as words; the lexicographically smallest are evicted first.
 const WORDS_MAX: usize = 200;
-/// The value that takes a date away.
+/// The argument value that removes a date.
 const NONE: &str = "none";
 
-/// What a call writes for days near by.
+/// The words that calls use for near days.
 const NEAR: [&str; 2] = ["today", "tomorrow"];
-/// Other words that mean one of [`WEEKDAYS`], in English and German; likewise the two lists below.
+/// Other English and German words that mean one of [`WEEKDAYS`]. The two lists below do the same for months and near days.
 const WEEKDAYS_TOO: [&str; 7] = [
     "mondays montag montags",
     "tuesdays dienstag dienstags",
@@ -35,13 +35,13 @@ const WEEKDAYS_TOO: [&str; 7] = [
 const MONTHS_TOO: [&str; 12] =
     ["januar jänner", "februar", "märz", "", "", "juni", "juli", "", "", "oktober", "", "dezember"];
 const NEAR_TOO: [&str; 2] = ["heute", "tmrw tomorrows"];
-/// Words that mean one of [`WEEKDAYS`] or something else ("mon médecin", "sun cream"): they allow every date, and rule out
-/// none. Likewise the two lists below.
+/// Words that mean one of [`WEEKDAYS`] or something else ("mon médecin", "sun cream"). They allow every date and exclude none.
+/// The two lists below do the same for months and near days.
 const WEEKDAYS_MAYBE: [&str; 7] = ["mon", "tue tues", "wed weds", "thu thur thurs", "fri", "sat", "sun"];
 const MONTHS_MAYBE: [&str; 12] =
     ["jan", "feb", "march mar", "apr", "may mai", "jun", "jul", "aug", "sep sept", "oct okt", "nov", "dec dez"];
 const NEAR_MAYBE: [&str; 2] = ["now asap immediately gleich sofort jetzt", "morgen"];
-/// Words that leave the day open.
+/// Words for a date or a time that do not name the day.
 const SPANS: &str = "yesterday thanksgiving halloween gestern vorgestern weekend weekday weekdays quarter fortnight eod eow eom eoy eve later soon christmas xmas easter holiday \
     holidays birthday deadline breakfast lunch lunchtime dinner supper bedtime daily weekly monthly yearly annually every before \
     after until till first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth \
@@ -50,66 +50,67 @@ const SPANS: &str = "yesterday thanksgiving halloween gestern vorgestern weekend
     mittag mittags mitternacht früh vormittag nachmittag abend abends nacht nachts übermorgen nachher später vor nach bis \
     weihnachten ostern silvester ersten zweiten dritten vierten fünften sechsten siebten siebenten achten neunten \
     zehnten elften zwölften dreizehnten vierzehnten fünfzehnten sechzehnten siebzehnten achtzehnten neunzehnten zwanzigsten dreißigsten";
-/// Words that take a date away.
+/// Words that remove a date.
 const WITHOUT: &str = "none no without remove clear drop unset off cancel ohne kein keine keinen entferne streiche";
-/// Words for a date that a thing has: it may be taken away in any words.
+/// Words for the date of a thing. If one of them is present, any wording may mean that the date is removed.
 const DUES: &str = "due date dates datum fällig fälligkeit frist";
-/// Words behind the number of a time.
+/// Words after the number of a time.
 const TIMES: [&str; 7] = ["am", "pm", "a.m", "p.m", "uhr", "o'clock", "h"];
-/// Words before the number of a time or a day, whatever follows.
+/// Words before the number of a time or a day, whatever follows the number.
 const BEFORE_NUMBER: &str =
     "at by on in around about past to from until till before after um gegen ab bis am vor nach zum";
-/// Words between those and the number.
+/// Words between a word of [`BEFORE_NUMBER`] and the number.
 const ARTICLES: &str = "the den dem der";
-/// Numbers of a time or a day that are written out, beside [`calendar::NUMBERS`].
+/// Spelled-out numbers of a time or a day, in addition to [`calendar::NUMBERS`].
 const NUMBERS_TOO: &str =
     "half quarter ein eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf halb viertel";
-/// How much of a text's beginning, and of its end, is looked at, in bytes: a request stands before or behind what is pasted.
+/// How much of a text's beginning, and of its end, is read, in bytes: a request stands before or after pasted text.
 const END_BYTES_MAX: usize = 16 * 1024;
-/// Words of English and German alone. With two of them the absence of a date is certain; one may be a name or a loan.
+/// Words that only English and German have. Two of them identify the language, so that the absence of a date is certain. A
+/// single one may be a name or a loanword.
 const KNOWN: &str = "the my and that with this these those please remind remember need for from you your it is are buy create \
     review should would could which und eine einen bitte ich mir mich meine meinen mein aufgabe für erstelle";
-/// Words of English that other languages borrow: two of them beside one of the others.
+/// English words that other languages borrow. Two of them together with one of [`KNOWN`] identify the language.
 const WEAK: &str = "add new task todo list high low priority finish call make get mark put set up of";
-/// For so many turns what the user named in one also counts, unless another date is named: "yes, please add it".
+/// For this many turns a date that the user named also counts, unless the user names another date: "yes, please add it".
 const LAST_TURNS_MAX: u8 = 2;
 
-/// Dates that were named.
+/// The dates that were named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dates {
-    /// What the user's words of this turn say of a date.
+    /// Whether the user's words of this turn name a date.
     #[serde(default, skip_serializing_if = "is_not_judged")]
-    said: Said,
-    /// What they name, as calls write it.
+    said: NamesDates,
+    /// The dates that these words name, as calls write them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     now: BTreeSet<String>,
-    /// What the user's words of the last turn that named a date name.
+    /// The dates that the user named in the last turn that named any.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     last: BTreeSet<String>,
-    /// How many turns ago that was.
+    /// How many turns ago that turn was.
     #[serde(default, skip_serializing_if = "is_zero")]
     last_turns: u8,
-    /// What anything in this conversation named.
+    /// The dates that any text of this conversation named.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     seen: BTreeSet<String>,
 }
 
-/// What words say of a date.
+/// Whether words name a date.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Said {
-    /// Their language is not known.
+enum NamesDates {
+    /// The language of the words is not known.
     #[default]
     NotJudged,
-    /// They name none.
+    /// The words name no date.
     None,
-    /// They name at least one.
+    /// The words name at least one date.
     Some,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
-const fn is_not_judged(said: &Said) -> bool {
-    matches!(said, Said::NotJudged)
+const fn is_not_judged(names: &NamesDates) -> bool {
+    matches!(names, NamesDates::NotJudged)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
@@ -117,34 +118,34 @@ const fn is_zero(turns: &u8) -> bool {
     *turns == 0
 }
 
-/// A date in a call that nobody named.
+/// Why a date in a call counts as invented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Invented {
-    /// The user named none.
+    /// The user named no date.
     NoneNamed,
-    /// The user named this one alone.
+    /// The user named only this other date.
     NamedOther(String),
-    /// The user named others.
+    /// The user named several other dates.
     NamedOthers,
-    /// Some of the user's words may name this one or another: what they mean is not understood.
+    /// Some of the user's words may name this date or another one; their meaning is not understood.
     Unclear,
 }
 
 impl Dates {
-    /// Whether nothing is known.
+    /// Whether no dates are recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes in what a turn that has ended had named.
+    /// Merges the dates of a turn that has ended.
     pub(super) fn learn(&mut self, other: &Self) {
         self.remember(other.seen.iter().cloned());
         self.turn_ended(other.now.iter().filter(|word| is_date(word)).cloned().collect());
     }
 
-    /// Takes in the user's words of an earlier turn.
-    pub(super) fn said_before(&mut self, text: &str) {
+    /// Records the dates in the user's words of an earlier turn.
+    pub(super) fn add_earlier_user_text(&mut self, text: &str) {
         let Read { named, maybe, .. } = read_ends(text);
         let opens = (!maybe.is_empty()).then(|| SPAN.to_owned());
         self.turn_ended(named.iter().filter(|word| is_date(word)).cloned().chain(opens).collect());
@@ -162,8 +163,8 @@ impl Dates {
         }
     }
 
-    /// Takes in the user's words. What they name in a language that is not known rules nothing out.
-    pub(super) fn said(&mut self, text: &str) {
+    /// Records the dates in the user's words of this turn. Words in an unknown language exclude no date.
+    pub(super) fn add_user_text(&mut self, text: &str) {
         let Read { mut named, maybe, is_known } = read_ends(text);
         if !maybe.is_empty() {
             named.insert(SPAN.to_owned());
@@ -172,23 +173,23 @@ impl Dates {
         let names_date = named.iter().any(|word| is_date(word));
         self.remember(named.into_iter().chain(maybe));
         self.said = if text.len() > 2 * END_BYTES_MAX {
-            Said::NotJudged
-        } else if names_date && (is_known || self.said == Said::None) {
-            Said::Some
-        } else if self.said == Said::NotJudged && is_known && !self.now.iter().any(|word| is_date(word)) {
-            Said::None
+            NamesDates::NotJudged
+        } else if names_date && (is_known || self.said == NamesDates::None) {
+            NamesDates::Some
+        } else if self.said == NamesDates::NotJudged && is_known && !self.now.iter().any(|word| is_date(word)) {
+            NamesDates::None
         } else {
             self.said
         };
     }
 
-    /// Takes in what was stored by others.
-    pub(super) fn shown(&mut self, text: &str) {
+    /// Records the dates in text that the user did not write.
+    pub(super) fn add_shown_text(&mut self, text: &str) {
         let Read { named, maybe, .. } = read_ends(text);
         self.remember(named.into_iter().chain(maybe));
     }
 
-    /// Remembers days: what "tomorrow" was in an earlier turn or in a result is another day by now.
+    /// Remembers days and months, but no near days: "tomorrow" in an earlier turn or in a result is another day by now.
     fn remember(&mut self, named: impl IntoIterator<Item = String>) {
         let lasts = |word: &String| {
             WEEKDAYS.contains(&word.as_str()) || MONTHS.contains(&word.as_str()) || iso_weekday(word).is_some()
@@ -199,9 +200,9 @@ impl Dates {
         }
     }
 
-    /// Whether a date in a call was named.
+    /// Checks that a date in a call was named.
     pub(super) fn check(&self, value: &str) -> Result<(), Invented> {
-        if self.said == Said::NotJudged {
+        if self.said == NamesDates::NotJudged {
             return Ok(());
         }
         let value = value.trim().to_lowercase();
@@ -210,7 +211,7 @@ impl Dates {
         } else {
             let Read { named, maybe, .. } = read(&value);
             let mut wanted = named.iter().chain(&maybe).filter(|word| is_date(word)).peekable();
-            let is_open = self.said == Said::Some || !self.last.is_empty();
+            let is_open = self.said == NamesDates::Some || !self.last.is_empty();
             if wanted.peek().is_none() { is_open } else { wanted.all(|word| self.allows(word)) }
         };
         if is_named {
@@ -237,43 +238,43 @@ impl Dates {
     }
 }
 
-/// Whether a word of a call can follow from what the user said in other words: a day of a week from "next week", but not
-/// from another day.
-fn follows(said: &BTreeSet<String>, word: &str) -> bool {
-    let of = |list: &[&str]| said.iter().any(|w| list.contains(&w.as_str()));
-    let open = || said.iter().any(|w| w == SPAN || w == NUMBERS || iso_weekday(w).is_some());
-    let names_date = || said.iter().any(|w| is_date(w));
+/// Whether a date word of a call can follow from other words of the user: a weekday follows from "next week", but not from
+/// another weekday.
+fn follows(named: &BTreeSet<String>, word: &str) -> bool {
+    let of = |list: &[&str]| named.iter().any(|w| list.contains(&w.as_str()));
+    let open = || named.iter().any(|w| w == SPAN || w == NUMBERS || iso_weekday(w).is_some());
+    let names_date = || named.iter().any(|w| is_date(w));
     match word {
         SPAN | NUMBERS => names_date(),
         _ if WEEKDAYS.contains(&word) => !of(&WEEKDAYS) && (open() || of(&NEAR) || of(&MONTHS)),
         _ if MONTHS.contains(&word) => !of(&MONTHS) && open(),
         _ if NEAR.contains(&word) => !of(&NEAR) && !of(&WEEKDAYS) && (open() || of(&MONTHS)),
         _ => match iso_weekday(word) {
-            Some(day) => names_date() && (open() || !of(&WEEKDAYS) || said.contains(day)),
+            Some(day) => names_date() && (open() || !of(&WEEKDAYS) || named.contains(day)),
             None => false,
         },
     }
 }
 
-/// A span or a time, whichever.
+/// Stands for any time span or time of day.
 const SPAN: &str = "span";
-/// A date or time in numbers other than `2026-02-18`.
+/// Stands for a date or a time in digits other than `2026-02-18`.
 const NUMBERS: &str = "numbers";
 
-/// A date that a thing has, not which.
+/// Stands for the date of a thing, without naming the date.
 const DUE: &str = "due";
 
-/// Whether a word of [`Read::named`] is a date, and not one that is taken away or not said.
+/// Whether a word of [`Read::named`] is a date; false for [`NONE`] and [`DUE`].
 fn is_date(word: &str) -> bool {
     word != NONE && word != DUE
 }
 
-/// What a word means.
+/// The meaning of a word.
 #[derive(Clone, Copy)]
 enum Meaning {
     /// A day or a month, as calls write it.
     Named(&'static str),
-    /// One of those, or something else.
+    /// Possibly a day or a month, possibly another word.
     Maybe(&'static str),
     Due,
     Span,
@@ -312,7 +313,7 @@ static MEANINGS: LazyLock<HashMap<&'static str, Meaning>> = LazyLock::new(|| {
     all
 });
 
-/// What a word says of a number beside it.
+/// The role of a word beside a number.
 #[derive(Clone, Copy)]
 enum AroundNumber {
     Numeral,
@@ -320,7 +321,7 @@ enum AroundNumber {
     Article,
 }
 
-/// One look for each word: texts of many kilobytes are read at every event.
+/// A map, so that each word needs one lookup: texts of many kilobytes are read at every event.
 static AROUND_NUMBERS: LazyLock<HashMap<&'static str, AroundNumber>> = LazyLock::new(|| {
     let written = NUMBER_WORDS.iter().copied().chain(NUMBERS_TOO.split_whitespace());
     let before = BEFORE_NUMBER.split_whitespace();
@@ -331,18 +332,18 @@ static AROUND_NUMBERS: LazyLock<HashMap<&'static str, AroundNumber>> = LazyLock:
         .collect()
 });
 
-/// What a text names of dates.
+/// The dates in a text.
 #[derive(Default)]
 struct Read {
     /// Days and months as calls write them, `2026-02-18`, [`SPAN`], [`NUMBERS`], [`NONE`] and [`DUE`].
     named: BTreeSet<String>,
-    /// Days and months that it may name.
+    /// Days and months that the text may name.
     maybe: BTreeSet<String>,
-    /// It is known to be English or German.
+    /// The text is English or German.
     is_known: bool,
 }
 
-/// What the beginning and the end of a text name.
+/// The dates in the beginning and the end of a text.
 fn read_ends(text: &str) -> Read {
     if text.len() <= 2 * END_BYTES_MAX {
         return read(text);
@@ -372,7 +373,7 @@ fn read(text: &str) -> Read {
         let is_time = std::mem::replace(&mut is_behind_number, is_number)
             && (TIMES.contains(&word) || UNITS.iter().any(|names| names.contains(&word)));
         let around = AROUND_NUMBERS.get(word);
-        let is_led = awaits_number && (is_number || matches!(around, Some(AroundNumber::Numeral)));
+        let is_after_lead = awaits_number && (is_number || matches!(around, Some(AroundNumber::Numeral)));
         awaits_number = match around {
             Some(AroundNumber::Before) => true,
             Some(AroundNumber::Article) => awaits_number,
@@ -380,7 +381,7 @@ fn read(text: &str) -> Read {
         };
         let named = match MEANINGS.get(word) {
             Some(Meaning::Named(day)) => {
-                // Names of months are alike in many languages.
+                // The names of months are similar in many languages.
                 if !MONTHS.contains(day) {
                     known[0].insert(word.to_owned());
                 }
@@ -407,10 +408,10 @@ fn read(text: &str) -> Read {
             }
         };
         found.named.extend(named.map(str::to_owned));
-        if is_led || is_time || (named.is_none() && is_in_numbers(word)) {
+        if is_after_lead || is_time || (named.is_none() && is_in_numbers(word)) {
             found.named.insert(NUMBERS.to_owned());
         }
-        // Two are enough to know the language by.
+        // Two words are enough to identify the language.
         found.is_known |= known[0].len() > 1 || (!known[0].is_empty() && known[1].len() > 1);
         if found.is_known {
             known.iter_mut().for_each(HashSet::clear);
@@ -419,7 +420,7 @@ fn read(text: &str) -> Read {
     found
 }
 
-/// The words of a text; what joins the parts of a date or a time in numbers is part of a word.
+/// The words of a text. Characters that join the parts of a date or a time in digits are part of a word.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let joins = |c: char| matches!(c, '-' | '.' | '/' | ':');
     text.split(move |c: char| !(c.is_alphanumeric() || joins(c) || matches!(c, '+' | '\'')))
@@ -430,9 +431,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// The day or month that a word may mean that is no such word: "freitagabend", "tommorow".
+/// The day or month that a compound or misspelled word may mean: "freitagabend", "tommorow".
 fn like_a_day(word: &str) -> Option<&'static str> {
-    /// Shorter words are other words as often.
+    /// Shorter words are too often other words.
     const CHARS_MIN: usize = 6;
     let all = [(&WEEKDAYS[..], &WEEKDAYS_TOO[..]), (&MONTHS[..], &MONTHS_TOO[..]), (&NEAR[..], &NEAR_TOO[..])];
     let names = all.into_iter().flat_map(|(days, more)| days.iter().zip(more));
@@ -446,13 +447,14 @@ fn like_a_day(word: &str) -> Option<&'static str> {
     names.find(|(_, name)| is_like(name)).map(|(day, _)| day)
 }
 
-/// Whether so few letters at most are wrong, missing, too many or exchanged in a word that begins as it should.
+/// Whether a word has the same first character as `name` and differs from it in at most `count_max` wrong, missing, extra or
+/// transposed characters.
 fn mistakes(word: &str, name: &str, count_max: usize) -> bool {
     if word.chars().next() != name.chars().next() || word.len().abs_diff(name.len()) > count_max + 1 {
         return false;
     }
     let (word, name): (Vec<char>, Vec<char>) = (word.chars().collect(), name.chars().collect());
-    // Rows of the distances of all beginnings of one to those of the other: the one before the last, and the last.
+    // Rows of the edit distances between all prefixes of both words: the row before the last, and the last row.
     let (mut before, mut last) = (Vec::new(), (0..=name.len()).collect::<Vec<usize>>());
     for i in 1..=word.len() {
         let mut row = vec![i];
@@ -470,7 +472,8 @@ fn mistakes(word: &str, name: &str, count_max: usize) -> bool {
     last[name.len()] <= count_max
 }
 
-/// `3.5.`, `14:05`, `5pm`, `3rd`, `+3d`, `20min`, `3/5`, `2026/11/26`, `11-26-2026`.
+/// Whether a word is a date or a time in digits: `3.5.`, `14:05`, `5pm`, `3rd`, `+3d`, `20min`, `3/5`, `2026/11/26`,
+/// `11-26-2026`.
 fn is_in_numbers(word: &str) -> bool {
     let plus = word.starts_with('+');
     let word = word.trim_start_matches('+');
@@ -505,7 +508,7 @@ fn iso_weekday(date: &str) -> Option<&'static str> {
     WEEKDAYS.get((day as usize + 6) % 7).copied()
 }
 
-/// Whether a word alone says which day is meant.
+/// Whether a word alone identifies a day.
 fn is_day(word: &str) -> bool {
     WEEKDAYS.contains(&word) || NEAR.contains(&word) || iso_weekday(word).is_some()
 }

@@ -1,5 +1,5 @@
-//! What follows from a conversation's state alone: the next event, if there is one that needs nothing from outside. The
-//! caller stores it, applies it and asks again.
+//! Decisions: events that follow from a conversation's state alone. The caller stores the event, applies it and asks for the
+//! next one.
 
 use super::{
     Decision,
@@ -10,25 +10,25 @@ use super::{
     run::Ending,
 };
 use crate::{
+    dead_letter::{DeadLetter, Strategy},
     event::{AgentReport, AnswerOutcome, EventBody, Inbound, Priority, ReportStatus, Retry},
     ids::AgentId,
-    letter::{Letter, Strategy},
     message::{Finish, ModelError, ModelErrorKind, Usage},
     plan::{NOT_STARTED, Node, NodeState},
     receipt::Receipt,
     time::Micros,
 };
 
-/// Where a decision is made.
+/// The state of the conversation that a turn's decision depends on.
 #[derive(Clone, Copy)]
 struct Now {
     at: Micros,
-    /// Skill calls of the conversation within its sliding window, and those set aside or under way in all its turns.
+    /// Skill calls of the conversation within its sliding window, plus the calls that all its turns have reserved or running.
     window_used: u32,
 }
 
 impl Conversation {
-    /// The next event that follows from the state, or nothing.
+    /// The next event that follows from the state, or `None`.
     #[must_use]
     pub fn decide(&self) -> Option<Decision> {
         let main = |task, body| Some(Decision { task, agent: AgentId::orchestrator(), body });
@@ -41,52 +41,57 @@ impl Conversation {
         if let Some((task, into)) = self.joining() {
             return main(task, EventBody::Joined { into });
         }
-        if let Some((task, priority, by)) = self.lifted() {
+        if let Some((task, priority, by)) = self.priority_lift() {
             return main(task, EventBody::Reprioritised { priority, by: by.to_string() });
         }
-        if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, late(p, self.at)?))) {
+        if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, missed_deadline(p, self.at)?))) {
             return main(task, body);
         }
         self.turns.iter().find_map(|turn| turn.decide(Now { at: self.at, window_used: self.window_used(&turn.limits) }))
     }
 }
 
-/// What becomes of a message that could not begin in time [S3 5.3.5]. Work that nobody waits for gets a second term.
-fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
+/// The failure of a message whose turn could not begin before its hard deadline [S3 5.3.5]. NORMAL and LOW messages, whose
+/// users do not wait for the answer, get a second deadline first.
+fn missed_deadline(pending: &Pending, now: Micros) -> Option<EventBody> {
     let class = pending.inbound.priority;
     let terms = if matches!(class, Priority::Normal | Priority::Low) { 2 } else { 1 };
     if pending.late < terms {
         return None;
     }
     let reason = "it could not begin in time".to_owned();
-    // A stateless caller was told, and nobody would read the answer to a later try.
+    // A stateless caller receives this failure, and no client would read the answer to a later retry.
     let is_kept = !matches!(class, Priority::Realtime | Priority::Background)
         && !pending.inbound.stateless
-        && pending.letters.keeps(class, pending.inbound.retry.is_some());
-    let letter = is_kept.then(|| {
-        let letter = letter_of(&pending.inbound, now, &[], &reason);
+        && pending.dead_letters.keeps(class, pending.inbound.retry.is_some());
+    let dead_letter = is_kept.then(|| {
+        let dead_letter = dead_letter_of(&pending.inbound, now, &[], &reason);
         let had_effects = pending.inbound.retry.as_ref().is_some_and(Retry::had_effects);
-        Letter { retry_at: pending.letters.retry_at(class, letter.since, now).filter(|_| !had_effects), ..letter }
+        DeadLetter {
+            retry_at: pending.dead_letters.retry_at(class, dead_letter.since, now).filter(|_| !had_effects),
+            ..dead_letter
+        }
     });
     let text = match class {
         Priority::Realtime => report::TROUBLE.to_owned(),
-        _ => report::with_letter("I could not get to this in time.", letter.as_ref(), now),
+        _ => report::with_dead_letter("I could not get to this in time.", dead_letter.as_ref(), now),
     };
-    Some(EventBody::Failed { code: "deadline".to_owned(), text, detail: reason, letter })
+    Some(EventBody::Failed { code: "deadline".to_owned(), text, detail: reason, dead_letter })
 }
 
-/// A dead letter that is not tried again by itself. A retry's letter goes on from the one that it was made of.
-fn letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason: &str) -> Letter {
+/// Creates a dead letter without an automatic retry. The dead letter of a retry continues the history of the dead letter
+/// that was retried.
+fn dead_letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason: &str) -> DeadLetter {
     let (since, before) = match &inbound.retry {
         Some(retry) => (retry.since, retry.tried.as_slice()),
         None => (failing_since, [].as_slice()),
     };
     let tried = before.iter().chain(tried).cloned().chain([reason.to_owned()]).collect();
-    Letter { tried, since, retry_at: None }
+    DeadLetter { tried, since, retry_at: None }
 }
 
-/// Whether the same request may come out differently elsewhere or later.
-const fn another_try_may_help(error: &ModelError) -> bool {
+/// Whether the same request may succeed on another backend or at a later time.
+const fn may_succeed_on_retry(error: &ModelError) -> bool {
     !matches!(
         error.kind,
         ModelErrorKind::Content
@@ -102,27 +107,29 @@ impl Turn {
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
 
-    /// The visible failure. What would fail again in the same way is not tried again by itself.
-    fn failed(&self, now: Now, code: &str, text: &str, detail: String, may_help: bool) -> Decision {
-        let letter = letter_of(&self.inbound, self.failing_since.unwrap_or(now.at), &self.tried, &detail);
-        let retry_at = self.limits.letters.retry_at(self.inbound.priority, letter.since, now.at);
-        let retry_at = retry_at.filter(|_| may_help);
-        // A model that is asked again may word the same effect otherwise, and then no receipt would keep it from a second one.
-        let waits_for_a_person = retry_at.is_some() && self.had_effects();
-        let letter = Letter { retry_at: retry_at.filter(|_| !waits_for_a_person), ..letter };
-        // A stateless caller was told and decides; nobody would read the answer to a later try.
-        let is_kept = self.limits.letters.keeps(self.inbound.priority, self.inbound.retry.is_some());
-        let letter = Some(letter).filter(|_| is_kept && !self.inbound.stateless);
-        let mut text = report::with_letter(&report::with_progress(text, self), letter.as_ref(), now.at);
-        if waits_for_a_person && letter.is_some() {
-            text.push_str(report::WAITS_FOR_A_PERSON);
+    /// The final failure of the turn. If `is_retryable` is false, the work would fail again in the same way, and its dead letter
+    /// is not retried automatically.
+    fn failed(&self, now: Now, code: &str, text: &str, detail: String, is_retryable: bool) -> Decision {
+        let dead_letter = dead_letter_of(&self.inbound, self.failing_since.unwrap_or(now.at), &self.tried, &detail);
+        let retry_at = self.limits.dead_letters.retry_at(self.inbound.priority, dead_letter.since, now.at);
+        let retry_at = retry_at.filter(|_| is_retryable);
+        // A model that is asked again may phrase the same effect differently. No receipt would match then, and the effect would
+        // happen twice.
+        let needs_manual_retry = retry_at.is_some() && self.had_effects();
+        let dead_letter = DeadLetter { retry_at: retry_at.filter(|_| !needs_manual_retry), ..dead_letter };
+        // A stateless caller receives this failure and decides about a retry. No client would read the answer to a later one.
+        let is_kept = self.limits.dead_letters.keeps(self.inbound.priority, self.inbound.retry.is_some());
+        let dead_letter = Some(dead_letter).filter(|_| is_kept && !self.inbound.stateless);
+        let mut text = report::with_dead_letter(&report::with_progress(text, self), dead_letter.as_ref(), now.at);
+        if needs_manual_retry && dead_letter.is_some() {
+            text.push_str(report::NEEDS_MANUAL_RETRY);
         }
-        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter })
+        self.main(EventBody::Failed { code: code.to_owned(), text, detail, dead_letter })
     }
 
-    /// There is no answer in the form that was asked for.
-    fn formless(&self, now: Now, why: &str) -> Decision {
-        let text = format!("{} {why}", report::FORMLESS);
+    /// The failure of a turn that has no answer in the requested format.
+    fn format_failure(&self, now: Now, why: &str) -> Decision {
+        let text = format!("{} {why}", report::WRONG_FORMAT);
         let detail = format!("no answer in the form that was asked for: {why}");
         self.failed(now, "answer_format", &text, detail, false)
     }
@@ -130,7 +137,7 @@ impl Turn {
     fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {
         let agent = node.spec.agent.clone();
         let since = if let NodeState::Running { since, .. } = node.state { since } else { now.at };
-        // A live agent knows more than the log told when the Engine began.
+        // The progress of a live agent is newer than the state that the Engine read from the log when it started.
         let report = match (self.progress.get(&agent), self.runs.get(&agent)) {
             (Some(progress), _) => {
                 AgentReport { status, result, duration_ms: now.at.since_ms(since), ..progress.clone() }
@@ -152,7 +159,7 @@ impl Turn {
         self.main.receipts.iter().chain(self.plan.own_receipts())
     }
 
-    /// Effects of this turn, and of the one that it continues, that may have happened.
+    /// Effects of this turn, and of the turn that it continues, that may have happened.
     pub(super) fn doubts(&self) -> Vec<(String, serde_json::Value)> {
         let mut doubts = self.main.in_doubt.clone();
         for doubt in self.plan.in_doubt() {
@@ -175,7 +182,7 @@ impl Turn {
         self.skills_run().next().is_some()
     }
 
-    /// Whether this turn, or one that it goes on from, had effects or may have had: nobody but a person tries it again.
+    /// Whether this turn, or a turn that it continues, had effects or may have had them. Only a person may retry such a turn.
     fn had_effects(&self) -> bool {
         let main = &self.main;
         let own = !main.known.is_empty() || !main.receipts.is_empty() || !main.doubts().is_empty();
@@ -184,14 +191,14 @@ impl Turn {
         own || main.programs_ran || main.acts() || self.plan.reports().any(by_agent)
     }
 
-    /// The receipts of the turns that this one goes on from.
+    /// The receipts of the turns that this turn continues.
     pub(super) fn known_receipts(&self) -> impl Iterator<Item = &Receipt> {
         let known = self.main.known.iter();
         let of_agents = self.plan.nodes().iter().take(self.plan.before()).filter_map(Node::report);
         known.chain(of_agents.flat_map(|report| &report.receipts).filter(|receipt| !self.main.known.contains(receipt)))
     }
 
-    /// Whether anything may have been changed in this turn, or in the one that it continues.
+    /// Whether this turn, or the turn that it continues, may have changed anything.
     pub(super) fn may_have_changed(&self) -> bool {
         let main = &self.main;
         let own = !main.receipts.is_empty() || !main.known.is_empty() || !main.in_doubt.is_empty();
@@ -199,9 +206,9 @@ impl Turn {
         own || self.plan.reports().any(by_agent) || self.has_unseen_work()
     }
 
-    /// Whether work was done of which no receipt tells: a program's. However an agent ended, its report has its receipts and
-    /// what is in doubt; of one that lived until its turn ended it that is
-    /// every call without a result. Reports of older versions have no doubts.
+    /// Whether work was done that no receipt shows: the work of an agentic backend. However an agent ended, its report contains
+    /// its receipts and its in-doubt effects. If the turn ended the agent, every call without a result is in doubt. Reports of
+    /// older versions have no in-doubt effects.
     pub(super) fn has_unseen_work(&self) -> bool {
         let by_agent =
             |report: &AgentReport| report.programs_ran || report.skills_run.iter().any(|run| run.contains("(unknown)"));
@@ -221,22 +228,22 @@ impl Turn {
             return Some(self.main(body));
         }
         if self.deferral.is_due {
-            return Some(self.main(self.defer(now, "its model failed, and later it may work", true)));
+            return Some(self.main(self.defer(now, "its model failed; it is retried later", true)));
         }
         if self.deferral.is_lifted {
-            let reason = "it was let go on before its time".to_owned();
+            let reason = "it was resumed before its time".to_owned();
             return Some(self.main(EventBody::Deferred { until: now.at, reason, after_failure: false }));
         }
-        // A turn that is being given up starts nobody, and neither does one that is held back.
-        let starts_nobody = self.suspended
+        // A turn that is being given up, or that is suspended, starts no agents.
+        let starts_no_agents = self.suspended
             || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_)));
         self.poisoned(now)
             .or_else(|| self.overdue(now))
-            .or_else(|| if starts_nobody { None } else { self.decide_agents(now) })
+            .or_else(|| if starts_no_agents { None } else { self.decide_agents(now) })
             .or_else(|| self.decide_ending(now))
     }
 
-    /// A message that its Engine cannot survive is taken out of the way, so that the conversation goes on.
+    /// Fails a turn during which the Engine or the process died too often, so that the conversation can continue.
     fn poisoned(&self, now: Now) -> Option<Decision> {
         let (code, text, detail) = if self.crashes >= self.limits.crashes_max.max(1) {
             (
@@ -264,24 +271,24 @@ impl Turn {
         EventBody::Deferred { until, reason: reason.to_owned(), after_failure }
     }
 
-    /// Its hard deadline has passed [S3 5.3.5].
+    /// The event that follows once the hard deadline has passed [S3 5.3.5].
     fn overdue(&self, now: Now) -> Option<Decision> {
         const LATE: &str = "It took longer than it may.";
-        // An answer that is there is given, however late.
+        // A finished answer is delivered even after the deadline.
         let is_answered = matches!(self.main.ending(), Some(Ending::Said(_))) && !self.owes_results;
         if !self.clock.hard_passed || is_answered {
             return None;
         }
         let class = self.inbound.priority;
         if matches!(class, Priority::Normal | Priority::Low) && self.deferral.count == 0 {
-            return Some(self.main(self.defer(now, "its time was up; it goes on later from where it is", false)));
+            return Some(self.main(self.defer(now, "its hard deadline passed; it continues later", false)));
         }
         if let Some(agent) = self.end_agents(now, "The turn's time was up.") {
             return Some(agent);
         }
         let detail = format!("the hard deadline of class {} passed", class.as_str());
         Some(match class {
-            Priority::High if self.format().is_some() => self.formless(now, "My time for it was up."),
+            Priority::High if self.format().is_some() => self.format_failure(now, "My time for it was up."),
             Priority::High => {
                 let text = report::paused(self, "My time for it was up.");
                 let (outcome, finish) = (AnswerOutcome::Done, Finish::Stop);
@@ -298,21 +305,22 @@ impl Turn {
             Priority::Realtime | Priority::Background => {
                 let text = if class == Priority::Realtime { report::TROUBLE } else { LATE };
                 let text = report::with_progress(text, self);
-                self.main(EventBody::Failed { code: "deadline".to_owned(), text, detail, letter: None })
+                self.main(EventBody::Failed { code: "deadline".to_owned(), text, detail, dead_letter: None })
             }
         })
     }
 
-    /// How a failed turn is tried again: only work that nobody waits for, and only what another try may mend.
-    fn another_way(&self, error: &ModelError) -> Option<Strategy> {
-        let nobody_waits = self.inbound.priority >= self.limits.letters.retry_from;
-        if !nobody_waits || !another_try_may_help(error) {
+    /// The next strategy for retrying a failed turn. Only classes that are not more urgent than `retry_from` are retried, and
+    /// only after errors that another attempt may avoid.
+    fn next_strategy(&self, error: &ModelError) -> Option<Strategy> {
+        let is_background = self.inbound.priority >= self.limits.dead_letters.retry_from;
+        if !is_background || !may_succeed_on_retry(error) {
             return None;
         }
         [Strategy::OtherBackend, Strategy::Later].into_iter().find(|s| !self.strategies.contains(s))
     }
 
-    /// A report for an agent that has none, before the turn may end.
+    /// Reports an agent without a report as cancelled. A turn ends only after all its agents have reports.
     fn end_agents(&self, now: Now, why: &str) -> Option<Decision> {
         let node = self.plan.unreported().next()?;
         let result = match node.state {
@@ -335,7 +343,7 @@ impl Turn {
                 let body = EventBody::AgentStarted { calls_granted: granted };
                 return Some(Decision { task: self.task, agent, body });
             }
-            // What is set aside for running agents comes back with their reports; only if none runs is it final.
+            // Running agents return their unused calls with their reports, so a used-up limit is final only if no agent runs.
             if self.plan.running().next().is_none() {
                 let why = if turn_left == 0 {
                     format!("{NOT_STARTED}the {} skill calls of this turn are used up.", self.limits.skill_calls_max)
@@ -358,14 +366,14 @@ impl Turn {
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
             Ending::Said(text) => {
-                // Words beside what a program waits for would be taken for a broken answer. What
-                // its JSON claims is not held against the receipts.
+                // A program would take additional text for a malformed answer. Claims in its JSON are not checked against the
+                // receipts.
                 if self.inbound.is_for_a_program() || (self.inbound.sets_length() && text.is_empty()) {
                     let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
                     return Some(self.main(answered(text.clone(), false, outcome)));
                 }
-                let (text, outcome) = report::last_words(self, text);
-                if let Some(text) = report::kept_back(self, &text) {
+                let (text, outcome) = report::final_answer(self, text);
+                if let Some(text) = report::missions_not_started(self, &text) {
                     return Some(self.main(answered(text, true, outcome)));
                 }
                 Some(self.main(answered(report::with_suggestion(&text, &self.facts.suggestion), false, outcome)))
@@ -378,17 +386,17 @@ impl Turn {
                 }
                 Some(self.main(body))
             }
-            // Words in place of the JSON that a program waits for would be taken for a broken answer.
-            Ending::Unfit(why) => Some(self.formless(now, why)),
+            // A program would take prose in place of the requested JSON for a malformed answer.
+            Ending::Unfit(why) => Some(self.format_failure(now, why)),
             Ending::Tripped(why) | Ending::GaveUp(why) | Ending::Silent(why) if self.format().is_some() => {
-                Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.formless(now, why)))
+                Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.format_failure(now, why)))
             }
             Ending::Silent(_) if !all_reported => self.end_agents(now, "The turn was given up."),
             Ending::Silent(why) => {
-                let (text, outcome) = report::silent(self, why);
+                let (text, outcome) = report::no_answer(self, why);
                 Some(self.main(answered(text, false, outcome)))
             }
-            // What was dispatched may finish: its results belong into the report.
+            // Dispatched agents may finish first, because their results belong in the report.
             Ending::Tripped(why) => {
                 all_reported.then(|| self.main(answered(report::paused(self, why), true, AnswerOutcome::Done)))
             }
@@ -397,12 +405,12 @@ impl Turn {
                     .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false, AnswerOutcome::GaveUp))),
             ),
             Ending::ModelFailed(error) => {
-                if let Some(strategy) = self.another_way(error) {
+                if let Some(strategy) = self.next_strategy(error) {
                     return Some(self.main(EventBody::Retried { strategy, reason: error.to_string() }));
                 }
                 Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
                     let (code, text) = report::model_failed(error);
-                    self.failed(now, code, &text, error.to_string(), another_try_may_help(error))
+                    self.failed(now, code, &text, error.to_string(), may_succeed_on_retry(error))
                 }))
             }
         }

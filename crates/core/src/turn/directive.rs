@@ -1,68 +1,68 @@
-//! What the pure core asks of the world.
+//! Directives: the effects that the pure core requests from its Engine.
 
 use crate::{
-    event::{OrderVerb, PlannedSkill},
+    event::{JobVerb, PlannedSkill},
     ids::{AgentId, TaskId},
 };
 
 /// An effect that has no result yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Directive {
-    /// Read the facts for a turn and begin it.
+    /// Reads the facts for a turn and begins it.
     BeginTurn {
-        /// Which.
+        /// The task to begin.
         task: TaskId,
     },
-    /// Run a round of the main agent; [`super::Conversation::request`] builds it.
+    /// Runs a model round; [`super::Conversation::request`] builds the request of the main agent.
     CallModel {
-        /// In which turn.
+        /// The task of the turn.
         task: TaskId,
-        /// Whose round.
+        /// The agent whose round it is.
         agent: AgentId,
-        /// Which round.
+        /// The number of the round.
         round: u32,
     },
-    /// Run a skill through its breaker.
+    /// Runs a skill through its breaker.
     CallSkill {
-        /// In which turn.
+        /// The task of the turn.
         task: TaskId,
-        /// For which agent.
+        /// The agent that made the call.
         agent: AgentId,
-        /// Which call.
+        /// The id of the call, unique within its round.
         call_id: String,
-        /// What to run.
+        /// The planned run.
         skill: PlannedSkill,
-        /// It was started in a former life and its receipt is missing: recover by its effect class.
+        /// A previous incarnation started the run and its receipt is missing, so the effect class decides the recovery.
         started_before: bool,
     },
-    /// Find out what an order about tasks means.
+    /// Resolves the meaning of a job command.
     Understand {
-        /// The order's task.
+        /// The task of the job command.
         task: TaskId,
-        /// Its words.
+        /// The text of the message.
         text: String,
     },
-    /// Carry an order out; doing it twice is the same as doing it once.
+    /// Carries out a job command. This is idempotent.
     CarryOut {
-        /// The order's task.
+        /// The task of the job command.
         task: TaskId,
-        /// What is done.
-        verb: OrderVerb,
-        /// With which tasks.
+        /// The operation.
+        verb: JobVerb,
+        /// The tasks that it applies to.
         targets: Vec<TaskId>,
-        /// What the user is told then.
+        /// The reply to the user.
         text: String,
     },
-    /// Have a sub-agent running; [`super::Conversation::sub_turn`] is its state.
+    /// Keeps a sub-agent running; [`super::Conversation::sub_turn`] is its state.
     RunAgent {
-        /// In which turn.
+        /// The task of the turn.
         task: TaskId,
-        /// Which.
+        /// The agent to run.
         agent: AgentId,
     },
 }
 
-/// What tells one directive from another: the same after a restart, so that none is performed twice at a time.
+/// The identity of a directive. It is the same after a restart, so that no directive runs twice at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DirectiveId {
     /// See [`Directive::BeginTurn`].
@@ -80,7 +80,7 @@ pub enum DirectiveId {
 }
 
 impl DirectiveId {
-    /// For which task.
+    /// The task of the directive.
     #[must_use]
     pub const fn task(&self) -> TaskId {
         match self {
@@ -95,7 +95,7 @@ impl DirectiveId {
 }
 
 impl Directive {
-    /// Its id.
+    /// The id of the directive.
     #[must_use]
     pub fn id(&self) -> DirectiveId {
         match self {

@@ -1,4 +1,4 @@
-//! What events mean for the turn under way.
+//! Folding events into an open turn.
 
 use super::{
     conversation::{Clock, Deferral, Turn},
@@ -12,17 +12,17 @@ use super::{
 use crate::{
     classify::spoken,
     context::{clip, escape},
+    dead_letter::Strategy,
     event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
     ids::AgentId,
-    letter::Strategy,
     message::ModelErrorKind,
     plan::{Node, first_line},
     time::Micros,
 };
 
 impl Turn {
-    /// Takes in an event of this time (`event_at`; `at` is when the Engine last recorded one); says how many skill calls it adds to the conversation's window. What does not fit the state
-    /// changes nothing.
+    /// Folds an event with the timestamp `event_at`; `at` is when the Engine last recorded an event. Returns how many skill
+    /// calls the event adds to the conversation's window. An event that does not fit the state changes nothing.
     pub(super) fn fold(
         &mut self,
         (at, event_at): (Micros, Micros),
@@ -33,19 +33,19 @@ impl Turn {
         let round = self.main.round;
         if matches!(body, EventBody::ModelReplied { round, .. } if agent.is_orchestrator() && self.main.awaits(*round))
         {
-            // Other turns may have called meanwhile.
+            // Other turns may have used calls of the window meanwhile.
             (self.main.calls_max, self.main.calls_note) =
                 opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         }
         self.credit_wait(at, agent, body);
-        let calls = self.take((at, event_at), window_used, agent, body);
+        let calls = self.fold_event((at, event_at), window_used, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
-            self.tell();
+            self.deliver_notes();
         }
         calls
     }
 
-    /// The time that a round waited for its permits is not the task's, however the round ended.
+    /// Credits the time that a round waited for its permits, however the round ended: it does not count for the task's deadlines.
     fn credit_wait(&mut self, at: Micros, agent: &AgentId, body: &EventBody) {
         if let Some((round, waited_ms)) = body.waited()
             && agent.is_orchestrator()
@@ -57,27 +57,27 @@ impl Turn {
         }
     }
 
-    /// Skill calls that are set aside for its agents, and its main agent's that are under way.
+    /// Skill calls that are reserved for the sub-agents, plus those that the main agent has running.
     pub(super) fn calls_under_way(&self) -> u32 {
         let own = u32::try_from(self.main.wanted_skills().count()).unwrap_or(u32::MAX);
         self.plan.calls_granted().saturating_add(own)
     }
 
-    /// Before a new round, its model is told what came in meanwhile.
-    fn tell(&mut self) {
+    /// Before a new round, adds the steering messages and the kernel's notes to the model's context.
+    fn deliver_notes(&mut self) {
         for Pending { task, inbound, .. } in std::mem::take(&mut self.heard) {
-            // Later turns are to know what was said here; a retry reads the message itself in the log.
+            // Later turns see these words with the message. A retry reads the original message from the log.
             self.inbound.text.push_str("\n\n");
             self.inbound.text.push_str(&inbound.text);
-            self.main.user_adds(&format!("{USER_ADDS}, while you work on this:]\n{}", inbound.text));
+            self.main.add_user_message(&format!("{USER_ADDS}, while you work on this:]\n{}", inbound.text));
             self.main.provenance.add_user_text(&inbound.text);
-            // What is added may ask for a change where the first words only asked.
+            // The addition may request a change where the first message only asked a question.
             self.facts.spoken_as = self.facts.spoken_as.map(|kind| kind.max(spoken(&inbound.text)));
             self.main.is_asked &= truth::asks_what_was(&inbound.text);
             self.main.asks_only &= spoken(&inbound.text).reads_only();
             self.told.push(task);
         }
-        // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.
+        // Without results the model has nothing to answer with, so a slow first round is no reason to finish early.
         if self.clock.soft_passed && self.has_results() && !std::mem::replace(&mut self.clock.hinted, true) {
             self.notes.push(report::WRAP_UP.to_owned());
         }
@@ -86,9 +86,15 @@ impl Turn {
         }
     }
 
-    fn take(&mut self, (at, event_at): (Micros, Micros), window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
+    fn fold_event(
+        &mut self,
+        (at, event_at): (Micros, Micros),
+        window_used: u32,
+        agent: &AgentId,
+        body: &EventBody,
+    ) -> u32 {
         match body {
-            // What was held back meanwhile has no deadlines.
+            // A suspended turn has no deadlines.
             EventBody::DeadlinePassed { .. } if self.suspended => {}
             EventBody::DeadlinePassed { hard: false, .. } => self.wrap_up(),
             EventBody::DeadlinePassed { hard: true, .. } => self.clock.hard_passed = true,
@@ -106,54 +112,54 @@ impl Turn {
                 self.aside = true;
             }
             EventBody::Retried { strategy, reason } => self.retry(*strategy, reason, at),
-            EventBody::InterfaceChanged { .. } => self.speak_commands(window_used),
+            EventBody::InterfaceChanged { .. } => self.switch_to_commands(window_used),
             EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
             EventBody::AgentReported { report } => return self.agent_reported(at, agent, report),
             EventBody::ResultsGiven => self.give_results(),
-            // What is held back was not under way, and is not to blame.
+            // A suspended or deferred turn was not running, so it did not cause the end of the Engine or the process.
             EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
             EventBody::Resumed { cause: ResumeCause::Bystander } => {}
-            // Nor is what may still wait for others: that may take as long as it likes, and any number of restarts. Whether its
-            // first round was under way the log tells of programs only, and theirs count.
+            // A turn that may still wait for other tasks did not cause it either. It may wait through any number of restarts. The
+            // log records only for agentic backends that the first round was running, and those rounds count.
             EventBody::Resumed { cause: ResumeCause::Restart }
                 if self.may_wait_for_others() && self.main.interrupted().is_none() => {}
             EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
             EventBody::Resumed { cause: ResumeCause::Restart } => {
                 self.restarts = self.restarts.saturating_add(1);
-                // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
+                // While the process was down, the turn could not run. `restarts_max` bounds how often its deadlines restart.
                 self.restart_clock(at);
             }
             EventBody::ModelReplied { round, .. } if agent.is_orchestrator() => {
-                self.has_waited(*round, at);
+                self.restart_clock_after_dependencies(*round, at);
                 if let Some(reply) = Reply::of(body) {
                     self.main_replied(&reply);
                 }
             }
-            // What the caller sent is not made smaller behind its back.
+            // Messages that the caller sent are never shortened silently.
             EventBody::ModelFailed { round, error, .. }
                 if agent.is_orchestrator()
                     && error.kind == ModelErrorKind::Overflow
                     && self.inbound.thread().is_some()
                     && self.main.awaits(*round) =>
             {
-                self.has_waited(*round, at);
+                self.restart_clock_after_dependencies(*round, at);
                 self.main.failed_for_good(error);
                 self.note_owed_results();
                 self.settle();
             }
             _ if agent.is_orchestrator() => {
                 if let EventBody::ModelFailed { round, .. } = body {
-                    self.has_waited(*round, at);
+                    self.restart_clock_after_dependencies(*round, at);
                 }
-                let took = self.main.fold(event_at, body);
+                let is_result = self.main.fold(event_at, body);
                 if matches!(body, EventBody::ModelFailed { .. }) {
-                    // An answer whose rest never came is said all the same, and waits for its agents like any other.
+                    // A cut answer without its continuation is still an answer, and waits for its agents like any other.
                     self.note_owed_results();
                 }
                 self.settle();
-                return u32::from(took);
+                return u32::from(is_result);
             }
-            // A live Engine hears of its sub-agents' runs with their reports only, so a replay counts their calls there too.
+            // A live Engine receives its sub-agents' calls only with their reports, so a replay also counts them there.
             _ => {
                 if let Some(run) = self.runs.get_mut(agent) {
                     run.fold(event_at, body);
@@ -163,14 +169,14 @@ impl Turn {
         0
     }
 
-    /// Until the end of its first round it may have waited for other tasks, and that time does not count.
-    fn has_waited(&mut self, round: u32, at: Micros) {
+    /// Restarts the deadlines at the end of the first round of a turn that waited for other tasks: that time does not count.
+    fn restart_clock_after_dependencies(&mut self, round: u32, at: Micros) {
         if round == 1 && !self.inbound.after.is_empty() {
             self.restart_clock(at);
         }
     }
 
-    /// Whether its model has seen what came of a skill or an agent.
+    /// Whether its model has seen the result of a skill or of an agent.
     fn has_results(&self) -> bool {
         !self.main.ran.is_empty() || self.plan.nodes().iter().skip(self.plan.before()).any(|node| node.collected)
     }
@@ -179,7 +185,7 @@ impl Turn {
         self.clock.soft_passed = true;
     }
 
-    /// Another try after its model failed; what came before stays.
+    /// Begins another attempt after the model failed. The context so far is kept.
     fn retry(&mut self, strategy: Strategy, reason: &str, at: Micros) {
         if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) || self.strategies.contains(&strategy) {
             return;
@@ -188,7 +194,7 @@ impl Turn {
         self.tried.push(reason.to_owned());
         self.failing_since.get_or_insert(at);
         match strategy {
-            // The one that failed comes last, if there is another.
+            // The failed backend moves to the end of the route, if there is another one.
             Strategy::OtherBackend if self.route.len() > 1 => self.route.rotate_left(1),
             Strategy::OtherBackend => {}
             Strategy::Later => self.deferral.is_due = true,
@@ -201,18 +207,18 @@ impl Turn {
             return;
         }
         self.waited_for.clear();
-        if self.takes_as_cut(reply) {
+        if self.accept_cut_reply(reply) {
             return;
         }
         if self.main.acts() && reply.calls.is_empty() {
-            // Nobody but the program itself says what it did.
+            // Only the text of the agentic backend says what it did.
             self.main.done.push(format!("a program's work: {}", first_line(reply.text)));
         }
         self.main.replied(reply);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;
         if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() && has_rounds {
-            // It has not seen yet what the user added: its answer waits for that.
+            // The model has not seen the user's additions yet, so its answer waits for one more round.
             self.waited_for.clone_from(&self.heard);
             self.main.next_round();
         }
@@ -220,16 +226,16 @@ impl Turn {
         self.settle();
     }
 
-    /// An answer waits for the agents whose results its model has not seen.
+    /// Updates whether the answer must wait for agents whose results the model has not seen.
     fn note_owed_results(&mut self) {
         self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
     }
 
-    /// It is answered without the round that its answer was to wait for, since its time was up: the model never saw what it
-    /// was to be told there, and that is a message of its own.
-    pub(super) fn did_not_wait(&mut self) {
+    /// Moves steering messages back to the unseen ones if the turn was answered without the round that its answer waited for,
+    /// because its time was up. The model never saw these messages, so they get turns of their own.
+    pub(super) fn requeue_unseen_steering(&mut self) {
         for unseen in std::mem::take(&mut self.waited_for).into_iter().rev() {
-            if let Some(at) = self.told.iter().position(|told| *told == unseen.task) {
+            if let Some(at) = self.told.iter().position(|task| *task == unseen.task) {
                 self.told.remove(at);
                 let text = self.inbound.text.strip_suffix(&unseen.inbound.text).and_then(|t| t.strip_suffix("\n\n"));
                 self.inbound.text = text.unwrap_or(&self.inbound.text).to_owned();
@@ -238,7 +244,7 @@ impl Turn {
         }
     }
 
-    /// Takes the reply's dispatches into the plan, all at once: they may name each other.
+    /// Adds all dispatches of the reply to the plan at once, because they may depend on each other.
     fn dispatch(&mut self) {
         let (ids, specs): (Vec<String>, Vec<DispatchSpec>) = self
             .main
@@ -289,7 +295,7 @@ impl Turn {
         self.plan.node(agent).map_or(0, Node::charged)
     }
 
-    /// The orchestrator answered without a look at the results: they are put before it and it is asked again.
+    /// Gives the orchestrator, which answered before it saw its agents' results, these results and another round.
     fn give_results(&mut self) {
         if !self.owes_results || self.plan.unreported().next().is_some() {
             return;
@@ -300,7 +306,7 @@ impl Turn {
         self.main.next_round();
     }
 
-    /// Answers collects whose agents are all done, and lets the run think again when all its calls have results.
+    /// Answers `get_agent_results` calls whose agents have all reported, and starts the next round once all calls have results.
     fn settle(&mut self) {
         let waiting: Vec<(String, Vec<AgentId>)> = self
             .main
@@ -324,13 +330,13 @@ impl Turn {
         self.check_format();
     }
 
-    /// Whether it does nothing but wait to be let go on: what was under way has come to its end.
+    /// Whether the turn is suspended and has no running work left.
     pub(super) fn is_at_rest(&self) -> bool {
         let acts = self.plan.running().next().is_some() || self.main.wanted_skills().next().is_some();
         self.suspended && !self.cancelled && !acts
     }
 
-    /// What is wanted from the world and has no result yet.
+    /// The directives that have no result yet.
     pub(super) fn outstanding(&self) -> Vec<Directive> {
         let mut wanted = Vec::new();
         if self.cancelled {

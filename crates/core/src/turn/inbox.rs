@@ -1,5 +1,5 @@
-//! Accepted messages on their way to a turn, and those that never get one of their own: orders about tasks, and messages
-//! that are answered with another's answer.
+//! Accepted messages before their turns begin, and messages without a turn of their own: job commands, and messages that
+//! receive the answer of another task.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,76 +9,76 @@ use super::{
 };
 use crate::{
     context::Exchange,
-    event::{EventBody, Inbound, OrderVerb, Priority},
+    dead_letter::DeadLetterLimits,
+    event::{EventBody, Inbound, JobVerb, Priority},
     ids::{Seq, TaskId},
-    letter::LetterLimits,
     limits::{Deadline, Deadlines},
     time::Micros,
 };
 
-/// What a message that steered a turn is answered with, once the turn has its answer.
-const TAKEN_UP: &str = "Taken up in the answer to your earlier message.";
+/// The answer to a steering message, once its turn is answered.
+const STEERING_ANSWER: &str = "Taken up in the answer to your earlier message.";
 
 /// An accepted message whose turn has not begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pending {
     /// Its task.
     pub task: TaskId,
-    /// Its place in the log, and among the others.
+    /// Its sequence number in the log, which is also its queue position.
     pub seq: Seq,
     /// The message.
     pub inbound: Inbound,
-    /// When it was accepted.
+    /// When the message was accepted.
     pub accepted_at: Micros,
-    /// Since when its deadlines count: its acceptance, its due time, or when it was let go on.
+    /// The time from which its deadlines count: its acceptance, its due time, or when it was resumed.
     pub at: Micros,
-    /// Held back by its user.
+    /// Suspended by its user.
     pub held: bool,
     /// How often its hard deadline has passed.
     pub late: u32,
-    /// What becomes of its dead letter, as told with the last of those.
-    pub letters: LetterLimits,
+    /// The limits for its dead letter, from its last missed deadline.
+    pub dead_letters: DeadLetterLimits,
 }
 
 impl Pending {
-    /// A message that was accepted at that time. Its lane was free from then on, as far as the state knows.
+    /// A message that was accepted at `accepted_at`. Its lane is free since `free_from`, as far as the state knows.
     fn new(task: TaskId, seq: Seq, inbound: Inbound, accepted_at: Micros, free_from: Micros) -> Self {
         let at = inbound.not_before.map_or(accepted_at, |due| due.max(accepted_at)).max(free_from);
-        Self { task, seq, inbound, accepted_at, at, held: false, late: 0, letters: LetterLimits::default() }
+        Self { task, seq, inbound, accepted_at, at, held: false, late: 0, dead_letters: DeadLetterLimits::default() }
     }
 
-    /// When it is due, if that was said.
+    /// When the message is due, if it has a due time.
     #[must_use]
     pub const fn not_before(&self) -> Option<Micros> {
         self.inbound.not_before
     }
 }
 
-/// An order about tasks.
+/// A job command: a message about tasks, which the kernel carries out without a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct JobCommand {
     /// Its task.
     pub task: TaskId,
-    /// Its place in the log, and among the others.
+    /// Its sequence number in the log, which is also its queue position.
     pub seq: Seq,
     /// The message.
     pub inbound: Inbound,
-    /// What it was understood to mean: from then on just this is done.
+    /// The resolved meaning. Once it is set, exactly this is carried out.
     pub meant: Option<Meant>,
 }
 
-/// What an order was understood to mean.
+/// The resolved meaning of a job command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meant {
-    /// What is done.
-    pub verb: OrderVerb,
-    /// With which tasks.
+    /// The operation.
+    pub verb: JobVerb,
+    /// The tasks that it applies to.
     pub targets: Vec<TaskId>,
-    /// What the user is told.
+    /// The reply to the user.
     pub text: String,
 }
 
-impl Order {
+impl JobCommand {
     pub(super) fn directive(&self) -> Directive {
         match &self.meant {
             None => Directive::Understand { task: self.task, text: self.inbound.text.clone() },
@@ -89,42 +89,43 @@ impl Order {
     }
 }
 
-/// The same work as another task's: answered with its answer.
+/// A message for the same work as another task, whose answer it receives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// Its task.
     pub task: TaskId,
-    /// Whose answer it gets.
+    /// The task whose answer it receives.
     pub into: TaskId,
-    /// The class that the other is still to get, if it is more urgent than its own.
+    /// The class that the other task must still get if its own is less urgent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifts: Option<Priority>,
 }
 
 impl Conversation {
-    /// A message of the log. The Engine hears of it when it may, a replay at its place, and both come to the same state: it
-    /// stands at its place, and what it joins is decided when it is heard of, and stored.
+    /// Queues a message of the log. A live Engine may receive it late, a replay receives it at its position in the log. Both
+    /// reach the same state, because the sequence number gives the queue position, and the task that the message joins is
+    /// decided on reception and stored as an event.
     pub(super) fn received(&mut self, seq: Seq, at: Micros, task: TaskId, inbound: &Inbound) {
         if self.is_open(task) || self.finished.contains(&task) {
             return;
         }
         self.is_listed |= !inbound.stateless;
         if inbound.order {
-            let place = self.orders.partition_point(|o| o.seq <= seq);
-            self.orders.insert(place, Order { task, seq, inbound: inbound.clone(), meant: None });
+            let index = self.job_commands.partition_point(|o| o.seq <= seq);
+            self.job_commands.insert(index, JobCommand { task, seq, inbound: inbound.clone(), meant: None });
         } else {
             let free_from = self.free_from[Lane::of(inbound.priority) as usize];
-            self.stand(Pending::new(task, seq, inbound.clone(), at, free_from));
+            self.enqueue(Pending::new(task, seq, inbound.clone(), at, free_from));
         }
     }
 
-    fn stand(&mut self, pending: Pending) {
-        let place = self.inbox.partition_point(|p| p.seq <= pending.seq);
-        self.inbox.insert(place, pending);
+    fn enqueue(&mut self, pending: Pending) {
+        let index = self.inbox.partition_point(|p| p.seq <= pending.seq);
+        self.inbox.insert(index, pending);
     }
 
-    /// A message that is to have no turn of its own, and what it joins. What it names was accepted before it, so that
-    /// nothing joins in a circle.
+    /// The next message that must join another task, and that task. A message names only tasks that were accepted before it,
+    /// so joins form no cycles.
     pub(super) fn joining(&self) -> Option<(TaskId, TaskId)> {
         self.inbox.iter().find_map(|p| {
             let same = p.inbound.same_as.filter(|into| *into != p.task && self.is_open(*into));
@@ -132,65 +133,65 @@ impl Conversation {
         })
     }
 
-    /// The turn that a message steers: the newest of its own lane, else the newest. What is private joins no turn that may
-    /// leave the house.
+    /// The turn that a message steers: the newest of its own lane, otherwise the newest of all. A private message steers no
+    /// turn that may run on cloud backends.
     fn steered_by(&self, pending: &Pending) -> Option<TaskId> {
         let Pending { inbound, accepted_at, held, .. } = pending;
-        let hears = |t: &&Turn| t.hears_from.is_some_and(|from| from <= *accepted_at);
-        let may_know = |t: &&Turn| !inbound.private || t.inbound.private;
-        let fitting = || self.turns.iter().rev().filter(|t| inbound.steer && !held && hears(t) && may_know(t));
+        let accepts = |t: &&Turn| t.hears_from.is_some_and(|from| from <= *accepted_at);
+        let fits_privacy = |t: &&Turn| !inbound.private || t.inbound.private;
+        let fitting = || self.turns.iter().rev().filter(|t| inbound.steer && !held && accepts(t) && fits_privacy(t));
         let own = fitting().find(|t| t.lane == Lane::of(inbound.priority));
         own.or_else(|| fitting().next()).map(|t| t.task)
     }
 
-    /// A message has joined what the log says.
+    /// Joins a message to the task that the log names.
     pub(super) fn join(&mut self, task: TaskId, into: TaskId) {
-        let Some(place) = self.inbox.iter().position(|p| p.task == task) else { return };
-        let Some(pending) = self.inbox.remove(place) else { return };
+        let Some(index) = self.inbox.iter().position(|p| p.task == task) else { return };
+        let Some(pending) = self.inbox.remove(index) else { return };
         let steers = pending.inbound.steer;
         if pending.inbound.same_as == Some(into) && self.is_open(into) {
             self.joined.push(Joined { task, into, lifts: pending.inbound.lifts });
         } else if let Some(turn) = self.turns.iter_mut().find(|t| t.task == into && steers) {
             turn.heard.push(pending);
         } else {
-            self.stand(pending);
+            self.enqueue(pending);
         }
     }
 
-    /// What a turn did not hear before it ended is a message like any other, at its old place. It joins no other turn.
-    pub(super) fn take_back(&mut self, mut unheard: Pending) {
-        unheard.at = self.at.max(unheard.at);
-        unheard.inbound.steer = false;
-        self.stand(unheard);
+    /// Returns a steering message that the model did not see to its old queue position. It steers no other turn.
+    pub(super) fn return_to_inbox(&mut self, mut unseen: Pending) {
+        unseen.at = self.at.max(unseen.at);
+        unseen.inbound.steer = false;
+        self.enqueue(unseen);
     }
 
-    /// The messages of a lane that are not held back, oldest first; none while a turn holds the lane up.
+    /// The messages of a lane that are not suspended, oldest first; empty while a turn blocks the lane.
     fn ready_in(&self, lane: Lane) -> impl Iterator<Item = &Pending> {
         let is_free = !self.turns.iter().any(|t| t.lane == lane && !t.aside);
         self.inbox.iter().filter(move |p| is_free && !p.held && Lane::of(p.inbound.priority) == lane)
     }
 
-    /// The message whose turn may begin in a lane: the oldest whose time has come. One that is not due yet holds nobody up.
+    /// The message of a lane whose turn may begin now: the oldest that is due. A message that is not due does not block others.
     pub(super) fn next_in(&self, lane: Lane, now: Micros) -> Option<&Pending> {
         self.ready_in(lane).find(|p| p.not_before().is_none_or(|at| at <= now))
     }
 
-    /// Whether a message's turn may begin, once it is due. Only what is due at some time gives way to those behind it.
+    /// The message, if its turn may begin once it is due. Only messages with a due time let later messages pass.
     #[must_use]
     pub fn may_begin(&self, task: TaskId) -> Option<&Inbound> {
         let next = |lane| {
             let mut blocked = false;
             self.ready_in(lane).find(move |p| {
-                let is_it = p.task == task && !blocked;
+                let is_task = p.task == task && !blocked;
                 blocked |= p.not_before().is_none();
-                is_it
+                is_task
             })
         };
         Lane::ALL.into_iter().find_map(next).map(|p| &p.inbound)
     }
 
-    /// The message whose turn has begun. Whether it might was looked at when it did: a message that stands before it now may
-    /// have been heard of only later.
+    /// Removes the message whose turn has begun. Whether the turn was allowed to begin was checked when it began: a message that
+    /// precedes it now may have been received only later.
     pub(super) fn take_out(&mut self, task: TaskId) -> Option<Pending> {
         let at = self.inbox.iter().position(|p| p.task == task)?;
         self.inbox.remove(at)
@@ -207,38 +208,38 @@ impl Conversation {
         }
     }
 
-    /// What a turn has not heard that stands still now is not to stand still with it.
-    pub(super) fn give_back_unheard(&mut self, task: TaskId) {
+    /// Returns steering messages that the model has not seen to the inbox, so that suspending or deferring this turn does not
+    /// suspend them.
+    pub(super) fn return_unseen_steering(&mut self, task: TaskId) {
         let turn = self.turns.iter_mut().find(|t| t.task == task);
-        for unheard in turn.map(|t| std::mem::take(&mut t.heard)).unwrap_or_default() {
-            self.take_back(unheard);
+        for unseen in turn.map(|t| std::mem::take(&mut t.heard)).unwrap_or_default() {
+            self.return_to_inbox(unseen);
         }
     }
 
-    /// Holds a task back, or lets it go on, also one that was put off. A turn that was held back once does not hold up its
-    /// lane again.
-    pub(super) fn hold(&mut self, task: TaskId, held: bool) {
+    /// Suspends or resumes a task. Resuming also ends a deferral. A turn that was suspended once does not block its lane again.
+    pub(super) fn set_suspended(&mut self, task: TaskId, is_suspended: bool) {
         let at = self.at;
-        if held {
-            self.give_back_unheard(task);
+        if is_suspended {
+            self.return_unseen_steering(task);
         } else if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
             turn.deferral.is_lifted = turn.deferral.until.is_some_and(|until| until > at);
         }
-        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.suspended != held) {
-            turn.suspended = held;
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.suspended != is_suspended) {
+            turn.suspended = is_suspended;
             turn.aside = true;
             turn.restart_clock(at);
-        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.held != held) {
-            pending.held = held;
+        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.held != is_suspended) {
+            pending.held = is_suspended;
             pending.at = pending.at.max(at);
         }
     }
 
-    /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now. Voice alone is
-    /// REALTIME: nothing becomes it or ceases to be it.
+    /// Changes a task's class. The task gets the lane and the deadlines of the new class, which count from now. Only voice is
+    /// REALTIME: no task enters or leaves that class.
     pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
         for joined in self.joined.iter_mut().filter(|j| j.into == task) {
-            // Lifted once: whoever changes its class afterwards means it.
+            // A joined message raises the class only once. A later change of the class is deliberate and stays.
             joined.lifts = None;
         }
         let at = self.at;
@@ -254,8 +255,8 @@ impl Conversation {
         }
     }
 
-    /// A task that gets a more urgent class from one that joined it, which is that.
-    pub(super) fn lifted(&self) -> Option<(TaskId, Priority, TaskId)> {
+    /// A task that must get a more urgent class, that class, and the joined task that it comes from.
+    pub(super) fn priority_lift(&self) -> Option<(TaskId, Priority, TaskId)> {
         self.joined.iter().find_map(|j| {
             let class = j.lifts.filter(|class| *class != Priority::Realtime)?;
             let pending = || self.inbox.iter().find(|p| p.task == j.into).map(|p| p.inbound.priority);
@@ -264,59 +265,60 @@ impl Conversation {
         })
     }
 
-    pub(super) fn ordered(&mut self, task: TaskId, verb: OrderVerb, targets: &[TaskId], text: &str) {
-        if let Some(order) = self.orders.iter_mut().find(|o| o.task == task && o.meant.is_none()) {
-            order.meant = Some(Meant { verb, targets: targets.to_vec(), text: text.to_owned() });
+    pub(super) fn resolve_job_command(&mut self, task: TaskId, verb: JobVerb, targets: &[TaskId], text: &str) {
+        if let Some(command) = self.job_commands.iter_mut().find(|o| o.task == task && o.meant.is_none()) {
+            command.meant = Some(Meant { verb, targets: targets.to_vec(), text: text.to_owned() });
         }
     }
 
-    /// A message that has waited too long; while it is held back it may. Says whether there is one.
-    pub(super) fn pending_late(&mut self, task: TaskId, letters: Option<&LetterLimits>) -> bool {
+    /// Records that a pending message missed its hard deadline; a suspended message has no deadlines. Returns false if the task
+    /// is not a pending message.
+    pub(super) fn note_missed_deadline(&mut self, task: TaskId, dead_letters: Option<&DeadLetterLimits>) -> bool {
         let at = self.at;
         let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) else { return false };
         if !pending.held {
             pending.late = pending.late.saturating_add(1);
-            pending.letters = letters.cloned().unwrap_or_default();
+            pending.dead_letters = dead_letters.cloned().unwrap_or_default();
             pending.at = at;
         }
         true
     }
 
-    /// Takes out a message that ends without a turn of its own; false if there is none.
-    pub(super) fn leave(&mut self, task: TaskId, text: &str) -> bool {
+    /// Removes a message that ends without a turn of its own. Returns false if there is no such message.
+    pub(super) fn remove_without_turn(&mut self, task: TaskId, text: &str) -> bool {
         if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
             self.inbox.remove(at);
-        } else if let Some(at) = self.orders.iter().position(|o| o.task == task) {
-            let order = self.orders.remove(at);
-            let Inbound { text: user, private, .. } = order.inbound;
+        } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
+            let command = self.job_commands.remove(at);
+            let Inbound { text: user, private, .. } = command.inbound;
             self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);
         } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {
             self.owed.remove(at);
         } else {
-            return self.turns.iter_mut().any(|t| t.forget(task));
+            return self.turns.iter_mut().any(|t| t.drop_steering(task));
         }
         true
     }
 
-    /// A task has its final: those that are the same work are owed the same.
+    /// Schedules the final event of a task for all messages that joined it.
     pub(super) fn release_joined(&mut self, task: TaskId, body: &EventBody) {
         let (released, rest): (Vec<_>, Vec<_>) = self.joined.drain(..).partition(|j| j.into == task);
         self.joined = rest;
-        self.owed.extend(released.into_iter().map(|j| (j.task, alike(body))));
+        self.owed.extend(released.into_iter().map(|j| (j.task, same_final(body))));
     }
 
-    /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
+    /// The next deadline: its time, its task, and whether it is the hard one. Suspended tasks have no deadlines.
     #[must_use]
     pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
-        self.next_deadline_but(deadlines, |_, at, _| at)
+        self.next_deadline_adjusted(deadlines, |_, at, _| at)
     }
 
-    /// The same where the caller knows of waits that are not recorded yet, and moves a turn's deadline by them; it is told
-    /// whether that is the hard one.
+    /// Like [`Self::next_deadline`], for a caller that knows of waits that are not recorded yet. `moved` moves a turn's deadline
+    /// by these waits; its last argument says whether the deadline is the hard one.
     #[must_use]
-    pub fn next_deadline_but(
+    pub fn next_deadline_adjusted(
         &self,
         deadlines: &Deadlines,
         moved: impl Fn(&Turn, Micros, bool) -> Micros,
@@ -325,12 +327,12 @@ impl Conversation {
             self.turns.iter().filter(|t| !t.suspended && !t.cancelled && !t.may_wait_for_others()).filter_map(|t| {
                 let (deadline, permit_ms_max) = (t.deadline(deadlines), deadlines.permit_ms_max(t.inbound.priority));
                 let (at, is_hard) = t.clock.next(deadline, permit_ms_max)?;
-                // However far the soft one is moved, the hard one does not wait for it.
+                // A moved soft deadline does not delay the hard one.
                 let hard = moved(t, t.clock.after(deadline.hard_ms, permit_ms_max), true);
                 let soft = (!is_hard).then(|| moved(t, at, false)).filter(|soft| *soft < hard);
                 Some(soft.map_or((hard, t.task, true), |soft| (soft, t.task, false)))
             });
-        // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
+        // A message behind a turn of its own lane has no deadline: the deadlines of that turn count.
         let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
             let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
             (p.at.later_ms(hard_ms), p.task, true)
@@ -338,8 +340,8 @@ impl Conversation {
         turns.chain(pending).min()
     }
 
-    /// A lane may have become free: the time of those that stood behind it begins now, also of those that did so in the log
-    /// and are heard of later.
+    /// Restarts the deadlines of messages whose lane has become free. `free_from` also covers messages that queued in the log at
+    /// that time and are received later.
     pub(super) fn start_clocks(&mut self) {
         for lane in Lane::ALL {
             if !self.turns.iter().any(|t| t.lane == lane && !t.aside) {
@@ -351,7 +353,7 @@ impl Conversation {
         }
     }
 
-    /// When the next message is due whose time has not come.
+    /// When the next message becomes due.
     #[must_use]
     pub fn next_due(&self, now: Micros) -> Option<Micros> {
         Lane::ALL
@@ -364,18 +366,19 @@ impl Conversation {
 }
 
 impl Clock {
-    /// The soft deadline: what a model reads before its first token does not count.
+    /// The soft deadline in milliseconds. The time that a model processes its prompt before its first token does not count.
     fn soft_ms(self, deadline: Deadline) -> u64 {
         deadline.soft_ms.saturating_add(self.prefill_ms)
     }
 
-    /// So long after it began to count.
+    /// The time `ms` after the clock began. Waits for permits beyond `permit_ms_max` count as the turn's time.
     fn after(self, ms: u64, permit_ms_max: u64) -> Micros {
         let beyond_ms = self.waited_ms.saturating_sub(permit_ms_max);
         self.from.later_ms(ms).plus_ms(-i64::try_from(beyond_ms).unwrap_or(i64::MAX))
     }
 
-    /// `permit_ms_max` is how much of the waits for permits is not the turn's own time: what waited for longer is.
+    /// The next deadline, and whether it is the hard one. Of the waits for permits, `permit_ms_max` does not count as the turn's
+    /// time; longer waits do.
     fn next(self, deadline: Deadline, permit_ms_max: u64) -> Option<(Micros, bool)> {
         let after = |ms: u64| self.after(ms, permit_ms_max);
         match (self.soft_passed, self.hard_passed) {
@@ -388,15 +391,15 @@ impl Clock {
 }
 
 impl Turn {
-    /// The part of a wait for permits that is not this turn's own time, in milliseconds. The log does not say yet that it
-    /// waited for so long.
+    /// The part of a wait for permits that does not count as this turn's time, in milliseconds. `waited_ms` is not recorded in
+    /// the log yet.
     #[must_use]
     pub fn permit_credit_ms(&self, deadlines: &Deadlines, waited_ms: u64) -> u64 {
         let most_ms = deadlines.permit_ms_max(self.inbound.priority);
         waited_ms.min(most_ms.saturating_sub(self.clock.waited_ms))
     }
 
-    /// What was spoken has the time of its kind [S2 4]; everything else has its class's.
+    /// A spoken request has the deadline of its kind [S2 4]; all others have the deadline of their class.
     fn deadline(&self, deadlines: &Deadlines) -> Deadline {
         match self.facts.spoken_as {
             Some(kind) if self.inbound.priority == Priority::Realtime => deadlines.voice(kind),
@@ -404,50 +407,51 @@ impl Turn {
         }
     }
 
-    /// Notes whether messages may join it: it works on, and will have another round before long. One that was accepted
-    /// before it did so has a turn of its own, also if it is heard of only then.
-    pub(super) fn note_hearing(&mut self, at: Micros) {
+    /// Updates whether messages may steer the turn: it must be running and have another round soon. A message that was accepted
+    /// before that gets a turn of its own, even if it is received later.
+    pub(super) fn update_steerable(&mut self, at: Micros) {
         let works = !self.suspended && !self.cancelled && !self.may_wait_for_others();
-        let hears = works && !self.clock.hard_passed && self.main.ending().is_none();
-        let put_off = self.deferral.until.filter(|until| *until > at);
-        let from = || put_off.unwrap_or_else(|| self.hears_from.map_or(at, |from| from.min(at)));
-        self.hears_from = hears.then(from);
+        let accepts = works && !self.clock.hard_passed && self.main.ending().is_none();
+        let deferred_until = self.deferral.until.filter(|until| *until > at);
+        let from = || deferred_until.unwrap_or_else(|| self.hears_from.map_or(at, |from| from.min(at)));
+        self.hears_from = accepts.then(from);
     }
 
-    /// Its deadlines count anew; before it may go on they do not count.
+    /// Restarts the deadlines. They do not count before the end of a deferral.
     pub(super) fn restart_clock(&mut self, at: Micros) {
         self.clock = Clock::starting(self.deferral.until.map_or(at, |until| until.max(at)));
     }
 
-    /// Whether it may still wait for the tasks that go before it, as far as it is known here: nothing has come of it yet.
+    /// Whether the turn may still wait for the tasks that it depends on, as far as the state shows: its first round has no
+    /// result yet.
     pub(super) fn may_wait_for_others(&self) -> bool {
         !self.inbound.after.is_empty() && self.main.awaits(1)
     }
 
-    /// Whether it is the work of a task: its own, or one that steers it.
+    /// Whether the turn works on a task: its own, or one that steers it.
     #[must_use]
     pub fn works_on(&self, task: TaskId) -> bool {
         self.task == task || self.is_steered_by(task)
     }
 
-    /// Whether a message steers it.
+    /// Whether a message steers the turn.
     pub(super) fn is_steered_by(&self, task: TaskId) -> bool {
         self.told.contains(&task) || self.heard.iter().any(|p| p.task == task)
     }
 
-    /// A message that steers it ends by itself; what its model was told stays told.
-    fn forget(&mut self, task: TaskId) -> bool {
+    /// Removes a steering message that ends on its own. Text that the model has seen stays in the context.
+    fn drop_steering(&mut self, task: TaskId) -> bool {
         let steered = self.is_steered_by(task);
-        self.told.retain(|told| *told != task);
+        self.told.retain(|seen| *seen != task);
         self.heard.retain(|p| p.task != task);
         steered
     }
 }
 
-/// The same answer, for the same work.
-fn alike(body: &EventBody) -> EventBody {
+/// The final event of a joined task, copied from the task that did the work.
+fn same_final(body: &EventBody) -> EventBody {
     match body {
-        // What it cost is counted with the task that did it, and a letter is kept once.
+        // The usage counts for the task that did the work, and the dead letter is stored once.
         EventBody::Answered { text, paused, outcome, finish, calls, .. } => EventBody::Answered {
             text: text.clone(),
             paused: *paused,
@@ -457,16 +461,16 @@ fn alike(body: &EventBody) -> EventBody {
             calls: calls.clone(),
         },
         EventBody::Failed { code, text, detail, .. } => {
-            EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), letter: None }
+            EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), dead_letter: None }
         }
         other => other.clone(),
     }
 }
 
-/// What a message is told that steered a turn.
-pub(super) fn taken_up(body: &EventBody) -> EventBody {
+/// The final event of a message that steered a turn.
+pub(super) fn steering_final(body: &EventBody) -> EventBody {
     match body {
-        EventBody::Answered { .. } => EventBody::answered(TAKEN_UP),
-        other => alike(other),
+        EventBody::Answered { .. } => EventBody::answered(STEERING_ANSWER),
+        other => same_final(other),
     }
 }

@@ -1,5 +1,4 @@
-//! How the agent that answers the user calls skills, and the change from tools to commands where a backend's model cannot
-//! use tools.
+//! How the main agent calls skills, and the switch from tools to commands if a backend's model cannot use tools.
 
 use serde_json::Value;
 
@@ -16,13 +15,13 @@ use crate::{
     message::{Message, ToolCall},
 };
 
-/// After so many rounds in a row whose calls all had not the form of a call the model is taken for one that cannot use tools.
+/// After this many consecutive rounds with only malformed calls, the model counts as unable to use tools.
 const UNUSABLE_ROUNDS_MAX: u32 = 3;
-/// Rounds of a past turn that later turns see.
+/// How many rounds of a finished turn later turns see.
 const STEPS_MAX: usize = 3;
-/// How much of each reply and result, in bytes.
+/// How much of each reply and result of these rounds, in bytes.
 const STEP_BYTES_MAX: usize = 500;
-/// How many calls of one round.
+/// The most calls of one of these rounds.
 const STEP_CALLS_MAX: usize = 4;
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
@@ -34,10 +33,10 @@ const CLAIMED: &str = "[Nothing was done: you ran no command for this message. W
     without saying that it was done.]";
 
 impl Turn {
-    /// The change to commands that follows from what the backend said or its model did.
+    /// The switch to commands, if an error of the backend or the model's replies require it.
     pub(super) fn change_of_interface(&self) -> Option<EventBody> {
         let may = self.limits.main_interface == MainInterface::Auto && !self.main.is_cmd() && !self.clock.hard_passed;
-        // What was dispatched belongs to an orchestrator, and in commands there is none. A caller's own tools stay tools.
+        // Dispatched agents need an orchestrator, which the command interface does not have. A caller's own tools stay tools.
         if !may || !self.plan.nodes().is_empty() || self.inbound.thread().is_some() {
             return None;
         }
@@ -53,8 +52,8 @@ impl Turn {
         Some(EventBody::InterfaceChanged { to: MainInterface::Cmd, reason })
     }
 
-    /// Goes on with commands.
-    pub(super) fn speak_commands(&mut self, window_used: u32) {
+    /// Switches the turn to commands.
+    pub(super) fn switch_to_commands(&mut self, window_used: u32) {
         if self.main.is_cmd() || !self.plan.nodes().is_empty() {
             return;
         }
@@ -63,7 +62,7 @@ impl Turn {
         self.main.rounds_max = self.main.rounds_max.max(limits.rounds_max);
         (self.main.calls_max, self.main.calls_note) =
             opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
-        self.main.speak_commands(self.mode);
+        self.main.switch_to_commands(self.mode);
         if matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) {
             self.main.again();
         }
@@ -71,11 +70,11 @@ impl Turn {
 }
 
 impl AgentRun {
-    /// Writes commands from now on. Calls of tools that did nothing are forgotten: they were mistakes, and would be taken for
-    /// examples. The others stay, as the commands that do the same.
-    fn speak_commands(&mut self, mode: Mode) {
+    /// Switches the run to commands. If no tool call did anything, the calls are dropped: they were mistakes, and the model would
+    /// imitate them. Otherwise they are kept as equivalent commands.
+    fn switch_to_commands(&mut self, mode: Mode) {
         let has_run = !(self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty());
-        // What stands before the user's message belongs to history, or to the paused turn that this one continues.
+        // Messages before the user's message belong to history, or to the paused turn that this turn continues.
         let is_message = |m: &Message| match m {
             Message::User { text, .. } => !text.starts_with(USER_ADDS) && !text.starts_with(RESULT),
             Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => false,
@@ -84,7 +83,7 @@ impl AgentRun {
         self.begin_with_commands(mode, if has_run { usize::MAX } else { own });
     }
 
-    /// Writes commands. Calls of tools in its context become commands; from message `forget_from` on they are left out.
+    /// Makes the run write commands. Tool calls in its context become commands; from message `forget_from` on they are dropped.
     pub(super) fn begin_with_commands(&mut self, mode: Mode, forget_from: usize) {
         (self.kind, self.by_commands, self.unusable_rounds) = (RunKind::Main(mode), true, 0);
         for (at, message) in std::mem::take(&mut self.messages).into_iter().enumerate() {
@@ -95,8 +94,7 @@ impl AgentRun {
         self.stable = self.stable.min(self.messages.len());
     }
 
-    /// What later turns see of how this run went: its last rounds whose calls all succeeded. Mistakes would be taken for
-    /// examples.
+    /// The steps of this run that later turns see: its last rounds whose calls all succeeded. A model would imitate failed calls.
     pub(super) fn steps(&self) -> Vec<Step> {
         let mut steps = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
         steps.drain(..steps.len().saturating_sub(STEPS_MAX));
@@ -108,7 +106,7 @@ impl AgentRun {
         let messages = &self.messages[self.stable.min(self.messages.len())..];
         let step = |(at, message): (usize, &Message)| {
             let Message::Assistant { tool_calls, .. } = message else { return None };
-            // What a skill is for stands in the prompt, too.
+            // The prompt already describes the skills.
             if tool_calls.is_empty() || tool_calls.iter().all(|call| call.name == "get_skill") {
                 return None;
             }
@@ -167,28 +165,28 @@ impl AgentRun {
     }
 }
 
-/// What the user's words begin with that came while the turn was under way.
+/// The beginning of user messages that arrived during the turn.
 pub(super) const USER_ADDS: &str = "[The user adds";
 
-/// Words that want something done, and nothing done.
+/// Final texts that claim or need an action that did not happen.
 impl AgentRun {
-    /// What an agent is told that ends with such words; nothing if it was told already, or declines.
+    /// The reminder for an agent with such a final text; `None` if the agent was reminded already or declines.
     pub(super) fn nudge_to_act(&self, words: &str) -> Option<&'static str> {
         if self.declined || self.told_to_act {
             return None;
         }
         if self.claims_without_acting(words) {
-            // An order to act would have done what nobody asked for.
+            // A reminder to act would cause an action that the user did not request.
             if self.asks_only {
                 return Some(CLAIMED_UNASKED);
             }
-            // What an earlier turn did is not to be done again because it was told.
+            // An effect of an earlier turn must not be repeated because the answer mentions it.
             return Some(if self.earlier.is_empty() { CLAIMED } else { CLAIMED_AGAIN });
         }
         self.has_done_nothing(words).then_some(if self.is_cmd() { ACT_CMD } else { ACT_JSON })
     }
 
-    /// Whether it is a sub-agent whose mission, or whose words, want something done, and that ran no skill.
+    /// Whether this is a sub-agent that ran no skill although its mission needs an action or its final text claims one.
     #[must_use]
     pub(super) fn has_done_nothing(&self, words: &str) -> bool {
         let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
@@ -198,8 +196,8 @@ impl AgentRun {
             && (self.is_to_act || truth::untrue_claim(words, false, &Earlier::default()).is_some())
     }
 
-    /// Whether the agent that answers the user by commands claims an effect without one: what a small model has answered
-    /// before, it likes to answer again.
+    /// Whether a main agent that writes commands claims an effect that did not happen. Small models tend to repeat their earlier
+    /// answers.
     fn claims_without_acting(&self, words: &str) -> bool {
         let is_main = self.by_commands && !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
         is_main
@@ -209,25 +207,25 @@ impl AgentRun {
 }
 
 impl AgentRun {
-    /// What earlier turns did.
+    /// The effects of earlier turns.
     pub(super) fn of_earlier_turns(&self) -> Earlier<'_> {
         Earlier { receipts: &self.earlier, is_asked: self.is_asked }
     }
 }
 
-/// What a message begins with that holds results.
+/// The beginning of a message that contains results.
 const RESULT: &str = "<result-";
 
 fn is_of_a_call(message: &Message) -> bool {
     match message {
         Message::Assistant { .. } | Message::Tool { .. } => true,
-        // What the user added meanwhile may stand in it.
+        // The message may also contain an addition of the user.
         Message::User { text, .. } => text.starts_with(RESULT) && !text.contains(&format!("\n{USER_ADDS}")),
         Message::Note { .. } => false,
     }
 }
 
-/// A call of a tool as the command that does the same: a skill's name, and its arguments as one JSON object.
+/// A tool call as the equivalent command: the skill's name, and its arguments as one JSON object.
 fn as_command(call: &ToolCall) -> String {
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
     match (call.name.as_str(), arguments["skill"].as_str()) {

@@ -1,9 +1,9 @@
-//! Calls that a model wrote as text and that no client could lift, because they name nothing that was offered: a person is
-//! not shown them (invariant 21).
+//! Calls that a model wrote as text and that no client could extract, because they name nothing that was offered. Users do
+//! not see them (invariant 21).
 
 use serde_json::Value;
 
-/// What calls in a text stand between; without its end a call goes to the end of the text.
+/// The tags around calls in a text. Without the closing tag, a call extends to the end of the text.
 const TAGS: [(&str, &str); 7] = [
     ("<tool_call>", "</tool_call>"),
     ("<tools>", "</tools>"),
@@ -13,17 +13,17 @@ const TAGS: [(&str, &str); 7] = [
     ("<invoke ", "</invoke>"),
     ("[TOOL_CALLS]", "[/TOOL_CALLS]"),
 ];
-/// Ends that stand alone once their beginning is gone.
+/// Closing tags that may be left over after their opening tags were removed.
 const STRAY: [&str; 3] = ["</tool_call>", "</tools>", "</function_calls>"];
 const FENCE: &str = "```";
-/// What a call written as JSON begins with.
+/// The first keys of a call written as JSON.
 const CALL_KEYS: [&str; 5] = ["\"name\"", "\"function\"", "\"tool\"", "\"tool_name\"", "\"tool_calls\""];
-/// What the kernel puts around results.
+/// The beginning of the tags that the kernel puts around results.
 const RESULT: &str = "<result";
 const RESULT_END: &str = "</result";
 
-/// A text without the calls that were written into it; nothing if it holds none. What is shown as code is no call, unless it
-/// is the whole text.
+/// A text without the calls in it; `None` if it contains none. Text in a code block is not a call, unless the block is the
+/// whole text.
 pub(super) fn without_calls(text: &str) -> Option<String> {
     let whole = unfenced(text.trim());
     if is_call(whole) {
@@ -45,7 +45,7 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Whether a text that was cut off is nothing but the beginning of a call.
+/// Whether a text that was cut off is only the beginning of a call.
 pub(super) fn is_cut_call(text: &str) -> bool {
     let text = text.trim();
     let fenced =
@@ -58,15 +58,16 @@ pub(super) fn is_cut_call(text: &str) -> bool {
     if object.len() == text.len() || !CALL_KEYS.iter().any(|name| object.starts_with(name)) {
         return false;
     }
-    // An object with a name is data as often.
+    // An object with a name is as often data.
     let named = object.split('"').nth(3).unwrap_or_default();
     let is_skill = named.contains(['_', '.']) && !named.contains(' ');
     is_skill || ["\"arguments\"", "\"parameters\"", "\"args\""].iter().any(|key| object.contains(key))
 }
 
-/// The words of a text that begins as a result does that the kernel gives: a model made it up. Nothing of any other text.
+/// The text without result tags, if it begins with a tag of the kernel's results, which the model then invented. `None` for
+/// any other text.
 pub(super) fn invented_result(text: &str) -> Option<String> {
-    // "<results>" is somebody's own XML.
+    // "<results>" is other XML.
     let is_tag = |text: &str, tag: &str| {
         let behind = text.strip_prefix(tag).map(|behind| behind.chars().next());
         behind.is_some_and(|next| next.is_none_or(|c| c == '>' || c == '-' || c.is_whitespace()))
@@ -88,23 +89,23 @@ pub(super) fn invented_result(text: &str) -> Option<String> {
     Some(words.trim().to_owned())
 }
 
-/// Whether a text that is being written begins as a made-up result does, or is a call written as JSON.
+/// Whether a text that is still being written begins like an invented result, or is a call written as JSON.
 pub(super) fn begins_as_call_or_result(text: &str) -> bool {
     let text = text.trim();
     text.starts_with(RESULT) || is_cut_call(text) || is_call(unfenced(text))
 }
 
-/// Whether a text that is being written may still turn out to be so.
+/// Whether a text that is still being written may become an invented result or a call.
 pub(super) fn may_begin_as_call_or_result(text: &str) -> bool {
     RESULT.starts_with(text.trim_start()) || may_become_call(text)
 }
 
-/// How a text begins.
+/// The beginning of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// With a tag in which a call stands.
+    /// An opening tag of a call.
     Tag,
-    /// With the beginning of such a tag, and nothing else.
+    /// Only the beginning of such a tag.
     PartOfTag,
     Other,
 }
@@ -120,9 +121,9 @@ pub(super) fn opening_of(text: &str) -> Opening {
     }
 }
 
-/// Whether a text that is being written may still turn out to be a call written as JSON: its second key tells.
+/// Whether a text that is still being written may become a call written as JSON. Its second key decides.
 fn may_become_call(text: &str) -> bool {
-    const QUOTES_TOLD_BY: usize = 6;
+    const QUOTES_DECIDING: usize = 6;
     let text = text.trim_start();
     if !text.is_empty() && FENCE.starts_with(text) {
         return true;
@@ -135,16 +136,16 @@ fn may_become_call(text: &str) -> bool {
     let object = inside.trim_start_matches(['{', '[', ' ', '\n']);
     object.len() < inside.len()
         && CALL_KEYS.iter().any(|key| {
-            key.starts_with(object) || object.starts_with(key) && object.matches('"').count() < QUOTES_TOLD_BY
+            key.starts_with(object) || object.starts_with(key) && object.matches('"').count() < QUOTES_DECIDING
         })
 }
 
-/// Whether what stands there is not shown as code.
+/// Whether a position is outside of code.
 fn is_bare(text: &str, at: usize) -> bool {
     !text[..at].ends_with('`') && text[..at].matches(FENCE).count().is_multiple_of(2)
 }
 
-/// Where the first call between tags stands.
+/// The byte range of the first call between tags.
 fn tagged(text: &str) -> Option<(usize, usize)> {
     let found = TAGS.iter().filter_map(|(opening, end)| {
         let from = text.match_indices(opening).map(|(at, _)| at).find(|at| is_bare(text, *at))?;
@@ -153,7 +154,7 @@ fn tagged(text: &str) -> Option<(usize, usize)> {
             Some(at) => (&text[inside..inside + at], inside + at + end.len()),
             None => (&text[inside..], text.len()),
         };
-        // A word about a tag is no call.
+        // A text that only mentions a tag is not a call.
         let has_end = text[inside..].contains(end);
         let is_named = match *opening {
             "<invoke " => has_end || content.trim_start().starts_with("name="),
@@ -166,7 +167,7 @@ fn tagged(text: &str) -> Option<(usize, usize)> {
     found.min()
 }
 
-/// Whether a text is one block of code in a language that it names.
+/// Whether a text is one fenced code block with a language name.
 pub(super) fn is_shown_code(text: &str) -> bool {
     let text = text.trim();
     unfenced(text).len() < text.len()
@@ -174,7 +175,7 @@ pub(super) fn is_shown_code(text: &str) -> bool {
         && !text.contains('<')
 }
 
-/// What stands in a text that is one fenced block.
+/// The content of a text that is one fenced block; any other text unchanged.
 fn unfenced(text: &str) -> &str {
     let Some(inner) = text.strip_prefix(FENCE).and_then(|text| text.strip_suffix(FENCE)) else { return text };
     if inner.contains(FENCE) {
@@ -183,7 +184,7 @@ fn unfenced(text: &str) -> &str {
     inner.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_').trim()
 }
 
-/// Whether a text is nothing but a call: `{"name": …, "arguments": {…}}`, a list of those, `name {…}`.
+/// Whether a text is only a call: `{"name": …, "arguments": {…}}`, a list of those, `name {…}`.
 fn is_call(text: &str) -> bool {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(text.len());
     let (name, behind) = text.split_at(end);
@@ -192,7 +193,7 @@ fn is_call(text: &str) -> bool {
     if is_name && matches!(serde_json::from_str(behind), Ok(Value::Object(_))) {
         return true;
     }
-    // Small models double the braces of a template.
+    // Small models copy the doubled braces of a template.
     let single = text.strip_prefix("{{").and_then(|text| text.strip_suffix("}}")).map(|text| format!("{{{text}}}"));
     let parsed = serde_json::from_str(text).or_else(|_| serde_json::from_str(single.as_deref().unwrap_or_default()));
     parsed.is_ok_and(|value| is_call_object(&value))
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_taken_out_and_the_rest_stays() {
+    fn markup_calls_are_removed_and_other_text_is_kept() {
         for (text, rest) in [
             ("{\"name\": \"launch\", \"arguments\": {}}", ""),
             ("{{\"name\": \"launch\", \"arguments\": {\"at\": 1}}}", ""),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn beginning_of_a_call_is_told_from_an_answer_that_was_cut_off() {
+    fn markup_cut_call_is_distinguished_from_cut_answer() {
         for text in [
             "{\"name\": \"tasks.create\", \"argum",
             "```json\n{\"name\": \"add\", \"arguments\": {\"title\": \"Bu",
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_only_speak_of_calls_stay_as_they_are() {
+    fn markup_answer_that_mentions_calls_is_unchanged() {
         for text in [
             "Hello!",
             "{\"name\": \"Bob\", \"age\": 7}",
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn result_that_a_model_made_up_is_known_and_other_markup_is_not() {
+    fn markup_invented_result_is_recognised_and_other_markup_is_not() {
         assert_eq!(invented_result("<result>Done.</result>").as_deref(), Some("Done."));
         assert_eq!(
             invented_result("<result-x1 status=\"ok\">Done.</result-x1> So it is.").as_deref(),

@@ -1,4 +1,4 @@
-//! How a run's replies, its calls' results and what the kernel says stand in its context.
+//! How replies, results and notes of the kernel are represented in a run's context.
 
 use serde_json::Value;
 
@@ -9,22 +9,22 @@ use crate::{
     message::{Message, ToolCall},
 };
 
-/// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
-const SAID_BYTES_MAX: usize = 64 * 1024;
-/// How much of one call's arguments stays in any case, in bytes.
+/// How much of one reply's text, and of the arguments of all its calls together, is kept in the context, in bytes.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// How much of one call's arguments is kept in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
 
 impl AgentRun {
-    /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.
+    /// The reply as later rounds send it back. It must not contain anything that a provider refuses.
     pub(super) fn as_message(&self, text: &str, calls: &[ResolvedCall], provider_state: Option<&Value>) -> Message {
-        let said = clip(text, SAID_BYTES_MAX).into_owned();
+        let reply_text = clip(text, TEXT_BYTES_MAX).into_owned();
         if self.is_cmd() {
-            return Message::assistant(if said.trim().is_empty() { as_text("", calls) } else { said });
+            return Message::assistant(if reply_text.trim().is_empty() { as_text("", calls) } else { reply_text });
         }
         if !calls.iter().all(|c| is_sendable(&c.name)) {
-            return Message::assistant(as_text(&said, calls));
+            return Message::assistant(as_text(&reply_text, calls));
         }
-        let mut bytes_left = SAID_BYTES_MAX;
+        let mut bytes_left = TEXT_BYTES_MAX;
         let tool_calls: Vec<ToolCall> = calls
             .iter()
             .map(|c| {
@@ -33,24 +33,24 @@ impl AgentRun {
                 ToolCall { id: c.id.clone(), name: c.name.clone(), arguments }
             })
             .collect();
-        // Providers want their state back with calls only, and a last word is history at once.
+        // Providers need their state back only with calls, and a final text becomes history at once.
         let provider_state = provider_state.filter(|_| !tool_calls.is_empty()).cloned();
-        Message::Assistant { text: said, tool_calls, provider_state }
+        Message::Assistant { text: reply_text, tool_calls, provider_state }
     }
 
-    /// Puts the results of its calls into its context.
-    pub(super) fn hand_over(&mut self, calls: &[OpenCall]) {
+    /// Adds the results of calls to the context.
+    pub(super) fn push_results(&mut self, calls: &[OpenCall]) {
         let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
         if self.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
             let shown = |(call, text): (&ResolvedCall, &str)| {
                 let framed = self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text);
-                // The kernel's own words hold the block that the model is to write.
+                // The kernel's own errors contain the command block that the model should write.
                 if matches!(call.action, Action::Answer { .. }) { with_fences(&framed) } else { framed }
             };
             let blocks: Vec<String> = results.map(shown).collect();
             self.messages.push(Message::user(blocks.join("\n")));
         } else {
-            // The role of the message is its frame, and the call's id its origin.
+            // The role of the message serves as the frame, and the call id as the origin.
             self.messages.extend(results.map(|(call, text)| Message::Tool {
                 call_id: call.id.clone(),
                 text: escape(text).into(),
@@ -59,7 +59,7 @@ impl AgentRun {
         }
     }
 
-    /// Tells the model something from the kernel, before it is asked again.
+    /// Adds a note of the kernel, which the model sees in its next round.
     pub fn note(&mut self, text: &str) {
         match self.messages.last_mut() {
             Some(Message::Note { text: last }) => {
@@ -70,8 +70,8 @@ impl AgentRun {
         }
     }
 
-    /// Tells the model what its user added.
-    pub fn user_adds(&mut self, text: &str) {
+    /// Adds words that the user sent during the turn.
+    pub fn add_user_message(&mut self, text: &str) {
         match self.messages.last_mut() {
             Some(Message::User { text: last, .. }) => {
                 last.push_str("\n\n");
@@ -82,17 +82,17 @@ impl AgentRun {
     }
 }
 
-/// Whether providers take a tool's name back as the model wrote it.
+/// Whether providers accept a tool name as the model wrote it.
 fn is_sendable(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
 }
 
-/// A reply whose calls cannot be sent back as calls, since a provider would refuse a name in them. Under another name the
-/// model would take the mistake for its own way of writing.
-fn as_text(said: &str, calls: &[ResolvedCall]) -> String {
-    let mut bytes_left = SAID_BYTES_MAX;
-    let mut text = said.trim().to_owned();
+/// A reply as text whose calls cannot be sent back as calls, because a provider would refuse a name in them. If the name were
+/// changed, the model would take the error for its own style.
+fn as_text(reply_text: &str, calls: &[ResolvedCall]) -> String {
+    let mut bytes_left = TEXT_BYTES_MAX;
+    let mut text = reply_text.trim().to_owned();
     for call in calls {
         let arguments = clip(&call.raw, bytes_left.max(ARGUMENTS_BYTES_MIN));
         bytes_left = bytes_left.saturating_sub(arguments.len());
@@ -106,7 +106,7 @@ fn as_text(said: &str, calls: &[ResolvedCall]) -> String {
     text
 }
 
-/// The status of a result by the mark that it begins with.
+/// The status of a result, from the mark at its beginning.
 fn status_of(result: &str) -> &'static str {
     const MARKS: [(&str, &str); 8] = [
         ("Error: ", "error"),

@@ -1,10 +1,10 @@
-//! The turn machine. A [`Conversation`] is a fold over its events ([`Conversation::apply`]); what follows from its state is
-//! decided ([`Conversation::decide`]: the next event that needs nothing from outside) and what it wants from the world is
-//! read off it ([`Conversation::outstanding`]: the directives that have no result yet).
+//! The turn state machine. A [`Conversation`] is a fold over its events ([`Conversation::apply`]).
+//! [`Conversation::decide`] returns the next event that follows from the state alone. [`Conversation::outstanding`] returns
+//! the directives that have no result yet.
 //!
-//! Nothing here performs anything. An Engine applies an event, decides until there is nothing left to decide, stores all of
-//! it in one append, and then starts those outstanding directives that are not under way. After a crash it does the same
-//! from the log: the directives come back under the same ids.
+//! This module performs no effects. An Engine applies an event, calls `decide` until no decision is left, stores all these
+//! events in one append, and then starts the outstanding directives that are not already running. After a crash the Engine
+//! does the same from the log, and the directives get the same ids.
 
 mod advice;
 mod caller;
@@ -38,7 +38,7 @@ pub use caller::resolve_main;
 pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
 pub use effects::{Judged, TurnEffects};
-pub use inbox::{Joined, Meant, Order, Pending};
+pub use inbox::{JobCommand, Joined, Meant, Pending};
 pub use provenance::Provenance;
 pub use resolve::{manual_of, resolve};
 pub use retried::TaskEffects;
@@ -54,11 +54,11 @@ use crate::{
 /// An event that follows from the state alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Which task it belongs to.
+    /// The task that the event belongs to.
     pub task: TaskId,
-    /// Which agent it is about.
+    /// The agent that the event is about.
     pub agent: AgentId,
-    /// What was decided.
+    /// The decided event.
     pub body: EventBody,
 }
 

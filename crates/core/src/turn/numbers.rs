@@ -1,62 +1,64 @@
-//! The numbers of a text, and those in a user's words that can be a thing's. A model invents numbers, so which of them somebody
-//! named decides what a skill may act on (invariant 20). The work is linear in the text: it is done while events are folded.
+//! The numbers in a text, and the numbers in a user's words that can be ids. Models invent numbers, so a skill may act only on
+//! numbers that were named (invariant 20). The work is linear in the length of the text, because it is done while events are
+//! folded.
 
 use crate::calendar::NUMBERS;
 
-/// What has numbers here: "task two", "Aufgabe 2".
+/// Nouns of things that have an id: "task two", "Aufgabe 2".
 const NOUNS: &str = "task tasks todo todos to-do to-dos number numbers no nos item items id ids note nr nummer nummern aufgabe \
     aufgaben punkt tarea tareas tâche tâches tarefa tarefas taak taken compito uppgift zadanie";
-/// Words between such a noun, or the beginning of a sentence, and a number that is meant as a thing's. Behind any other word
-/// it counts something ("in 3 days") or names something else ("PR 42"): a number that is needed can be looked up.
+/// Words after which a number is an id. After any other word, a number counts something ("in 3 days") or names something else
+/// ("PR 42"); an id that is needed can be looked up.
 const LEADS: &str = "delete remove drop complete completed finish finished done close closed archive mark update change edit \
     rename move postpone delay push reschedule cancel reopen restart start begin set tick check off tag prioritise prioritize \
     raise lower assign make get open show and or also then with of for on only just please is was are both either the \
     lösche lösch erledige erledigt entferne verschiebe ändere schließe markiere setze öffne und oder auch dann mit von für bitte";
-/// Words behind such a number. Before any other it counts things: "delete 3 tasks".
+/// Words that may follow an id. Before any other word, the number counts things: "delete 3 tasks".
 const FOLLOWS: &str = "and or also then is are was to from on by as please too for with in done until till now again has have \
     must should can needs because instead into at off high low urgent medium finished completed the a it via und oder auch dann \
     ist sind auf als bitte erledigt löschen entfernen verschieben ab nach mit bis";
 
-/// Words between the numbers of a list.
+/// Words that join the numbers of a list.
 const JOINS: &str = "and or und oder";
 
-/// The numbers in a user's words, also the ones that are written out: "task two".
+/// The ids in a user's words, including those that are spelled out: "task two".
 pub(super) fn numbers_of_user(words: &str) -> Vec<u64> {
     let mut ids = numbers_meant(words, true).0;
     let words: Vec<String> =
         words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
     for pair in words.windows(2) {
-        let number = NUMBERS.iter().position(|n| *n == pair[1]).filter(|_| stands_in(NOUNS, &pair[0]));
+        let number = NUMBERS.iter().position(|n| *n == pair[1]).filter(|_| list_contains(NOUNS, &pair[0]));
         ids.extend(number.map(|at| at as u64 + 1));
     }
     ids
 }
 
-/// The numbers in anybody's words that are called a thing's: `#7`, "task 7", "tasks 7 and 8".
+/// The numbers in any text that are explicitly ids: `#7`, "task 7", "tasks 7 and 8".
 pub(super) fn numbers_of_things(words: &str) -> Vec<u64> {
     numbers_meant(words, false).0
 }
 
-/// The numbers in a text that can be a thing's, also at the beginning of a sentence or behind a verb if `by_place`, and how many bytes of gaps between numbers were looked at: each gap
-/// once, so at most as many as the text has.
+/// The numbers in a text that can be ids; if `by_place`, also those at the beginning of a sentence or after a verb. The second
+/// value is how many bytes of gaps between numbers were examined. Each gap is examined once, so it is at most the length of
+/// the text.
 fn numbers_meant(text: &str, by_place: bool) -> (Vec<u64>, usize) {
     let (mut meant, mut gaps_bytes) = (Vec::new(), 0);
-    // Where the number before this one ends, if it counted: those in a list behind it count too.
+    // The end of the previous number if it was an id: numbers that follow it in a list are ids, too.
     let mut list_end: Option<usize> = None;
-    for n in numbers(text).filter(|n| n.stands_alone) {
+    for n in numbers(text).filter(|n| n.is_standalone) {
         let before = text[..n.at.start].trim_end();
         let lead = before.trim_end_matches(|c: char| !c.is_alphanumeric());
         let word = lead.rsplit(|c: char| !c.is_alphabetic() && c != '-').next().unwrap_or_default().to_lowercase();
         let is_listed = list_end.take().is_some_and(|end| {
             let gap = &text[end..n.at.start];
             gaps_bytes += gap.len();
-            gap.split(|c: char| !c.is_alphanumeric()).all(|w| w.is_empty() || stands_in(JOINS, &w.to_lowercase()))
+            gap.split(|c: char| !c.is_alphanumeric()).all(|w| w.is_empty() || list_contains(JOINS, &w.to_lowercase()))
         });
         let begins = before.is_empty() || before.ends_with(['.', '!', '?', ';', ':', ',', '(']);
         let next: String = text[n.at.end..].trim_start().chars().take_while(|c| c.is_alphabetic()).collect();
-        let is_count = !next.is_empty() && !stands_in(FOLLOWS, &next.to_lowercase());
-        let is_led = is_listed || by_place && (begins || stands_in(LEADS, &word));
-        if n.is_named || stands_in(NOUNS, &word) || (is_led && !is_count) {
+        let is_count = !next.is_empty() && !list_contains(FOLLOWS, &next.to_lowercase());
+        let is_led = is_listed || by_place && (begins || list_contains(LEADS, &word));
+        if n.is_named || list_contains(NOUNS, &word) || (is_led && !is_count) {
             meant.push(n.value);
             list_end = Some(n.at.end);
         }
@@ -64,23 +66,23 @@ fn numbers_meant(text: &str, by_place: bool) -> (Vec<u64>, usize) {
     (meant, gaps_bytes)
 }
 
-/// Whether a word is one of a list.
-pub(super) fn stands_in(names: &str, word: &str) -> bool {
+/// Whether a list of words contains a word.
+pub(super) fn list_contains(names: &str, word: &str) -> bool {
     names.split_whitespace().any(|name| name == word)
 }
 
-/// A whole number of a text.
+/// A whole number in a text.
 pub(super) struct Number {
     pub value: u64,
-    /// Where it stands.
+    /// Its byte range in the text.
     at: std::ops::Range<usize>,
-    /// It is no part of a word, a date, a time or a fraction.
-    stands_alone: bool,
-    /// `#7`, `id: 7`, `"number": 7`.
+    /// It is not part of a word, a date, a time or a fraction.
+    is_standalone: bool,
+    /// The text marks it as an id: `#7`, `id: 7`, `"number": 7`.
     pub is_named: bool,
 }
 
-/// The whole numbers of a text.
+/// The whole numbers in a text.
 pub(super) fn numbers(text: &str) -> impl Iterator<Item = Number> {
     let is_digit = |c: char| c.is_ascii_digit();
     let mut at = 0;
@@ -97,7 +99,7 @@ pub(super) fn numbers(text: &str) -> impl Iterator<Item = Number> {
         let mut back = before.chars().rev();
         let mut on = after.chars();
         let (last, next) = (back.next(), on.next());
-        // "GPT-4", and the key in the tag of a frame.
+        // "GPT-4", or the key in the tag of a frame.
         let in_name = last == Some('-') && back.clone().next().is_some_and(char::is_alphanumeric);
         let in_word =
             in_name || last.is_some_and(|c| c.is_alphabetic() || c == '_') || next.is_some_and(char::is_alphabetic);
@@ -105,9 +107,9 @@ pub(super) fn numbers(text: &str) -> impl Iterator<Item = Number> {
         let lead = before.trim_end_matches([' ', ':', '=', '"', '\'']);
         let word = lead.rsplit(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_ascii_lowercase();
         let is_key = lead.len() < before.len() && matches!(word.as_str(), "id" | "ids" | "number");
-        let stands_alone = !in_word && !in_date;
-        let is_named = stands_alone && (last == Some('#') || is_key);
-        Some(Number { value: text[from..to].parse().ok()?, at: from..to, stands_alone, is_named })
+        let is_standalone = !in_word && !in_date;
+        let is_named = is_standalone && (last == Some('#') || is_key);
+        Some(Number { value: text[from..to].parse().ok()?, at: from..to, is_standalone, is_named })
     })
 }
 
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_the_user_count_and_parts_of_dates_do_not() {
+    fn numbers_of_user_include_ids_and_exclude_parts_of_dates() {
         for (words, ids) in [
             ("delete task 3", &[3][..]),
             ("delete #3, 4 and 5.", &[3, 4, 5]),
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_between_numbers_are_looked_at_once_however_many_numbers_there_are() {
+    fn numbers_gaps_are_examined_once_for_any_count_of_numbers() {
         for part in ["x 2 ", "ü 2x 3 ", ", 99999999999999999999999 4 y 5 "] {
             for lead in ["#1\n".to_owned(), format!("#1{}", ",".repeat(10_000))] {
                 let text = format!("{lead}{}", part.repeat(20_000));

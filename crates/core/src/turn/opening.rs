@@ -1,4 +1,4 @@
-//! What a turn starts from: the context its first round sees, and what it may use up.
+//! The start of a turn: the context of its first round, and its limits.
 
 use serde_json::Value;
 
@@ -18,23 +18,24 @@ use crate::{
     receipt::Receipt,
 };
 
-/// A context about to be shown to the model.
+/// The context that a turn begins with.
 pub(super) struct Opening {
     pub messages: Vec<Message>,
-    /// How many of those are history.
+    /// How many leading messages are history.
     pub stable: usize,
     pub plan: Plan,
-    /// What the turn was told that it continues.
+    /// The provenance of the paused turn that it continues.
     pub provenance: Provenance,
-    /// What was done already in the turn that it continues.
+    /// The receipts of the paused turn.
     pub receipts: Vec<Receipt>,
-    /// What may have been done there.
+    /// The in-doubt effects of the paused turn.
     pub in_doubt: Vec<(String, Value)>,
-    /// A program worked there.
+    /// An agentic backend worked on the paused turn.
     pub programs_ran: bool,
 }
 
-/// The context of a new turn, beside so many tokens of system prompt and tools: the paused one's if the user lets it go on, else history and the message.
+/// The context of a new turn: that of the paused turn if the user continues it, otherwise history and message. `fixed_tokens`
+/// is the size of system prompt and tools.
 pub(super) fn open(
     history: &mut History,
     paused: Option<Paused>,
@@ -44,42 +45,42 @@ pub(super) fn open(
     (mode, fixed_tokens, frames): (Mode, u32, &Frames),
 ) -> Opening {
     let outside = outside_text(inbound, frames);
-    let said = outside.as_deref().or(facts.spoken.as_deref()).unwrap_or(&inbound.text);
+    let user_text = outside.as_deref().or(facts.spoken.as_deref()).unwrap_or(&inbound.text);
     let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
     let by_commands = limits.main_interface == MainInterface::Cmd;
     let context = turn_context(facts, frames);
-    let mut fresh = |said: String| {
-        let last = Message::User { context: context.clone(), text: said };
+    let mut fresh = |user_text: String| {
+        let last = Message::User { context: context.clone(), text: user_text };
         fresh(history, last, Shown { private: inbound.private, by_commands, mode }, tokens_max)
     };
-    let Some(paused) = paused.filter(|paused| goes_on(paused, inbound)) else {
-        return fresh(said.to_owned());
+    let Some(paused) = paused.filter(|paused| may_resume(paused, inbound)) else {
+        return fresh(user_text.to_owned());
     };
-    let said = continue_note(said);
-    // Whether its context fits or not: what was done is not done again.
+    let user_text = continue_note(user_text);
+    // Even if the paused context does not fit, its effects are not repeated.
     let (receipts, in_doubt, programs_ran) = (paused.all_receipts(), paused.all_doubts(), paused.programs_ran);
-    let opening = go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said));
+    let opening = resume_paused(paused, &user_text, tokens_max).unwrap_or_else(|| fresh(user_text));
     Opening { receipts, in_doubt, programs_ran, ..opening }
 }
 
-/// Whether a message lets a paused turn go on, and may be shown what that was about.
-fn goes_on(paused: &Paused, inbound: &Inbound) -> bool {
+/// Whether a message continues a paused turn and has access to its context: a private turn needs a private message.
+fn may_resume(paused: &Paused, inbound: &Inbound) -> bool {
     (inbound.private || !paused.private) && is_continue(&inbound.text)
 }
 
 impl Conversation {
-    /// The paused turn that the turn of a message that waits will go on from, if it begins now. The log has it with the
-    /// turn's beginning: what was done before the pause is looked up there when the turn is tried again.
+    /// The paused turn that a pending message would continue if its turn began now. The log stores it in the turn's first
+    /// event, so that a retry finds the effects from before the pause.
     #[must_use]
     pub fn continues(&self, task: TaskId) -> Option<TaskId> {
         let inbound = &self.inbox.iter().find(|pending| pending.task == task)?.inbound;
         let paused = self.paused.as_ref().filter(|_| Lane::of(inbound.priority) == Lane::Front)?;
-        paused.task.filter(|_| inbound.thread().is_none() && goes_on(paused, inbound))
+        paused.task.filter(|_| inbound.thread().is_none() && may_resume(paused, inbound))
     }
 }
 
-/// A message of an outside party as a model reads it: the kernel's line, and below it the party's text in a frame. Nothing
-/// for the user's own words.
+/// A message of an outside party as the model sees it: a line of the kernel, followed by the party's text in a frame. `None`
+/// for a message of the user.
 pub(super) fn outside_text(inbound: &Inbound, frames: &Frames) -> Option<String> {
     let (heading, text) = inbound.outside_text()?;
     Some(framed(heading, text, frames))
@@ -92,8 +93,8 @@ fn framed(heading: &str, text: &str, frames: &Frames) -> String {
     format!("{heading}\n{}", frames.wrap("result", &[("origin", OPERATION)], text))
 }
 
-/// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
-/// may be left out: a caller whose messages do not fit is told so.
+/// The context of a turn whose caller keeps the conversation: exactly the caller's messages. None of them is history that may
+/// be dropped; if they do not fit, the caller receives an error.
 pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
     Opening {
         messages,
@@ -106,11 +107,12 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
     }
 }
 
-/// A part of the budget is left for the message, so that the window does not move with every length of it.
+/// The context from history and message. A fifth of the budget is reserved for the message, so that the history window does
+/// not depend on the length of each message.
 fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);
-    let room = tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last)));
-    let mut messages = history.messages(room, shown);
+    let tokens_left = tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last)));
+    let mut messages = history.messages(tokens_left, shown);
     let stable = messages.len();
     messages.push(last);
     Opening {
@@ -124,11 +126,11 @@ fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) ->
     }
 }
 
-/// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
-/// the pause, which the history ends with, has to do.
-fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
+/// The paused context word for word, without the history if it is too long. `None` if it is still too long: then the report
+/// of the pause, at the end of the history, has to suffice.
+fn resume_paused(paused: Paused, user_text: &str, tokens_max: u32) -> Option<Opening> {
     let Paused { mut messages, mut stable, plan, provenance, .. } = paused;
-    messages.push(Message::user(said));
+    messages.push(Message::user(user_text));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
         stable = 0;
@@ -144,8 +146,8 @@ fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
     })
 }
 
-/// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too, of which
-/// so much is used or set aside.
+/// The limits of the main agent. Its own calls also count in the conversation's window, of which `window_used` calls are used
+/// or reserved.
 pub(super) fn run_limits(mode: Mode, limits: &TurnLimits, window_used: u32) -> RunLimits {
     let rounds_max = match mode {
         Mode::MultiAgent => limits.iterations_max,
@@ -155,7 +157,7 @@ pub(super) fn run_limits(mode: Mode, limits: &TurnLimits, window_used: u32) -> R
     RunLimits { rounds_max, calls_max, calls_note, result_bytes_max: limits.result_bytes_max() }
 }
 
-/// How many calls that agent may make altogether which has made so many, and what is said when those are used up.
+/// The maximum number of calls of the main agent, which has made `calls_used`, and the message once they are used.
 pub(super) fn own_calls(mode: Mode, limits: &TurnLimits, calls_used: u32, window_used: u32) -> (u32, String) {
     let turn_max = limits.single_loop_calls_max;
     let window_max = calls_used.saturating_add(limits.window_calls_max.saturating_sub(window_used));
@@ -171,7 +173,7 @@ pub(super) fn own_calls(mode: Mode, limits: &TurnLimits, calls_used: u32, window
     (calls_max, calls_note)
 }
 
-/// What is said when the conversation's sliding window is used up.
+/// The message once the conversation's sliding window is used up.
 pub(super) fn window_note(limits: &TurnLimits) -> String {
     format!(
         "Reached the limit of {} skill calls within {} s in this conversation; it takes a while until more can be made.",
@@ -180,7 +182,7 @@ pub(super) fn window_note(limits: &TurnLimits) -> String {
     )
 }
 
-/// Takes in what a stateless front end says came before.
+/// Fills the history from the earlier messages that a stateless front end sends along.
 pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)], private: bool, frames: &Frames) {
     let mut user = String::new();
     for (role, text) in preamble {
@@ -206,7 +208,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
     }
 }
 
-/// Whether the user lets a paused turn go on: "yes, continue", or similar [S0 5.3].
+/// Whether a text asks to continue a paused turn: "yes, continue", or similar [S0 5.3].
 fn is_continue(text: &str) -> bool {
     const WORDS: [&str; 18] = [
         "continue", "yes", "please", "go", "on", "ahead", "ok", "okay", "sure", "keep", "going", "yep", "yeah",

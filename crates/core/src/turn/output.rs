@@ -1,4 +1,4 @@
-//! Replies that are empty or cut off: a run asks once more, with a higher output limit where that was the reason.
+//! Empty and cut replies: a run repeats the round once, with a higher output limit if the limit was the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,28 +12,29 @@ const EMPTY_TWICE: &str = "The model gave an empty answer twice.";
 const THOUGHT_ONLY: &str = "The model used its whole output for thinking and wrote no answer.";
 const FILTERED: &str = "The content filter of the model's provider withheld the answer.";
 
-/// How long the replies of a run may be.
+/// The output limit of a run's replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OutputLimit {
-    /// As long as is usual at the backend.
+    /// The backend's usual limit.
     #[default]
     Usual,
-    /// Longer, since one was cut off.
+    /// A higher limit, because a reply was cut off.
     Raised,
-    /// As long as is usual, since a longer one was refused.
+    /// The usual limit, because the backend refused the higher one.
     Refused,
 }
 
 impl OutputLimit {
-    /// A reply was cut off. Asked again with the same limit, its model would be cut off at the same place.
+    /// Raises the limit after a cut reply, because the same limit would cut the next reply at the same point.
     pub(super) fn raise(&mut self) {
         if *self == Self::Usual {
             *self = Self::Raised;
         }
     }
 
-    /// Whether a round that failed is asked again without the longer answer, which may be what was refused.
+    /// Returns true if a failed round must be repeated with the usual limit, because the backend may have refused the higher
+    /// one.
     pub(super) fn is_taken_back_for(&mut self, error: &ModelError) -> bool {
         let may_be = matches!(error.kind, ModelErrorKind::Overflow | ModelErrorKind::InvalidRequest);
         let is_taken_back = may_be && self.is_raised();
@@ -43,7 +44,7 @@ impl OutputLimit {
         is_taken_back
     }
 
-    /// Whether replies may be longer than usual.
+    /// Whether the limit is higher than usual.
     pub(super) fn is_raised(self) -> bool {
         self == Self::Raised
     }
@@ -55,14 +56,14 @@ impl OutputLimit {
 }
 
 impl AgentRun {
-    /// What there is of an answer is the answer.
-    pub(super) fn end_cut(&mut self, text: String) {
+    /// Ends the run with the part of an answer that was received.
+    pub(super) fn end_with_cut_text(&mut self, text: String) {
         self.finish = Finish::Length;
         self.end(Ending::Said(text));
     }
 
-    /// Takes a reply without words or calls.
-    pub(super) fn was_silent(&mut self) {
+    /// Folds a reply without text and calls.
+    pub(super) fn take_empty_reply(&mut self) {
         let why = match self.finish {
             Finish::ContentFilter => Some(FILTERED),
             Finish::Length => self.nudged.then_some(THOUGHT_ONLY),

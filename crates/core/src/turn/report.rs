@@ -1,5 +1,5 @@
-//! What the kernel itself says: progress reports at a limit [S0 5.2] [S4 7.4], sub-agents' endings, failures in words that a
-//! user can use.
+//! Texts of the kernel for users: progress reports at a limit [S0 5.2] [S4 7.4], results of sub-agents, failures with a reason
+//! that a user can act on.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -9,42 +9,42 @@ use super::{
     truth,
 };
 use crate::{
+    dead_letter::DeadLetter,
     event::{AnswerOutcome, EventBody, ReportStatus},
-    letter::Letter,
     message::{Finish, ModelError, ModelErrorKind},
     plan::{NodeState, first_line},
     receipt::Receipt,
     time::Micros,
 };
 
-/// What a cancelled task's final word begins with.
+/// The beginning of a cancelled task's final text.
 pub(super) const CANCELLED: &str = "Cancelled.";
 
-/// What later turns see in place of a model's refusal.
+/// Later turns see this in place of a model's refusal.
 const REFUSED: &str = "[This request failed: the model declined to answer.]";
-/// Below an answer that was cut off.
+/// Appended to an answer that was cut off at the length limit.
 const CUT_LENGTH: &str = "[This answer was cut off at the model's length limit.]";
-/// See `CUT_LENGTH`.
+/// Appended to an answer that a content filter cut off.
 const CUT_FILTER: &str = "[The content filter of the model's provider cut this answer off.]";
-/// Below a failure that would be tried again if it had not had effects.
-pub(super) const WAITS_FOR_A_PERSON: &str = "\n\nA part of it was done or may have been done, so I won't try it again by myself. \
+/// Appended to a failure that would be retried automatically if the turn had had no effects.
+pub(super) const NEEDS_MANUAL_RETRY: &str = "\n\nA part of it was done or may have been done, so I won't try it again by myself. \
      Retry it from the dead letters, or ask me again for what is missing.";
-/// Below the answer to a new try of what a program had worked on.
+/// Appended to the answer of a retry if an agentic backend had worked on an earlier attempt.
 const PROGRAM_WORKED: &str = "(A program had worked on an earlier try of this request. It is not known what it did then, so please look for doubles.)";
-/// Ends the report of a turn that stopped at a limit.
+/// The end of the report of a turn that stopped at a limit.
 const CONTINUE: &str = "Would you like me to continue?";
 
-/// What somebody who speaks is told when there is no time left [S3 5.3.5].
+/// The answer to a voice user whose hard deadline has passed [S3 5.3.5].
 pub(super) const TROUBLE: &str = "I'm having trouble with that right now.";
-/// What a model is told when the soft deadline has passed [S3 5.3.5].
+/// The note to the model when the soft deadline has passed [S3 5.3.5].
 pub(super) const WRAP_UP: &str =
     "[Time is nearly up. Come to an end now: answer with what you have, and say what is missing.]";
 
-/// Said to a program that asked for JSON, before the reason.
-pub(super) const FORMLESS: &str = "The model gave no answer in the form that was asked for.";
-/// What later turns are shown of this one's end. A model goes on as it sees itself begin: what failed is a note and no answer
-/// to follow.
-pub(super) fn remembered(turn: &Turn, body: &EventBody, text: &str) -> String {
+/// The failure text for a program that requested JSON; the reason follows.
+pub(super) const WRONG_FORMAT: &str = "The model gave no answer in the form that was asked for.";
+/// The answer of this turn as later turns see it. A model imitates its earlier answers, so a failure is shown as a note and
+/// not as an answer.
+pub(super) fn history_text(turn: &Turn, body: &EventBody, text: &str) -> String {
     let is_clean = turn.own_receipts().next().is_none();
     match body {
         EventBody::Failed { .. } => format!("[This request failed: {text}]"),
@@ -55,14 +55,16 @@ pub(super) fn remembered(turn: &Turn, body: &EventBody, text: &str) -> String {
     }
 }
 
-/// A failure's words, and what becomes of the work [S3 5.9].
-pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> String {
-    let Some(letter) = letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else { return text.to_owned() };
+/// A failure text, followed by how the work is retried [S3 5.9].
+pub(super) fn with_dead_letter(text: &str, dead_letter: Option<&DeadLetter>, now: Micros) -> String {
+    let Some(dead_letter) = dead_letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else {
+        return text.to_owned();
+    };
     let mut text = text.to_owned();
-    if letter.tried.len() > 1 {
-        let _ = write!(text, "\n\nI tried {} times, in different ways.", letter.tried.len());
+    if dead_letter.tried.len() > 1 {
+        let _ = write!(text, "\n\nI tried {} times, in different ways.", dead_letter.tried.len());
     }
-    if let Some(at) = letter.retry_at {
+    if let Some(at) = dead_letter.retry_at {
         let minutes = at.since_ms(now) / 60_000;
         let when = match minutes {
             0 | 1 => "a minute".to_owned(),
@@ -74,29 +76,29 @@ pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> S
     text
 }
 
-/// An answer, and below it who would have done it by the rules: suggest mode [S3 10.7].
+/// An answer, followed in suggest mode by the backend that the routing rules would have chosen [S3 10.7].
 pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
     if suggestion.is_empty() { text.to_owned() } else { format!("{text}\n\n({suggestion})") }
 }
 
-/// A sub-agent's status and text.
+/// The status and the text of a sub-agent's report.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {
         Ending::Said(text) if run.has_done_nothing(text) => (ReportStatus::NoAction, text.clone()),
-        Ending::Said(text) => (ReportStatus::Completed, with_cut(&words_of(run, text), run.finish)),
+        Ending::Said(text) => (ReportStatus::Completed, with_cut_note(&text_with_effects(run, text), run.finish)),
         Ending::Tripped(why) if run.ran.is_empty() => (ReportStatus::NoAction, of_run(why, run)),
         Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
         Ending::Silent(why) if run.receipts.is_empty() => (ReportStatus::Failed, of_run(why, run)),
-        Ending::Silent(_) => (ReportStatus::Completed, words_of(run, "")),
+        Ending::Silent(_) => (ReportStatus::Completed, text_with_effects(run, "")),
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
-        // Only the agent that answers works for a program.
+        // Only the main agent runs for a program.
         Ending::Called(text, _) | Ending::Unfit(text) => (ReportStatus::Failed, of_run(text, run)),
     }
 }
 
-/// A run's last words; where it has none, or denies what it did, what its receipts show.
-fn words_of(run: &AgentRun, text: &str) -> String {
+/// A run's final text. If that is empty or denies what the run did, the effects from its receipts are added.
+fn text_with_effects(run: &AgentRun, text: &str) -> String {
     with_receipts(text, run.receipts.iter())
 }
 
@@ -109,8 +111,8 @@ fn with_receipts<'a>(text: &str, receipts: impl Iterator<Item = &'a Receipt>) ->
     if text.is_empty() { done } else { format!("{text}\n\n{done}") }
 }
 
-/// A text, and below it that it is not whole.
-fn with_cut(text: &str, finish: Finish) -> String {
+/// A text, followed by a note if it was cut off.
+fn with_cut_note(text: &str, finish: Finish) -> String {
     match finish {
         Finish::Length => format!("{text}\n\n{CUT_LENGTH}"),
         Finish::ContentFilter => format!("{text}\n\n{CUT_FILTER}"),
@@ -118,21 +120,22 @@ fn with_cut(text: &str, finish: Finish) -> String {
     }
 }
 
-/// What a turn is answered with whose model said this at the end: no more than its receipts show, and no less (invariant 21).
-pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
+/// The answer of a turn with this final text of its model. The answer claims no more and no less than the receipts show
+/// (invariant 21).
+pub(super) fn final_answer(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
     if turn.main.declined && !text.is_empty() {
-        // It says itself what it did and what it did not.
+        // The text itself says what was done and what was not.
         return (text.to_owned(), AnswerOutcome::Declined);
     }
     let text = with_receipts(text, turn.own_receipts());
-    // A model that only repeats what was done before a pause has no words of its own.
+    // A model that only repeated effects from before a pause has no final text.
     let text = if text.is_empty() { truth::done_before(turn.known_receipts()) } else { text };
     let earlier = turn.main.of_earlier_turns();
     let is_free = turn.may_have_changed() || truth::asks_for_prose(&turn.inbound.text);
     let untrue = if is_free { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
     let doubted = with_doubts(text, turn);
     let text = if untrue.is_some() { doubted } else { with_failures(doubted, turn) };
-    let text = with_cut(&text, turn.main.finish);
+    let text = with_cut_note(&text, turn.main.finish);
     if let Some(line) = untrue {
         return (format!("{text}\n\n{line}"), AnswerOutcome::NoAction);
     }
@@ -143,21 +146,21 @@ pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
     }
 }
 
-/// An answer, and below it what may have happened, unless it says so itself.
+/// An answer, followed by the in-doubt effects that it does not mention itself.
 fn with_doubts(text: String, turn: &Turn) -> String {
     let mut skills: Vec<String> = turn.doubts().into_iter().map(|(skill, _)| skill).collect();
     skills.sort_unstable();
     skills.dedup();
     let by_program = turn.inbound.retry.as_ref().is_some_and(|retry| retry.programs_ran);
     let text = if by_program { format!("{text}\n\n{PROGRAM_WORKED}") } else { text };
-    let untold = truth::untold_doubts(&text, &skills);
-    if untold.is_empty() {
+    let undisclosed = truth::undisclosed_doubts(&text, &skills);
+    if undisclosed.is_empty() {
         return text;
     }
-    format!("{text}\n\n(It is not known whether this happened: {}.)", untold.join(", "))
+    format!("{text}\n\n(It is not known whether this happened: {}.)", undisclosed.join(", "))
 }
 
-/// An answer, and below it which of the effects that it claims failed, or were never asked for.
+/// An answer, followed by the effects that it claims although they failed or were never requested.
 fn with_failures(text: String, turn: &Turn) -> String {
     let doubts = turn.doubts();
     let shown = turn.own_receipts().chain(turn.known_receipts()).map(|receipt| receipt.skill.as_str());
@@ -180,11 +183,11 @@ fn with_failures(text: String, turn: &Turn) -> String {
     }
 }
 
-/// What a turn is answered with whose model said nothing at the end: all that it did, and what it did not or may have done.
-pub(super) fn silent(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
+/// The answer of a turn without a final text of its model: what was done, what was not done, and what is in doubt.
+pub(super) fn no_answer(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     if turn.own_receipts().next().is_some() {
         let mut progress = Progress::of(turn);
-        // The receipts show it, but not a program's work.
+        // The receipts already show what was done, except for the work of an agentic backend.
         if !turn.has_unseen_work() {
             progress.done.clear();
         }
@@ -194,20 +197,20 @@ pub(super) fn silent(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
 }
 
-/// An answer in a turn in which a limit kept agents from beginning [S4 7.4].
-pub(super) fn kept_back(turn: &Turn, text: &str) -> Option<String> {
-    let missions: Vec<String> = turn.plan.kept_back().map(|mission| format!("\n- {mission}")).collect();
+/// An answer, followed by the missions of agents that a limit kept from starting; `None` if there are none [S4 7.4].
+pub(super) fn missions_not_started(turn: &Turn, text: &str) -> Option<String> {
+    let missions: Vec<String> = turn.plan.missions_not_started().map(|mission| format!("\n- {mission}")).collect();
     (!missions.is_empty()).then(|| format!("{text}\n\nNot yet started:{}\n\n{CONTINUE}", missions.concat()))
 }
 
-/// A sentence, and what one agent did and what it did not.
+/// A sentence, followed by what one agent did and did not do.
 pub(super) fn of_run(why: &str, run: &AgentRun) -> String {
     let mut progress = Progress::default();
     progress.take_run(run);
     progress.after(why)
 }
 
-/// A sentence, and what the turn did and what it did not, if there is anything.
+/// A sentence, followed by what the turn did and did not do, if there is anything.
 pub(super) fn with_progress(why: &str, turn: &Turn) -> String {
     Progress::of(turn).after(why)
 }
@@ -226,12 +229,12 @@ pub(super) fn paused(turn: &Turn, why: &str) -> String {
     text
 }
 
-/// The report of a run that went in circles: truthful, and not an invitation to go on.
+/// The report of a turn that repeated itself without progress. It does not ask whether to continue.
 pub(super) fn gave_up(turn: &Turn, why: &str) -> String {
     with_progress(&format!("I had to stop: {why}"), turn)
 }
 
-/// What was done and what was not, one line each.
+/// The progress of a turn or of an agent, one line per item.
 #[derive(Default)]
 struct Progress {
     done: Vec<String>,
@@ -297,7 +300,7 @@ impl Progress {
     }
 }
 
-/// Each line once, with how often it came.
+/// Each line once, with its number of occurrences.
 fn grouped(items: &[String]) -> Vec<String> {
     let is_first = |at: usize| !items[..at].contains(&items[at]);
     let times = |item: &String| items.iter().filter(|other| *other == item).count();
@@ -307,9 +310,9 @@ fn grouped(items: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// A model failure in the user's words; the code is the stable word for programs.
+/// The code of a model failure, which is stable for programs, and the text for the user.
 pub(super) fn model_failed(error: &ModelError) -> (&'static str, Cow<'static, str>) {
-    /// A provider that says to wait for longer than this is not busy for a moment, in milliseconds.
+    /// If the provider asks for a longer wait than this, in milliseconds, the user is not asked to retry "in a moment".
     const MOMENT_MS_MAX: u64 = 60_000;
     if error.kind == ModelErrorKind::RateLimited
         && let Some(ms) = error.retry_after_ms.filter(|ms| *ms > MOMENT_MS_MAX)
@@ -321,7 +324,7 @@ pub(super) fn model_failed(error: &ModelError) -> (&'static str, Cow<'static, st
     (code, text.into())
 }
 
-/// A time in words, rounded up.
+/// A duration in words, rounded up.
 fn about(ms: u64) -> String {
     const MINUTE_MS: u64 = 60_000;
     const HOUR_MS: u64 = 60 * MINUTE_MS;

@@ -1,4 +1,4 @@
-//! Requests of the current round, built from the state alone.
+//! The model request of the current round, built from the state alone.
 
 use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
@@ -29,12 +29,12 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
     request
 }
 
-/// What stands before the messages of the agent that answers the user. By commands it has no tools.
+/// The system prompt and the tools of the main agent. A main agent that writes commands has no tools.
 fn prompt(mode: Mode, by_commands: bool, facts: &PromptFacts) -> (Vec<SystemPart>, Vec<ToolDef>) {
     if by_commands { (main_system_cmd(facts), Vec::new()) } else { (main_system(mode, facts), main_tools(mode, facts)) }
 }
 
-/// What that takes up, about.
+/// The approximate size of the system prompt and the tools, in tokens.
 pub(super) fn fixed_tokens(mode: Mode, by_commands: bool, facts: &PromptFacts) -> u32 {
     let (system, tools) = prompt(mode, by_commands, facts);
     let system = system.iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);

@@ -1,4 +1,4 @@
-//! What a task had done before it failed: a new try of its dead letter is told, and does not do it again (invariant 3).
+//! The effects of a task before it failed. A retry of its dead letter receives them and does not repeat them (invariant 3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,46 @@ use crate::{
     time::Micros,
 };
 
-/// Effects of each kind that are carried into a new try; the newest stay.
+/// How many effects of each kind are carried into a retry; the newest are kept.
 const EFFECTS_MAX: usize = 1_000;
-/// What a model is told where a program worked on an earlier try: no receipt shows what that did.
+/// The note to the model if an agentic backend worked on an earlier attempt, whose effects no receipt shows.
 const PROGRAM_WORKED: &str = "[A program worked on an earlier try of this request, and what it did may have taken effect. Look what is \
      there already, and do only what is missing.]";
 
-/// The effects of one task and of the turns that it goes on from, their sub-agents' too, read off the events of its
-/// conversation: the log has them also where no Engine lived to tell.
+/// The effects of one task, of the turns that it continues, and of their sub-agents, collected from the events of its
+/// conversation. The log has them even if no Engine survived to report them.
 #[derive(Debug)]
 pub struct TaskEffects {
     task: TaskId,
     of: BTreeMap<TaskId, Effects>,
 }
 
-/// What one turn did.
+/// The effects of one turn.
 #[derive(Debug, Default)]
 struct Effects {
-    /// Planned and without a result, with whether a breaker let it begin.
+    /// Planned runs without a result, each with whether a breaker admitted it.
     open: BTreeMap<IntentId, (PlannedSkill, bool)>,
     receipts: Vec<Receipt>,
     in_doubt: Vec<(String, Value)>,
-    /// Rounds that began on a backend that works by itself.
+    /// Rounds that began on an agentic backend.
     rounds_begun: BTreeSet<(AgentId, u32)>,
-    /// A program worked on an earlier try.
+    /// An agentic backend worked on an earlier attempt.
     programs_ran: bool,
-    /// The paused turn that it went on from.
+    /// The paused turn that this turn continued.
     continues: Option<TaskId>,
 }
 
 impl TaskEffects {
-    /// The effects of this task, of which nothing is known yet.
+    /// The effects of this task before any event is folded.
     #[must_use]
     pub const fn of(task: TaskId) -> Self {
         Self { task, of: BTreeMap::new() }
     }
 
-    /// Takes in the next event of the task's conversation.
+    /// Folds the next event of the task's conversation.
     pub fn take(&mut self, event: &Event) {
         let is_of_interest = match &event.body {
-            // A turn that ended for good cannot be gone on from.
+            // A turn with a final event and without a pause cannot be continued.
             EventBody::Answered { paused, .. } if !paused && event.task != self.task => false,
             EventBody::Failed { .. } | EventBody::Cancelled { .. } if event.task != self.task => false,
             _ => true,
@@ -65,8 +65,8 @@ impl TaskEffects {
         }
     }
 
-    /// The task tried again: with the effects that took place and those that may have, each kind oldest first. The first of
-    /// its tries failed at `since`.
+    /// The retry of the task, with the effects that happened and those that may have happened, each kind oldest first. The
+    /// first attempt failed at `since`.
     #[must_use]
     pub fn retry(mut self, since: Micros) -> Retry {
         let mut retry = Retry::of(self.task, since);
@@ -94,7 +94,7 @@ impl TaskEffects {
 impl Effects {
     fn take(&mut self, event: &Event) {
         match &event.body {
-            // What the tries before it did, it was told itself.
+            // The message contains the effects of earlier attempts.
             EventBody::Received(inbound) => {
                 if let Some(retry) = &inbound.retry {
                     self.receipts.extend(retry.receipts.iter().cloned());
@@ -137,8 +137,8 @@ impl Effects {
 }
 
 impl AgentRun {
-    /// Begins as a new try of a task that failed.
-    pub(super) fn goes_on_after(&mut self, retry: &Retry) {
+    /// Begins the run as a retry of a failed task.
+    pub(super) fn begin_retry(&mut self, retry: &Retry) {
         self.provenance.add_ids(retry.receipts.iter().flat_map(|receipt| receipt.ids.iter().copied()));
         self.known.extend(retry.receipts.iter().cloned());
         self.in_doubt.extend(retry.in_doubt.iter().cloned());

@@ -1,5 +1,5 @@
-//! One agent's loop: think, act, think … until it has something to say. The same code for the agent that
-//! answers the user and for sub-agents; they differ in kind and limits.
+//! The loop of one agent: model rounds and calls alternate until the agent has an answer. The main agent, which answers the
+//! user, and the sub-agents use the same code with different kinds and limits.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +24,17 @@ const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not ex
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
-/// After so many replies that ask again for what was done, the run is over: its work is done, and its model has lost track.
+/// A run ends after this many replies that request effects which have receipts: its work is done, and its model has lost
+/// track.
 const REPEATS_MAX: u32 = 2;
 
 const CUT_CALL: &str = "[Your reply was cut off at the length limit in the middle of a call: nothing ran. Send the whole call again, and nothing else.]";
 
-/// Who runs.
+/// The kind of agent that runs, and its interface to skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
-    /// The agent that answers the user.
+    /// The main agent, which answers the user.
     Main(Mode),
     /// A sub-agent.
     Sub(SubAgentInterface),
@@ -49,24 +50,24 @@ impl RunKind {
 /// A model's reply to one round.
 #[derive(Debug, Clone, Copy)]
 pub struct Reply<'a> {
-    /// Which round.
+    /// The number of the round.
     pub round: u32,
     /// The visible text.
     pub text: &'a str,
-    /// Its calls, understood.
+    /// Its calls, resolved against the skills.
     pub calls: &'a [ResolvedCall],
-    /// What it cost.
+    /// The tokens that the round used.
     pub usage: &'a Usage,
-    /// Why it stopped.
+    /// Why the reply stopped.
     pub finish: Finish,
-    /// It says itself that it did not do what was asked.
+    /// The model itself says that it did not do what was asked.
     pub declined: bool,
-    /// What the provider wants back with the calls.
+    /// Opaque provider state that must be sent back with the calls.
     pub provider_state: Option<&'a Value>,
 }
 
 impl<'a> Reply<'a> {
-    /// The reply that this event records, if it is one.
+    /// The reply that this event records, or `None` for other events.
     #[must_use]
     pub fn of(body: &'a EventBody) -> Option<Self> {
         match body {
@@ -84,32 +85,32 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// What a run may use up.
+/// The limits of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLimits {
-    /// Rounds it may have.
+    /// The maximum number of rounds.
     pub rounds_max: u32,
-    /// Skill calls it may make (in `single_loop` and `direct`: tool calls).
+    /// The maximum number of skill calls (in `single_loop` and `direct`: tool calls).
     pub calls_max: u32,
-    /// What is said when those are used up.
+    /// The message for the model or the user once all calls are used.
     pub calls_note: String,
-    /// How much of one result its model is shown, in bytes.
+    /// The most bytes of one result that the model sees.
     pub result_bytes_max: usize,
 }
 
-/// A call whose result is awaited or known.
+/// A call of the current round, with its result once it has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The call.
     pub call: ResolvedCall,
-    /// Its result, once known.
+    /// Its result, as the model will see it.
     pub result: Option<String>,
-    /// A breaker let it begin.
+    /// A breaker has admitted it.
     pub started: bool,
     /// The call limit refused it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
-    /// A warning of the loop guard, to be shown with the result.
+    /// A warning of the loop guard, which is shown with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
@@ -118,163 +119,164 @@ pub struct OpenCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It said its last word.
+    /// The agent gave its final text.
     Said(String),
-    /// It used up a limit; the text says which.
+    /// The agent reached a limit; the text names the limit.
     Tripped(String),
-    /// It went in circles, or the model gave nothing usable; the text says what.
+    /// The agent repeated itself without progress, or its model gave nothing usable; the text gives the reason.
     GaveUp(String),
-    /// Its model said nothing at the end; the text says why.
+    /// The agent ended without a final text; the text gives the reason.
     Silent(String),
     /// Its model failed.
     ModelFailed(ModelError),
-    /// It called tools of the program that the turn is run for, with these words.
+    /// The agent called tools of the program that the turn runs for. The text is what the reply said beside the calls.
     Called(String, Vec<ToolCall>),
-    /// Its answer has not the form that was asked for, also at the second try; the text says why.
+    /// The answer did not have the requested format, even after a correction; the text gives the reason.
     Unfit(String),
 }
 
-/// What it is doing.
+/// The phase of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waits for the reply of the current round.
+    /// The run waits for the reply of the current round.
     Thinking,
-    /// Waits for the results of these calls.
+    /// The run waits for the results of these calls.
     Acting(Vec<OpenCall>),
-    /// Done.
+    /// The run has ended.
     Ended(Ending),
 }
 
 /// The state of one agent's loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentRun {
-    /// Who.
+    /// The agent's id.
     pub agent: AgentId,
-    /// What kind.
+    /// The kind of agent.
     pub kind: RunKind,
-    /// Its context after the system prompt.
+    /// The agent's context after the system prompt.
     pub messages: Vec<Message>,
     /// How many leading messages are history.
     pub stable: usize,
     /// The current round, from 1.
     pub round: u32,
-    /// Rounds it may have.
+    /// The maximum number of rounds.
     pub rounds_max: u32,
-    /// Skill calls (in `single_loop` and `direct`: all tool calls) so far.
+    /// The number of skill calls (in `single_loop` and `direct`: all tool calls) so far.
     pub calls_used: u32,
-    /// How many it may make.
+    /// The maximum of `calls_used`.
     pub calls_max: u32,
-    /// What is said when those are used up.
+    /// The message for the model or the user once all calls are used.
     pub calls_note: String,
-    /// How much of one result its model is shown, in bytes.
+    /// The most bytes of one result that the model sees.
     pub result_bytes_max: usize,
-    /// What it is doing.
+    /// The current phase.
     pub phase: Phase,
-    /// Watches for loops.
+    /// Detects repeated calls.
     pub guard: LoopGuard,
-    /// What its rounds cost.
+    /// The tokens that its rounds used.
     pub usage: Usage,
-    /// What it got done, one line each, for reports.
+    /// Completed work, one line per item, for reports.
     pub done: Vec<String>,
-    /// What it could not do, one line each.
+    /// Failed or refused work, one line per item, for reports.
     pub undone: Vec<String>,
-    /// The skills that it ran, in order, each with its outcome's status if that is not success.
+    /// The skills that the agent ran, in order, each with its outcome's status unless that is success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<String>,
-    /// The receipts of its effects.
+    /// The receipts of the agent's own effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
-    /// The receipts of others in its turn, and of the turn that this one continues.
+    /// The receipts of other agents of the turn, and of the turn that this turn continues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Receipt>,
-    /// The receipts of earlier turns of the conversation, the newest last: what they did may be told, and may be done again.
+    /// The receipts of earlier turns of the conversation, newest last. An answer may mention these effects, and the same calls
+    /// may run again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) earlier: Vec<Receipt>,
-    /// The user asks what was done, and for nothing to be done.
+    /// The user asks what was done and requests no change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_asked: bool,
-    /// The user's words only ask, greet or thank.
+    /// The user's message only asks, greets or thanks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) asks_only: bool,
-    /// Replies that asked again for an effect that has a receipt.
+    /// The number of replies that requested an effect which has a receipt.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) repeats: u32,
-    /// An effect that it asked for has a receipt of another agent, or of its own.
+    /// An effect that the agent requested already has a receipt, of this agent or of another one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) found_done: bool,
-    /// A skill that it was granted changes something: an agent that runs none has not done its mission.
+    /// The agent was granted a skill that changes something. If it runs no skill, it has not done its mission.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_to_act: bool,
-    /// That it ran nothing was pointed out to it.
+    /// The model was reminded that it ran nothing, or needs no such reminder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told_to_act: bool,
-    /// That its last words were a call of something that does not exist was pointed out to it.
+    /// The model was notified once that its text was an invalid or cut call, or a result that it had invented.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     told_of_call: bool,
-    /// An answer that was cut off, which it was asked to go on with.
+    /// An answer that was cut off and that the model was asked to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cut: Option<String>,
-    /// It was asked to go on with one.
+    /// The model was asked to continue a cut answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_continued: bool,
-    /// How long its replies may be.
+    /// The output limit of its replies.
     #[serde(default, skip_serializing_if = "OutputLimit::is_usual")]
     pub(super) output: OutputLimit,
-    /// It answers a program that sets the length itself: what is cut off stays so.
+    /// The caller is a program that sets the output length itself, so a cut answer stays cut.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) takes_cuts: bool,
-    /// It answers a program, which reads calls that its model wrote as text for itself.
+    /// The caller is a program, which parses calls that the model wrote as text itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) shows_calls: bool,
-    /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
+    /// Effects that may have happened, as (skill, arguments). This run does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
-    /// The round that was begun on a backend that works by itself and has no end yet, as the log tells: what a former life
-    /// began, nobody is waiting for.
+    /// The round that began on an agentic backend and has no end yet, according to the log. No process waits for a round that a
+    /// previous incarnation began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) began: Option<u32>,
-    /// The same as the live Engine knows it, for what it tells. The log has it as `began`.
+    /// The same round according to the live Engine, which needs it for reports. A replay has it in `began`.
     #[serde(skip)]
     pub(super) acts_in: Option<u32>,
-    /// A round of it ran on a backend that works by itself: what that did, no receipt shows.
+    /// A round ran on an agentic backend, whose effects no receipt shows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) programs_ran: bool,
-    /// How often each kind of failure came, where there is advice for it.
+    /// How often each kind of failure occurred, for the kinds that have advice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) failures: BTreeMap<String, u32>,
-    /// Why its last reply stopped.
+    /// Why the last reply stopped.
     #[serde(default, skip_serializing_if = "Finish::is_stop")]
     pub finish: Finish,
-    /// Its last reply says itself that it did not do what was asked.
+    /// The last reply itself says that it did not do what was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declined: bool,
-    /// The tags in which it is shown results.
+    /// The tags that enclose results in its context.
     #[serde(default, skip_serializing_if = "Frames::is_empty")]
     pub(super) frames: Frames,
-    /// The agent that answers the user, writing commands instead of calling tools.
+    /// The main agent writes commands instead of calling tools.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) by_commands: bool,
-    /// What it was told that it did not say itself.
+    /// The sources of what the agent has read.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
-    /// Rounds in a row whose calls all had not the form of a call.
+    /// The number of consecutive rounds whose calls were all malformed.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) unusable_rounds: u32,
-    /// How long its rounds waited for their permits, in milliseconds. Counted for sub-agents, whose reports tell it.
+    /// How long its rounds waited for their permits, in milliseconds. Counted for sub-agents, whose reports contain it.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) waited_ms: u64,
-    /// How long its models read before their first tokens, in milliseconds.
+    /// How long its models processed their prompts before the first tokens, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) prefill_ms: u64,
-    /// An empty reply was pointed out to it.
+    /// The model was reminded once that its reply was empty.
     pub(super) nudged: bool,
-    /// It was told that its calls are used up.
+    /// The model was notified that all its calls are used.
     pub(super) wrapping_up: bool,
 }
 
 impl AgentRun {
-    /// A run about to think for the first time; the first `stable` of its messages are history.
+    /// A run before its first round; the first `stable` of its messages are history.
     #[must_use]
     pub fn new(agent: AgentId, kind: RunKind, messages: Vec<Message>, stable: usize, limits: RunLimits) -> Self {
         let RunLimits { rounds_max, calls_max, calls_note, result_bytes_max } = limits;
@@ -328,19 +330,19 @@ impl AgentRun {
         }
     }
 
-    /// The same run, whose results are shown in these tags.
+    /// The same run with these tags around results.
     #[must_use]
     pub fn with_frames(self, frames: Frames) -> Self {
         Self { frames, ..self }
     }
 
-    /// Whether it writes commands, whose calls run one after the other [S0 15.4].
+    /// Whether the agent writes commands, which run one after the other [S0 15.4].
     #[must_use]
     pub const fn is_cmd(&self) -> bool {
         self.by_commands || self.kind.is_cmd()
     }
 
-    /// How it writes its calls.
+    /// How the agent writes its calls.
     #[must_use]
     pub const fn style(&self) -> CallStyle {
         match self.kind {
@@ -350,7 +352,7 @@ impl AgentRun {
         }
     }
 
-    /// How it ended, if it has.
+    /// How the run ended, or `None` while it runs.
     #[must_use]
     pub const fn ending(&self) -> Option<&Ending> {
         match &self.phase {
@@ -359,12 +361,12 @@ impl AgentRun {
         }
     }
 
-    /// Ends it.
+    /// Ends the run.
     pub fn end(&mut self, ending: Ending) {
         self.phase = Phase::Ended(ending);
     }
 
-    /// Its report with what is known of it so far; it runs since `since`.
+    /// The agent's report with the state so far; the agent started at `since`.
     #[must_use]
     pub fn report(&self, status: ReportStatus, result: String, since: Micros, now: Micros) -> AgentReport {
         AgentReport {
@@ -383,15 +385,15 @@ impl AgentRun {
         }
     }
 
-    /// Whether a reply to this round is awaited.
+    /// Whether the run waits for the reply of this round.
     #[must_use]
     pub fn awaits(&self, round: u32) -> bool {
         self.phase == Phase::Thinking && self.round == round
     }
 
-    /// Takes in an event of this agent, of this time; true if a skill's result was awaited and came.
+    /// Folds an event of this agent with this timestamp. Returns true if it was the awaited result of a skill.
     pub fn fold(&mut self, at: Micros, body: &EventBody) -> bool {
-        let mut took = false;
+        let mut is_result = false;
         if let Some((round, waited_ms)) = body.waited()
             && self.awaits(round)
         {
@@ -410,25 +412,25 @@ impl AgentRun {
             }
             EventBody::RoundNotBegun { round, .. } if self.awaits(*round) => (self.began, self.acts_in) = (None, None),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
-            EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(at, *intent, outcome),
+            EventBody::SkillFinished { intent, outcome, .. } => is_result = self.skill_finished(at, *intent, outcome),
             _ => {}
         }
         self.settle();
-        took
+        is_result
     }
 
-    /// The current round may have begun on a backend that works by itself; true if that is news.
+    /// Records that the current round may have begun on an agentic backend. Returns true if that was not recorded yet.
     pub fn round_acts(&mut self, round: u32) -> bool {
         self.awaits(round) && self.acts_in.replace(round) != Some(round)
     }
 
-    /// Whether the current round may have begun on a backend that works by itself, and has no end yet.
+    /// Whether the current round may have begun on an agentic backend and has no end yet.
     pub(super) fn acts(&self) -> bool {
         let is_now = |round: Option<u32>| round.is_some_and(|round| self.awaits(round));
         is_now(self.began) || is_now(self.acts_in)
     }
 
-    /// What is to be recorded of a round that a former life began and whose end nobody knows.
+    /// The failure to record for a round that a previous incarnation began on an agentic backend and whose end is unknown.
     #[must_use]
     pub fn interrupted(&self) -> Option<EventBody> {
         let round = self.began.filter(|round| self.awaits(*round))?;
@@ -436,13 +438,13 @@ impl AgentRun {
         Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail), waited_ms: 0 })
     }
 
-    /// The round is over.
+    /// Ends the current round.
     fn round_ends(&mut self) {
         self.programs_ran |= self.acts();
         (self.began, self.acts_in) = (None, None);
     }
 
-    /// Takes the reply of the current round. A late or repeated one changes nothing.
+    /// Folds the reply of the current round. A late or repeated reply changes nothing.
     pub fn replied(&mut self, reply: &Reply<'_>) {
         let Reply { round, text, calls, .. } = *reply;
         if !self.awaits(round) {
@@ -455,15 +457,15 @@ impl AgentRun {
             self.output.raise();
         }
         if calls.is_empty() {
-            // Some servers say that a reply stopped for calls though it has none: then it just stopped.
+            // Some servers report `tool_calls` as the reason although the reply has no calls.
             if self.finish == Finish::ToolCalls {
                 self.finish = Finish::Stop;
             }
-            self.said(text);
+            self.take_final_text(text);
             return;
         }
         self.cut = None;
-        // A refusal of the kernel, or arguments that a skill does not take, say nothing about how the model writes calls.
+        // A refusal by the kernel, or arguments that do not fit a skill, do not show that the model writes malformed calls.
         let is_malformed = |c: &ResolvedCall| matches!(c.action, Action::Answer { is_malformed: true, .. });
         self.unusable_rounds = if calls.iter().all(is_malformed) { self.unusable_rounds.saturating_add(1) } else { 0 };
         self.messages.push(self.as_message(text, calls, reply.provider_state));
@@ -475,14 +477,15 @@ impl AgentRun {
         }
     }
 
-    /// Takes last words: those that are cut off are gone on with once, and an agent that ran nothing is asked once to act.
-    fn said(&mut self, text: &str) {
+    /// Takes a reply without calls as the final text. A cut text is continued once, and an agent that ran nothing is reminded
+    /// once to act.
+    fn take_final_text(&mut self, text: &str) {
         let before = self.cut.take();
         if text.trim().is_empty() {
             match before {
-                // The rest never came.
-                Some(before) => self.end_cut(before),
-                None => self.was_silent(),
+                // The continuation is empty.
+                Some(before) => self.end_with_cut_text(before),
+                None => self.take_empty_reply(),
             }
             return;
         }
@@ -509,14 +512,14 @@ impl AgentRun {
             self.next_round();
         } else if self.finish == Finish::Length && !self.takes_cuts && !self.shows_calls && markup::is_cut_call(&whole)
         {
-            // Half a call is no answer, and nothing to go on with.
+            // A cut call is neither an answer nor a text to continue.
             self.end(Ending::Silent(LONG_CALL.to_owned()));
         } else if may_continue && !std::mem::replace(&mut self.has_continued, true) {
             self.cut = Some(whole);
             self.note(GO_ON);
             self.next_round();
         } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.shows_calls) {
-            self.said_a_call(&whole, rest, has_rounds);
+            self.take_final_text_with_call(&whole, rest, has_rounds);
         } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
             self.told_to_act = true;
             self.note(nudge);
@@ -526,13 +529,14 @@ impl AgentRun {
         }
     }
 
-    /// Takes last words that hold a call of something that does not exist: the model is told so once, and nobody else sees it.
-    fn said_a_call(&mut self, whole: &str, rest: String, has_rounds: bool) {
+    /// Takes a final text that contains a call of something that does not exist. The model is notified once, and the call is
+    /// not shown to the user.
+    fn take_final_text_with_call(&mut self, whole: &str, rest: String, has_rounds: bool) {
         if has_rounds && !std::mem::replace(&mut self.told_of_call, true) {
             self.note(NO_SUCH_CALL);
             self.next_round();
         } else if markup::is_shown_code(whole) {
-            // The user may have asked for just this.
+            // The user may have asked for exactly this code.
             self.end(Ending::Said(whole.to_owned()));
         } else if rest.is_empty() {
             self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
@@ -541,14 +545,14 @@ impl AgentRun {
         }
     }
 
-    /// Takes the failure of the current round. If the context did not fit, it is made smaller and asked again, as often as
-    /// that helps: the user sees an answer, and the log keeps everything.
+    /// Folds the failure of the current round. If the context did not fit, the run shrinks it and repeats the round, as long as
+    /// it can be shrunk. The log keeps the full context.
     pub fn failed(&mut self, round: u32, error: &ModelError) {
         if !self.awaits(round) {
             return;
         }
         let is_smaller = self.output.is_taken_back_for(error)
-            || error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze());
+            || error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.clip_results());
         if is_smaller {
             self.round_ends();
             self.again();
@@ -557,16 +561,16 @@ impl AgentRun {
         }
     }
 
-    /// Takes a failure of the current round that is not tried again: what there is of an answer is the answer.
+    /// Folds a failure of the current round without a retry. A cut answer from before becomes the answer.
     pub(super) fn failed_for_good(&mut self, error: &ModelError) {
         self.round_ends();
         match self.cut.take() {
-            Some(before) => self.end_cut(before),
+            Some(before) => self.end_with_cut_text(before),
             None => self.end(Ending::ModelFailed(error.clone())),
         }
     }
 
-    /// The calls under way, if it acts.
+    /// The calls of the current round; empty unless the phase is [`Phase::Acting`].
     #[must_use]
     pub fn open_calls(&self) -> &[OpenCall] {
         match &self.phase {
@@ -575,7 +579,7 @@ impl AgentRun {
         }
     }
 
-    /// Skill runs without a result that may be under way now: of commands only the first.
+    /// Skill runs without a result that may be running now. Of commands that is only the first.
     pub fn wanted_skills(&self) -> impl Iterator<Item = (&OpenCall, &PlannedSkill)> {
         let at_once = if self.is_cmd() { 1 } else { usize::MAX };
         self.open_calls()
@@ -585,7 +589,7 @@ impl AgentRun {
             .take(at_once)
     }
 
-    /// Once every call has its result, hands the results to the model and thinks again.
+    /// Once every call has its result, adds the results to the context and starts the next round.
     pub fn settle(&mut self) {
         self.hand_to_caller();
         let Phase::Acting(calls) = &mut self.phase else { return };
@@ -593,9 +597,9 @@ impl AgentRun {
             return;
         }
         let calls = std::mem::take(calls);
-        self.hand_over(&calls);
+        self.push_results(&calls);
         if self.repeats >= REPEATS_MAX {
-            // What was done is told from the receipts. The kernel ends the run, and not the model's call.
+            // The answer will be made from the receipts. The kernel ends the run, so the finish reason is not the model's call.
             self.finish = Finish::Stop;
             self.end(Ending::Said(String::new()));
             return;
@@ -604,7 +608,7 @@ impl AgentRun {
             self.end(Ending::GaveUp("The same call came up again and again without progress.".to_owned()));
             return;
         }
-        // Commands behind a failed one were not run and gave their calls back, so a limit may not be reached after all.
+        // Commands after a failed one did not run and returned their calls, so the limit may not be reached after all.
         let refused = calls.iter().filter(|o| o.refused);
         match self.kind {
             RunKind::Main(_) if calls.iter().any(|o| o.refused) => {
@@ -621,14 +625,14 @@ impl AgentRun {
         }
     }
 
-    /// Thinks again after its model failed: the failed round did not take place, so it does not count.
+    /// Starts another round after the model failed. The failed round does not count.
     pub fn again(&mut self) {
         self.round += 1;
         self.rounds_max = self.rounds_max.saturating_add(1);
         self.phase = Phase::Thinking;
     }
 
-    /// Thinks again, unless its rounds are used up.
+    /// Starts the next round, unless all rounds are used.
     pub fn next_round(&mut self) {
         if self.round >= self.rounds_max {
             self.end(Ending::Tripped(format!("Reached the limit of {} rounds.", self.rounds_max)));

@@ -1,5 +1,5 @@
-//! A sub-agent's turn: one mission, a narrower profile, its own context. The Engine hands it over, the SubAgent runs
-//! it, and it ends in one report.
+//! A sub-agent's turn: one mission, a narrower profile, its own context. The Engine passes it to a SubAgent actor, which runs
+//! it to exactly one report.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,40 +19,40 @@ use crate::{
     time::Micros,
 };
 
-/// Everything that a sub-agent needs to run or go on.
+/// Everything that a sub-agent needs to start or to resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubTurn {
-    /// In which turn.
+    /// The task of the turn.
     pub task: TaskId,
-    /// For whom.
+    /// The user that the turn runs for.
     pub user: UserId,
-    /// In which conversation.
+    /// The conversation of the turn.
     pub conversation: ConversationId,
-    /// What it was dispatched with.
+    /// The dispatch that created the agent.
     pub spec: DispatchSpec,
-    /// What the turn's prompts are made of.
+    /// The facts that the turn's prompts are built from.
     pub facts: PromptFacts,
-    /// What the turn may use up.
+    /// The limits of the turn.
     pub limits: TurnLimits,
     /// The turn's class.
     pub priority: Priority,
-    /// The backends that may run its rounds, the one meant first.
+    /// The backends that may run its rounds, the preferred one first.
     pub route: Vec<String>,
-    /// Its loop.
+    /// The state of its loop.
     pub run: AgentRun,
-    /// Tool calls set aside for it.
+    /// The number of tool calls reserved for it.
     pub calls_granted: u32,
-    /// Since when it runs.
+    /// When it started.
     pub since: Micros,
 }
 
-/// The loop of an agent that has just been allowed to start.
+/// The initial state of an agent that was just allowed to start.
 pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRun {
     let (limits, frames) = (&turn.limits, turn.main.frames.clone());
     let text = agent_mission(spec, turn.plan.dependencies(spec), &frames);
     let mission = Message::User { context: agent_context(&turn.facts), text };
     let run_limits = RunLimits {
-        // Help and corrections use rounds without using calls: twice as many rounds, one to report and one spare.
+        // Help and corrections use rounds but no calls: twice as many rounds as calls, one for the report and one spare.
         rounds_max: calls.saturating_mul(2).saturating_add(2),
         calls_max: calls,
         calls_note: format!("Reached the tool call limit ({calls})."),
@@ -61,7 +61,7 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     let kind = RunKind::Sub(limits.interface);
     let mut run = AgentRun::new(spec.agent.clone(), kind, vec![mission], 0, run_limits).with_frames(frames);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
-    // Its mission's numbers count only where they were named to whoever wrote it.
+    // Numbers in the mission count only if they were named to the main agent, which wrote the mission.
     run.provenance = turn.main.provenance.inherited();
     for (_, report) in turn.plan.dependencies(spec) {
         run.provenance.reported(report);
@@ -70,12 +70,12 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
 }
 
 impl SubTurn {
-    /// Takes in an event of this agent, of this time.
+    /// Folds an event of this agent with this timestamp.
     pub fn fold(&mut self, at: Micros, body: &EventBody) {
         self.run.fold(at, body);
     }
 
-    /// What is wanted from the world and has no result yet.
+    /// The directives that have no result yet.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Directive> {
         let (task, agent) = (self.task, self.spec.agent.clone());
@@ -94,13 +94,13 @@ impl SubTurn {
             .collect()
     }
 
-    /// What is to be recorded of a round that a former life began and whose end nobody knows.
+    /// The failure to record for a round that a previous incarnation began on an agentic backend and whose end is unknown.
     #[must_use]
     pub fn interrupted(&self) -> Option<EventBody> {
         self.run.interrupted()
     }
 
-    /// The request of the current round.
+    /// The model request of the current round.
     #[must_use]
     pub fn request(&self) -> ModelRequest {
         super::request::sub(self)
@@ -114,23 +114,23 @@ impl SubTurn {
         Some(self.reported(status, result, now))
     }
 
-    /// A report with what is known of it so far.
+    /// The agent's report with the state so far.
     #[must_use]
     pub fn reported(&self, status: ReportStatus, result: String, now: Micros) -> AgentReport {
         self.run.report(status, result, self.since, now)
     }
 
-    /// Effects that may have happened, where it is known which of the calls without a result may have begun.
+    /// Effects that may have happened, for a caller that knows which calls without a result may have begun.
     #[must_use]
     pub fn doubts(&self, may_have_begun: &dyn Fn(IntentId) -> bool) -> Vec<(String, Value)> {
         self.run.doubts_of(may_have_begun)
     }
 
-    /// What it got done before its time was up. Its time is looked at before its calls are begun: only those of which it is
-    /// known may have happened.
+    /// The report of an agent whose time is up. The time is checked before calls are started, so only calls for which
+    /// `may_have_begun` returns true may have happened.
     #[must_use]
     pub fn timed_out(&mut self, now: Micros, may_have_begun: &dyn Fn(IntentId) -> bool) -> AgentReport {
-        self.run.give_up_unbegun(may_have_begun);
+        self.run.give_up_not_begun(may_have_begun);
         let ms = self.limits.agent_ms_max(self.calls_granted);
         let text = report::of_run(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
         self.reported(ReportStatus::Timeout, text, now)

@@ -1,5 +1,5 @@
-//! The turn machine as stories: a `World` plays the Engine, its sub-agents, a scripted model and skills in memory,
-//! from a log of events, and checks after every step that the log alone tells the same.
+//! Scenario tests of the turn state machine. A `World` simulates the Engine, its sub-agents, a scripted model and skills in
+//! memory, driven by a log of events. After every step it checks that the log alone gives the same state.
 
 mod agents;
 mod answers;
@@ -11,12 +11,12 @@ mod faults;
 mod growth;
 mod guesses;
 mod interfaces;
+mod job_commands;
 mod lanes;
 mod late;
 mod limits;
 mod loops;
 mod names;
-mod orders;
 mod prompts;
 mod properties;
 mod provider_state;

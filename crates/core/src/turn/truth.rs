@@ -1,5 +1,6 @@
-//! What is told is true (invariant 21): what a model's last words claim, deny or leave out, held against the receipts of
-//! its turn. The lists are short on purpose: a line of the kernel below an answer has to be rare and right.
+//! Answers are truthful (invariant 21): the claims, denials and omissions of a model's final text are checked against the
+//! receipts of its turn. The lists are deliberately short, because a correction of the kernel below an answer must be rare and
+//! right.
 
 mod kinds;
 mod reminders;
@@ -13,19 +14,19 @@ pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};
 
-/// Below an answer that claims an effect in a turn without one.
+/// Appended to an answer that claims an effect in a turn without effects.
 const NOTHING_CHANGED: &str = "(Nothing was changed: no skill that changes anything ran for this request.)";
 /// The same for a German answer.
 const NOTHING_CHANGED_GERMAN: &str = "(Es wurde nichts geändert: für diese Bitte lief kein Skill, der etwas ändert.)";
-/// The longest denial, in bytes: a longer answer says more than that it could not.
+/// The longest denial, in bytes. A longer answer says more than that nothing was done.
 const DENIAL_BYTES_MAX: usize = 400;
-/// The longest answer in which "I moved it" is a claim, in bytes: in a longer one a story's "I" says so as often.
+/// The longest answer in which "I moved it" is a claim, in bytes. In a longer answer it is as often part of a story.
 const PRONOUN_BYTES_MAX: usize = 400;
-/// The longest refusal that is left out of later prompts, in bytes.
+/// The longest refusal that later prompts omit, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
-/// How much of two texts is compared when they are joined, in bytes.
+/// How much overlap of two texts is checked when they are joined, in bytes.
 const OVERLAP_BYTES_MAX: usize = 200;
-/// The shortest repetition that is taken for one, in bytes.
+/// The shortest overlap that counts as a repetition, in bytes.
 const OVERLAP_BYTES_MIN: usize = 12;
 
 fn pattern(text: &str) -> Option<Regex> {
@@ -48,7 +49,7 @@ static CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// "Created the task", "Deleted it.", "Added milk to your list": claims without an "I". Advice and news begin in the same way
-/// ("Set it to 180 degrees", "Added sugar is in ..."), so the object has to be named as one's own.
+/// ("Set it to 180 degrees", "Added sugar is in ..."), so the claim must name an object of the user.
 static CLAIMS_WITHOUT_I: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix)
@@ -62,7 +63,7 @@ static CLAIMS_WITHOUT_I: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
-/// "I created the task and sent the e-mail": what stands behind a claim in the same sentence.
+/// "I created the task and sent the e-mail": a second claim in the same sentence.
 static CLAIMS_BEHIND: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix)
@@ -71,7 +72,7 @@ static CLAIMS_BEHIND: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
-/// Words that tell of an effect where nothing at all ran; else they may tell what a result showed.
+/// Sentences that claim an effect if no skill ran at all. If a skill ran, they may only describe its result.
 static LOOSE_CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix)
@@ -84,7 +85,7 @@ static LOOSE_CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
-/// "I'll remind you on Friday": a promise that nothing keeps.
+/// "I'll remind you on Friday": a promise that no component keeps.
 static PROMISES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix) \b i (?: ['’]ll | \s+ will ) \s+ (?: now \s+ | also \s+ )?
@@ -96,17 +97,17 @@ static PROMISES: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 const THINGS: &str = "tasks? | notes? | memory | memories | reminders? | entry | entries | events? | items? | to-?dos? | appointments? | meetings? \
                       | alarms?";
-/// Such a thing without a word before it: "Created task #5".
+/// A thing without an article before it: "Created task #5".
 const THING: &str = "task | note | memory | reminder | entry | event | item | to-?do | appointment | meeting | alarm";
-/// Those that Annie alone keeps: of meetings and events the news tells too.
+/// The things that only Annie stores. News also mentions meetings and events.
 const THINGS_OF_OURS: &str = "tasks? | notes? | memory | memories | reminders? | to-?dos? | alarms?";
 const OBJECTS: &str = "file | list | e-?mail | mail | message";
-/// What a claim without an "I" begins with: "set" is advice as often.
+/// The first words of claims without an "I". "Set" is missing, because it is as often advice.
 const DONE_FIRST: &str = "saved | stored | created | added | deleted | removed | updated | renamed | scheduled | marked | completed | sent \
                           | cancelled | canceled | booked";
 const DONE: &str = "saved | stored | created | added | deleted | removed | updated | renamed | scheduled | marked | completed | sent \
                     | cancelled | canceled | set | booked";
-/// The same, where the model says that it did it: of anything else these words tell often.
+/// Verbs that make a claim only after "I", because other sentences often use them.
 const DONE_BY_ME: &str = "rescheduled | moved | postponed | changed | finished";
 const THINGS_GERMAN: &str = "aufgabe\\w* | notiz\\w* | erinnerung\\w* | eintrag\\w* | termin\\w* | nachricht\\w*";
 const DONE_GERMAN: &str = "gespeichert | angelegt | erstellt | gelöscht | hinzugefügt | aktualisiert | entfernt | erledigt | eingetragen | gesendet";
@@ -119,26 +120,28 @@ static CLAIMS_GERMAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
-/// A claim that is none: a question, an offer, a condition, somebody else's. What stands behind the claim does not unsay it.
+/// Words before or in a claim that make it a question, an offer, a condition or a negation. Words after the claim do not
+/// change it.
 static HEDGES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:if|until|unless|should|would|could|can|cannot|no|not|never|wenn|falls|sobald|nicht|nichts|kein\w*)\b",
     )
 });
 
-/// The same in the clause of the claim alone: "once I have saved it, I tell you", but not "after a look at it, I have saved it".
+/// Such words that count only in the clause of the claim: "once I have saved it, I tell you", but not "after a look at it, I
+/// have saved it".
 static HEDGES_OF_CLAUSE: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"(?i)\b(?:when|once|after|before)\b"));
 
-/// Words with "no" in them that hedge nothing.
+/// Phrases with "no" that are not hedges.
 static COURTESIES: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(?i)\b(?:no (?:problem|worries|trouble)|kein problem)\b"));
 
-/// Code and what stands in quotation marks: other words than the model's own.
+/// Code and quotations, which are not the model's own words.
 static QUOTATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern("(?s)```.*?(?:```|$)|\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”|„[^“”\n]{0,300}[“”]|«[^»\n]{0,300}»")
 });
 
-/// Words of doubt about what happened. "May" alone is advice ("you may want to"), or a month.
+/// Expressions of doubt about what happened. "May" alone is advice ("you may want to") or a month.
 static DOUBTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?ix) \b (?: may | might ) (?: \s+ (?: or | may | might | not | already | well ) )* \s+ have \b
@@ -148,7 +151,7 @@ static DOUBTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
-/// What doubt about any effect is told with.
+/// Words that refer to an effect without naming it.
 static OUTCOMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?ix)\b(?: happen\w* | outcomes? | results? | effects? | (?: went | gone | go ) \s+ through | arrived | worked
@@ -156,7 +159,7 @@ static OUTCOMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
-/// Objects that may be anything.
+/// Pronouns that may refer to anything.
 static PRONOUNS: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"(?i)\b(?:it|that|this|them)\b"));
 
 static DENIALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -181,7 +184,7 @@ static REFUSALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
-/// Where a draft for somebody else begins, and what it ends with: its "I" is its reader's.
+/// Drafts of e-mails, from the salutation to the closing. The "I" in a draft is the user who sends it.
 static DRAFTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?ims)^[\s>*_]*(?:dear\s|subject:|betreff:|sehr geehrte|liebe[rs]?\s).*?(?:^[\s>*_]*(?:best|kind|warm)?\s*(?:regards|wishes|sincerely|cheers|viele grüße|mit freundlichen grüßen|liebe grüße)\b[^\n]*(?:\n[^\n]*)?|\z)",
@@ -192,7 +195,7 @@ fn finds(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|p| p.is_match(text))
 }
 
-/// The sentences of a text that may claim something: the model's own words, without their emphasis.
+/// The sentences of a text that may contain claims: the model's own words, without emphasis.
 fn own_sentences(text: &str) -> Vec<String> {
     let without = |pattern: &LazyLock<Option<Regex>>, text: &str| {
         pattern.as_ref().map_or_else(|| text.to_owned(), |p| p.replace_all(text, " ").into_owned())
@@ -208,7 +211,7 @@ fn sentences_of(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(['.', '!', '?', '\n']).map(str::trim)
 }
 
-/// What a sentence claims, where nothing in front of it or in it takes it back.
+/// The claims in a sentence that are not hedged before or inside the claim.
 fn claims_in<'a>(pattern: &LazyLock<Option<Regex>>, sentence: &'a str) -> Vec<&'a str> {
     let Some(pattern) = pattern.as_ref() else { return Vec::new() };
     let is_hedged = |found: &regex::Match<'_>| {
@@ -219,7 +222,7 @@ fn claims_in<'a>(pattern: &LazyLock<Option<Regex>>, sentence: &'a str) -> Vec<&'
     found.map(|found| found.as_str()).collect()
 }
 
-/// What a sentence claims without doubt.
+/// The claims in a sentence that are unambiguous.
 fn firm_claims(sentence: &str) -> Vec<&str> {
     let mut claims = claims_in(&CLAIMS, sentence);
     claims.extend(claims_in(&CLAIMS_WITHOUT_I, sentence));
@@ -230,12 +233,12 @@ fn firm_claims(sentence: &str) -> Vec<&str> {
     claims
 }
 
-/// The line that a text needs which claims that something was changed, in a turn in which nothing was. `has_run` says that a
-/// skill ran, whose result may be what the text tells. What an earlier turn did may be told.
+/// The correction for a text that claims a change in a turn that changed nothing; `None` if none is needed. `has_run` says that
+/// a skill ran, whose result the text may describe. Effects of earlier turns may be mentioned.
 pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> Option<&'static str> {
     let sentences: Vec<String> = own_sentences(text).into_iter().filter(|s| !earlier.back(s, text)).collect();
     let claims = |pattern| sentences.iter().any(|sentence| !claims_in(pattern, sentence).is_empty());
-    // After a question to the user a promise is a condition.
+    // A promise beside a question to the user depends on the answer.
     let promises = !has_run && !text.contains('?') && claims(&PROMISES);
     if claims(&CLAIMS_GERMAN) || (promises || !has_run && claims(&LOOSE_CLAIMS)) && is_german(text) {
         return Some(NOTHING_CHANGED_GERMAN);
@@ -255,14 +258,14 @@ fn is_german(text: &str) -> bool {
     })
 }
 
-/// Of skills whose effects are in doubt, those of which last words do not say so.
-pub(super) fn untold_doubts(text: &str, skills: &[String]) -> Vec<String> {
+/// Of the skills whose effects are in doubt, those for which the final text does not say so.
+pub(super) fn undisclosed_doubts(text: &str, skills: &[String]) -> Vec<String> {
     let sentences: Vec<String> = sentences_of(text).filter(|s| finds(&DOUBTS, s)).map(str::to_lowercase).collect();
-    let is_told = |skill: &&String| sentences.iter().any(|s| finds(&OUTCOMES, s) || kinds::names(s, skill));
-    skills.iter().filter(|skill| !is_told(skill)).cloned().collect()
+    let is_disclosed = |skill: &&String| sentences.iter().any(|s| finds(&OUTCOMES, s) || kinds::names(s, skill));
+    skills.iter().filter(|skill| !is_disclosed(skill)).cloned().collect()
 }
 
-/// Of skills that failed, those whose effect the text claims all the same though no receipt shows one of their kind.
+/// Of the skills that failed, those whose effect the text claims although no receipt shows an effect of that kind.
 pub(super) fn claimed_failures<'a>(text: &str, failed: &[&'a str], shown: &[&str]) -> Vec<&'a str> {
     let claimed = claimed_kinds(text);
     let mut untrue: Vec<&str> = Vec::new();
@@ -276,7 +279,8 @@ pub(super) fn claimed_failures<'a>(text: &str, failed: &[&'a str], shown: &[&str
     untrue
 }
 
-/// What a text claims to have done though none of these skills, which had effects or may have had, does such a thing.
+/// The kinds of effect that a text claims although none of the `shown` skills, which had effects or may have had, has such an
+/// effect.
 pub(super) fn unbacked_kinds(text: &str, shown: &[&str], earlier: &Earlier<'_>) -> Vec<Kind> {
     let sentences = own_sentences(text);
     let sentences = sentences.iter().filter(|s| !earlier.back(s, text));
@@ -291,22 +295,22 @@ fn claimed_kinds(text: &str) -> Vec<Kind> {
     own_sentences(text).iter().flat_map(|s| firm_claims(s)).flat_map(Kind::claimed_in).collect()
 }
 
-/// Whether last words deny that anything was done.
+/// Whether a final text denies that anything was done.
 pub(super) fn denies(text: &str) -> bool {
     text.len() <= DENIAL_BYTES_MAX && finds(&DENIALS, text)
 }
 
-/// Whether last words are a refusal and nothing else: later turns would only learn to refuse from it.
+/// Whether a final text is only a refusal, which the model would imitate in later turns.
 pub(super) fn refuses(text: &str) -> bool {
     text.len() <= REFUSAL_BYTES_MAX && !text.contains('?') && finds(&REFUSALS, text)
 }
 
-/// What the receipts of a turn show, for a user.
+/// The list of a turn's effects for the user, from its receipts.
 pub(super) fn done_in_this_turn<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
     listed(receipts, "Done in this turn:")
 }
 
-/// What the receipts of the turns that a turn goes on from show, for a user.
+/// The list of the effects of the turns that a turn continues, for the user.
 pub(super) fn done_before<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
     listed(receipts, "Done before:")
 }
@@ -326,13 +330,13 @@ fn listed<'a>(receipts: impl Iterator<Item = &'a Receipt>, done: &str) -> String
     listed.collect::<Vec<_>>().join("\n\n")
 }
 
-/// An answer that was cut off, and how it went on.
+/// Joins an answer that was cut off with its continuation.
 pub(super) fn joined(before: &str, after: &str) -> String {
     let (before, rest) = (before.trim(), after.trim());
     if rest.is_empty() {
         return before.to_owned();
     }
-    // Some models begin again from the start.
+    // Some models start the answer again from the beginning.
     let start: String = before.chars().take(40).collect();
     if start.len() >= OVERLAP_BYTES_MIN && rest.len() > before.len() && rest.starts_with(&start) {
         return rest.to_owned();
@@ -344,7 +348,7 @@ pub(super) fn joined(before: &str, after: &str) -> String {
     if let Some(n) = overlap {
         return format!("{before}{}", &rest[n..]);
     }
-    // A model that goes on with a whole word leaves out the blank before it.
+    // A model that continues with a whole word omits the blank before it.
     let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let blank = after.starts_with(char::is_whitespace) || (is_word(rest.chars().next()) && !before.ends_with('-'));
     format!("{before}{}{rest}", if blank { " " } else { "" })

@@ -1,28 +1,28 @@
-//! Drafts that the kernel may have to take back: a call that names nothing, or a result that the model made up, is no answer.
-//! What looks like the beginning of one is held back; the stored reply, which follows, decides.
+//! Filters drafts. A call of something that does not exist, or a result that the model invented, must not be shown as an
+//! answer. Text that looks like the beginning of one is withheld from the draft; the stored reply, which follows, decides.
 
 use super::markup::{self, Opening};
 
-/// How long the beginning of a text may stay undecided, in bytes; a call tells by its second key what it is.
+/// How long the beginning of a text may stay undecided, in bytes. The second key of a JSON object shows whether it is a call.
 const START_BYTES_MAX: usize = 4 * 1024;
 
-/// Lets a round's text through as it comes, up to where it looks like a call or a result. Each byte is looked at a limited
-/// number of times, however long the text is.
+/// Passes the text of a round through up to the point where it looks like a call or a result. Each byte is examined a
+/// bounded number of times, however long the text is.
 #[derive(Debug, Default)]
 pub struct Withheld {
-    /// Not decided yet.
+    /// Text that is not decided yet.
     pending: String,
-    /// It is decided that the text as a whole is neither call nor result.
+    /// The text as a whole is neither a call nor a result.
     has_started: bool,
     code: Code,
-    /// The rest is held back.
+    /// The rest of the text is withheld.
     holds: bool,
 }
 
-/// Whether the text that was let through ends within code, as Markdown shows it.
+/// Whether the text that was passed through ends within Markdown code.
 #[derive(Debug, Default)]
 struct Code {
-    /// Backticks at the end that are not part of a fence yet.
+    /// The number of backticks at the end that are not part of a fence yet.
     backticks: usize,
     is_in_fence: bool,
     ends_with_backtick: bool,
@@ -45,7 +45,7 @@ impl Code {
 }
 
 impl Withheld {
-    /// What of this piece, and of what was held back before it, may be shown.
+    /// Adds a piece of text. Returns the part of it, and of undecided earlier text, that may be shown.
     pub fn push(&mut self, piece: &str) -> String {
         if self.holds {
             return String::new();
@@ -88,19 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn work_on_a_draft_grows_with_its_length_and_no_faster() {
+    fn withheld_work_on_draft_is_linear_in_its_length() {
         let mut withheld = Withheld::default();
         let mut shown = 0;
         for _ in 0..200_000 {
             shown += withheld.push("and <so> on ").len();
-            // What is kept for the next piece is never more than the beginning of a tag.
+            // The text kept for the next piece is at most the beginning of a tag.
             assert!(withheld.pending.len() < 32);
         }
         assert_eq!(shown, 200_000 * 12);
     }
 
     #[test]
-    fn calls_and_results_are_held_back_however_the_text_is_cut_and_all_else_is_shown() {
+    fn withheld_hides_calls_and_results_for_every_split_and_shows_other_text() {
         for (text, want) in [
             ("Hello <b>Ann</b>, 1 < 2.", "Hello <b>Ann</b>, 1 < 2."),
             ("I do it.\n<tool_call>{\"name\": \"x\"}</tool_call>\nDone.", "I do it.\n"),

@@ -1,12 +1,12 @@
-//! Every stored shape stays readable for ever. `event_v1` holds one event body of each kind with every field that its
-//! first shape had filled in: it must be read and written back without loss. `event_v1/added` holds the kinds that got
-//! more fields since, with those filled in. `event_v1/least` holds kinds with only the fields that version 1 always wrote:
-//! it must be read. These files are never changed; a new version gets a new folder.
+//! Every stored format stays readable for ever. `event_v1` contains one event body of each kind, with every field of its
+//! first version filled in: it must be read and written back without loss. `event_v1/added` contains the kinds that got more
+//! fields later, with those filled in. `event_v1/least` contains kinds with only the fields that version 1 always wrote:
+//! they must be read. These files are never changed; a new version gets a new folder.
 //!
-//! `state_v9` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
-//! comes to be another one needs a new version, and its own folder.
+//! `state_v9` is a snapshot: the folded state of these events. Snapshots of other versions are not read, so a changed fold
+//! or state needs a new version and a new folder.
 
-// A test says what went wrong by panicking, in its helpers too.
+// Tests report errors by panicking, also in their helpers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
@@ -20,7 +20,8 @@ use annie_core::{
 use serde_json::Value;
 use uuid::Uuid;
 
-/// All kinds. Does not compile when one is added, until it stands here and so must have a file.
+/// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
+/// file.
 const fn kinds(body: &EventBody) -> [&'static str; 28] {
     match body {
         EventBody::Received(_)
@@ -46,8 +47,8 @@ const fn kinds(body: &EventBody) -> [&'static str; 28] {
         | EventBody::Deferred { .. }
         | EventBody::Retried { .. }
         | EventBody::Ordered { .. }
-        | EventBody::LetterDue { .. }
-        | EventBody::LetterMoved { .. }
+        | EventBody::DeadLetterDue { .. }
+        | EventBody::DeadLetterMoved { .. }
         | EventBody::Answered { .. }
         | EventBody::Failed { .. }
         | EventBody::Cancelled { .. } => [
@@ -74,8 +75,8 @@ const fn kinds(body: &EventBody) -> [&'static str; 28] {
             "deferred",
             "retried",
             "ordered",
-            "letter_due",
-            "letter_moved",
+            "dead_letter_due",
+            "dead_letter_moved",
             "answered",
             "failed",
             "cancelled",
@@ -83,7 +84,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 28] {
     }
 }
 
-/// Name and content of the JSON files of a folder.
+/// Names and contents of the JSON files of a folder.
 fn files(folder: &str) -> Vec<(String, Value)> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
     let mut files: Vec<(String, Value)> = fs::read_dir(path)
@@ -99,7 +100,7 @@ fn files(folder: &str) -> Vec<(String, Value)> {
     files
 }
 
-/// Whether all of `golden` is in `now`, where an object may have got more fields.
+/// Whether `now` contains all of `golden`. Objects may have additional fields.
 fn holds(now: &Value, golden: &Value) -> bool {
     match (now, golden) {
         (Value::Object(now), Value::Object(golden)) => {
@@ -113,7 +114,7 @@ fn holds(now: &Value, golden: &Value) -> bool {
 }
 
 #[test]
-fn every_kind_of_event_is_read_and_written_back_without_loss() {
+fn event_of_every_kind_round_trips_without_loss() {
     let mut seen = BTreeSet::new();
     for (name, golden) in files("event_v1") {
         let body: EventBody = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -126,7 +127,7 @@ fn every_kind_of_event_is_read_and_written_back_without_loss() {
 }
 
 #[test]
-fn fields_that_were_added_are_read_and_written_back_without_loss() {
+fn event_fields_added_later_round_trip_without_loss() {
     let added = files("event_v1/added");
     assert!(!added.is_empty());
     for (name, golden) in added {
@@ -138,7 +139,7 @@ fn fields_that_were_added_are_read_and_written_back_without_loss() {
 }
 
 #[test]
-fn what_version_1_left_out_is_filled_in() {
+fn event_fields_omitted_by_version_1_get_defaults() {
     let least = files("event_v1/least");
     assert!(!least.is_empty());
     for (name, golden) in least {
@@ -150,11 +151,12 @@ fn what_version_1_left_out_is_filled_in() {
 }
 
 #[test]
-fn the_golden_files_are_of_the_version_that_is_written() {
+fn golden_files_have_current_version() {
     assert_eq!(EVENT_VERSION, 1, "a new version needs a folder of golden files of its own");
 }
 
-/// What the golden events fold to: a turn with a call and an agent under way, and a second message behind it.
+/// The folded state of the golden events: a turn with a running call and a running agent, and a second message queued behind
+/// it.
 fn folded() -> Conversation {
     const ORDER: [&str; 9] = [
         "received",
@@ -172,12 +174,12 @@ fn folded() -> Conversation {
     let mut state = Conversation::new(conversation, UserId::new("ann").unwrap());
     let mut events: Vec<(&str, u128)> = ORDER.iter().map(|kind| (*kind, 1)).collect();
     events.push(("received", 2));
-    for ((kind, task), place) in events.into_iter().zip(1_u32..) {
+    for ((kind, task), position) in events.into_iter().zip(1_u32..) {
         let body = serde_json::from_value(golden[kind].clone()).unwrap();
         state.apply(&Event {
             conversation,
-            seq: Seq(u64::from(place)),
-            at: Micros(1_000_000 * i64::from(place)),
+            seq: Seq(u64::from(position)),
+            at: Micros(1_000_000 * i64::from(position)),
             task: TaskId::from_uuid(Uuid::from_u128(task)),
             agent: AgentId::orchestrator(),
             body,
@@ -187,7 +189,7 @@ fn folded() -> Conversation {
 }
 
 #[test]
-fn a_snapshot_is_read_and_is_what_its_events_fold_to_or_has_another_version() {
+fn snapshot_equals_folded_events_or_has_another_version() {
     let [(name, golden)] = &files("state_v9")[..] else { panic!("one file of a state") };
     assert_eq!((name.as_str(), STATE_VERSION), ("folded", 9), "a new version needs a folder of its own");
     let now = serde_json::to_value(folded()).unwrap();

@@ -1,4 +1,4 @@
-//! Asks a server what it is and what it can. Each question is short and may stay without an answer.
+//! Queries a model server for its identity and its abilities. Each query is short, and the server may leave it unanswered.
 
 use std::time::Duration;
 
@@ -15,43 +15,43 @@ use crate::{
     server_facts::{self, Kind},
 };
 
-/// The longest that one question may take, in milliseconds.
+/// Time limit for one query, in milliseconds.
 const QUESTION_MS_MAX: u64 = 3_000;
-/// The largest answer that is read, in bytes: it may hold a chat template, or a list of hundreds of models.
+/// Size limit for one answer, in bytes. An answer may hold a chat template, or a list of hundreds of models.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The models that a server offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Their names, in the server's order.
+    /// Model names, in the server's order.
     pub models: Vec<String>,
-    /// Whose they are, in the server's word.
+    /// The `owned_by` value of the first model.
     pub owner: Option<String>,
 }
 
 impl Offer {
-    /// The kind of server that the owner's word means: `llamacpp`, `vllm`, `ollama`, `lmstudio`; nothing for another.
+    /// The kind of server that `owner` stands for: `llamacpp`, `vllm`, `ollama`, `lmstudio`; `None` for any other value.
     #[must_use]
     pub fn kind(&self) -> Option<&'static str> {
         self.owner.as_deref().and_then(Kind::of_owner).map(Kind::word)
     }
 }
 
-/// What came of the questions, beside the facts.
+/// Result of the queries, beside the facts.
 #[derive(Debug, Default)]
 struct Asked {
-    /// The kind that the server says or shows to be.
+    /// The kind of server, as stated by the server or concluded from its answers.
     kind: Option<Kind>,
     is_answered: bool,
-    /// The model's template opens thinking.
+    /// The model's chat template opens a thinking block itself.
     opens_thinking: bool,
 }
 
 impl OpenAiModel {
-    /// Asks which models there are.
+    /// Lists the models that the server offers.
     ///
     /// # Errors
-    /// If the server is not there, refuses, or its answer is no list of models.
+    /// Fails if the server is unreachable, refuses the request, or does not answer with a list of models.
     pub async fn offer(&self) -> Result<Offer, ModelError> {
         let asking = async {
             let request = self.http.get(self.below_base("models")).headers(self.headers.clone());
@@ -74,7 +74,8 @@ impl OpenAiModel {
         Ok(Offer { models, owner: list.first().and_then(|entry| text(&entry["owned_by"])) })
     }
 
-    /// What the server says of itself. The kind of server that it is counts from then on, unless one is configured.
+    /// Queries the server's description of itself. The kind of server found applies to later requests, unless one is
+    /// configured.
     pub(super) async fn facts(&self) -> ServerFacts {
         let mut facts = ServerFacts::default();
         let asked = if self.is_known_service() { Asked::default() } else { self.ask_server(&mut facts).await };
@@ -93,7 +94,7 @@ impl OpenAiModel {
         facts
     }
 
-    /// A service whose list of models is long and says nothing that is not known.
+    /// True for a hosted service: its list of models is long and contains nothing that is not known already.
     const fn is_known_service(&self) -> bool {
         self.config.profile.is_hosted()
     }
@@ -101,10 +102,10 @@ impl OpenAiModel {
     async fn ask_server(&self, facts: &mut ServerFacts) -> Asked {
         let model = &self.config.model;
         let list = self.ask(Method::GET, &self.below_base("models"), None).await;
-        let told = list.as_ref().and_then(|list| server_facts::models(list, model, facts));
-        let mut asked = Asked { kind: told, is_answered: list.is_some(), opens_thinking: false };
-        // The server's own route answers, or only one that others have, too.
-        let is_its_own = match told.or_else(|| Kind::of_profile(self.config.profile)) {
+        let stated_kind = list.as_ref().and_then(|list| server_facts::models(list, model, facts));
+        let mut asked = Asked { kind: stated_kind, is_answered: list.is_some(), opens_thinking: false };
+        // True if the server answered its own specific route, not only a route that several servers share.
+        let is_its_own = match stated_kind.or_else(|| Kind::of_profile(self.config.profile)) {
             Some(Kind::LlamaCpp) => self.ask_llama_cpp(facts, &mut asked).await,
             Some(Kind::Vllm) => {
                 let version = self.ask(Method::GET, &self.at_root("/version"), None).await.unwrap_or_default();
@@ -135,27 +136,28 @@ impl OpenAiModel {
         asked
     }
 
-    /// A server that does not name itself, and answers what only one kind does. Services behind TLS are not guessed at.
+    /// Identifies a server that does not name itself by routes that only one kind answers. Servers behind TLS are not
+    /// probed.
     async fn guess(&self, facts: &mut ServerFacts, asked: &mut Asked) -> Option<Kind> {
         if !self.config.base_url.starts_with("http://") {
             return None;
         }
         let version = self.ask(Method::GET, &self.at_root("/api/version"), None).await;
         if version.is_some_and(|version| server_facts::version(&version, facts)) {
-            // Others have a version there, too: only Ollama knows the rest.
+            // Other servers have this route as well; only Ollama answers the next ones.
             return self.ask_ollama(facts).await.then_some(Kind::Ollama);
         }
         self.ask_llama_cpp(facts, asked).await.then_some(Kind::LlamaCpp)
     }
 
-    /// Whether it answered as llama.cpp does.
+    /// Whether the server answered as llama.cpp does.
     async fn ask_llama_cpp(&self, facts: &mut ServerFacts, asked: &mut Asked) -> bool {
         let props = self.ask(Method::GET, &self.at_root("/props"), None).await.unwrap_or_default();
         asked.opens_thinking = server_facts::opens_thinking(&props);
         server_facts::llama_cpp(&props, facts)
     }
 
-    /// Whether it answered as Ollama does.
+    /// Whether the server answered as Ollama does.
     async fn ask_ollama(&self, facts: &mut ServerFacts) -> bool {
         let model = &self.config.model;
         let loaded = self.ask(Method::GET, &self.at_root("/api/ps"), None).await.unwrap_or_default();
@@ -167,13 +169,13 @@ impl OpenAiModel {
         format!("{}/{path}", self.config.base_url.trim_end_matches('/'))
     }
 
-    /// The server's own routes stand beside the protocol's version.
+    /// The URL of a route outside the protocol's version prefix: the server's own routes are beside `/v1`.
     fn at_root(&self, path: &str) -> String {
         let base = self.config.base_url.trim_end_matches('/');
         format!("{}{path}", base.strip_suffix("/v1").unwrap_or(base))
     }
 
-    /// One question; nothing if it is refused, takes too long, or its answer is no JSON or too large.
+    /// Sends one query. Returns `None` if it is refused, takes too long, or the answer is not JSON or is too large.
     async fn ask(&self, method: Method, url: &str, body: Option<Value>) -> Option<Value> {
         let mut request = self.http.request(method, url).headers(self.headers.clone());
         if let Some(body) = body {

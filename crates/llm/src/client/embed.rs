@@ -1,4 +1,4 @@
-//! Embeddings: one request, one reply, both as OpenAI writes them. The provider's vectors are passed on untouched.
+//! Embeddings: one request, one reply, both in OpenAI's format. The provider's vectors are passed through unchanged.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{OpenAiModel, read};
 use crate::wire::failure::Failure;
 
 impl OpenAiModel {
-    /// Makes vectors with the configured model.
+    /// Requests embeddings from the configured embedding model.
     pub(super) async fn vectors(&self, mut request: Map<String, Value>) -> Result<Value, ModelError> {
         let Some(model) = &self.config.embeddings else {
             return Err(ModelError::new(ModelErrorKind::InvalidRequest, "this backend has no embedding model"));

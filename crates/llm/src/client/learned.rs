@@ -1,5 +1,5 @@
-//! What a client has learned about its server from calls and from what the server says of itself. It counts as long as the
-//! server at the address is the same and runs the same model.
+//! State that a client has learned about its server, from calls and from the server's description of itself. The state is
+//! valid as long as the server at the address and its model are the same.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,20 +10,20 @@ use crate::{
     wire::{quirks::Quirks, refused::Refused},
 };
 
-/// All that is known at one moment.
+/// A consistent copy of the learned state.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
-    /// The settings for the kind of server that it was found to be. Another kind, or another model, makes new ones, by
-    /// which a call sees that what it learned is about a server that is gone.
+    /// The settings for the kind of server that was found. If the kind of server or the model changes, a new `Arc` replaces
+    /// this one. By that a call notices that what it learned is about a server that is gone.
     pub config: Arc<ModelConfig>,
     pub quirks: Quirks,
-    /// Parameters of callers that are refused.
+    /// Callers' parameters that the server refuses.
     pub refused: Refused,
-    /// Replies begin inside thinking: the model's template opens it.
+    /// Replies begin inside a thinking block, because the model's chat template opens one.
     pub begins_thinking: bool,
 }
 
-/// What tells servers and models apart.
+/// The facts by which servers and models are distinguished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Identity {
     server: Option<String>,
@@ -42,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// Whether both say something, and not the same.
+    /// Whether some field is known on both sides and differs.
     fn contradicts(&self, other: &Self) -> bool {
         fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.zip(other).is_some_and(|(one, other)| one != other)
@@ -53,7 +53,7 @@ impl Identity {
             || differ(self.parameters.as_ref(), other.parameters.as_ref())
     }
 
-    /// What this does not say stays as the other said it.
+    /// Fills the fields that are unknown in `self` from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             server: self.server.or(other.server),
@@ -67,11 +67,11 @@ impl Identity {
 #[derive(Debug)]
 struct Inner {
     known: Known,
-    /// What the server said of itself, once it did.
+    /// The server's last description of itself; `None` before the first.
     identity: Option<Identity>,
 }
 
-/// The present knowledge.
+/// The current learned state, shared by all calls of one client.
 #[derive(Debug)]
 pub(super) struct Learned(RwLock<Inner>);
 
@@ -84,7 +84,8 @@ impl Learned {
         self.0.read().unwrap_or_else(PoisonError::into_inner).known.clone()
     }
 
-    /// The server described itself: what was learned from another server or about another model is forgotten.
+    /// Records a description by the server. If the server or the model is another than before, the state learned so far is
+    /// discarded.
     pub fn described(&self, profile: Profile, facts: &ServerFacts, opens_thinking: bool) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let Inner { known, identity } = &mut *inner;
@@ -95,12 +96,12 @@ impl Learned {
             *identity = Some(now);
             return;
         }
-        // Replies that came since the first description know better than the template.
+        // After the first description, real replies are better evidence than the template.
         known.begins_thinking |= opens_thinking && identity.is_none();
         *identity = Some(now.or(identity.take().unwrap_or_default()));
     }
 
-    /// Keeps what a call with this knowledge learned, unless the server has been exchanged meanwhile.
+    /// Stores what a call learned that ran with the state `by`, unless the server has been replaced meanwhile.
     pub fn keep(&self, by: &Known, learn: impl FnOnce(&mut Known)) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&inner.known.config, &by.config) {

@@ -1,5 +1,5 @@
-//! The client: one HTTP call per round, retried only while nothing of an answer was shown, with a limit on every wait and
-//! every size. Dropping the future drops the connection, which stops the server's work.
+//! The client: one HTTP call per round, retried only if no part of the answer was shown yet. Every wait and every size has
+//! a limit. Dropping the future closes the connection, which stops the server's work.
 
 mod backoff;
 mod describe;
@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// A model behind a model server, whichever protocol it speaks.
+/// A model behind a model server, independent of the protocol.
 pub struct OpenAiModel {
     config: ModelConfig,
     learned: Learned,
@@ -55,16 +55,16 @@ pub struct OpenAiModel {
     check_url: String,
     headers: HeaderMap,
     entropy: Arc<dyn Entropy>,
-    /// Parameters that the protocol does not have and that callers asked for: each is logged once.
+    /// Requested parameters that the protocol does not have. Each is logged once.
     left_out: Mutex<BTreeSet<&'static str>>,
 }
 
 impl OpenAiModel {
-    /// A client for one configured backend. `entropy` spreads retries and mints the ids that servers leave out. The
-    /// network is not touched.
+    /// Creates a client for one configured backend. `entropy` supplies the retry jitter and the ids that servers leave out.
+    /// Does not access the network.
     ///
     /// # Errors
-    /// If a setting does not fit or TLS cannot be set up.
+    /// Fails if a setting is invalid or TLS cannot be set up.
     pub fn new(config: ModelConfig, entropy: Arc<dyn Entropy>) -> Result<Self, LlmError> {
         config.validate()?;
         let headers = headers(&config)?;
@@ -83,7 +83,7 @@ impl OpenAiModel {
         })
     }
 
-    /// The settings that count: those for the kind of server that it was found to be.
+    /// The effective settings: those for the kind of server that was found.
     #[must_use]
     pub fn config(&self) -> Arc<ModelConfig> {
         self.learned.known().config
@@ -110,25 +110,25 @@ impl OpenAiModel {
         let has_shown = assembler.has_shown();
         let asked_for = request.model.as_deref().unwrap_or(&self.config.model);
         let assembled = outcome.and_then(|()| assembler.finish(asked_for, &*self.entropy)).map_err(|mut failure| {
-            // Calls that did not come to their end were not shown, and repeated thinking is not shown again.
+            // Unfinished tool calls were not shown. `Drafts` does not show repeated thinking again.
             failure.error.after_first_token = has_shown;
             failure.may_retry &= !has_shown;
             failure
         })?;
-        // One reply with a stray end of thinking must not end streaming for good.
-        if assembled.ended_unbegun || assembled.held_in_vain {
-            self.learned.keep(known, |known| known.begins_thinking = assembled.ended_unbegun);
+        // One reply with a stray end-of-thinking mark must not disable streaming permanently.
+        if assembled.ended_without_begin || assembled.withheld_needlessly {
+            self.learned.keep(known, |known| known.begins_thinking = assembled.ended_without_begin);
         }
         Ok(assembled.reply)
     }
 
-    /// Sends the request and reads the answer into the assembler.
+    /// Sends the request and reads the response into the assembler.
     async fn exchange(&self, body: &[u8], assembler: &mut Assembler<'_>) -> Result<(), Failure> {
         let first_token_by = Instant::now() + Duration::from_millis(self.config.first_token_ms_max);
         let mut request =
             self.http.post(&self.chat_url).headers(self.headers.clone()).header(CONTENT_TYPE, "application/json");
         if self.config.stream {
-            // Compression would hold tokens back.
+            // Compression would delay tokens.
             request = request.header(ACCEPT, "text/event-stream").header(ACCEPT_ENCODING, "identity");
         }
         let sending = request.body(body.to_vec()).send();
@@ -144,7 +144,7 @@ impl OpenAiModel {
         let mut response = response;
         let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let is_stream = kind.starts_with("text/event-stream");
-        // Some servers call their events plain text: the first bytes tell.
+        // Some servers label their event stream as plain text, so the first bytes decide.
         let begun = if is_stream {
             Vec::new()
         } else if self.config.stream {
@@ -156,14 +156,14 @@ impl OpenAiModel {
         if is_stream || read::is_event_stream(&begun) {
             read::events(self, begun, response, first_token_by, assembler).await
         } else {
-            // JSON may write every byte of the text as `\u00xx`, and has a frame.
+            // JSON may write every byte of the text as `\u00xx`, and adds a frame around it.
             let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
             let whole = read::whole(self, begun, response, bytes_max).await?;
             assembler.whole(read::without_mark(&whole))
         }
     }
 
-    /// The failure that a response's status stands for.
+    /// Converts a response with an error status into a failure.
     async fn refused(&self, response: Response) -> Failure {
         const BODY_BYTES_MAX: usize = 64 * 1024;
         let status = response.status().as_u16();
@@ -180,11 +180,11 @@ impl OpenAiModel {
 
     fn no_first_token(&self) -> Failure {
         let detail = format!("no first token within {} ms", self.config.first_token_ms_max);
-        // Not repeated: the caller has already waited as long as it wanted to.
+        // Not repeated: the caller has already waited its full limit.
         Failure::new(ModelErrorKind::Timeout, detail, false)
     }
 
-    /// A failure below HTTP.
+    /// Converts a failure below HTTP.
     fn transport(&self, error: &reqwest::Error) -> Failure {
         let mut detail = if error.is_connect() { "cannot connect" } else { "the connection failed" }.to_owned();
         let mut source = std::error::Error::source(error);
@@ -203,7 +203,8 @@ impl OpenAiModel {
 
     async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
         self.notice_left_out(request);
-        // `lasting` counts for other calls, too, once a request without it is answered.
+        // `lasting` holds the parameters to leave out for later calls as well; it is stored when a request without them
+        // succeeds.
         let known = self.learned.known();
         let (mut quirks, mut refused, mut lasting) = (known.quirks, known.refused, known.refused);
         let mut body = self.body(&known, &refused.strip(request), quirks)?;
@@ -224,11 +225,11 @@ impl OpenAiModel {
                 }
                 Err(failure) => failure,
             };
-            // What was shown must not be shown again, however the request is written.
+            // Text that was shown must not be shown again, even if the request is written differently.
             let may_repeat = !failure.error.after_first_token;
             if let Some(lesson) = refused.learned(&failure.error, request).filter(|_| may_repeat) {
                 let (parameter, is_value) = (lesson.parameter, lesson.is_value);
-                tracing::info!(model = %self.config.name, parameter, is_value, "what a caller asked for is left out: the server refuses it");
+                tracing::info!(model = %self.config.name, parameter, is_value, "parameter left out: the server refuses it");
                 refused = lesson.refused;
                 body = self.body(&known, &refused.strip(request), quirks)?;
                 if !is_value {
@@ -237,7 +238,7 @@ impl OpenAiModel {
                 continue;
             }
             if let Some(learned) = quirks.learned(&failure.error, &known.config, request).filter(|_| may_repeat) {
-                tracing::info!(model = %self.config.name, ?learned, "requests are written otherwise from now on: the server refuses them");
+                tracing::info!(model = %self.config.name, ?learned, "request format changed: the server refuses the former one");
                 quirks = learned;
                 body = self.body(&known, &refused.strip(request), quirks)?;
                 continue;
@@ -255,11 +256,11 @@ impl OpenAiModel {
         }
     }
 
-    /// Says once for each parameter that the protocol does not have it.
+    /// Logs once for each parameter that the protocol does not have.
     fn notice_left_out(&self, request: &ModelRequest) {
         for parameter in wire::of(self.config.profile).left_out(request) {
             if self.left_out.lock().unwrap_or_else(PoisonError::into_inner).insert(parameter) {
-                tracing::info!(model = %self.config.name, parameter, "a parameter is left out that the protocol does not have");
+                tracing::info!(model = %self.config.name, parameter, "parameter left out: the protocol does not have it");
             }
         }
     }
@@ -342,7 +343,7 @@ fn http(config: &ModelConfig) -> Result<Client, LlmError> {
     let mut builder = http_client()
         .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_millis(config.connect_ms_max))
-        // A redirect would carry the key to wherever it points.
+        // A redirect would carry the key to its target.
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
         .no_proxy();
@@ -350,7 +351,7 @@ fn http(config: &ModelConfig) -> Result<Client, LlmError> {
         builder = builder.proxy(Proxy::all(proxy.expose()).map_err(|e| fail(e.without_url()))?);
     }
     if config.base_url.starts_with("http://") && config.proxy.is_none() {
-        // A plain endpoint needs no certificates, and works where none are installed.
+        // A plain HTTP endpoint needs no certificates, and must work on machines where none are installed.
         builder = builder.tls_certs_only([]);
     }
     builder.build().map_err(|e| fail(e.without_url()))

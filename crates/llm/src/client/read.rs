@@ -1,5 +1,5 @@
-//! Reads bodies: server-sent events with a limit on the first token, on silence and on size, or a whole body with a limit
-//! on its size.
+//! Reads response bodies: server-sent events with limits on the first token, on silence and on size, or a whole body with a
+//! limit on its size.
 
 use std::{
     pin::pin,
@@ -20,27 +20,28 @@ use tokio::time::Instant;
 use super::OpenAiModel;
 use crate::wire::{assemble::Assembler, failure::Failure};
 
-/// What a stream may hold beside the reply itself, as a factor: a chunk's JSON frame around a token.
+/// Size limit of a stream, as a multiple of the reply's limit: each token has a JSON frame around it.
 const FRAME_FACTOR: usize = 64;
-/// The least that a stream may hold, in bytes: comments and frames of a short reply under a small limit.
+/// Lower bound for a stream's size limit, in bytes: comments and frames of a short reply under a small limit.
 const WIRE_BYTES_MIN: usize = 1024 * 1024;
-/// The longest field name with which a stream of events may begin, in bytes.
+/// Length of the longest field name that an event stream may begin with, in bytes.
 const FIELD_BYTES_MAX: usize = 6;
-/// The longest event of a stream, in bytes: the parser keeps it whole, and looks at an unfinished line again with every packet.
+/// Size limit for one event, in bytes. The parser keeps an event whole, and reads an unfinished line again with every
+/// packet.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
-/// The most bytes that the parser is given at once: it moves all that it has not read yet with every line.
+/// Most bytes handed to the parser at once: with every line, the parser moves all bytes that it has not read yet.
 const SLICE_BYTES_MAX: usize = 8 * 1024;
-/// What some servers write before their text.
+/// The UTF-8 byte order mark, which some servers send before the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-/// How long a stream may take to close after its last event, in milliseconds. A connection that is closed properly is
-/// used again.
+/// Time limit for a stream to close after its last event, in milliseconds. A connection that is closed properly can be
+/// reused.
 const CLOSE_MS_MAX: u64 = 100;
-/// How long a stream may be silent after the reason to stop, in milliseconds: its usage comes then. Gateways that repeat a
-/// reason in every event send text behind it.
+/// Time limit for silence after the stop reason, in milliseconds: the usage comes then. Gateways that repeat a stop reason
+/// in every event send text after it.
 const REST_MS_MAX: u64 = 2_000;
 
-/// Reads events into the assembler until the reply is whole or the stream ends. What the connection does behind a whole
-/// reply is no failure.
+/// Reads events into the assembler until the reply is complete or the stream ends. A connection error after a complete
+/// reply is not a failure.
 pub(super) async fn events(
     model: &OpenAiModel,
     begun: Vec<u8>,
@@ -82,21 +83,21 @@ fn unreadable(error: EventStreamError<Failure>) -> Failure {
 
 struct Guarded<S> {
     bytes: S,
-    /// What came and was not handed on yet.
+    /// Received bytes that have not been passed to the parser yet.
     pending: Bytes,
     has_begun: bool,
     started: Arc<AtomicBool>,
     first_token_by: Instant,
     idle: Duration,
-    /// Bytes of the present line and of the present event, without line ends.
+    /// Bytes of the current line (`line_bytes`) and of the current event (`event_bytes`), without line ends.
     line_bytes: usize,
     event_bytes: usize,
     is_after_cr: bool,
     left_bytes: usize,
 }
 
-/// The body's bytes under the limits. A first token must come by its time even if the server keeps the line alive with
-/// comments; after it only silence counts, and a comment breaks silence.
+/// The body's bytes under the limits. The first token must arrive in time, even if the server keeps the connection alive
+/// with comments. After it only silence is limited, and a comment counts as activity.
 fn guarded<'a>(
     model: &'a OpenAiModel,
     begun: Vec<u8>,
@@ -127,7 +128,7 @@ fn guarded<'a>(
             let until = if started { Instant::now() + state.idle } else { state.first_token_by };
             match tokio::time::timeout_at(until, state.bytes.next()).await {
                 Ok(None) => return None,
-                Ok(Some(Ok(bytes))) => state.come(bytes),
+                Ok(Some(Ok(bytes))) => state.push(bytes),
                 Ok(Some(Err(error))) => break Err(model.broken(&error)),
                 Err(_) if started => {
                     let detail = format!("silence for {} ms in the middle of the reply", config.idle_ms_max);
@@ -142,8 +143,8 @@ fn guarded<'a>(
 }
 
 impl<S> Guarded<S> {
-    /// Takes what came, without a byte order mark at its beginning.
-    fn come(&mut self, bytes: Bytes) {
+    /// Appends received bytes, and removes a byte order mark at the beginning of the body.
+    fn push(&mut self, bytes: Bytes) {
         self.pending = if self.pending.is_empty() { bytes } else { [&self.pending[..], &bytes[..]].concat().into() };
         if !self.has_begun && self.pending.len() >= BYTE_ORDER_MARK.len() {
             self.has_begun = true;
@@ -153,13 +154,13 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// The next bytes for the parser.
+    /// Takes the next bytes for the parser.
     fn slice(&mut self) -> Option<Bytes> {
         let bytes = self.pending.len().min(SLICE_BYTES_MAX);
         (self.has_begun && bytes > 0).then(|| self.pending.split_to(bytes))
     }
 
-    /// Counts bytes against the limits of an event and of the whole.
+    /// Counts bytes against the limits of one event and of the whole stream.
     fn admit(&mut self, bytes: Bytes) -> Result<Bytes, Failure> {
         self.left_bytes = self.left_bytes.saturating_sub(bytes.len());
         for byte in &bytes {
@@ -185,7 +186,7 @@ impl<S> Guarded<S> {
 }
 
 impl OpenAiModel {
-    /// A body that broke off.
+    /// Converts an error in the middle of a body.
     fn broken(&self, error: &reqwest::Error) -> Failure {
         let mut failure = self.transport(error);
         if failure.error.kind == ModelErrorKind::Unavailable {
@@ -195,9 +196,9 @@ impl OpenAiModel {
     }
 }
 
-/// The first bytes of a body that are not all white space.
+/// Reads the first chunks of a body, until enough bytes that are not white space have come to recognise its format.
 pub(super) async fn beginning(model: &OpenAiModel, response: &mut Response) -> Result<Vec<u8>, Failure> {
-    /// Enough to tell events from JSON.
+    /// Enough to distinguish events from JSON.
     const BYTES_MAX: usize = 1024;
     let mut begun = Vec::new();
     while begun.len() < BYTES_MAX && begun.trim_ascii().len() < FIELD_BYTES_MAX {
@@ -210,18 +211,18 @@ pub(super) async fn beginning(model: &OpenAiModel, response: &mut Response) -> R
     Ok(begun)
 }
 
-/// Whether a body that begins like this is a stream of events.
+/// Whether a body that begins with these bytes is an event stream.
 pub(super) fn is_event_stream(begun: &[u8]) -> bool {
     let begun = without_mark(begun).trim_ascii_start();
     [&b"data:"[..], b":", b"event:", b"id:", b"retry:"].iter().any(|field| begun.starts_with(field))
 }
 
-/// A text without the byte order mark before it.
+/// Removes a byte order mark at the beginning.
 pub(super) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
-/// Reads a whole body of at most so many bytes.
+/// Reads a whole body of at most `bytes_max` bytes.
 pub(super) async fn whole(
     model: &OpenAiModel,
     begun: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The client against a real server on a loopback port that misbehaves in every known way.
+//! Tests of the client against a real server on a loopback port that misbehaves in every known way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,20 +62,20 @@ async fn ask(model: &OpenAiModel) -> Result<ModelReply, ModelError> {
     model.call(&request(), Arc::new(|_| ())).await
 }
 
-/// Asks once against a server with this one reply.
+/// Sends one request to a server that gives this one reply.
 async fn ask_for(reply: Reply) -> Result<ModelReply, ModelError> {
     let server = FakeModelServer::start(move |_| reply.clone()).await;
     ask(&model(ModelConfig { retries_max: 0, ..config(&server) })).await
 }
 
 #[tokio::test]
-async fn a_server_that_ignores_the_wish_for_a_stream_is_understood() {
+async fn client_reads_whole_reply_from_server_that_ignores_stream_flag() {
     let whole = json!({"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]});
     assert_eq!(ask_for(Reply::body(200, whole.to_string())).await.unwrap().text, "whole");
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_is_unavailable() {
+async fn client_reports_unavailable_for_address_without_listener() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     drop(listener);
@@ -88,7 +88,7 @@ async fn an_address_where_nobody_listens_is_unavailable() {
 }
 
 #[test]
-fn a_client_for_an_encrypted_endpoint_is_built_without_touching_the_network() {
+fn client_for_https_endpoint_is_built_without_network_access() {
     let config =
         ModelConfig { base_url: "https://model.invalid/v1".into(), model: "m".into(), ..ModelConfig::default() };
     let built = model(config);
@@ -97,7 +97,7 @@ fn a_client_for_an_encrypted_endpoint_is_built_without_touching_the_network() {
 }
 
 #[tokio::test]
-async fn the_app_is_named_to_openrouter_and_headers_are_added() {
+async fn client_sends_app_title_to_openrouter_and_configured_headers() {
     let server = FakeModelServer::start(|_| Reply::says("x")).await;
     let mut config = ModelConfig { profile: Profile::OpenRouter, ..config(&server) };
     config.headers.insert("x-tenant".into(), Secret::new("seven"));
@@ -148,7 +148,7 @@ fn with_tools() -> ModelRequest {
 }
 
 #[tokio::test]
-async fn thinking_of_a_template_that_opens_it_is_held_back_from_the_second_reply_on() {
+async fn client_withholds_thinking_from_second_reply_on_if_template_opens_it() {
     let server = FakeModelServer::start(|_| Reply::says("secret thought\n</think>\n\nHi")).await;
     let model = model(config(&server));
     assert_eq!(ask(&model).await.unwrap().text, "Hi");
@@ -161,7 +161,7 @@ async fn thinking_of_a_template_that_opens_it_is_held_back_from_the_second_reply
 }
 
 #[tokio::test]
-async fn events_are_recognised_whatever_their_content_type() {
+async fn client_recognises_event_stream_under_any_content_type() {
     for kind in ["text/plain", "application/octet-stream", "application/json"] {
         let frame = json!({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]});
         let body = format!(": ping\n\ndata: {frame}\n\ndata: [DONE]\n\n");
@@ -171,7 +171,7 @@ async fn events_are_recognised_whatever_their_content_type() {
 }
 
 #[tokio::test]
-async fn parameter_that_the_server_refuses_is_left_out_and_that_is_remembered() {
+async fn client_omits_refused_configured_parameter_in_later_requests() {
     for (field, words) in [
         ("stream_options", "Unrecognized request argument supplied: stream_options"),
         (
@@ -194,11 +194,11 @@ async fn parameter_that_the_server_refuses_is_left_out_and_that_is_remembered() 
     }
     let server = FakeModelServer::start(|_| Reply::error(400, "max_tokens is too large: 9999")).await;
     assert_eq!(ask(&model(config(&server))).await.unwrap_err().kind, ModelErrorKind::InvalidRequest);
-    assert_eq!(server.request_count(), 1, "a wrong value is not a refused parameter");
+    assert_eq!(server.request_count(), 1, "an invalid value is not an unsupported parameter");
 }
 
 #[tokio::test]
-async fn parameter_of_a_caller_that_the_server_refuses_is_left_out_from_then_on() {
+async fn client_omits_refused_caller_parameter_in_later_requests() {
     let server = FakeModelServer::start(|request| {
         if request.json()["stop"].is_null() {
             Reply::says("fine")
@@ -218,7 +218,7 @@ async fn parameter_of_a_caller_that_the_server_refuses_is_left_out_from_then_on(
 }
 
 #[tokio::test]
-async fn value_of_one_caller_that_the_server_refuses_changes_nothing_for_others() {
+async fn client_keeps_parameter_for_other_callers_if_one_value_is_refused() {
     let server = FakeModelServer::start(|request| {
         if request.json()["temperature"] == 2 {
             Reply::error(400, "Unsupported value: 'temperature' does not support 2 with this model.")
@@ -233,11 +233,11 @@ async fn value_of_one_caller_that_the_server_refuses_changes_nothing_for_others(
     assert_eq!(model.call(&request, Arc::new(|_| ())).await.unwrap().text, "fine");
     assert_eq!(ask(&model).await.unwrap().text, "fine");
     let sent: Vec<_> = server.requests().iter().map(|seen| seen.json()["temperature"].as_f64()).collect();
-    assert_eq!(sent, [Some(2.0), Some(0.5), Some(0.5)], "the operator's own is sent");
+    assert_eq!(sent, [Some(2.0), Some(0.5), Some(0.5)], "the operator's configured value is sent");
 }
 
 #[tokio::test]
-async fn backend_that_once_ended_thinking_unbegun_streams_again_after_a_reply_without_it() {
+async fn client_streams_again_after_reply_without_stray_end_of_thinking() {
     let replies = ["hm</think>Hi", "plain", "streamed"].map(Reply::says);
     let server = FakeModelServer::queue(replies.to_vec()).await;
     let model = model(config(&server));
@@ -245,12 +245,12 @@ async fn backend_that_once_ended_thinking_unbegun_streams_again_after_a_reply_wi
     assert_eq!(ask(&model).await.unwrap().text, "Hi");
     assert!(holds(), "its template begins thinking");
     assert_eq!(ask(&model).await.unwrap().text, "plain");
-    assert!(!holds(), "the first was an accident");
+    assert!(!holds(), "a reply without thinking resets the flag");
     assert_eq!(ask(&model).await.unwrap().text, "streamed");
 }
 
 #[tokio::test]
-async fn azure_is_asked_at_its_deployment_or_its_v1_address_with_its_own_key() {
+async fn client_calls_azure_deployment_or_v1_address_with_api_key_header() {
     let server = FakeModelServer::start(|seen| {
         let is_deployment = seen.path == "/openai/deployments/gpt/chat/completions";
         let is_known = match seen.query.as_str() {
@@ -287,12 +287,12 @@ async fn azure_is_asked_at_its_deployment_or_its_v1_address_with_its_own_key() {
     assert_eq!(ask(&elsewhere).await.unwrap_err().kind, ModelErrorKind::InvalidRequest);
 }
 
-/// The roles of a request's messages.
+/// The roles of the messages in a request.
 fn roles(request: &annie_testkit::model_server::Seen) -> Vec<String> {
     request.messages().iter().map(|m| m["role"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A conversation with a system prompt whose window begins with the assistant and has two messages of one side in a row.
+/// A conversation with a system prompt whose messages begin with the assistant and repeat one role.
 fn with_many_roles() -> ModelRequest {
     let system = |text: &str| annie_core::message::SystemPart { text: text.to_owned(), cache: None };
     ModelRequest {
@@ -308,7 +308,7 @@ fn with_many_roles() -> ModelRequest {
 }
 
 #[tokio::test]
-async fn template_without_a_system_message_gets_its_text_from_the_user_and_that_is_remembered() {
+async fn client_moves_system_text_to_user_message_if_template_has_no_system_role() {
     for (status, words) in [
         (400, "Error rendering prompt with jinja template: System role not supported"),
         (500, "Value is not callable: Only user and assistant roles are supported!"),
@@ -330,7 +330,7 @@ async fn template_without_a_system_message_gets_its_text_from_the_user_and_that_
 }
 
 #[tokio::test]
-async fn template_that_wants_turns_gets_turns() {
+async fn client_sends_alternating_roles_if_template_requires_them() {
     let is_in_turns = |roles: &[String]| {
         let turns = roles.iter().filter(|role| *role != "system");
         turns.enumerate().all(|(at, role)| role == ["user", "assistant"][at % 2])
@@ -355,7 +355,7 @@ async fn template_that_wants_turns_gets_turns() {
 }
 
 #[tokio::test]
-async fn template_that_knows_no_roles_but_two_is_one_without_tools() {
+async fn client_reports_tools_unsupported_if_template_has_only_two_roles() {
     let server = FakeModelServer::start(|seen| {
         let is_plain =
             roles(seen).iter().all(|role| role == "user" || role == "assistant") && seen.tool_names().is_empty();

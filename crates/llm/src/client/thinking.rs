@@ -1,14 +1,14 @@
-//! The thinking that listeners of one call see. Thinking is shown while it comes, and a call whose reply broke off in its
-//! thinking is repeated: what a repeated attempt thinks again is not shown again.
+//! The thinking that the listeners of one call see. Thinking is shown as it arrives. If a reply breaks off while the model
+//! thinks, the call is repeated; thinking that the repeated attempt produces again is not shown again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annie_core::ports::{Draft, DraftSink};
 
-/// Stands between the thinking of two attempts that differ.
+/// Separates the thinking of two attempts that differ.
 const BETWEEN: &str = "\n\n";
 
-/// The drafts of one call.
+/// Filters the drafts of one call.
 pub(super) struct Drafts {
     shown: Arc<Mutex<Shown>>,
     sink: DraftSink,
@@ -30,23 +30,23 @@ impl Drafts {
         Self { shown, sink }
     }
 
-    /// Where the drafts of the next attempt go.
+    /// The draft sink for the next attempt.
     pub fn of_next_attempt(&self) -> &DraftSink {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).repeated_bytes = 0;
         &self.sink
     }
 }
 
-/// The thinking of the attempt that was shown last.
+/// The thinking that was shown last.
 #[derive(Debug, Default)]
 struct Shown {
     thought: String,
-    /// How much of it the present attempt has thought again.
+    /// How much of `thought` the current attempt has repeated, in bytes.
     repeated_bytes: usize,
 }
 
 impl Shown {
-    /// What of this piece is to be shown.
+    /// Returns the part of this piece that has not been shown.
     fn new_in(&mut self, piece: String) -> String {
         let expected = &self.thought[self.repeated_bytes..];
         if expected.starts_with(&piece) {
@@ -70,7 +70,7 @@ impl Shown {
 mod tests {
     use super::*;
 
-    /// What is shown of attempts that think these pieces.
+    /// The output for attempts that think these pieces.
     fn shown(attempts: &[&[&str]]) -> String {
         let all: Arc<Mutex<String>> = Arc::default();
         let kept = Arc::clone(&all);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn thinking_of_an_attempt_is_shown_as_far_as_it_is_new() {
+    fn drafts_show_only_new_thinking_of_a_repeated_attempt() {
         for (attempts, wanted) in [
             (&[&["I th", "ink"][..]][..], "I think"),
             (&[&["I th"], &["I", " think", " on"]], "I think on"),

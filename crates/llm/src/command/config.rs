@@ -1,4 +1,4 @@
-//! The settings of a program that is a backend. Being named here is what allows it to be run.
+//! The settings of a program that serves as a backend. Only programs named here are ever started.
 
 use std::{
     collections::BTreeMap,
@@ -12,17 +12,18 @@ use serde::{Deserialize, Serialize};
 use super::prompt::PROMPT;
 use crate::{error::LlmError, secret::Secret};
 
-/// What the kernel enforces on a program, through the shim. Each is a limit of one process, and its children inherit it.
+/// Limits that the operating system's kernel enforces on a program, set by the shim. Each applies per process, and child
+/// processes inherit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessLimits {
-    /// Address space, in bytes. Programs with a virtual machine reserve far more than they use: leave it out for them.
+    /// Address space, in bytes. Programs with a virtual machine reserve far more than they use; leave it unset for them.
     pub address_bytes_max: Option<u64>,
     /// CPU time, in seconds.
     pub cpu_s_max: Option<u64>,
     /// Open files.
     pub files_max: Option<u64>,
-    /// Processes and threads. The kernel counts all that its user has, Annie's own included.
+    /// Processes and threads. The kernel counts all processes of the user, Annie's own included.
     pub processes_max: Option<u64>,
 }
 
@@ -33,7 +34,7 @@ impl Default for ProcessLimits {
 }
 
 impl ProcessLimits {
-    /// As flags of the shim.
+    /// The limits as flags of the shim.
     pub(super) fn flags(&self) -> Vec<OsString> {
         let flags = [
             ("--as-bytes", self.address_bytes_max),
@@ -45,17 +46,17 @@ impl ProcessLimits {
     }
 }
 
-/// How a failed run is known for what it is. All that is given must fit.
+/// Recognises the cause of a failed run. All conditions that are given must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureWords {
     /// The exit code.
     #[serde(default)]
     pub exit: Option<i32>,
-    /// Words on stderr or stdout, whatever the case.
+    /// A text in stderr or stdout, compared without regard to case.
     #[serde(default)]
     pub contains: Option<String>,
-    /// What it is.
+    /// The kind of error that a match stands for.
     pub kind: ModelErrorKind,
 }
 
@@ -63,34 +64,34 @@ pub struct FailureWords {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommandConfig {
-    /// The name by which people and routes call this backend.
+    /// The name of this backend for people and routes.
     pub name: String,
-    /// The program, by its whole path.
+    /// The program's absolute path.
     pub program: PathBuf,
-    /// Its arguments. Without `{prompt}` in one of them the prompt goes to stdin. With it the prompt is on the command line,
-    /// which every user of the machine may read.
+    /// The program's arguments. If one contains `{prompt}`, the prompt replaces it and is on the command line, which every
+    /// user of the machine may read. Otherwise the prompt goes to stdin.
     pub args: Vec<String>,
-    /// The folder it works in, by its whole path.
+    /// The working directory, an absolute path.
     pub folder: PathBuf,
-    /// Variables of Annie's own environment that it is given; it is given no other.
+    /// Variables of Annie's own environment that the program gets; it gets no others of it.
     pub env_pass: Vec<String>,
-    /// Variables of its own; their values are secrets.
+    /// Further environment variables; their values are secrets.
     pub env: BTreeMap<String, Secret>,
-    /// The longest time that one run may take.
+    /// Time limit for one run, in milliseconds.
     pub run_ms_max: u64,
-    /// The most that it may say on stdout, in bytes.
+    /// Size limit for stdout, in bytes.
     pub output_bytes_max: usize,
-    /// How much of stderr is kept for the error, in bytes: its end.
+    /// How many bytes from the end of stderr are kept for the error.
     pub stderr_bytes_max: usize,
-    /// The longest prompt, in bytes. The kernel takes at most 128 KiB as one argument; stdin takes more.
+    /// Size limit for the prompt, in bytes. The kernel accepts at most 128 KiB as one argument; stdin accepts more.
     pub prompt_bytes_max: usize,
-    /// What the kernel enforces on it.
+    /// Limits that the kernel enforces.
     pub limits: ProcessLimits,
-    /// What its failures mean; the first that fits counts, and is the operator's word that the program had no effect then.
-    /// What fits none is `truncated`: it began and did not come to its end.
+    /// Maps failures to kinds of error; the first match applies. By a match the operator also asserts that the failed run
+    /// had no effect. A failure without a match is `truncated`: the program began and did not finish.
     pub failures: Vec<FailureWords>,
-    /// The program that sets limits and then becomes the other: `annie` itself. Not a setting of people; without it there
-    /// are no limits of the kernel, and the program outlives an Annie that is killed.
+    /// The program that sets the limits and then runs the configured program: `annie` itself. Not a user setting. Without
+    /// it there are no kernel limits, and the program outlives an Annie that is killed.
     #[serde(skip)]
     pub shim: Option<PathBuf>,
 }
@@ -116,7 +117,7 @@ impl Default for CommandConfig {
 }
 
 impl CommandConfig {
-    /// What the kernel takes as one argument with its end mark, and what stands around the prompt in it.
+    /// The kernel's limit for one argument with its terminator, less an allowance for the text around the prompt.
     const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1_024;
 
     /// Whether the prompt is an argument; otherwise it goes to stdin.
@@ -125,16 +126,16 @@ impl CommandConfig {
         self.args.iter().any(|a| a.contains(PROMPT))
     }
 
-    /// Checks what can be checked without the machine.
+    /// Checks the settings without accessing the machine.
     ///
     /// # Errors
-    /// Names the first setting that does not fit.
+    /// Returns the first invalid setting.
     pub fn validate(&self) -> Result<(), LlmError> {
         let first = self.problems().into_iter().next();
         first.map_or(Ok(()), |what| Err(LlmError::Config { name: self.name.clone(), what }))
     }
 
-    /// Every setting that does not fit, as far as that can be known without running the program.
+    /// Every invalid setting, as far as that can be determined without running the program.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -174,18 +175,18 @@ impl CommandConfig {
         }
         let is_vague = |f: &&FailureWords| f.exit.is_none() && f.contains.as_ref().is_none_or(String::is_empty);
         if self.failures.iter().any(|f| is_vague(&f)) {
-            found.push("failures: one says neither `exit` nor `contains`".to_owned());
+            found.push("failures: an entry has neither `exit` nor `contains`".to_owned());
         }
         found
     }
 
-    /// A text of the program with every secret of its environment masked.
+    /// Masks every secret of the program's environment in a text.
     pub(super) fn scrub(&self, text: &str) -> String {
         self.env.values().fold(text.to_owned(), |text, secret| secret.scrub(&text))
     }
 }
 
-/// Whether this is a shell that is told to take an argument as code.
+/// Whether the program is a shell that would execute an argument as code.
 fn takes_code(program: &Path, args: &[String]) -> bool {
     const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
     let is_shell = program.file_name().and_then(|n| n.to_str()).is_some_and(|n| SHELLS.contains(&n));

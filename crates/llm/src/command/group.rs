@@ -1,14 +1,15 @@
-//! The processes of one run. They end with this value, whoever they are.
+//! The processes of one run. Dropping a `Group` kills them all.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::tree::end_descendants;
 
-/// A process group, and with a shim every process below it, that is killed when this is dropped.
+/// A process group that is killed on drop. With a shim, all descendants of the shim are killed as well.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Option<Pid>,
-    /// The leader is the shim and has not been waited for, so its number is its own and whatever left the group is below it.
+    /// True while the leader is a shim that has not been waited for. Until then its process id cannot be reused, and
+    /// processes that left the group are still its descendants.
     is_tree: bool,
 }
 
@@ -19,25 +20,25 @@ impl Group {
         Self { leader, is_tree: is_shim }
     }
 
-    /// The group of a program whose shim is gone.
+    /// The group of a program whose shim has ended.
     pub(super) const fn led_by(program: Pid) -> Self {
         Self { leader: Some(program), is_tree: false }
     }
 
-    /// The leader has been waited for. A shim has ended what was below it before it ended itself.
+    /// Records that the leader was waited for. A shim kills its descendants before it ends.
     pub(super) const fn leader_has_ended(&mut self) {
         self.is_tree = false;
     }
 
-    /// Ends all of them. The number is used once: when the leader has been waited for and nobody is left in the group, the
-    /// number may one day be another's.
+    /// Kills all processes. The process id is used only once: when the leader has been waited for and the group is empty,
+    /// the id may be reused by an unrelated process.
     pub(super) fn kill(&mut self) {
         let Some(leader) = self.leader.take() else { return };
         if self.is_tree {
-            // Before the shim itself: the orphans of a dead shim belong to init.
+            // Descendants first: when the shim dies, its orphans are reparented to init.
             end_descendants(leader);
         }
-        // A group that nobody is in any more is what was wanted.
+        // An error means that the group is already empty.
         let _ = kill_process_group(leader, Signal::KILL);
     }
 }

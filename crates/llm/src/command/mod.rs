@@ -1,7 +1,7 @@
-//! A program as a backend: one round is one run of a command-line agent that the configuration names. There is no shell
-//! anywhere: the argument list is fixed but for the prompt, which is one argument or stdin. The program gets an empty
-//! environment but for what is passed on, a process group of its own that ends with the call, and limits on time, on
-//! what it says and, through the shim, on memory, CPU, files and processes.
+//! A program as a backend: one round is one run of a configured command-line agent. No shell is involved. The argument list
+//! is fixed except for the prompt, which is one argument or stdin. The program gets an empty environment except for the
+//! variables that are passed on, and a process group of its own that ends with the call. Its time and its output are
+//! limited and, through the shim, its memory, CPU, files and processes.
 
 mod config;
 mod group;
@@ -32,11 +32,11 @@ pub struct CommandModel {
 }
 
 impl CommandModel {
-    /// A model for one configured program. `lookup` reads a variable of this process, for those that are passed on. Nothing
-    /// is started.
+    /// Creates a model for one configured program. `lookup` reads the variables of this process that are passed on. Does
+    /// not start the program.
     ///
     /// # Errors
-    /// If a setting does not fit.
+    /// Fails if a setting is invalid.
     pub fn new(config: CommandConfig, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, LlmError> {
         config.validate()?;
         let passed = config.env_pass.iter().filter_map(|name| Some((name.clone(), lookup(name)?)));
@@ -51,19 +51,19 @@ impl CommandModel {
         &self.config
     }
 
-    /// The program to start and its arguments: the program itself, or the shim that limits itself, runs it and ends it when
-    /// this process is gone. `tell` is the descriptor of this process through which the shim tells that the program never
-    /// began.
-    fn argv(&self, prompt: &str, tell: Option<i32>) -> (OsString, Vec<OsString>) {
+    /// The program to start and its arguments. Without a shim that is the program itself. The shim limits itself, runs the
+    /// program, and ends it when this process is gone. `report_fd` is the descriptor of this process through which the shim
+    /// reports (`pipe`).
+    fn argv(&self, prompt: &str, report_fd: Option<i32>) -> (OsString, Vec<OsString>) {
         let arguments = prompt::fill(&self.config.args, prompt);
         let Some(shim) = &self.config.shim else { return (self.config.program.clone().into(), arguments) };
         let mut all = vec![OsString::from("run-limited")];
         all.extend(self.config.limits.flags());
         all.push("--parent".into());
         all.push(std::process::id().to_string().into());
-        if let Some(tell) = tell {
+        if let Some(report_fd) = report_fd {
             all.push("--tell-fd".into());
-            all.push(tell.to_string().into());
+            all.push(report_fd.to_string().into());
         }
         all.push("--".into());
         all.push(self.config.program.clone().into());
@@ -85,7 +85,7 @@ impl Model for CommandModel {
 
     fn about(&self) -> String {
         let program = self.config.program.file_name().unwrap_or_default().to_string_lossy();
-        format!("a program that works by itself: `{program}` as the backend `{}`", self.config.name)
+        format!("an agentic program: `{program}` as the backend `{}`", self.config.name)
     }
 
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {

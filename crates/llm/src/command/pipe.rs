@@ -1,5 +1,6 @@
-//! What the shim tells of a program: that it never began, or which process group it leads. It tells it over a pipe, which only
-//! the shim opens. An exit code cannot tell the first, since the program may give any code after it has had its effect.
+//! The pipe over which the shim reports that the program never began, or which process group it leads. Only the shim writes
+//! to it. An exit code cannot report that the program never began, because a program that had its effect may return any
+//! code.
 
 use std::{
     io::{PipeReader, PipeWriter},
@@ -8,17 +9,17 @@ use std::{
 
 use rustix::{fs::OFlags, process::Pid};
 
-/// What the shim writes if the program never began.
+/// Written by the shim if the program never began.
 pub const SHIM_NEVER_BEGAN: &str = "N";
-/// What the shim writes before the number of the process group that the program leads.
+/// Written by the shim before the id of the process group that the program leads.
 pub const SHIM_GROUP: &str = "G";
-/// The longest word of the shim, in bytes.
+/// Length limit for a message of the shim, in bytes.
 const WORD_BYTES_MAX: usize = 32;
 
-/// What the shim said.
+/// A report of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Nothing, or nothing that can be read.
+pub(super) enum ShimReport {
+    /// No report, or an unreadable one.
     Nothing,
     /// The program never began.
     NeverBegan,
@@ -26,11 +27,11 @@ pub(super) enum Told {
     Group(Pid),
 }
 
-/// The pipe of one run. The shim opens the writing end through `/proc`, because a process that is started inherits no
-/// descriptor but its three streams.
+/// The pipe of one run. The shim opens the writing end through `/proc`, because a started process inherits only its three
+/// standard streams.
 pub(super) struct ShimPipe {
     reader: PipeReader,
-    /// Stays open so that the shim can open it by its number.
+    /// Kept open so that the shim can open it by its number.
     writer: PipeWriter,
 }
 
@@ -40,21 +41,21 @@ impl ShimPipe {
         Ok(Self { reader, writer })
     }
 
-    /// The number of the writing end in this process.
+    /// The descriptor number of the writing end in this process.
     pub(super) fn descriptor(&self) -> i32 {
         self.writer.as_raw_fd()
     }
 
-    /// What the shim said so far. A pipe that cannot be read says nothing.
-    pub(super) fn told(&self) -> Told {
+    /// Reads the shim's report so far. An unreadable pipe counts as no report.
+    pub(super) fn report(&self) -> ShimReport {
         let mut word = [0_u8; WORD_BYTES_MAX];
         let read = rustix::fs::fcntl_setfl(self.reader.as_fd(), OFlags::NONBLOCK)
             .and_then(|()| rustix::io::read(&self.reader, &mut word));
         let word = word.get(..read.unwrap_or(0)).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default();
         if word == SHIM_NEVER_BEGAN {
-            return Told::NeverBegan;
+            return ShimReport::NeverBegan;
         }
         let group = word.strip_prefix(SHIM_GROUP).and_then(|number| number.parse().ok()).and_then(Pid::from_raw);
-        group.map_or(Told::Nothing, Told::Group)
+        group.map_or(ShimReport::Nothing, ShimReport::Group)
     }
 }

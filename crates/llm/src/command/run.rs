@@ -1,4 +1,4 @@
-//! One run: start, feed, listen, wait, and leave nothing behind.
+//! One run of a program: start it, write its input, read its output, wait for it, and kill all remaining processes.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -20,36 +20,37 @@ use super::{
     CommandConfig, CommandModel,
     group::Group,
     outcome,
-    pipe::{ShimPipe, Told},
+    pipe::{ShimPipe, ShimReport},
     prompt,
 };
 
-/// How long the pipes may stay open after the group has ended, in milliseconds: somebody who left the group may hold them.
+/// How long the pipes may stay open after the group has ended, in milliseconds: a process that left the group may hold
+/// them.
 const PIPES_MS_MAX: u64 = 500;
-/// How long a killed program may take to be gone, in milliseconds.
+/// How long a killed program may take to end, in milliseconds.
 const GONE_MS_MAX: u64 = 2_000;
 const READ_BYTES: usize = 16 * 1024;
 
-/// What a program has said so far.
+/// The output of a program so far.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct Output {
     pub(super) reply: Reply,
-    pub(super) complaint: Complaint,
+    pub(super) stderr: StderrTail,
 }
 
-/// Its stdout.
+/// The program's stdout.
 #[derive(Default)]
 pub(super) struct Reply {
     pub(super) bytes: Vec<u8>,
-    /// How much of it has been shown as drafts.
+    /// How many of the bytes were shown as drafts.
     shown: usize,
 }
 
-/// The end of its stderr.
+/// The end of the program's stderr.
 #[derive(Default)]
-pub(super) struct Complaint {
+pub(super) struct StderrTail {
     pub(super) bytes: Vec<u8>,
-    /// There was more before.
+    /// Earlier bytes were dropped.
     pub(super) is_cut: bool,
 }
 
@@ -58,7 +59,7 @@ impl Reply {
         self.shown > 0
     }
 
-    /// Shows what has come in whole lines; at the end, all.
+    /// Shows the complete lines that have arrived; at the end, everything.
     fn show(&mut self, drafts: &DraftSink, is_end: bool) {
         let rest = self.bytes.get(self.shown..).unwrap_or_default();
         let until = if is_end { rest.len() } else { rest.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1) };
@@ -71,11 +72,11 @@ impl Reply {
 
 /// Why a run was broken off.
 pub(super) enum Broken {
-    /// It said more than it may.
+    /// Stdout exceeded its size limit.
     TooLong,
-    /// Its time was up.
+    /// The run exceeded its time limit.
     Late,
-    /// It could not be waited for.
+    /// Waiting for the process failed.
     Lost(std::io::Error),
 }
 
@@ -92,35 +93,35 @@ pub(super) async fn run(
     }
     let pipe = config.shim.is_some().then(ShimPipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
     let mut child = start(model, &prompt, pipe.as_ref())?;
-    // From here on, whatever ends this future ends the whole group and what left it.
+    // From here on, dropping this future kills the group and the processes that left it.
     let mut group = Group::of(&child, config.shim.is_some());
-    let mut said = Said::default();
+    let mut output = Output::default();
     let by_stdin = (!config.is_prompt_an_argument()).then_some(prompt);
     let limit = Duration::from_millis(config.run_ms_max);
-    let work = attend(model, &mut child, &mut group, &mut said, by_stdin, &drafts);
+    let work = attend(model, &mut child, &mut group, &mut output, by_stdin, &drafts);
     let ended = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
     if ended.is_ok() {
         group.leader_has_ended();
     }
     group.kill();
-    let told = pipe.map_or(Told::Nothing, |pipe| pipe.told());
-    if let (Ok(status), Told::Group(program)) = (&ended, told)
+    let report = pipe.map_or(ShimReport::Nothing, |pipe| pipe.report());
+    if let (Ok(status), ShimReport::Group(program)) = (&ended, report)
         && status.signal().is_some()
     {
-        // Either the shim ended as the program did and left nothing of it, or the shim alone was killed, by its own program.
+        // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
         Group::led_by(program).kill();
     }
     if ended.is_err() {
-        // Waited for, so that no dead entry stays in the process table.
+        // Waited for, so that no zombie stays in the process table.
         let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
     }
     match ended {
         Ok(status) if status.success() => {
-            said.reply.show(&drafts, true);
-            outcome::reply(config, &said)
+            output.reply.show(&drafts, true);
+            outcome::reply(config, &output)
         }
-        Ok(status) => Err(outcome::failed(config, status, told == Told::NeverBegan, &said)),
-        Err(why) => Err(outcome::broken(config, &why, &said)),
+        Ok(status) => Err(outcome::failed(config, status, report == ShimReport::NeverBegan, &output)),
+        Err(why) => Err(outcome::broken(config, &why, &output)),
     }
 }
 
@@ -146,28 +147,29 @@ fn cannot_start(config: &CommandConfig, why: &std::io::Error) -> ModelError {
     ModelError::new(ModelErrorKind::Unavailable, format!("cannot start {}: {why}", config.program.display()))
 }
 
-/// Feeds it and listens to it until it has ended. What it leaves running in its group ends with it.
+/// Writes the input and reads the output until the program has ended. Processes that it leaves in its group are killed
+/// then.
 async fn attend(
     model: &CommandModel,
     child: &mut Child,
     group: &mut Group,
-    said: &mut Said,
+    output: &mut Output,
     by_stdin: Option<String>,
     drafts: &DraftSink,
 ) -> Result<ExitStatus, Broken> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let config = &model.config;
-    let Said { reply, complaint } = said;
+    let Output { reply, stderr: stderr_tail } = output;
     let work = async {
         tokio::try_join!(
             feed(stdin, by_stdin),
-            keep_end(stderr, complaint, config.stderr_bytes_max),
+            keep_end(stderr, stderr_tail, config.stderr_bytes_max),
             listen(stdout, reply, config.output_bytes_max, drafts),
         )
     };
     let mut work = std::pin::pin!(work);
     tokio::select! {
-        // It may close its pipes and go on.
+        // The program may close its pipes and continue.
         done = &mut work => { done?; child.wait().await.map_err(Broken::Lost) }
         status = child.wait() => {
             group.leader_has_ended();
@@ -180,7 +182,7 @@ async fn attend(
     }
 }
 
-/// Gives it the prompt. A program that does not want all of it may say so by not reading.
+/// Writes the prompt to stdin. A program that needs only part of it may stop reading.
 async fn feed(stdin: Option<ChildStdin>, text: Option<String>) -> Result<(), Broken> {
     if let (Some(mut stdin), Some(text)) = (stdin, text) {
         let _ = stdin.write_all(text.as_bytes()).await;
@@ -188,7 +190,7 @@ async fn feed(stdin: Option<ChildStdin>, text: Option<String>) -> Result<(), Bro
     Ok(())
 }
 
-/// Takes its reply and shows it line by line. A pipe that breaks is at its end: the exit code says what it was.
+/// Reads stdout and shows it line by line. A read error counts as the end of the output: the exit code decides the outcome.
 async fn listen(
     stdout: Option<impl AsyncRead + Unpin>,
     reply: &mut Reply,
@@ -207,19 +209,19 @@ async fn listen(
     Ok(())
 }
 
-/// Keeps the end of its stderr: what a program says last is why it failed.
+/// Keeps the end of stderr: the last output of a program states why it failed.
 async fn keep_end(
     stderr: Option<impl AsyncRead + Unpin>,
-    complaint: &mut Complaint,
+    tail: &mut StderrTail,
     bytes_max: usize,
 ) -> Result<(), Broken> {
     let Some(mut stderr) = stderr else { return Ok(()) };
     let mut piece = vec![0; READ_BYTES];
     while let Ok(n @ 1..) = stderr.read(&mut piece).await {
-        complaint.bytes.extend_from_slice(piece.get(..n).unwrap_or_default());
-        let more = complaint.bytes.len().saturating_sub(bytes_max);
-        complaint.bytes.drain(..more);
-        complaint.is_cut |= more > 0;
+        tail.bytes.extend_from_slice(piece.get(..n).unwrap_or_default());
+        let more = tail.bytes.len().saturating_sub(bytes_max);
+        tail.bytes.drain(..more);
+        tail.is_cut |= more > 0;
     }
     Ok(())
 }

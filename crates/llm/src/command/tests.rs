@@ -1,4 +1,5 @@
-//! Programs that misbehave: small scripts in a folder of their own, run by a shell that gets the prompt as an argument.
+//! Tests with misbehaving programs: small scripts in a temporary folder, run by a shell that gets the prompt as an
+//! argument.
 
 use std::{
     path::PathBuf,
@@ -18,7 +19,7 @@ use crate::secret::Secret;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A script in a folder. The shell reads it as a file, so nothing that was just written is executed itself.
+/// A script in a folder. The shell reads the script, so no file is executed that was just written (`ETXTBSY`).
 struct Script {
     folder: TempDir,
 }
@@ -58,17 +59,17 @@ impl Script {
     }
 }
 
-/// Waits until something is so, and looks again whenever other work was done.
+/// Waits until the condition is true; checks it whenever other tasks have run.
 async fn eventually(is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it never came to be so");
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the condition did not become true in time");
 }
 
-/// Whether it is there and not only waiting to be buried by a parent that may be slow to do so.
+/// Whether the process is running. A zombie that its parent has not yet waited for does not count.
 fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|s| s.trim_start().chars().next());
@@ -95,7 +96,7 @@ async fn ask(model: &CommandModel, text: &str) -> Result<ModelReply, ModelError>
 }
 
 #[tokio::test]
-async fn a_run_that_goes_well_is_a_reply_that_was_shown_line_by_line() {
+async fn successful_run_gives_reply_shown_line_by_line() {
     let script = Script::new("echo first; echo second >&2; printf 'a\\nlast'");
     let (shown, sink) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(0)));
     let (to, count) = (Arc::clone(&shown), Arc::clone(&sink));
@@ -111,11 +112,11 @@ async fn a_run_that_goes_well_is_a_reply_that_was_shown_line_by_line() {
     assert_eq!(*shown.lock().unwrap(), "first\na\nlast");
     assert!(*sink.lock().unwrap() >= 2);
     assert_eq!((model.id(), model.check().await), ("coder", Ok(())));
-    assert!(model.about().contains("works by itself: `sh`"));
+    assert!(model.about().contains("an agentic program: `sh`"));
 }
 
 #[tokio::test]
-async fn the_prompt_arrives_as_it_is_and_nothing_in_it_is_carried_out() {
+async fn prompt_arrives_unchanged_and_is_not_executed() {
     let nasty = "two words\nand a line $(touch owned) `touch owned` ; touch owned '\"\\ {prompt} * ~ žluť";
     let script = Script::new("printf '%s|%s' \"$#\" \"$1\"");
     let model = script.model(|_| ());
@@ -127,7 +128,7 @@ async fn the_prompt_arrives_as_it_is_and_nothing_in_it_is_carried_out() {
 }
 
 #[tokio::test]
-async fn a_prompt_is_never_an_option_of_the_program() {
+async fn prompt_is_never_passed_as_an_option() {
     let script = Script::new("printf '%s' \"$1\"");
     assert_eq!(ask(&script.model(|_| ()), "--do-anything").await.unwrap().text, " --do-anything");
     let model = script.model(|c| c.args.insert(1, "--".to_owned()));
@@ -137,19 +138,19 @@ async fn a_prompt_is_never_an_option_of_the_program() {
 }
 
 #[tokio::test]
-async fn the_environment_is_what_is_passed_on_and_no_more() {
+async fn environment_contains_only_passed_variables() {
     let script = Script::new("env | sort; pwd");
     let model = script.model(|c| drop(c.env.insert("TOKEN".to_owned(), Secret::new("sk-secret"))));
-    let said = ask(&model, "x").await.unwrap().text;
-    let names: Vec<&str> = said.lines().filter_map(|l| Some(l.split_once('=')?.0)).collect();
-    // What a shell sets by itself may be there too.
-    assert!(names.iter().all(|n| ["PATH", "TOKEN", "PWD", "OLDPWD", "SHLVL", "_"].contains(n)), "{said}");
-    assert!(said.contains("PATH=/usr/bin:/bin") && said.contains("TOKEN=sk-secret"));
-    assert!(said.ends_with(script.folder.path().canonicalize().unwrap().to_str().unwrap()), "{said}");
+    let sent = ask(&model, "x").await.unwrap().text;
+    let names: Vec<&str> = sent.lines().filter_map(|l| Some(l.split_once('=')?.0)).collect();
+    // A shell may set some variables itself.
+    assert!(names.iter().all(|n| ["PATH", "TOKEN", "PWD", "OLDPWD", "SHLVL", "_"].contains(n)), "{sent}");
+    assert!(sent.contains("PATH=/usr/bin:/bin") && sent.contains("TOKEN=sk-secret"));
+    assert!(sent.ends_with(script.folder.path().canonicalize().unwrap().to_str().unwrap()), "{sent}");
 }
 
 #[tokio::test]
-async fn an_exit_code_becomes_a_typed_failure_with_the_programs_words() {
+async fn exit_code_becomes_typed_failure_with_stderr() {
     let words = |kind, exit, contains: Option<&str>| FailureWords { exit, contains: contains.map(str::to_owned), kind };
     let script = Script::new("echo \"key sk-secret: $1\" >&2; exit 3");
     let model = script.model(|c| {
@@ -177,7 +178,7 @@ async fn an_exit_code_becomes_a_typed_failure_with_the_programs_words() {
 }
 
 #[tokio::test]
-async fn what_it_says_has_a_limit_and_of_stderr_the_end_is_kept() {
+async fn stdout_is_limited_and_end_of_stderr_is_kept() {
     let script = Script::new("while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done");
     let error = ask(&script.model(|c| c.output_bytes_max = 100_000), "x").await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Protocol);
@@ -187,12 +188,12 @@ async fn what_it_says_has_a_limit_and_of_stderr_the_end_is_kept() {
     assert!(error.detail.ends_with("line 499") && error.detail.contains('…') && error.detail.len() < 200, "{error}");
 }
 
-/// Starts a grandchild, writes down both process ids, and waits for ever.
+/// Starts a grandchild, writes both process ids to a file, and waits for ever.
 const FAMILY: &str = "tail -f /dev/null & echo $$ > pids; echo $! >> pids; echo end >> pids; echo begun; wait";
 
-/// The paused clock goes on when nobody has anything to do: not before the family is there.
+/// The paused clock advances only when all tasks are idle, which is not before both processes exist.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_takes_too_long_ends_with_all_its_children() {
+async fn timed_out_run_ends_with_all_its_children() {
     let script = Script::new(FAMILY);
     let model = script.model(|c| c.run_ms_max = 60_000);
     let (error, pids) = tokio::join!(ask(&model, "x"), script.pids());
@@ -204,7 +205,7 @@ async fn a_run_that_takes_too_long_ends_with_all_its_children() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_ends_with_all_its_children() {
+async fn dropped_call_ends_with_all_its_children() {
     let script = Script::new(FAMILY);
     let model = script.model(|_| ());
     let pids = tokio::select! {
@@ -216,7 +217,7 @@ async fn a_call_that_is_dropped_ends_with_all_its_children() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_running_ends_with_it_and_keeps_nobody_waiting() {
+async fn remaining_children_are_killed_and_do_not_delay_the_reply() {
     let script = Script::new("tail -f /dev/null & echo $! > pids; echo end >> pids; echo done");
     assert_eq!(ask(&script.model(|_| ()), "x").await.unwrap().text, "done");
     let pids = script.pids().await;
@@ -225,7 +226,7 @@ async fn what_a_program_leaves_running_ends_with_it_and_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_was_never_started() {
+async fn missing_program_is_reported_as_unavailable() {
     let script = Script::new("");
     let model = script.model(|c| c.program = script.path("nothing"));
     assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Unavailable);
@@ -236,7 +237,7 @@ async fn a_program_that_is_not_there_was_never_started() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_not_sent() {
+async fn oversized_prompt_is_refused_as_overflow() {
     let script = Script::new("cat");
     let model = script.model(|c| c.prompt_bytes_max = 100);
     assert_eq!(ask(&model, &"x".repeat(101)).await.unwrap_err().kind, ModelErrorKind::Overflow);
@@ -246,7 +247,7 @@ async fn a_prompt_that_is_too_long_is_not_sent() {
 }
 
 #[test]
-fn a_request_is_one_text_and_a_talk_says_who_speaks() {
+fn prompt_is_one_text_and_marks_speakers_of_several_messages() {
     let mut request = request("do it");
     request.system = vec![SystemPart { text: "You are Annie.".to_owned(), cache: None }];
     assert_eq!(prompt::text_of(&request), "You are Annie.\n\ndo it");
@@ -255,7 +256,7 @@ fn a_request_is_one_text_and_a_talk_says_who_speaks() {
 }
 
 #[test]
-fn with_a_shim_it_sets_the_limits_and_runs_the_program() {
+fn argv_with_shim_sets_limits_and_names_program() {
     let script = Script::new("");
     let model = script.model(|c| {
         c.shim = Some("/opt/annie".into());
@@ -271,7 +272,7 @@ fn with_a_shim_it_sets_the_limits_and_runs_the_program() {
 }
 
 #[test]
-fn a_setting_that_does_not_fit_is_named() {
+fn config_names_the_invalid_setting() {
     let script = Script::new("");
     let wrong = |change: &dyn Fn(&mut CommandConfig)| {
         let mut config = script.config();

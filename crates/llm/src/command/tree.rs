@@ -1,15 +1,15 @@
-//! Every process below one, found through `/proc`. A process that calls `setsid` leaves its process group, but not this tree:
-//! the shim is a subreaper, so an orphan below it becomes its child and never the child of init.
+//! The descendants of a process, found through `/proc`. A process that calls `setsid` leaves its process group, but not
+//! this tree: the shim is a subreaper, so an orphan below it becomes its child and not a child of init.
 
 use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// How often the tree is read. A process that forks faster than it can be killed is given up after so many.
+/// How many times the tree is read. A process that forks faster than it can be killed is given up after that.
 const ROUNDS_MAX: u32 = 32;
 
-/// Kills every process below this one, which itself stays. A killed process forks no more, so the tree is read until it
-/// shows no process that was not killed before.
+/// Kills all descendants of a process, but not the process itself. A killed process cannot fork, so the tree is read until
+/// it shows no new process.
 pub fn end_descendants(root: Pid) {
     let mut tree = HashSet::from([root]);
     for _ in 0..ROUNDS_MAX {
@@ -26,25 +26,25 @@ pub fn end_descendants(root: Pid) {
     }
 }
 
-/// The children of a process, also those that have ended and were not waited for.
+/// The children of a process, zombies included.
 #[must_use]
 pub fn children_of(parent: Pid) -> Vec<Pid> {
     parents().into_iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid).collect()
 }
 
-/// Kills a process of the tree. Its number may have become another process's since the tree was read: the handle is held
-/// while the parent is looked at, and a stranger's parent is not in the tree.
+/// Kills a process of the tree. Its id may have been reused since the tree was read. The pidfd is therefore opened before
+/// the parent is checked: the parent of an unrelated process is not in the tree.
 fn kill(pid: Pid, tree: &HashSet<Pid>) {
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     if parent_of(pid).is_some_and(|parent| tree.contains(&parent)) {
-        // It may have ended by itself.
+        // An error means that the process has already ended.
         let _ = pidfd_send_signal(handle, Signal::KILL);
     }
 }
 
 fn is_below(pid: Pid, root: Pid, parents: &HashMap<Pid, Pid>) -> bool {
     let mut at = pid;
-    // The entries are read one after the other, so they may even show a circle.
+    // The entries are read one after another, so they may even show a cycle.
     for _ in 0..parents.len() {
         match parents.get(&at) {
             Some(parent) if *parent == root => return true,
@@ -64,7 +64,7 @@ fn parents() -> HashMap<Pid, Pid> {
 
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name before it may hold anything, brackets and blanks too.
+    // The process name before the last bracket may contain anything, including brackets and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
 }

@@ -1,16 +1,17 @@
-//! Calls that a model wrote as text, in the shapes that models were seen to use. A text is a call only as a whole: beside
-//! calls, tags and fences it may hold one short line of prose before them, and every name must be offered.
+//! Parses tool calls that a model wrote as text, in the formats that models were seen to use. A text counts as calls only
+//! as a whole: beside calls, tags and fences it may contain one short line of prose before them, and every called name must
+//! be offered.
 
 use annie_core::command;
 use serde_json::{Map, Value};
 
 use super::{json, names::Names};
 
-/// The longest prose before a call, in characters.
+/// Length limit for the prose before a call, in characters.
 pub(super) const PROSE_CHARS_MAX: usize = 200;
-/// The most calls that one text may hold.
+/// The most calls that one text may contain.
 const CALLS_MAX: usize = 32;
-/// What stands around calls.
+/// Tags around calls.
 const TAGS: [&str; 28] = [
     "<tool_calls>",
     "</tool_calls>",
@@ -41,15 +42,15 @@ const TAGS: [&str; 28] = [
     "[TOOL_REQUEST]",
     "[END_TOOL_REQUEST]",
 ];
-/// Keys under which a call's name stands.
+/// Keys for the name of a call.
 const NAME_KEYS: [&str; 5] = ["name", "tool", "tool_name", "function", "recipient_name"];
-/// Keys under which its arguments stand.
+/// Keys for the arguments of a call.
 const ARGUMENT_KEYS: [&str; 5] = ["arguments", "parameters", "args", "input", "params"];
-/// Keys under which a list of calls stands.
+/// Keys for a list of calls.
 const LIST_KEYS: [&str; 2] = ["tool_calls", "function_call"];
-/// Keys of a call that say nothing.
+/// Keys of a call that are ignored.
 const OTHER_KEYS: [&str; 2] = ["id", "type"];
-/// Words of a line that shows a call instead of making it.
+/// Words that mark a line as quoting a call instead of making it.
 const QUOTING: [&str; 14] = [
     "example",
     "would",
@@ -67,24 +68,24 @@ const QUOTING: [&str; 14] = [
     "written:",
 ];
 
-/// Beginnings of calls that carry their name in them.
+/// Beginnings of calls that contain the called name.
 const OPENINGS: [&str; 3] = [ANNOUNCED, "<function=", "<invoke"];
 const ANNOUNCED: &str = "[Calling tool";
-/// The language of a block of commands.
+/// The language tag of a block of commands.
 pub(super) const BLOCK: &str = "cmd";
 
-/// The bytes of the line that opens a block of commands, with its end. Blanks around the language do not matter.
+/// Length of the opening line of a command block with its line end, in bytes. Blanks around the language tag are ignored.
 fn block_opening(text: &str) -> Option<usize> {
     let (language, _) = text.strip_prefix("```")?.split_once('\n')?;
     (language.trim() == BLOCK).then_some("```".len() + language.len() + 1)
 }
 
-/// Whether a text may become a call that begins with a tag, as far as it goes.
+/// Whether a text that is still arriving may become a call that begins with a tag.
 pub(super) fn may_begin_with_tag(text: &str) -> bool {
     TAGS.iter().chain(&OPENINGS).any(|tag| tag.starts_with(text) || text.starts_with(tag))
 }
 
-/// Whether a text may become a key of a call, as far as it goes.
+/// Whether a text that is still arriving may become a key of a call.
 pub(super) fn may_become_key(text: &str) -> bool {
     keys().any(|key| key.starts_with(text))
 }
@@ -101,22 +102,22 @@ fn keys() -> impl Iterator<Item = &'static str> {
 /// Calls that were found in a text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ParsedCalls {
-    /// What was said before them.
+    /// The prose before the calls.
     pub prose: String,
-    /// Name and arguments of each.
+    /// Name and arguments of each call.
     pub calls: Vec<(String, String)>,
-    /// One was no JSON as it stood.
+    /// Some part was invalid JSON and was repaired.
     pub is_mended: bool,
 }
 
-/// The calls of a text, if it is nothing but calls.
+/// Returns the calls of a text if it contains nothing else.
 pub(super) fn parse_calls(text: &str, names: &Names) -> Option<ParsedCalls> {
     let mut reader = Reader { rest: text, names, parsed: ParsedCalls::default() };
     while reader.step()? {}
     (!reader.parsed.calls.is_empty()).then_some(reader.parsed)
 }
 
-/// A call by its name and its arguments' text, if both can be used.
+/// Returns a call by its name and the text of its arguments, if the name is offered and the arguments are an object.
 pub(super) fn named(name: &str, arguments: &str, names: &Names) -> Option<(String, String)> {
     let arguments = match arguments.trim() {
         "" => Value::Object(Map::new()),
@@ -125,7 +126,7 @@ pub(super) fn named(name: &str, arguments: &str, names: &Names) -> Option<(Strin
     Some((names.find(name)?.to_owned(), object(arguments)?.to_string()))
 }
 
-/// Arguments of a native call that are no JSON, with a stray fence or one missing brace mended.
+/// Repairs invalid JSON in the arguments of a native call: a stray fence, or one missing brace.
 pub(crate) fn mended_arguments(text: &str) -> Option<String> {
     let read = json::read(text.trim())?;
     let behind = text.trim()[read.used..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '`' | '}' | ';'));
@@ -139,7 +140,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Takes one thing off the text: false at its end, nothing if the text is not a call.
+    /// Consumes the next element of the text. Returns `Some(false)` at the end, and `None` if the text is not a call.
     fn step(&mut self) -> Option<bool> {
         self.rest = self.rest.trim_start();
         if self.rest.is_empty() {
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// One JSON value: a call, a list of calls, or an object that holds such a list.
+    /// One JSON value: a call, a list of calls, or an object that contains such a list.
     fn collect(&mut self, value: Value) -> Option<()> {
         match value {
             Value::Array(items) => items.into_iter().try_for_each(|item| self.collect(item)),
@@ -205,7 +206,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A block in which every line is a command with nothing but flags: loose words need the skill's own list of arguments.
+    /// A block in which every line is a command with flags only. Positional arguments would need the skill's schema.
     fn block(&mut self, opening: usize) -> Option<()> {
         let body = &self.rest[opening..];
         let end = body.find("\n```").map_or(body.len(), |at| at + "\n```".len());
@@ -240,8 +241,8 @@ impl<'a> Reader<'a> {
         between.trim_matches(|c: char| c.is_whitespace() || c == ')').is_empty().then(|| self.skip(end + 1))
     }
 
-    /// `<function=NAME><parameter=KEY>VALUE</parameter></function>`, `<invoke name="NAME"><parameter name="KEY">…`; the
-    /// ends may be missing.
+    /// `<function=NAME><parameter=KEY>VALUE</parameter></function>`, `<invoke name="NAME"><parameter name="KEY">…`; closing
+    /// tags may be missing.
     fn marked_up(&mut self) -> Option<()> {
         let name = self.tag_name()?;
         let mut arguments = Map::new();
@@ -266,7 +267,7 @@ impl<'a> Reader<'a> {
         self.push(name, Value::Object(arguments))
     }
 
-    /// The name in `<word=NAME>` or `<word name="NAME">`; the tag is taken off.
+    /// Consumes a tag `<word=NAME>` or `<word name="NAME">` and returns the name.
     fn tag_name(&mut self) -> Option<&'a str> {
         let end = self.rest.find('>')?;
         let (_, name) = self.rest[..end].split_once('=')?;
@@ -317,7 +318,7 @@ impl<'a> Reader<'a> {
         Some(read.value)
     }
 
-    /// One line of prose before the first call, or a stray end behind one.
+    /// One line of prose before the first call, or a stray closing character after a call.
     fn other(&mut self) -> Option<()> {
         if !self.parsed.calls.is_empty() {
             let stray = self.rest.chars().next().filter(|c| matches!(c, '}' | ']' | ')' | ',' | ';'))?;
@@ -334,15 +335,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a text may be what a model says to the calls that it makes: at most one short line that does not show them.
+/// Whether a text may be prose before calls: at most one short line that does not quote calls.
 pub(super) fn may_stand_before_calls(text: &str) -> bool {
     let lower = text.to_lowercase();
     let is_quoting = text.ends_with('?') || QUOTING.iter().any(|word| lower.contains(word));
     !text.contains('\n') && text.chars().count() <= PROSE_CHARS_MAX && !is_quoting
 }
 
-/// The values of flags by their names. A flag that is given more than once has a list: nothing of it is lost, and where the
-/// skill takes one value the kernel refuses the list.
+/// The values of flags by name. The values of a repeated flag become a list, so that none is lost; if the skill takes one
+/// value, the kernel refuses the list.
 fn every_value(flags: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
     let mut values = Map::new();
     for (flag, value) in flags {
@@ -357,7 +358,7 @@ fn every_value(flags: impl Iterator<Item = (String, Value)>) -> Map<String, Valu
     values
 }
 
-/// The name that a text begins with.
+/// The name at the beginning of a text.
 pub(super) fn word(text: &str) -> &str {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))).unwrap_or(text.len());
     &text[..end]
@@ -373,7 +374,7 @@ fn object(arguments: Value) -> Option<Value> {
     }
 }
 
-/// A value between tags: JSON only where it is a list or an object. The kernel reads numbers in texts.
+/// A value between tags, parsed as JSON only if it is a list or an object. The kernel converts numbers in texts.
 fn plain_value(text: &str) -> Value {
     let text = text.strip_prefix('\n').unwrap_or(text);
     let text = text.strip_suffix('\n').unwrap_or(text);

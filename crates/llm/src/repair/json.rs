@@ -1,36 +1,37 @@
-//! Reads JSON as small models write it: comments, a comma too many, line ends inside strings, Python's literals, doubled
-//! braces, one brace missing at the end.
+//! Reads the JSON of small models: comments, trailing commas, line ends inside strings, Python literals, doubled braces,
+//! one missing brace at the end.
 
 use serde_json::Value;
 
-/// Room for what a repair adds, in bytes.
+/// Extra capacity for characters that a repair adds, in bytes.
 const ADDED_BYTES: usize = 16;
 
-/// A value and how it was read.
+/// A parsed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Read {
     pub value: Value,
-    /// How much of the text it took, in bytes.
+    /// Length of the consumed text, in bytes.
     pub used: usize,
-    /// It was no JSON as it stood.
+    /// The text was invalid JSON and was repaired.
     pub is_mended: bool,
 }
 
-/// The object or array that the text begins with; what comes behind it is left alone.
+/// Reads the object or array at the beginning of the text, and ignores the text after it.
 pub(super) fn read(text: &str) -> Option<Read> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     if let Some(Ok(value)) = values.next() {
         return Some(Read { value, used: values.byte_offset(), is_mended: false });
     }
     if text.starts_with("{{") {
-        // `{{"name": …, "arguments": {{…}}}}`, or only the outermost brace doubled: then the other one is left behind.
+        // `{{"name": …, "arguments": {{…}}}}`, or only the outermost brace doubled; then one closing brace remains in the
+        // text.
         let whole = halved(text).and_then(|(halved, used)| Some(Read { used, ..mended(&halved)? }));
         return whole.or_else(|| mended(&text[1..]).map(|read| Read { used: read.used + 1, ..read }));
     }
     mended(text)
 }
 
-/// The text with every pair of braces outside strings made one, and how much of it that took.
+/// Replaces doubled braces outside strings by single ones. Returns the result and the length of the consumed text.
 fn halved(text: &str) -> Option<(String, usize)> {
     let mut out = String::with_capacity(text.len());
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -63,7 +64,7 @@ fn mended(text: &str) -> Option<Read> {
     Some(Read { value, used, is_mended: true })
 }
 
-/// The first object or array of a text as JSON should be written. At most one closing brace is added.
+/// Rewrites the first object or array of a text as valid JSON. Adds at most one closing brace.
 fn clean(text: &str) -> Option<(String, usize)> {
     let mut out = String::with_capacity(text.len() + ADDED_BYTES);
     let mut open: Vec<char> = Vec::new();
@@ -91,7 +92,7 @@ fn clean(text: &str) -> Option<(String, usize)> {
                     return Some((out, at + 1));
                 }
             }
-            // A fence or a closing tag where a brace should be.
+            // A fence or a closing tag in place of a closing brace.
             '`' | '<' => break,
             _ if c.is_ascii_alphabetic() => {
                 let word = rest.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
@@ -118,7 +119,7 @@ fn drop_comma(out: &mut String) {
     out.truncate(kept);
 }
 
-/// Copies the string literal that the text begins with, its line ends escaped; says how long it was.
+/// Copies the string literal at the beginning of the text with its line ends escaped. Returns its length in bytes.
 fn string(text: &str, out: &mut String) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn json_as_models_write_it_is_read() {
+    fn json_of_small_models_is_repaired() {
         for text in [
             r#"{"a": {"b": 1}}"#,
             r#"{{"a": {{"b": 1}}}}"#,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_tells_where_the_value_ends() {
+    fn json_reader_returns_length_of_value() {
         assert_eq!(read(r#"{"a":1} and more"#).map(|r| (r.used, r.is_mended)), Some((7, false)));
         assert_eq!(read(r#"{{"a":1}} x"#).map(|r| r.used), Some(9));
         assert_eq!(read("{\"a\":1,} x").map(|r| (r.used, r.is_mended)), Some((8, true)));

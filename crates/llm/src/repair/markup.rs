@@ -1,28 +1,28 @@
-//! Takes thinking and the tokens of chat templates out of a text while it streams. What may become a marker is held back
-//! until it is one or not, so that no part of a marker is ever shown.
+//! Separates thinking from a text and removes the tokens of chat templates while the text streams. A possible beginning of
+//! a marker is withheld until it is decided, so that no part of a marker is ever shown.
 
 use annie_core::outcome::floor_char_boundary;
 
-/// The longest header of a harmony message, in bytes.
+/// Length limit for the header of a harmony message, in bytes.
 const HEADER_BYTES_MAX: usize = 400;
 const HARMONY_ENDS: &[&str] = &["<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"];
-/// How every marker begins.
+/// The first characters of all markers.
 const BEGINNINGS: [char; 3] = ['<', '[', '◁'];
 const THINK: &[&str] = &["</think>", "</thinking>"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
-    /// Thinking begins, and ends at one of these.
+    /// Thinking begins, and ends at one of these markers.
     Think(&'static [&'static str]),
-    /// Thinking ends. Without a beginning, all before it was thinking: the template had written the beginning.
+    /// Thinking ends. If it had no begin marker, all text before is thinking: the template had written the begin marker.
     EndThink,
-    /// A token of the template.
+    /// A token of the template, which is removed.
     Drop,
-    /// Another speaker: the model goes on for somebody else.
+    /// The turn of another speaker: the model continues in another role, so the reply ends here.
     End,
     /// The header of a harmony message begins.
     Header,
-    /// A token at the end of a text, and something else in its middle.
+    /// Removed as a token at the end of a text, kept as text elsewhere.
     Tail,
 }
 
@@ -75,15 +75,15 @@ const MARKERS: [(&str, Act); 46] = [
     ("</s>", Act::Tail),
 ];
 
-/// What a text turns out to be.
+/// A classified part of the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// ReplyText to the user.
+    /// Text for the user.
     Text(String),
-    /// Thought.
+    /// Thinking.
     Thought(String),
-    /// All text so far was thinking.
-    Unsaid,
+    /// All text emitted so far was thinking.
+    AllWasThinking,
 }
 
 #[derive(Debug)]
@@ -96,24 +96,24 @@ enum Mode {
     Over,
 }
 
-/// A beginning of thinking behind text of its line: thinking if its end comes, and else an answer that names the tag. What
-/// follows is held back until then.
+/// A begin marker of thinking in the middle of a line. If its end marker comes, the text between is thinking. Otherwise the
+/// answer only mentions the marker. The text after the marker is withheld until then.
 #[derive(Debug)]
 struct Tag {
     marker: &'static str,
     ends: &'static [&'static str],
     body: String,
-    place: Place,
+    cursor: Cursor,
 }
 
-/// The last character, and whether the backticks of its line open a code span.
+/// The last character, and whether the backticks of the current line open a code span.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct Cursor {
     last: Option<char>,
     in_span: bool,
-    /// A beginning of thinking stands as text in the present code span.
+    /// The current code span contains a begin marker of thinking as text.
     opener_in_span: bool,
-    /// How the line begins.
+    /// The first characters of the line.
     line: String,
 }
 
@@ -121,39 +121,39 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Markup {
     mode: Mode,
-    /// Not decided yet, from byte `at` on. What was decided is taken off once for each piece of the reply.
+    /// Input that is not classified yet, from byte `at` on. Classified input is removed once for each piece of the reply.
     pending: String,
     at: usize,
-    /// Tokens that are dropped if nothing follows.
+    /// Tokens that are removed if no text follows.
     tail: String,
-    /// Text that is thinking if an end of thinking comes.
+    /// Text that becomes thinking if an end marker comes.
     held: Option<String>,
-    /// Where in what is held thinking began with a marker of its own.
+    /// Offset in `held` of a begin marker of thinking.
     began_in_held: Option<usize>,
-    place: Place,
+    cursor: Cursor,
     in_fence: bool,
-    /// A beginning of thinking stands as text in the present fence.
+    /// The current fenced block contains a begin marker of thinking as text.
     opener_in_fence: bool,
-    /// Ends of thinking that do not come any more.
+    /// End markers that are known not to occur in the rest of the reply.
     missing: Vec<&'static [&'static str]>,
     has_thought: bool,
     has_text: bool,
-    /// The first thing in the reply was the header of a harmony message.
+    /// The reply began with the header of a harmony message.
     began_with_header: Option<bool>,
-    /// Calls in harmony's own form: name and arguments.
+    /// Calls in the harmony format: name and arguments.
     calls: Vec<(String, String)>,
     pub took_thinking: bool,
     pub took_tokens: bool,
-    /// Thinking ended that had not begun: this backend's template begins it.
-    pub ended_unbegun: bool,
-    /// Text was held back as thinking, and was none.
-    pub held_in_vain: bool,
-    /// A beginning of thinking without an end stands in the text: what follows it may be thinking.
+    /// Thinking ended without a begin marker: the backend's template writes it.
+    pub ended_without_begin: bool,
+    /// Text was withheld as possible thinking, and was not thinking.
+    pub withheld_needlessly: bool,
+    /// The text contains a begin marker of thinking without an end: the text after it may be thinking.
     pub has_open_thinking: bool,
 }
 
 impl Markup {
-    /// `begins_thinking` where the template is known to begin thinking: text is held back then until its end comes.
+    /// With `begins_thinking`, the template is known to begin thinking: text is withheld until the end marker comes.
     pub const fn new(begins_thinking: bool) -> Self {
         Self {
             mode: Mode::Text,
@@ -162,7 +162,7 @@ impl Markup {
             tail: String::new(),
             held: if begins_thinking { Some(String::new()) } else { None },
             began_in_held: None,
-            place: Place { last: None, in_span: false, opener_in_span: false, line: String::new() },
+            cursor: Cursor { last: None, in_span: false, opener_in_span: false, line: String::new() },
             in_fence: false,
             opener_in_fence: false,
             missing: Vec::new(),
@@ -172,14 +172,14 @@ impl Markup {
             calls: Vec::new(),
             took_thinking: false,
             took_tokens: false,
-            ended_unbegun: false,
-            held_in_vain: false,
+            ended_without_begin: false,
+            withheld_needlessly: false,
             has_open_thinking: false,
         }
     }
 
-    /// Thinking came beside the text: none is expected at its beginning.
-    pub fn thinking_is_apart(&mut self) {
+    /// Records that thinking arrived in a separate field: the text does not begin with thinking.
+    pub fn thinking_is_separate(&mut self) {
         self.held.take_if(|held| held.trim().is_empty());
     }
 
@@ -190,20 +190,20 @@ impl Markup {
         self.at = 0;
     }
 
-    /// `is_cut` if the reply did not come to its own end: what was held then is thinking whose end is missing.
+    /// Classifies the rest. With `is_cut` the reply did not end by itself: withheld text is then thinking without its end.
     pub fn finish(&mut self, is_cut: bool, out: &mut Vec<Piece>) {
         while self.step(true, out) {}
         while matches!(self.mode, Mode::Tag(_)) {
             if let Mode::Tag(tag) = std::mem::replace(&mut self.mode, Mode::Text) {
-                self.has_no_end(tag, is_cut, out);
+                self.close_unended(tag, is_cut, out);
             }
             while self.step(true, out) {}
         }
         self.took_tokens |= !self.tail.trim().is_empty();
         if let Some(mut held) = self.held.take() {
-            let said = if is_cut { 0 } else { self.began_in_held.unwrap_or(held.len()) };
-            let thought = held.split_off(said);
-            self.held_in_vain = !is_cut && !held.trim().is_empty();
+            let text_bytes = if is_cut { 0 } else { self.began_in_held.unwrap_or(held.len()) };
+            let thought = held.split_off(text_bytes);
+            self.withheld_needlessly = !is_cut && !held.trim().is_empty();
             self.give(&held, out);
             if !thought.is_empty() {
                 self.took_thinking = true;
@@ -215,8 +215,9 @@ impl Markup {
         }
     }
 
-    /// The reply is over. What was named is text, and may name other tags; of a reply that was cut it is thinking.
-    fn has_no_end(&mut self, tag: Tag, is_cut: bool, out: &mut Vec<Piece>) {
+    /// At the end of the reply: the text after the marker is text and may mention other markers; in a cut reply it is
+    /// thinking.
+    fn close_unended(&mut self, tag: Tag, is_cut: bool, out: &mut Vec<Piece>) {
         if is_cut {
             self.thought(tag.body, out);
             return;
@@ -225,7 +226,7 @@ impl Markup {
         self.has_open_thinking = true;
         self.pending = tag.body;
         self.at = 0;
-        self.place = tag.place;
+        self.cursor = tag.cursor;
         self.say(tag.marker, out);
     }
 
@@ -236,7 +237,7 @@ impl Markup {
         }
     }
 
-    /// Calls in harmony's own form, of a reply that began in it: other models only quote such calls.
+    /// Calls in the harmony format, if the reply began in it: other models only quote such calls.
     pub fn calls(&self) -> &[(String, String)] {
         if self.began_with_header == Some(true) { &self.calls } else { &[] }
     }
@@ -245,14 +246,14 @@ impl Markup {
         &self.pending[self.at..]
     }
 
-    /// Takes so many bytes of what is not decided.
+    /// Takes this many bytes of the unclassified input.
     fn taken(&mut self, bytes: usize) -> String {
         let from = self.at;
         self.at += bytes;
         self.pending[from..self.at].to_owned()
     }
 
-    /// One step; false if there is nothing to do until more text comes.
+    /// One step. Returns false if no progress is possible until more text arrives.
     fn step(&mut self, is_last: bool, out: &mut Vec<Piece>) -> bool {
         if self.undecided().is_empty() {
             return false;
@@ -288,7 +289,7 @@ impl Markup {
         }
     }
 
-    /// Takes the text up to one of these ends; the ends of harmony that begin something stay.
+    /// Takes the text up to one of these end markers. Harmony markers that also begin a message are not consumed.
     fn until(
         &mut self,
         ends: &[&str],
@@ -316,13 +317,13 @@ impl Markup {
         true
     }
 
-    /// Where the first of these ends stands, and which; without one, how much stands before any that may still come. An end
-    /// of thinking that is quoted by itself, `</think>` between backticks, is none.
+    /// Returns the position and the text of the first end marker. Without one, returns the length of the text that cannot
+    /// belong to an end marker. A quoted end marker, `</think>` between backticks, does not count.
     fn end_of<'e>(&self, ends: &[&'e str], is_last: bool, may_quote: bool) -> (usize, Option<&'e str>) {
         let text = self.undecided();
-        let (mut in_span, mut seen) = (self.place.in_span, 0);
+        let (mut in_span, mut seen) = (self.cursor.in_span, 0);
         for (at, end) in occurrences(text, ends) {
-            in_span = span_after(in_span, text[..seen].chars().next_back().or(self.place.last), &text[seen..at]);
+            in_span = span_after(in_span, text[..seen].chars().next_back().or(self.cursor.last), &text[seen..at]);
             seen = at;
             let behind = &text[at + end.len()..];
             if may_quote && in_span && text[..at].ends_with('`') {
@@ -344,13 +345,13 @@ impl Markup {
 
     fn header(&mut self, is_last: bool) -> bool {
         const END: &str = "<|message|>";
-        // A longer header is none, however the reply was cut.
+        // A longer header is invalid. The limit makes the result independent of how the reply was split.
         let text = self.undecided();
         let window = &text[..floor_char_boundary(text, HEADER_BYTES_MAX + END.len())];
         let Some(at) = window.find(END) else {
             let is_none = is_last || text.len() >= HEADER_BYTES_MAX + END.len();
             if is_none {
-                // What follows the role is text.
+                // The text after the role is shown.
                 let role = if text.starts_with("assistant") { "assistant".len() } else { 0 };
                 self.at += role;
                 self.mode = Mode::Text;
@@ -393,7 +394,7 @@ impl Markup {
         }
         let whole = MARKERS.iter().filter(|(m, _)| begun.starts_with(m)).max_by_key(|(m, _)| m.len());
         let Some((marker, act)) = whole.copied() else {
-            // The beginning of a marker at the end of a reply that was cut off is no text either.
+            // An unfinished marker at the end of a cut reply is not text either.
             let is_cut = may_grow && begun.len() > 2;
             let bytes = if is_cut { begun.len() } else { begun.chars().next().map_or(0, char::len_utf8) };
             let text = self.taken(bytes);
@@ -410,35 +411,36 @@ impl Markup {
     }
 
     fn act(&mut self, marker: &'static str, act: Act, out: &mut Vec<Piece>) {
-        let is_quoted = self.place.in_span && self.place.last == Some('`');
+        let is_quoted = self.cursor.in_span && self.cursor.last == Some('`');
         if !matches!(act, Act::Drop | Act::Tail) {
             self.began_with_header.get_or_insert(act == Act::Header && !is_quoted);
         }
         match act {
             Act::Think(_) if is_quoted || self.in_fence => {
-                self.place.opener_in_span = is_quoted;
+                self.cursor.opener_in_span = is_quoted;
                 self.opener_in_fence |= self.in_fence;
                 self.say(marker, out);
             }
-            // An end of thinking is text where it is quoted, or where its beginning stands as text in the same code.
-            Act::EndThink if is_quoted || self.place.opener_in_span || (self.in_fence && self.opener_in_fence) => {
+            // An end marker is text if it is quoted, or if its begin marker is text in the same code span or fence.
+            Act::EndThink if is_quoted || self.cursor.opener_in_span || (self.in_fence && self.opener_in_fence) => {
                 self.say(marker, out);
             }
             _ if is_quoted => self.say(marker, out),
             Act::Think(_) if self.held.as_ref().is_some_and(|held| !held.trim().is_empty()) => {
-                // Thinking that speaks of its own marker, or an answer without thinking that then thinks: the end tells.
+                // Either thinking that mentions its own marker, or an answer followed by thinking: the end of the reply
+                // decides.
                 let begun = self.held.as_ref().map(String::len);
                 self.began_in_held = self.began_in_held.or(begun);
                 self.say(marker, out);
             }
             Act::Think(ends) if self.missing.contains(&ends) => self.say(marker, out),
-            Act::Think(ends) if !self.place.line.is_empty() => {
-                let place = self.place.clone();
-                self.mode = Mode::Tag(Tag { marker, ends, body: String::new(), place });
+            Act::Think(ends) if !self.cursor.line.is_empty() => {
+                let cursor = self.cursor.clone();
+                self.mode = Mode::Tag(Tag { marker, ends, body: String::new(), cursor });
                 self.new_line();
             }
             Act::Think(ends) => {
-                self.held_in_vain |= self.held.take().is_some();
+                self.withheld_needlessly |= self.held.take().is_some();
                 self.took_thinking = true;
                 self.has_thought = true;
                 self.mode = Mode::Think(ends);
@@ -446,7 +448,7 @@ impl Markup {
             }
             Act::EndThink => self.thinking_ended(out),
             Act::Tail => self.tail.push_str(marker),
-            // What a fenced example shows is only dropped where nothing follows it.
+            // Inside a fence a marker is text, unless no text follows it.
             _ if self.in_fence => self.tail.push_str(marker),
             Act::Drop => self.took_tokens = true,
             Act::End => {
@@ -460,20 +462,20 @@ impl Markup {
         }
     }
 
-    /// An end of thinking without its beginning.
+    /// Handles an end marker of thinking. The first one without a begin marker makes all text before it thinking.
     fn thinking_ended(&mut self, out: &mut Vec<Piece>) {
         self.took_thinking = true;
         if self.has_thought {
             return;
         }
         self.has_thought = true;
-        self.ended_unbegun = true;
+        self.ended_without_begin = true;
         (self.in_fence, self.opener_in_fence, self.has_text) = (false, false, false);
         self.new_line();
         match self.held.take() {
             Some(thought) if !thought.is_empty() => out.push(Piece::Thought(thought)),
             Some(_) => {}
-            None => out.push(Piece::Unsaid),
+            None => out.push(Piece::AllWasThinking),
         }
     }
 
@@ -491,14 +493,14 @@ impl Markup {
         self.put(text, out);
     }
 
-    /// Follows lines, fences and code spans of the text.
+    /// Tracks lines, fences and code spans of the text.
     fn note(&mut self, text: &str) {
         for c in text.chars() {
             if c == '\n' {
-                self.place.line.clear();
-            } else if self.place.line.len() < 3 && !(self.place.line.is_empty() && c.is_whitespace()) {
-                self.place.line.push(c);
-                if self.place.line == "```" {
+                self.cursor.line.clear();
+            } else if self.cursor.line.len() < 3 && !(self.cursor.line.is_empty() && c.is_whitespace()) {
+                self.cursor.line.push(c);
+                if self.cursor.line == "```" {
                     self.in_fence = !self.in_fence;
                     self.opener_in_fence = false;
                 }
@@ -510,16 +512,16 @@ impl Markup {
         self.follow(text);
     }
 
-    /// Follows code spans, in text and in thinking alike.
+    /// Tracks code spans, in text and in thinking alike.
     fn follow(&mut self, text: &str) {
-        self.place.in_span = span_after(self.place.in_span, self.place.last, text);
-        self.place.opener_in_span &= !text.contains(['`', '\n']);
-        self.place.last = text.chars().next_back().or(self.place.last);
+        self.cursor.in_span = span_after(self.cursor.in_span, self.cursor.last, text);
+        self.cursor.opener_in_span &= !text.contains(['`', '\n']);
+        self.cursor.last = text.chars().next_back().or(self.cursor.last);
     }
 
     fn new_line(&mut self) {
-        (self.place.in_span, self.place.opener_in_span, self.place.last) = (false, false, None);
-        self.place.line.clear();
+        (self.cursor.in_span, self.cursor.opener_in_span, self.cursor.last) = (false, false, None);
+        self.cursor.line.clear();
     }
 
     fn put(&mut self, text: &str, out: &mut Vec<Piece>) {
@@ -531,7 +533,7 @@ impl Markup {
     }
 
     fn give(&mut self, text: &str, out: &mut Vec<Piece>) {
-        // The blank lines between thinking and the answer belong to neither.
+        // The blank lines between thinking and the answer are dropped.
         let text = if self.has_thought && !self.has_text { text.trim_start() } else { text };
         if !text.is_empty() {
             self.has_text |= !text.trim().is_empty();
@@ -540,8 +542,8 @@ impl Markup {
     }
 }
 
-/// Whether a code span is open after this text, which follows `last`. A run of backticks begins or ends a span, and a line's
-/// end ends it.
+/// Whether a code span is open after this text, which follows the character `last`. A run of backticks opens or closes a
+/// span, and a line end closes it.
 fn span_after(in_span: bool, last: Option<char>, text: &str) -> bool {
     let mut before = last;
     text.chars().fold(in_span, |in_span, c| {
@@ -551,13 +553,13 @@ fn span_after(in_span: bool, last: Option<char>, text: &str) -> bool {
     })
 }
 
-/// Where these markers stand in a text, in order.
+/// The positions of these markers in a text, in order.
 fn occurrences<'t, 'e>(text: &'t str, markers: &'t [&'e str]) -> impl Iterator<Item = (usize, &'e str)> + 't {
     text.match_indices(BEGINNINGS)
         .filter_map(|(at, _)| Some((at, *markers.iter().find(|marker| text[at..].starts_with(**marker))?)))
 }
 
-/// How many bytes at the end of a text may be the beginning of one of these.
+/// How many bytes at the end of a text may be the beginning of one of these markers.
 fn unfinished(text: &str, ends: &[&str]) -> usize {
     let starts = text.char_indices().map(|(at, _)| at).filter(|at| text.len() - at < 24);
     starts.map(|at| &text[at..]).find(|tail| ends.iter().any(|end| end.starts_with(tail))).map_or(0, str::len)

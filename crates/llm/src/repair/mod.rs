@@ -1,6 +1,5 @@
-//! Mends what models and servers get wrong in the text of a reply while it streams: thinking and tokens of chat templates
-//! are taken out, and calls that were written as text become calls. What is not certain yet is held back; an ordinary
-//! answer streams on.
+//! Repairs the text of a reply while it streams: separates thinking, removes the tokens of chat templates, and converts
+//! calls that were written as text into calls. Undecided text is withheld; an ordinary answer streams without delay.
 
 mod calls;
 mod json;
@@ -19,7 +18,7 @@ pub(crate) use names::Names;
 use markup::{Markup, Piece};
 use text_call_filter::TextCallFilter;
 
-/// The text of one reply in the making.
+/// The text of a reply that is still arriving.
 pub(crate) struct ReplyText<'a> {
     markup: Markup,
     filter: TextCallFilter<'a>,
@@ -28,17 +27,17 @@ pub(crate) struct ReplyText<'a> {
     has_shown: bool,
 }
 
-/// The text of a whole reply.
+/// The text of a complete reply.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Whole {
     pub text: String,
     /// Calls that were written as text: name and arguments.
     pub calls: Vec<(String, String)>,
     pub repairs: Vec<Repair>,
-    /// See [`Markup::ended_unbegun`].
-    pub ended_unbegun: bool,
-    /// See [`Markup::held_in_vain`].
-    pub held_in_vain: bool,
+    /// See [`Markup::ended_without_begin`].
+    pub ended_without_begin: bool,
+    /// See [`Markup::withheld_needlessly`].
+    pub withheld_needlessly: bool,
 }
 
 impl<'a> ReplyText<'a> {
@@ -58,12 +57,12 @@ impl<'a> ReplyText<'a> {
         self.has_shown
     }
 
-    /// The server tells thinking apart from text, whatever the template does: the text does not begin inside it.
-    pub fn thinking_is_apart(&mut self) {
-        self.markup.thinking_is_apart();
+    /// The server separates thinking from text: the text does not begin inside thinking, whatever the template does.
+    pub fn thinking_is_separate(&mut self) {
+        self.markup.thinking_is_separate();
     }
 
-    /// Takes more of the text.
+    /// Adds text.
     pub fn push(&mut self, text: &str) {
         let mut pieces = Vec::new();
         self.markup.push(text, &mut pieces);
@@ -74,7 +73,7 @@ impl<'a> ReplyText<'a> {
         for piece in pieces {
             match piece {
                 Piece::Thought(thought) => (self.drafts)(Draft::Reasoning(thought)),
-                Piece::Unsaid => self.filter.forget(),
+                Piece::AllWasThinking => self.filter.forget(),
                 Piece::Text(text) => {
                     let shown = self.filter.push(&text);
                     if !shown.is_empty() {
@@ -86,16 +85,16 @@ impl<'a> ReplyText<'a> {
         }
     }
 
-    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are parsed out of the text only if it did,
-    /// `has_calls` is false (the reply has none of its own), and no thinking in it lacks its end.
+    /// Completes the text. With `is_cut` the reply did not end by itself. Calls are parsed from the text only if it did,
+    /// `has_calls` is false (the reply has no native calls), and all thinking in it has its end marker.
     pub fn finish(mut self, has_calls: bool, is_cut: bool) -> Whole {
         let mut pieces = Vec::new();
         self.markup.finish(is_cut, &mut pieces);
-        // A call behind thinking that never ended may be a mere thought.
+        // A call after unended thinking may be part of the thinking.
         let may_parse = !has_calls && !is_cut && !self.markup.has_open_thinking;
         self.take(pieces);
-        let Markup { ended_unbegun, held_in_vain, .. } = self.markup;
-        let mut whole = Whole { ended_unbegun, held_in_vain, ..Whole::default() };
+        let Markup { ended_without_begin, withheld_needlessly, .. } = self.markup;
+        let mut whole = Whole { ended_without_begin, withheld_needlessly, ..Whole::default() };
         let mut repair = |is_made: bool, kind: Repair| {
             if is_made {
                 whole.repairs.push(kind);
@@ -107,7 +106,7 @@ impl<'a> ReplyText<'a> {
         if let Some(parsed) = parsed {
             repair(true, Repair::TextCall);
             repair(parsed.is_mended, Repair::Arguments);
-            whole.text = self.filter.said().trim_end().to_owned();
+            whole.text = self.filter.shown_text().trim_end().to_owned();
             whole.calls = parsed.calls;
             return whole;
         }

@@ -1,27 +1,28 @@
-//! The names that a call written as text may have: offered tools, and skills.
+//! The names that a call written as text may have: those of offered tools and of skills.
 
 use annie_core::{caller::ToolChoice, message::ModelRequest};
 
-/// What models put before a name because their own template does.
+/// Prefixes that models put before a name because their template does.
 const PREFIXES: [&str; 6] = ["functions.", "functions::", "tools.", "tool.", "default_api.", "skills."];
 
 /// The tool that runs a skill.
 const USE_SKILL: &str = "use_skill";
 
-/// The names of one request.
+/// The callable names of one request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
-    /// As the model was told it, and as names are compared. Tools come before skills.
+    /// Each name as offered, and in its normalised form. Tools come before skills.
     known: Vec<(String, String)>,
-    /// How many of them are tools.
+    /// The number of tools in `known`.
     tools: usize,
-    /// Whether a block of commands is a call: not of an agent that was told to write them, whose blocks the kernel reads.
+    /// Whether a block of commands is a call. False for agents instructed to write such blocks, because the kernel parses
+    /// those.
     takes_blocks: bool,
 }
 
 impl Names {
-    /// Those of a request; none where the caller wants no calls. An agent that runs its skills by commands is offered no tools,
-    /// and some models write calls all the same: of a skill, or of the tool that runs skills.
+    /// The names of a request; none if the caller forbids calls. An agent that runs skills by commands has no tools, but
+    /// some models write calls nevertheless: of a skill, or of the tool that runs skills.
     pub fn of(request: &ModelRequest) -> Self {
         if request.options.tool_choice == Some(ToolChoice::None) {
             return Self::default();
@@ -44,16 +45,16 @@ impl Names {
         self.known.is_empty()
     }
 
-    /// The offered name that this means: the tool of this very name, or else the one whose name is only written otherwise. A
-    /// skill that is a tool of its own is called as that tool. A name that may mean several means none.
-    pub fn find(&self, said: &str) -> Option<&str> {
-        let said = said.trim();
+    /// Returns the offered name that a written name refers to: the tool with exactly this name, or else the only name with
+    /// the same normalised form. Tools take precedence over skills. An ambiguous name matches none.
+    pub fn find(&self, written: &str) -> Option<&str> {
+        let written = written.trim();
         let (tools, skills) = self.known.split_at(self.tools);
-        let exact = |known: &'_ [(String, String)], said: &str| known.iter().position(|(name, _)| name == said);
-        if let Some(at) = exact(tools, said).or_else(|| exact(tools, bare(said))) {
+        let exact = |known: &'_ [(String, String)], written: &str| known.iter().position(|(name, _)| name == written);
+        if let Some(at) = exact(tools, written).or_else(|| exact(tools, bare(written))) {
             return Some(&tools[at].0);
         }
-        let wanted = plain(bare(said));
+        let wanted = plain(bare(written));
         let alike = |known: &[(String, String)]| {
             let mut alike = (0..known.len()).filter(|at| known[*at].1 == wanted);
             (alike.next(), alike.next().is_some())
@@ -61,12 +62,12 @@ impl Names {
         match (alike(tools), alike(skills)) {
             ((Some(at), false), _) => Some(&tools[at].0),
             ((None, _), (Some(at), false)) => Some(&skills[at].0),
-            ((None, _), (Some(_), true)) => exact(skills, bare(said)).map(|at| skills[at].0.as_str()),
+            ((None, _), (Some(_), true)) => exact(skills, bare(written)).map(|at| skills[at].0.as_str()),
             ((Some(_), true), _) | ((None, _), (None, _)) => None,
         }
     }
 
-    /// Whether a name may begin like this.
+    /// Whether an offered name may begin with this text.
     pub fn may_begin(&self, word: &str) -> bool {
         let begun = plain(word);
         let head = begun.trim_end_matches('.');
@@ -74,11 +75,11 @@ impl Names {
     }
 }
 
-fn bare(said: &str) -> &str {
-    PREFIXES.iter().find_map(|prefix| said.strip_prefix(prefix)).unwrap_or(said)
+fn bare(written: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| written.strip_prefix(prefix)).unwrap_or(written)
 }
 
-/// A name as it is compared: dots may be written `_` or `__`.
+/// Normalises a name for comparison: models may write a dot as `_` or `__`.
 fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace("__", ".").replace('_', ".")
 }
@@ -97,10 +98,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn name_with_dots_written_otherwise_means_the_skill() {
+    fn names_match_skill_with_dots_written_as_underscores() {
         let names = names(&["get_skill", "use_skill"], &["tasks.create", "time.now"]);
-        for said in ["tasks.create", "tasks_create", "tasks__create", "functions.tasks_create", " Tasks.Create "] {
-            assert_eq!(names.find(said), Some("tasks.create"), "{said}");
+        for written in ["tasks.create", "tasks_create", "tasks__create", "functions.tasks_create", " Tasks.Create "] {
+            assert_eq!(names.find(written), Some("tasks.create"), "{written}");
         }
         assert_eq!(names.find("functions.get_skill"), Some("get_skill"));
         assert_eq!(names.find("tasks.drop"), None);
@@ -108,17 +109,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn skill_that_is_offered_as_a_tool_is_called_as_the_tool() {
+    fn names_match_tool_before_skill() {
         let names = names(&["tasks__create"], &["tasks.create"]);
         assert_eq!(names.find("tasks.create"), Some("tasks__create"));
     }
 
     #[test]
-    fn tool_of_the_very_name_is_meant_before_one_whose_name_is_written_otherwise() {
+    fn names_match_exact_tool_name_before_normalised_name() {
         let names = names(&["get_weather", "get__weather", "functions.run"], &["a.b_c", "a.b.c"]);
-        for said in ["get_weather", "get__weather", "functions.run", "a.b_c", "a.b.c"] {
-            assert_eq!(names.find(said), Some(said));
+        for written in ["get_weather", "get__weather", "functions.run", "a.b_c", "a.b.c"] {
+            assert_eq!(names.find(written), Some(written));
         }
-        assert_eq!((names.find("Get.Weather"), names.find("a_b_c")), (None, None), "which one nobody knows");
+        assert_eq!((names.find("Get.Weather"), names.find("a_b_c")), (None, None), "ambiguous names match nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! The whole filter: what is shown while a reply streams, and what is left of it.
+//! Tests of the whole repair: the text shown while a reply streams, and the final text.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,18 +6,18 @@ use proptest::prelude::*;
 
 use super::{names::tests::names, *};
 
-/// What was shown, what was thought, and the whole, of a reply that came in these pieces.
+/// Reads a reply in these pieces; returns the shown text, the thinking, the result, and the bytes shown before the end.
 fn read(pieces: &[String]) -> (String, String, Whole, usize) {
     let drafts: Arc<Mutex<Vec<Draft>>> = Arc::default();
     let kept = Arc::clone(&drafts);
     let sink: DraftSink = Arc::new(move |draft| kept.lock().unwrap().push(draft));
     let names = names(&["get_skill", "use_skill"], &["tasks.create", "tasks.delete"]);
-    let mut said = ReplyText::new(&names, false, &sink);
+    let mut sent = ReplyText::new(&names, false, &sink);
     for piece in pieces {
-        said.push(piece);
+        sent.push(piece);
     }
     let before_end = drafts.lock().unwrap().iter().map(|d| if let Draft::Text(t) = d { t.len() } else { 0 }).sum();
-    let whole = said.finish(false, false);
+    let whole = sent.finish(false, false);
     let (mut shown, mut thought) = (String::new(), String::new());
     for draft in drafts.lock().unwrap().iter() {
         match draft {
@@ -78,7 +78,7 @@ fn quoted_call_stays_text_and_is_shown() {
 }
 
 #[test]
-fn call_behind_thinking_that_never_ends_is_not_made() {
+fn call_after_unended_thinking_is_ignored() {
     for opener in ["<think>", "[THINK]", "<seed:think>"] {
         let call = "{\"name\":\"use_skill\",\"arguments\":{\"skill\":\"tasks.create\"}}";
         let text = format!("Okay. {opener}Maybe I should add it.\n{call}");
@@ -90,7 +90,7 @@ fn call_behind_thinking_that_never_ends_is_not_made() {
 }
 
 #[test]
-fn harmony_call_in_the_prose_of_another_model_is_not_made() {
+fn harmony_call_in_prose_of_another_model_is_ignored() {
     let call = "<|start|>assistant<|channel|>commentary to=functions.tasks.create<|message|>{\"title\":\"x\"}<|call|>";
     for text in [
         format!("Your note says: {call} and more"),
@@ -114,8 +114,8 @@ fn answer_that_begins_with_a_closing_tag_streams() {
 }
 
 #[test]
-fn work_on_a_reply_grows_with_its_length() {
-    // Quadratic work on any of these takes minutes.
+fn repair_takes_linear_time() {
+    // Quadratic work on any of these inputs would take minutes.
     for text in [
         "<",
         "[",
@@ -191,13 +191,13 @@ proptest! {
         let (whole_shown, whole_thought, whole, _) = read(std::slice::from_ref(&text));
         let (shown, thought, split, _) = read(&pieces(&text, &cuts));
         prop_assert_eq!(&split, &whole);
-        if !whole.ended_unbegun {
+        if !whole.ended_without_begin {
             prop_assert_eq!((shown, thought), (whole_shown, whole_thought));
         }
     }
 
     #[test]
-    fn answer_that_names_tags_is_shown_whole(
+    fn answer_that_mentions_tags_is_shown_whole(
         fragments in prop::collection::vec(
             prop::sample::select(vec!["go on ", "<think>", "<thinking>", "[THINK]", "<thought>", "<reasoning>", "ž"]), 0..10),
         cuts in prop::collection::vec(0_usize..400, 0..30),
@@ -212,7 +212,7 @@ proptest! {
         fragments in prop::collection::vec(fragment(), 0..10),
         cuts in prop::collection::vec(0_usize..400, 0..30),
     ) {
-        // A beginning of thinking whose end never comes is one that the answer names.
+        // A begin marker without an end marker counts as mentioned by the answer.
         let text = format!("{}\n</think>[/THINK]", fragments.concat());
         prop_assume!(!text.contains('`'));
         let (shown, _, whole, _) = read(&pieces(&text, &cuts));

@@ -1,25 +1,25 @@
-//! Holds back what may be a call that the model wrote as text, and lets everything else through at once. What is held is
-//! decided character by character, so the way in which a reply was cut into chunks changes nothing.
+//! Withholds text that may be a call, and passes all other text on at once. The decision is made character by character, so
+//! it does not depend on how the reply was split into chunks.
 
 use super::{
     calls::{self, PROSE_CHARS_MAX, ParsedCalls},
     names::Names,
 };
 
-/// The longest text that is held back, in bytes; a longer one is shown, and is no call.
+/// Length limit for withheld text, in bytes; longer text is shown and is not a call.
 const HELD_BYTES_MAX: usize = 64 * 1024;
-/// How much of what is held is looked at again with every character, in bytes.
+/// How much withheld text is checked again with every character, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 256;
-/// What a fence around a call says of itself.
+/// Language tags of fences around a call.
 const FENCES: [&str; 8] = ["", "json", "tool_call", "tool_calls", "tool_code", "tool", "function", "xml"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A call may begin on a new line.
     Prose,
-    /// Since this byte a call may be under way.
+    /// A call may have begun at this byte.
     Held(usize),
-    /// Nothing is a call any more.
+    /// No further text can be a call.
     Open,
 }
 
@@ -28,12 +28,12 @@ enum State {
 pub(super) struct TextCallFilter<'a> {
     names: &'a Names,
     text: String,
-    /// How much of it was shown.
+    /// Length of the shown text, in bytes.
     shown: usize,
     state: State,
-    /// Where the present line begins.
+    /// Offset of the current line.
     line: usize,
-    /// Lines with something on them that were shown.
+    /// The number of shown lines that are not blank.
     lines: usize,
 }
 
@@ -43,7 +43,7 @@ impl<'a> TextCallFilter<'a> {
         Self { names, text: String::new(), shown: 0, state, line: 0, lines: 0 }
     }
 
-    /// Takes more text; gives what may be shown.
+    /// Adds text; returns the text that may be shown now.
     pub fn push(&mut self, more: &str) -> &str {
         if self.state == State::Open {
             self.text.push_str(more);
@@ -59,7 +59,7 @@ impl<'a> TextCallFilter<'a> {
         &self.text[from..self.shown]
     }
 
-    /// Everything so far was not said.
+    /// Discards all text so far, because it was thinking.
     pub fn forget(&mut self) {
         *self = Self::new(self.names);
     }
@@ -84,7 +84,7 @@ impl<'a> TextCallFilter<'a> {
         if c == '\n' {
             self.line = at + 1;
         } else if !c.is_whitespace() && self.text[self.line..at].trim().is_empty() {
-            // The first character of a line.
+            // The first character of a line that is not white space.
             if may_be_call(&self.text[at..], self.names) {
                 self.state = State::Held(at);
             } else {
@@ -102,7 +102,7 @@ impl<'a> TextCallFilter<'a> {
         }
     }
 
-    /// What was held is no call.
+    /// The withheld text turned out not to be a call.
     fn released(&mut self, from: usize) {
         self.state = State::Prose;
         self.begins_line();
@@ -113,24 +113,24 @@ impl<'a> TextCallFilter<'a> {
         }
     }
 
-    /// The calls, if the text is nothing else.
+    /// Returns the calls, if the text contains nothing else.
     pub fn parse_calls(&self) -> Option<ParsedCalls> {
         let State::Held(_) = self.state else { return None };
         calls::parse_calls(&self.text, self.names)
     }
 
-    /// The whole text, and what of it was not shown yet.
+    /// Returns the whole text, and the length of the part that was shown.
     pub fn finish(self) -> (String, usize) {
         (self.text, self.shown)
     }
 
-    /// What was shown; of a reply whose calls were parsed this is all that was said.
-    pub fn said(&self) -> &str {
+    /// The shown text; for a reply whose calls were parsed this is its whole text.
+    pub fn shown_text(&self) -> &str {
         &self.text[..self.shown]
     }
 }
 
-/// Whether a text that begins like this may become a command.
+/// Whether a text with this beginning may become a command.
 fn command_may_begin(text: &str, names: &Names) -> bool {
     let word = calls::word(text);
     match text[word.len()..].is_empty() {
@@ -139,7 +139,7 @@ fn command_may_begin(text: &str, names: &Names) -> bool {
     }
 }
 
-/// Whether a text that begins like this may become a call.
+/// Whether a text with this beginning may become a call.
 fn may_be_call(text: &str, names: &Names) -> bool {
     match text.chars().next() {
         None => true,
@@ -180,7 +180,7 @@ fn may_be_call(text: &str, names: &Names) -> bool {
     }
 }
 
-/// Whether an object that begins like this may be a call: by its first key, and by the name where that comes first.
+/// Whether an object with this beginning may be a call: decided by its first key, and by the name if that comes first.
 fn object_may_be_call(text: &str, names: &Names) -> bool {
     let inner = text.trim_start_matches('{').trim_start();
     if text.len() - text.trim_start_matches('{').len() > 2 {

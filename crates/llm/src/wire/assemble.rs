@@ -1,5 +1,5 @@
-//! Puts a reply together out of whatever a server sends. Every rule for what servers do differently is here, with its
-//! test in `tests.rs`.
+//! Assembles a reply from the parts that a server sends. Every rule for differences between servers is here, with its test
+//! in `tests.rs`.
 
 use annie_core::{
     message::{Finish, ModelErrorKind, ModelReply, Repair, ToolCall},
@@ -18,7 +18,7 @@ use crate::{
     repair::{Names, ReplyText, mended_arguments},
 };
 
-/// The most tool calls that one reply may hold.
+/// The most tool calls that one reply may contain.
 const CALLS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ struct Partial {
     name: String,
     arguments: String,
     scan: JsonScan,
-    /// What the provider wants back with it.
+    /// State that the provider wants back with the call.
     extra: Value,
 }
 
-/// Where a JSON text that grows is, without reading all of it again.
+/// Tracks the nesting of a growing JSON text without reading it again.
 #[derive(Debug, Default)]
 struct JsonScan {
     depth: usize,
@@ -59,7 +59,7 @@ impl JsonScan {
     }
 }
 
-/// The longest arguments without braces: `null`.
+/// The longest arguments without braces (`null`), with a margin, in bytes.
 const BARE_BYTES_MAX: usize = 8;
 
 impl Partial {
@@ -68,7 +68,7 @@ impl Partial {
         self.arguments.push_str(more);
     }
 
-    /// Whether nothing can follow its arguments. An object that ended is not read again with every fragment.
+    /// Whether the arguments are complete. A closed object is not parsed again with every fragment.
     fn has_ended(&self) -> bool {
         self.scan.has_closed || (self.arguments.len() <= BARE_BYTES_MAX && self.is_whole())
     }
@@ -78,42 +78,43 @@ impl Partial {
     }
 }
 
-/// A whole reply, and what it taught about its backend.
+/// A complete reply, and what it showed about its backend.
 #[derive(Debug)]
 pub(crate) struct Assembled {
     pub reply: ModelReply,
-    /// Its text began inside thinking.
-    pub ended_unbegun: bool,
-    /// Its text was held back as thinking, and was none.
-    pub held_in_vain: bool,
+    /// The text began inside thinking.
+    pub ended_without_begin: bool,
+    /// Text was withheld as possible thinking, and was not thinking.
+    pub withheld_needlessly: bool,
 }
 
-/// A piece of a call.
+/// A fragment of a call.
 #[derive(Debug, Default)]
 pub(crate) struct CallPiece {
-    /// Which call it belongs to.
+    /// The index of the call that the fragment belongs to.
     pub index: u64,
     pub id: String,
     pub name: String,
-    /// More of the arguments' JSON text.
+    /// The next part of the arguments' JSON text.
     pub arguments: String,
-    /// What the provider wants back with the call.
+    /// State that the provider wants back with the call.
     pub extra: Value,
 }
 
-/// A reply in the making: the reader of its protocol, and what it has read.
+/// A reply that is still arriving: the decoder of its protocol, and the parts read so far.
 pub(crate) struct Assembler<'a> {
     decoder: Box<dyn Decode>,
     parts: Parts<'a>,
 }
 
 impl<'a> Assembler<'a> {
-    /// `names` are those of calls that may come as text; `begins_thinking` if the text is known to begin inside thinking.
+    /// `names` are the names of calls that may come as text; `begins_thinking` if the text is known to begin inside
+    /// thinking.
     pub fn new(config: &'a ModelConfig, names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
         let parts = Parts {
             config,
             drafts,
-            said: ReplyText::new(names, begins_thinking, drafts),
+            text: ReplyText::new(names, begins_thinking, drafts),
             state: StateParts::default(),
             calls: Vec::new(),
             bytes: 0,
@@ -128,32 +129,32 @@ impl<'a> Assembler<'a> {
         Self { decoder: super::of(config.profile).decoder(), parts }
     }
 
-    /// Whether anything of the answer has come.
+    /// Whether any part of the answer has arrived.
     pub const fn started(&self) -> bool {
         self.parts.started
     }
 
-    /// Whether any of its text was shown: from here on a repetition would say things twice.
+    /// Whether any text was shown. After that a repetition would show text twice.
     pub const fn has_shown(&self) -> bool {
-        self.parts.said.has_shown()
+        self.parts.text.has_shown()
     }
 
-    /// Whether its own end has come: nothing follows.
+    /// Whether the end of the reply has arrived.
     pub const fn is_done(&self) -> bool {
         self.parts.done
     }
 
-    /// Whether nothing of the answer is missing: its end or its reason to stop has come, and no call is cut.
+    /// Whether the answer is complete: its end or its stop reason has arrived, and every call is whole.
     pub fn is_whole(&self) -> bool {
         self.parts.done || (self.parts.finish.is_some() && !self.parts.has_cut_call())
     }
 
-    /// Takes one event's data.
+    /// Reads the data of one event.
     pub fn event(&mut self, data: &str) -> Result<(), Failure> {
         self.decoder.read(data.as_bytes(), &mut self.parts)
     }
 
-    /// Takes a whole reply, which is complete by itself: its length said so.
+    /// Reads a reply that came as one body. It is complete, because the length of the body marks its end.
     pub fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
         self.decoder.read(body, &mut self.parts)?;
         if !self.parts.has_answer {
@@ -163,23 +164,23 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// The reply, if it is whole.
+    /// Returns the reply, if it is complete.
     pub fn finish(self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
         self.parts.finish(asked_for, entropy)
     }
 }
 
-/// What has come of a reply, in the words of no protocol.
+/// The parts of a reply, independent of the protocol.
 pub(crate) struct Parts<'a> {
     config: &'a ModelConfig,
     drafts: &'a DraftSink,
-    said: ReplyText<'a>,
+    text: ReplyText<'a>,
     state: StateParts,
     calls: Vec<Partial>,
     bytes: usize,
     finish: Option<String>,
     done: bool,
-    /// An answer was there, even if it is empty.
+    /// An answer arrived, even if it is empty.
     has_answer: bool,
     started: bool,
     model: Option<String>,
@@ -196,12 +197,12 @@ impl Parts<'_> {
         &mut self.state
     }
 
-    /// Its own end has come.
+    /// Records the end of the reply.
     pub const fn done(&mut self) {
         self.done = true;
     }
 
-    /// What came is an answer, not something else that the server says.
+    /// Records that the received data is an answer, and not another message of the server.
     pub const fn answers(&mut self) {
         self.has_answer = true;
     }
@@ -210,7 +211,7 @@ impl Parts<'_> {
         self.calls.iter().any(|call| !call.arguments.is_empty() && !call.is_whole())
     }
 
-    /// Why it stopped, in the provider's word.
+    /// Records the stop reason, in the provider's term.
     pub fn stopped(&mut self, reason: Option<String>) {
         self.finish = reason.filter(|f| !f.is_empty()).or(self.finish.take());
     }
@@ -219,13 +220,13 @@ impl Parts<'_> {
         self.model = name.filter(|m| !m.is_empty()).or(self.model.take());
     }
 
-    /// What it cost, said anew.
+    /// Replaces the usage.
     pub fn cost(&mut self, usage: Option<WireUsage>, timings: Option<Timings>) {
         self.usage = usage.or(self.usage.take());
         self.timings = timings.or(self.timings.take());
     }
 
-    /// More of what it cost: counts that come later replace earlier ones.
+    /// Merges further usage: later counts replace earlier ones.
     pub fn cost_so_far(&mut self, usage: Option<WireUsage>) {
         self.usage = match (self.usage.take(), usage) {
             (Some(before), Some(now)) => Some(before.with(now)),
@@ -233,42 +234,43 @@ impl Parts<'_> {
         };
     }
 
-    /// Reasoning that the provider may want back with its calls.
+    /// Stores reasoning that the provider may want back with its calls.
     pub fn keep_reasoning(&mut self, thought: &str) {
         self.state.reasoning(self.config, thought);
     }
 
-    /// More reasoning.
+    /// Adds reasoning.
     pub fn thought(&mut self, thought: String) -> Result<(), Failure> {
         if !thought.is_empty() {
             self.grow(thought.len())?;
-            self.said.thinking_is_apart();
+            self.text.thinking_is_separate();
             (self.drafts)(Draft::Reasoning(thought));
         }
         Ok(())
     }
 
-    /// More text.
+    /// Adds text.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         if !text.is_empty() {
             self.grow(text.len())?;
-            self.said.push(text);
+            self.text.push(text);
         }
         Ok(())
     }
 
-    /// What is no reply of the protocol.
+    /// The failure for data that is not a reply of the protocol.
     pub fn not_a_reply(&self, why: &str, data: &[u8]) -> Failure {
-        /// The longest piece of the data that is quoted, in characters.
+        /// How much of the data is quoted, in characters.
         const HEAD_CHARS_MAX: usize = 200;
-        // Masked before it is cut: a part of a key is not recognised. The parser's words may quote the data, too.
+        // Masked before it is cut, because a part of a key would not be recognised. The parser's message may quote the data
+        // as well.
         let data = self.config.scrub(&String::from_utf8_lossy(data));
         let head: String = data.chars().take(HEAD_CHARS_MAX).collect();
         let why = failure::short(self.config, why);
         Failure::new(ModelErrorKind::Protocol, format!("not a completion: {why}; it begins with {head:?}"), false)
     }
 
-    /// A piece of a call.
+    /// Adds a fragment of a call.
     pub fn call(&mut self, piece: CallPiece) -> Result<(), Failure> {
         let CallPiece { index, id, name, arguments, extra } = piece;
         self.grow(arguments.len() + name.len())?;
@@ -297,8 +299,8 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// The call that a fragment goes on with, or none if it begins a new one: the index is the key, but a different id
-    /// under it is another call, and so is a second name after whole arguments.
+    /// The call that a fragment continues, or `None` if it begins a new one. The index is the key. A different id under the
+    /// same index is another call, and so is a second name after complete arguments.
     fn existing(&self, index: u64, id: &str, name: &str) -> Option<usize> {
         let mut same = (0..self.calls.len()).rev().filter(|at| self.calls[*at].index == index);
         let last = same.next()?;
@@ -316,7 +318,7 @@ impl Parts<'_> {
     /// Counts bytes of the answer against its limit.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.started, true) {
-            // It begins, also where nothing of it may be shown.
+            // Marks the start of the reply for listeners, even if no text may be shown yet.
             (self.drafts)(Draft::Text(String::new()));
         }
         self.bytes += bytes;
@@ -334,10 +336,10 @@ impl Parts<'_> {
         }
         let cut = cut_short(self.finish.as_deref().unwrap_or_default());
         if cut.is_some() {
-            // What the limit cut off must never run, not even as `{}`.
+            // A call that the limit cut off must never run, not even with `{}` as arguments.
             self.calls.retain(|call| !call.arguments.is_empty() && call.is_whole());
         }
-        let whole = self.said.finish(!self.calls.is_empty(), cut.is_some());
+        let whole = self.text.finish(!self.calls.is_empty(), cut.is_some());
         let mut repairs = whole.repairs;
         if mend(&mut self.calls) {
             repairs.push(Repair::Arguments);
@@ -356,14 +358,18 @@ impl Parts<'_> {
             declined: false,
             repairs,
         };
-        Ok(Assembled { reply, ended_unbegun: whole.ended_unbegun, held_in_vain: whole.held_in_vain })
+        Ok(Assembled {
+            reply,
+            ended_without_begin: whole.ended_without_begin,
+            withheld_needlessly: whole.withheld_needlessly,
+        })
     }
 }
 
-/// What cut a reply short, in the words of any provider.
+/// Recognises stop reasons of all providers that mean a cut reply.
 fn cut_short(reason: &str) -> Option<Finish> {
     match reason.to_ascii_lowercase().as_str() {
-        // A paused reply is to be gone on with, like one that a limit cut.
+        // A paused reply is continued like one that a limit cut.
         "length"
         | "max_tokens"
         | "model_length"
@@ -376,7 +382,7 @@ fn cut_short(reason: &str) -> Option<Finish> {
     }
 }
 
-/// Mends arguments with a stray fence or one missing brace; says whether any were.
+/// Repairs arguments with a stray fence or one missing brace; returns whether any were repaired.
 fn mend(calls: &mut [Partial]) -> bool {
     let mut is_mended = false;
     for call in calls.iter_mut().filter(|call| !call.arguments.trim().is_empty() && !call.is_whole()) {
@@ -388,7 +394,7 @@ fn mend(calls: &mut [Partial]) -> bool {
     is_mended
 }
 
-/// The calls with ids that are there and unique, and arguments that are never empty: some models write `null` for none.
+/// Gives every call a unique id and arguments that are not empty: some models write `null` for no arguments.
 fn named(calls: Vec<Partial>, entropy: &dyn Entropy) -> (Vec<ToolCall>, Vec<(String, Value)>) {
     let mut named: Vec<ToolCall> = Vec::with_capacity(calls.len());
     let mut extras = Vec::with_capacity(calls.len());

@@ -1,15 +1,15 @@
-//! What a failure means: status, headers and body of any server, turned into one typed error. Bodies come in many
-//! shapes: `{error: {...}}`, `{error: "text"}`, the error at the top level, `{detail: ...}`, a list of one, plain text.
+//! Converts status, headers and body of a failed response into one typed error. Bodies have many formats: `{error: {...}}`,
+//! `{error: "text"}`, the error at the top level, `{detail: ...}`, a list with one element, plain text.
 
 use annie_core::message::{ModelError, ModelErrorKind};
 use serde_json::Value;
 
 use super::super::config::ModelConfig;
 
-/// The longest piece of a server's words that is kept, in characters.
+/// Length limit for a quoted server message, in characters.
 const DETAIL_CHARS_MAX: usize = 500;
 
-/// A prompt that is too long, in the words of OpenAI, llama.cpp and vLLM; Anthropic; Gemini; Bedrock; others.
+/// Messages for a prompt that is too long: OpenAI, llama.cpp and vLLM; Anthropic; Gemini; Bedrock; others.
 const OVERFLOWS: [&str; 9] = [
     "maximum context length",
     "context size",
@@ -21,7 +21,7 @@ const OVERFLOWS: [&str; 9] = [
     "too many tokens",
     "prompt too long",
 ];
-/// A server or a model that takes no tools: Ollama, llama.cpp, vLLM, OpenRouter, others.
+/// Messages of servers or models that do not support tools: Ollama, llama.cpp, vLLM, OpenRouter, others.
 const NO_TOOLS: [&str; 8] = [
     "does not support tool",
     "requires --jinja",
@@ -33,11 +33,11 @@ const NO_TOOLS: [&str; 8] = [
     "does not support function",
 ];
 
-/// User and assistant that must take turns, in the words of Mistral's and Llama's templates, Perplexity, others.
+/// Messages that require user and assistant to alternate: Mistral's and Llama's templates, Perplexity, others.
 const ALTERNATION: [&str; 4] =
     ["roles must alternate", "roles should be alternating", "must alternate between", "alternate user/assistant"];
 
-/// Whether a refusal, in small letters, is about system messages: Gemma's and Llama 2's templates, Gemini's interface for
+/// Whether a refusal, in lower case, is about system messages: Gemma's and Llama 2's templates, Gemini's interface for
 /// Gemma, OpenAI's first reasoning models.
 pub(super) fn refuses_system(words: &str) -> bool {
     let is_refused = ["not support", "unsupported", "not allowed"].iter().any(|no| words.contains(no));
@@ -49,12 +49,12 @@ pub(super) fn refuses_system(words: &str) -> bool {
         || words.contains("developer instruction is not enabled")
 }
 
-/// Whether a refusal, in small letters, wants user and assistant to take turns.
+/// Whether a refusal, in lower case, requires user and assistant to alternate.
 pub(super) fn wants_alternation(words: &str) -> bool {
-    ALTERNATION.iter().any(|said| words.contains(said))
+    ALTERNATION.iter().any(|phrase| words.contains(phrase))
 }
 
-/// A failure and whether the same request may be sent again.
+/// A failure, and whether the same request may be sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub error: ModelError,
@@ -75,7 +75,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Reads `retry-after-ms`, `retry-after` (seconds, or a date measured against the response's own `date`) and
+    /// Reads `retry-after-ms`, `retry-after` (seconds, or a date, taken relative to the response's own `date`) and
     /// `x-should-retry`.
     pub fn read(header: impl Fn(&str) -> Option<String>) -> Self {
         let exact = header("retry-after-ms").and_then(|v| v.trim().parse::<f64>().ok());
@@ -95,17 +95,17 @@ impl Hints {
     }
 }
 
-/// What the body says, whatever its shape.
+/// The content of an error body, independent of its format.
 #[derive(Debug, Default)]
-struct Told {
+struct ErrorBody {
     message: String,
-    /// Machine words: OpenRouter's `metadata.error_type`, then `code`, then `type`.
+    /// Error codes: OpenRouter's `metadata.error_type`, then `code`, then `type`.
     words: Vec<String>,
     code: Option<u16>,
     moderated: bool,
 }
 
-impl Told {
+impl ErrorBody {
     fn of(body: &Value) -> Self {
         let body = body.as_array().and_then(|a| a.first()).unwrap_or(body);
         let inner = if body["error"].is_null() { body } else { &body["error"] };
@@ -144,7 +144,7 @@ impl Told {
     }
 
     fn kind_by_words(&self) -> Option<ModelErrorKind> {
-        // Anthropic says it as a request that is wrong.
+        // Anthropic reports an empty balance as an invalid request.
         if self.message.to_lowercase().contains("credit balance is too low") {
             return Some(ModelErrorKind::Payment);
         }
@@ -171,40 +171,40 @@ impl Told {
     }
 }
 
-/// A failure that came as an HTTP status.
+/// Converts an HTTP error status.
 pub(crate) fn by_status(config: &ModelConfig, status: u16, hints: &Hints, body: &[u8]) -> Failure {
     let json: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-    let mut told = Told::of(&json);
-    if told.message.is_empty() {
-        told.message = String::from_utf8_lossy(body).trim().to_owned();
+    let mut reported = ErrorBody::of(&json);
+    if reported.message.is_empty() {
+        reported.message = String::from_utf8_lossy(body).trim().to_owned();
     }
-    let kind = kind_of(status, &told);
-    finished(config, kind, &told, &format!("HTTP {status}"), hints)
+    let kind = kind_of(status, &reported);
+    finished(config, kind, &reported, &format!("HTTP {status}"), hints)
 }
 
-/// A failure that came inside a 200: in a JSON body or an event.
+/// Converts an error inside a response with status 200, in a JSON body or an event.
 pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
-    let told = Told::of(body);
-    let kind = match told.code {
-        Some(code) if code >= 400 => kind_of(code, &told),
-        _ if told.is_refusal_of_tools() => ModelErrorKind::ToolsUnsupported,
-        _ if told.is_overflow() => ModelErrorKind::Overflow,
-        _ if told.words.iter().any(|w| w == "request_too_large") => ModelErrorKind::Overflow,
-        _ if told.words.iter().any(|w| w == "invalid_request_error" || w == "not_found_error") => {
-            told.kind_by_words().unwrap_or(ModelErrorKind::InvalidRequest)
+    let reported = ErrorBody::of(body);
+    let kind = match reported.code {
+        Some(code) if code >= 400 => kind_of(code, &reported),
+        _ if reported.is_refusal_of_tools() => ModelErrorKind::ToolsUnsupported,
+        _ if reported.is_overflow() => ModelErrorKind::Overflow,
+        _ if reported.words.iter().any(|w| w == "request_too_large") => ModelErrorKind::Overflow,
+        _ if reported.words.iter().any(|w| w == "invalid_request_error" || w == "not_found_error") => {
+            reported.kind_by_words().unwrap_or(ModelErrorKind::InvalidRequest)
         }
-        _ => told.kind_by_words().unwrap_or(ModelErrorKind::Unavailable),
+        _ => reported.kind_by_words().unwrap_or(ModelErrorKind::Unavailable),
     };
-    finished(config, kind, &told, "the server reported", &Hints::default())
+    finished(config, kind, &reported, "the server reported", &Hints::default())
 }
 
-/// What a server or a parser says, without secrets and not too long. It is masked first: a part of a key is not recognised.
+/// A message of a server or a parser, masked and shortened. Masking comes first: a part of a key would not be recognised.
 pub(super) fn short(config: &ModelConfig, words: &str) -> String {
     config.scrub(words).chars().take(DETAIL_CHARS_MAX).collect()
 }
 
-fn finished(config: &ModelConfig, kind: ModelErrorKind, told: &Told, before: &str, hints: &Hints) -> Failure {
-    let words = short(config, &told.message);
+fn finished(config: &ModelConfig, kind: ModelErrorKind, reported: &ErrorBody, before: &str, hints: &Hints) -> Failure {
+    let words = short(config, &reported.message);
     let detail = if words.is_empty() { before.to_owned() } else { format!("{before}: {words}") };
     let transient = matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Unavailable | ModelErrorKind::Timeout);
     let mut error = ModelError::new(kind, detail);
@@ -212,21 +212,21 @@ fn finished(config: &ModelConfig, kind: ModelErrorKind, told: &Told, before: &st
     Failure { error, may_retry: hints.should_retry.unwrap_or(true) && transient }
 }
 
-fn kind_of(status: u16, told: &Told) -> ModelErrorKind {
+fn kind_of(status: u16, reported: &ErrorBody) -> ModelErrorKind {
     match status {
         401 => return ModelErrorKind::Auth,
         402 => return ModelErrorKind::Payment,
-        403 if told.moderated => return ModelErrorKind::Content,
-        429 if told.kind_by_words() == Some(ModelErrorKind::Payment) => return ModelErrorKind::Payment,
+        403 if reported.moderated => return ModelErrorKind::Content,
+        429 if reported.kind_by_words() == Some(ModelErrorKind::Payment) => return ModelErrorKind::Payment,
         429 => return ModelErrorKind::RateLimited,
         413 => return ModelErrorKind::Overflow,
-        _ if told.is_refusal_of_tools() => return ModelErrorKind::ToolsUnsupported,
-        _ if told.is_overflow() => return ModelErrorKind::Overflow,
-        // llama.cpp calls what its template throws an error of the server.
-        _ if told.is_refusal_of_roles() => return ModelErrorKind::InvalidRequest,
+        _ if reported.is_refusal_of_tools() => return ModelErrorKind::ToolsUnsupported,
+        _ if reported.is_overflow() => return ModelErrorKind::Overflow,
+        // llama.cpp reports an exception of its template as a server error.
+        _ if reported.is_refusal_of_roles() => return ModelErrorKind::InvalidRequest,
         _ => {}
     }
-    told.kind_by_words().unwrap_or(match status {
+    reported.kind_by_words().unwrap_or(match status {
         403 => ModelErrorKind::Auth,
         408 | 504 | 524 => ModelErrorKind::Timeout,
         409 | 425 | 500..=599 => ModelErrorKind::Unavailable,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_servers_way_to_say_too_long_is_an_overflow() {
+    fn overflow_messages_of_every_server_are_recognised() {
         for body in [
             json!({"error": {"code": 400, "message": "no", "metadata": {"error_type": "context_length_exceeded"}}}),
             json!({"error": {"code": "context_length_exceeded", "message": "no"}}),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_decides_where_words_do_not() {
+    fn status_decides_kind_if_message_does_not() {
         for (status, body, wanted) in [
             (401, json!({"error": {"message": "bad key"}}), ModelErrorKind::Auth),
             (402, json!({"error": {"code": 402, "message": "credits"}}), ModelErrorKind::Payment),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn every_servers_way_to_refuse_tools_is_told_and_not_retried() {
+    fn tool_refusals_of_every_server_are_recognised_and_not_retried() {
         for (status, body) in [
             (400, json!({"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}})),
             (
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_inside_a_200_is_read_by_its_code_or_its_words() {
+    fn error_inside_status_200_is_classified_by_code_or_message() {
         let config = ModelConfig::default();
         let of = |body: Value| inside(&config, &body).error.kind;
         assert_eq!(of(json!({"error": {"code": 429, "message": "slow"}})), ModelErrorKind::RateLimited);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_words_are_kept_without_the_key_and_cut() {
+    fn server_message_is_kept_shortened_and_without_the_key() {
         let config = ModelConfig { api_key: Some(Secret::new("sk-verysecret")), ..ModelConfig::default() };
         let body = json!({"error": {"message": format!("Incorrect API key: sk-verysecret. {}", "x".repeat(2_000))}});
         let error = by_status(&config, 401, &Hints::default(), body.to_string().as_bytes()).error;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_read_in_all_their_forms() {
+    fn retry_hints_are_read_in_all_formats() {
         let read = |pairs: &[(&str, &str)]| {
             Hints::read(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
         };

@@ -1,8 +1,8 @@
-//! The protocols: what a request looks like for each profile, how replies are put together from whatever servers send,
-//! and what their failures mean. No I/O here.
+//! The protocols: how a request is encoded for each profile, how a reply is assembled from the parts that servers send, and
+//! how failures are classified. No I/O here.
 //!
-//! A protocol is a [`Wire`]: it encodes requests, and its [`Decode`] reads replies into one [`assemble::Parts`], where the
-//! text is repaired and the limits are kept, whatever the protocol.
+//! A protocol is a [`Wire`]. It encodes requests, and its [`Decode`] reads replies into one [`assemble::Parts`], which
+//! repairs the text and enforces the limits independently of the protocol.
 
 mod anthropic;
 pub(crate) mod assemble;
@@ -25,38 +25,37 @@ use assemble::Parts;
 use failure::Failure;
 use quirks::Quirks;
 
-/// What stands in for the result of a call that never got one: every call needs an answer before the next turn.
+/// Replaces the missing result of an interrupted call: every call needs a result before the next turn.
 const NO_RESULT: &str = "[no result: the call was interrupted]";
-/// Stands before a window whose beginning was cut off, where the first message must be the user's.
+/// First user message of a window whose beginning was cut off: the first message must be the user's.
 const NO_BEGINNING: &str = "[earlier messages are left out]";
-/// Cache breakpoints that a request may carry (Anthropic's limit, which OpenRouter passes on).
+/// Most cache breakpoints in a request (Anthropic's limit, which OpenRouter passes on).
 const BREAKPOINTS_MAX: usize = 4;
 
 /// One protocol.
 pub(crate) trait Wire: Send + Sync {
-    /// Where rounds are asked for, below the base URL.
+    /// The path for rounds, below the base URL.
     fn path(&self) -> &'static str;
 
     /// Headers of every request beside the configured ones: name, value, and whether the value is a secret.
     fn headers(&self, config: &ModelConfig) -> Vec<(&'static str, String, bool)>;
 
-    /// The bytes of a request's body.
+    /// Serialises a request's body.
     fn body(&self, config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error>;
 
-    /// What of the request this protocol cannot say, by the names that callers use. It is left out of the body.
+    /// Parameters of the request that the protocol does not have, by the callers' names. They are left out of the body.
     fn left_out(&self, request: &ModelRequest) -> Vec<&'static str>;
 
-    /// What is also to be left out after a refusal in these words, in small letters; nothing if they name no parameter
-    /// that was sent.
+    /// The quirks after a refusal with these words (in lower case); `None` if they name no parameter that was sent.
     fn learned(&self, quirks: Quirks, words: &str, config: &ModelConfig, request: &ModelRequest) -> Option<Quirks>;
 
-    /// A reader for one reply.
+    /// A decoder for one reply.
     fn decoder(&self) -> Box<dyn Decode>;
 }
 
-/// Reads one reply into its parts.
+/// Decodes one reply into its parts.
 pub(crate) trait Decode: Send {
-    /// Takes one event's data, or a whole reply: `data` is JSON, or a word that ends the stream.
+    /// Reads one event's data or a whole reply: `data` is JSON, or a word that ends the stream.
     fn read(&mut self, data: &[u8], parts: &mut Parts<'_>) -> Result<(), Failure>;
 }
 
@@ -74,7 +73,7 @@ pub(crate) fn of(profile: Profile) -> &'static dyn Wire {
     }
 }
 
-/// Marks the end of a prefix that the provider is to keep: Anthropic's form, which OpenRouter passes on.
+/// Marks the end of a prefix for the provider's cache: Anthropic's format, which OpenRouter passes on.
 #[derive(Serialize, Clone, Copy)]
 struct CacheControl {
     r#type: &'static str,
@@ -88,12 +87,12 @@ impl CacheControl {
     }
 }
 
-/// The configured fields of a body, but for those that are written from the request.
+/// The configured fields of a body, except those that are written from the request.
 fn configured_fields(config: &ModelConfig, is_written: impl Fn(&str) -> bool) -> BTreeMap<&str, &Value> {
     config.body.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_written(name)).collect()
 }
 
-/// The message that ends the cacheable history: the last stable one that can carry a mark.
+/// The last message of the cacheable history: the last stable one that can carry a breakpoint.
 fn history_end(request: &ModelRequest) -> Option<usize> {
     let stable = request.stable_messages.min(request.messages.len());
     request.messages[..stable].iter().rposition(|message| match message {

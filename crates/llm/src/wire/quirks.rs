@@ -1,12 +1,12 @@
-//! Parameters that a server refuses of every request: learned from its refusals, and left out or written otherwise from then
-//! on.
+//! Parameters that a server refuses in every request. The client learns them from refusals, and leaves them out or renames
+//! them from then on.
 
 use annie_core::message::{Message, ModelError, ModelErrorKind, ModelRequest};
 
 use super::failure;
 use crate::config::ModelConfig;
 
-/// Words with which servers refuse a parameter, or the value that it has.
+/// Phrases with which servers refuse a parameter or its value.
 pub(super) const REFUSALS: [&str; 14] = [
     "unsupported",
     "not support",
@@ -24,25 +24,25 @@ pub(super) const REFUSALS: [&str; 14] = [
     "may only be set",
 ];
 
-/// Words with which servers refuse parameters that do not go together, though each is taken by itself.
+/// Phrases with which servers refuse a combination of parameters, though they accept each one alone.
 pub(super) const COMBINATIONS: [&str; 2] = ["cannot both", "may only be set"];
 
-/// What is left out of requests to one backend, or written otherwise.
+/// Changes to all requests to one backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Quirks {
     pub no_stream_options: bool,
-    /// `max_tokens` in place of `max_completion_tokens`, or the other way round.
+    /// Sends `max_tokens` in place of `max_completion_tokens`, or the reverse.
     pub other_max_tokens: bool,
     pub no_temperature: bool,
     pub no_parallel: bool,
-    /// Its chat template knows no system message: the system text goes before the user's first words.
+    /// The chat template has no system message: the system text goes before the user's first message.
     pub no_system: bool,
-    /// Its chat template wants user and assistant in strict turns.
+    /// The chat template requires user and assistant to alternate strictly.
     pub must_alternate: bool,
 }
 
 impl Quirks {
-    /// Both together.
+    /// The union of both.
     pub const fn with(self, more: Self) -> Self {
         Self {
             no_stream_options: self.no_stream_options || more.no_stream_options,
@@ -54,7 +54,7 @@ impl Quirks {
         }
     }
 
-    /// What is also to be left out after this refusal; nothing if it names no parameter that was sent.
+    /// The quirks after this refusal; `None` if it names no parameter that was sent.
     pub fn learned(self, error: &ModelError, config: &ModelConfig, request: &ModelRequest) -> Option<Self> {
         let words = error.detail.to_lowercase();
         let names_parameter = REFUSALS.iter().any(|refusal| words.contains(refusal));
@@ -65,8 +65,8 @@ impl Quirks {
         super::of(config.profile).learned(self, &words, config, request)
     }
 
-    /// A refusal that goes on although the request has only the roles of a user and an assistant, but for tools: the
-    /// template does not know those.
+    /// Whether this is a refusal of tools: the server still refuses the roles although, except for tools, the request uses
+    /// only user and assistant. Then the template does not support tool messages.
     pub fn is_refusal_of_tools(self, error: &ModelError, request: &ModelRequest) -> bool {
         let words = error.detail.to_lowercase();
         let has_tools = !request.tools.is_empty() || request.messages.iter().any(|m| matches!(m, Message::Tool { .. }));

@@ -1,5 +1,5 @@
-//! What a caller of a turn asked for and the server refuses. A refused parameter is left out from then on; a refused value is
-//! left out of the one call, since the next caller may ask for another.
+//! Parameters of a turn's caller that the server refuses. A refused parameter is left out from then on. A refused value is
+//! left out only in that call, because the next caller may use another value.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use annie_core::{
 
 use super::quirks::{COMBINATIONS, REFUSALS};
 
-/// Words with which servers refuse a value of a parameter that they know.
+/// Phrases with which servers refuse a value of a parameter that they know.
 const VALUES: [&str; 3] = ["unsupported value", "unsupported_value", "invalid value"];
 
-/// What may be left out of a request, in its wire's words. The prompt says the form of an answer in any case.
+/// Parameters that may be left out of a request, by their wire names. The prompt states the answer format in any case.
 const PARAMETERS: [&str; 8] = [
     "temperature",
     "top_p",
@@ -29,18 +29,18 @@ const PARAMETERS: [&str; 8] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Refused(u8);
 
-/// What a refusal teaches.
+/// The conclusion from a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lesson {
     pub parameter: &'static str,
     /// Only this caller's value was refused, or its combination with another.
     pub is_value: bool,
-    /// All that is to be left out now.
+    /// All parameters to leave out now.
     pub refused: Refused,
 }
 
 impl Refused {
-    /// The request without what was refused.
+    /// Returns the request without the refused parameters.
     pub fn strip(self, request: &ModelRequest) -> Cow<'_, ModelRequest> {
         if self.0 == 0 {
             return Cow::Borrowed(request);
@@ -52,7 +52,7 @@ impl Refused {
         Cow::Owned(left)
     }
 
-    /// Both together.
+    /// The union of both.
     pub const fn with(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }
@@ -62,7 +62,7 @@ impl Refused {
         self.0 |= PARAMETERS.iter().position(|known| *known == parameter).map_or(0, |n| 1 << n);
     }
 
-    /// What is also to be left out after this refusal; nothing if it names no parameter that the request has.
+    /// The conclusion from this refusal; `None` if it names no parameter that the request has.
     pub fn learned(self, error: &ModelError, request: &ModelRequest) -> Option<Lesson> {
         let words = error.detail.to_lowercase();
         if error.kind != ModelErrorKind::InvalidRequest || !REFUSALS.iter().any(|refusal| words.contains(refusal)) {
@@ -74,10 +74,10 @@ impl Refused {
         let is_combination = COMBINATIONS.iter().any(|combined| words.contains(combined));
         let mut named = PARAMETERS.iter().enumerate().filter(is_refused);
         let first = named.next()?;
-        // Of two that do not go together the temperature stays: the backend's configured one would stand in for it.
+        // Of a refused combination the temperature is kept: without it the backend's configured temperature would be sent.
         let (n, parameter) = named.next().filter(|_| is_combination).unwrap_or(first);
         let is_value = is_combination || refuses_value(&words);
-        // Without the caller's own the backend's configured temperature would be sent, and is refused too.
+        // Without the caller's temperature the backend's configured one would be sent, and is refused as well.
         if *parameter == "temperature" && !is_value {
             return None;
         }
@@ -115,7 +115,7 @@ fn drop_from(request: &mut ModelRequest, parameter: &str) {
     }
 }
 
-/// Whether a refusal speaks of a parameter. A name that is also an English word must stand there as a name.
+/// Whether a refusal names a parameter. A name that is also an English word must be marked as a name.
 fn names(words: &str, parameter: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let is_mark = |c: char| matches!(c, '\'' | '"' | '`' | ':' | '.');
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_told_from_a_wrong_value_and_from_other_words() {
+    fn refusal_is_distinguished_from_invalid_value_and_other_errors() {
         for (words, wanted) in [
             ("Unsupported parameter: 'stop' is not supported with this model.", Some(("stop", false))),
             ("Unrecognized request argument supplied: seed", Some(("seed", false))),
@@ -197,15 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_that_is_refused_is_left_out() {
+    fn every_refused_parameter_is_left_out() {
         for parameter in PARAMETERS {
             let error = ModelError::new(ModelErrorKind::InvalidRequest, format!("unsupported value: '{parameter}'"));
             let request = asked();
             let lesson = Refused::default().learned(&error, &request).unwrap();
             let left = lesson.refused.strip(&request).into_owned();
             assert!(has(&request, parameter) && !has(&left, parameter), "{parameter}");
-            assert_eq!(PARAMETERS.iter().filter(|p| has(&left, p)).count(), PARAMETERS.len() - 1, "and nothing else");
-            assert_eq!(lesson.refused.learned(&error, &request), None, "it is tried once");
+            assert_eq!(
+                PARAMETERS.iter().filter(|p| has(&left, p)).count(),
+                PARAMETERS.len() - 1,
+                "other parameters are kept"
+            );
+            assert_eq!(lesson.refused.learned(&error, &request), None, "one attempt per parameter");
         }
     }
 }

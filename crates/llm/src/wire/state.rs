@@ -1,22 +1,23 @@
-//! What a provider wants back with its calls: Gemini's `extra_content`, DeepSeek's `reasoning_content`, OpenRouter's
-//! `reasoning_details`, Anthropic's thinking blocks. The client writes its own name into it, since another provider cannot read it.
+//! State that a provider wants back with its calls: Gemini's `extra_content`, DeepSeek's `reasoning_content`, OpenRouter's
+//! `reasoning_details`, Anthropic's thinking blocks. The client records the backend's name in it, because another provider
+//! cannot read it.
 
 use annie_core::message::PROVIDER_STATE_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
 use crate::config::ModelConfig;
 
-/// Models that want their reasoning back with their calls, by a part of their names or addresses.
+/// Parts of the names or addresses of models that want their reasoning back with their calls.
 const WANT_REASONING: [&str; 6] = ["deepseek", "kimi", "moonshot", "minimax", "glm", "mimo"];
 
-/// The state of one reply in the making.
+/// The state of a reply that is still arriving.
 #[derive(Debug, Default)]
 pub(crate) struct StateParts {
     reasoning: String,
     details: Vec<Value>,
     blocks: Vec<Value>,
     bytes: usize,
-    /// Whether the model wants its reasoning back, once that is known.
+    /// Whether the model wants its reasoning back; `None` until it is determined.
     wants_reasoning: Option<bool>,
 }
 
@@ -31,7 +32,7 @@ impl StateParts {
         }
     }
 
-    /// Pieces of one block of reasoning are put together again, as the provider had it.
+    /// Adds pieces of reasoning. The pieces of one block are joined, as the provider had it.
     pub fn details(&mut self, pieces: Value) {
         let Value::Array(pieces) = pieces else { return };
         for piece in pieces {
@@ -45,7 +46,7 @@ impl StateParts {
         }
     }
 
-    /// A block of content, or the mark of one whose content stands elsewhere in the reply.
+    /// Adds a content block, or a placeholder for one whose content is elsewhere in the reply.
     pub fn block(&mut self, block: Value) {
         if self.grow(block.to_string().len()) {
             self.blocks.push(block);
@@ -57,7 +58,7 @@ impl StateParts {
         self.bytes <= PROVIDER_STATE_BYTES_MAX
     }
 
-    /// The state of a reply with these calls, as (id, extra content); nothing if the provider gave none, or too much.
+    /// The state of a reply with these calls, as (id, extra content); `None` if the provider sent none, or too much.
     pub fn finish(self, config: &ModelConfig, model: &str, calls: &[(String, Value)]) -> Option<Value> {
         let extras: Vec<Value> = calls
             .iter()
@@ -71,7 +72,7 @@ impl StateParts {
         if !self.details.is_empty() {
             state.insert("reasoning_details".to_owned(), self.details.into());
         }
-        // Without thinking the blocks are only an order.
+        // Without thinking the blocks only define an order.
         if self.blocks.iter().any(is_thinking) {
             state.insert("blocks".to_owned(), self.blocks.into());
         }
@@ -87,7 +88,7 @@ impl StateParts {
     }
 }
 
-/// Whether a block is one of Anthropic's that must come back as it was.
+/// Whether this is a block of Anthropic's that must be returned unchanged.
 pub(super) fn is_thinking(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
@@ -119,7 +120,7 @@ fn origin(config: &ModelConfig, model: &str) -> String {
     format!("{}/{model}", config.name)
 }
 
-/// A stored state, if it is this backend's and model's own.
+/// A stored state, if this backend and model produced it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State<'a>(Option<&'a Value>);
 
@@ -136,7 +137,7 @@ impl<'a> State<'a> {
         self.0?.get("reasoning_details")
     }
 
-    /// The reply's blocks in their order.
+    /// The blocks of the reply, in order.
     pub fn blocks(self) -> Option<&'a [Value]> {
         self.0?["blocks"].as_array().map(Vec::as_slice)
     }

@@ -1,5 +1,5 @@
-//! What a call cost, out of the many ways in which servers say it. OpenAI and OpenRouter count cached tokens inside
-//! `prompt_tokens`, Anthropic's own names count them beside `input_tokens`: two formulas, one result.
+//! Reads what a call cost from the different formats of servers. OpenAI and OpenRouter include cached tokens in
+//! `prompt_tokens`; Anthropic's names count them separately from `input_tokens`. Both are converted to one result.
 
 use annie_core::message::Usage;
 use serde::{Deserialize, Deserializer};
@@ -32,8 +32,8 @@ pub(crate) struct WireUsage {
 }
 
 impl WireUsage {
-    /// These counts with later ones of the same reply: Anthropic says the prompt's at the beginning and the answer's at the
-    /// end, and some servers say the prompt's again, or 0 before they know.
+    /// Merges later counts of the same reply. Anthropic reports the prompt's count at the start and the answer's at the
+    /// end. Some servers repeat the prompt's count, or send 0 until they know it.
     pub fn with(self, later: Self) -> Self {
         let count = |before: Option<u64>, now: Option<u64>| now.filter(|n| *n > 0).or(before).or(now);
         Self {
@@ -87,7 +87,7 @@ pub(crate) struct Timings {
     predicted_n: Option<u64>,
 }
 
-/// A count: a whole number, a number with a fraction of nothing, or anything else for "not said".
+/// A count: a number, or `None` for any other value. A fraction is dropped.
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(number(deserializer)?.filter(|n| *n >= 0.0).map(
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above; token counts")]
@@ -104,7 +104,7 @@ fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(serde_json::Value::deserialize(deserializer)?.as_bool().unwrap_or(false))
 }
 
-/// One call's usage.
+/// Computes the usage of one call.
 pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: Option<&Price>) -> Usage {
     let mut usage = Usage::default();
     if let Some(timings) = timings {
@@ -113,23 +113,23 @@ pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: 
         usage.input_tokens = cached + timings.prompt_n.unwrap_or(0);
         usage.output_tokens = timings.predicted_n.unwrap_or(0);
     }
-    let mut told_cost = None;
+    let mut reported_cost = None;
     if let Some(wire) = wire {
         let details = wire.prompt_tokens_details.clone().unwrap_or_default();
         let read = details.cached_tokens.or(wire.cache_read_input_tokens);
         let written = details.cache_write_tokens.or(wire.cache_creation_input_tokens);
-        // Anthropic's own names exclude what the cache did.
+        // Anthropic's names exclude cached tokens.
         let beside = || wire.input_tokens.map(|n| n + read.unwrap_or(0) + written.unwrap_or(0));
         usage.input_tokens = wire.prompt_tokens.or_else(beside).unwrap_or(usage.input_tokens);
         usage.output_tokens = wire.completion_tokens.or(wire.output_tokens).unwrap_or(usage.output_tokens);
         usage.cached_tokens = read.unwrap_or(usage.cached_tokens);
         usage.cache_written_tokens = written.unwrap_or(0);
         usage.reasoning_tokens = wire.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens).unwrap_or(0);
-        // With the user's own key OpenRouter's cost is its fee only; the provider bills the rest.
+        // With the user's own key, OpenRouter's cost is only its fee; the provider bills the rest.
         let upstream = wire.cost_details.as_ref().and_then(|d| d.upstream_inference_cost).filter(|_| wire.is_byok);
-        told_cost = wire.cost.map(|cost| cost + upstream.unwrap_or(0.0));
+        reported_cost = wire.cost.map(|cost| cost + upstream.unwrap_or(0.0));
     }
-    usage.cost_usd = told_cost.or_else(|| price.map(|p| priced(&usage, p))).unwrap_or(0.0);
+    usage.cost_usd = reported_cost.or_else(|| price.map(|p| priced(&usage, p))).unwrap_or(0.0);
     usage
 }
 
@@ -143,8 +143,8 @@ fn priced(usage: &Usage, price: &Price) -> f64 {
     sum / 1e6
 }
 
-/// Whether a server has very likely dropped part of the prompt without saying so (Ollama does): it counted less than half
-/// of what the prompt's bytes suggest.
+/// Whether a server has very likely dropped part of the prompt silently, as Ollama does: it counted less than half of the
+/// tokens that the prompt's size suggests.
 pub(crate) const fn looks_truncated(prompt_bytes: usize, usage: &Usage) -> bool {
     // Four bytes a token for English prose; a prompt below 8 KiB fits every default context.
     prompt_bytes > 8 * 1024 && usage.input_tokens > 0 && usage.input_tokens < prompt_bytes as u64 / 8
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn openrouter_counts_the_cache_inside_and_says_the_price() {
+    fn openrouter_usage_includes_cached_tokens_and_cost() {
         let got = read(json!({"prompt_tokens": 10339, "completion_tokens": 60, "total_tokens": 10399,
             "prompt_tokens_details": {"cached_tokens": 10318, "cache_write_tokens": 7},
             "completion_tokens_details": {"reasoning_tokens": 5}, "cost": 0.0041, "unknown": {"a": 1}}));
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn with_ones_own_key_the_provider_bills_beside_the_fee() {
+    fn openrouter_cost_with_own_key_adds_upstream_cost() {
         let got = read(json!({"prompt_tokens": 1, "cost": 0.001, "is_byok": true,
             "cost_details": {"upstream_inference_cost": 0.02}}));
         assert!((got.cost_usd - 0.021).abs() < 1e-12);
     }
 
     #[test]
-    fn anthropics_own_names_count_the_cache_beside() {
+    fn anthropic_usage_counts_cached_tokens_separately() {
         let got = read(json!({"input_tokens": 100, "output_tokens": 9, "cache_read_input_tokens": 900,
             "cache_creation_input_tokens": 50}));
         assert_eq!((got.input_tokens, got.cached_tokens, got.cache_written_tokens), (1_050, 900, 50));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_types_are_read_as_not_said() {
+    fn usage_ignores_unexpected_types() {
         let got = read(json!({"prompt_tokens": null, "completion_tokens": 3.0, "cost": "0.5",
             "prompt_tokens_details": null, "is_byok": "no"}));
         assert_eq!((got.input_tokens, got.output_tokens), (0, 3));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_prices_are_used_where_the_server_is_silent() {
+    fn configured_prices_apply_if_server_reports_no_cost() {
         let price = Price { input: 3.0, cached_input: Some(0.3), cache_write: None, output: 15.0 };
         let wire: WireUsage = serde_json::from_value(json!({"prompt_tokens": 1_000_000, "completion_tokens": 100_000,
             "prompt_tokens_details": {"cached_tokens": 500_000}}))
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_was_cut_in_silence_is_noticed() {
+    fn silently_truncated_prompt_is_detected() {
         let counted = |tokens| Usage { input_tokens: tokens, ..Usage::default() };
         assert!(looks_truncated(40_000, &counted(4_096)));
         assert!(!looks_truncated(40_000, &counted(9_000)));

@@ -1,4 +1,4 @@
-//! Changes of a task that is named by its number or its words: its status, its fields, its deletion.
+//! Changes of an existing task, identified by number or by words: its status, its fields, its deletion.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const ID: [&str; 5] = ["id", "number", "task_id", "task", "n"];
 const DESCRIPTION: [&str; 4] = ["description", "details", "notes", "body"];
-/// Words around a task's name that are not part of it.
+/// Words around a task's name that are not part of the name.
 const NOUNS: [&str; 19] = [
     "task", "tasks", "todo", "to-do", "reminder", "item", "list", "the", "my", "a", "an", "called", "named", "titled",
     "about", "with", "for", "to", "of",
@@ -23,16 +23,16 @@ const NOUNS: [&str; 19] = [
 const ONE_BY_ONE: &str = "I change tasks only by their numbers or by words that fit one of them, so I changed nothing. Say for example: “mark \
      tasks 1 and 2 as done”.";
 
-/// Which tasks are meant.
+/// The tasks that a clause refers to.
 enum Which {
     Numbers(Vec<u64>),
     Words(String),
-    /// All of them, or none that was understood.
+    /// The reference is not possible; this is the answer.
     Answer(Filled),
 }
 
 impl Filler<'_> {
-    /// A task by number or words, and its new status.
+    /// A new status for a task.
     pub(super) fn status(&self, start: usize, gap: Range<usize>, rest: Range<usize>, status: &str) -> Filled {
         let mut call = self.call();
         if !self.put(&mut call, &STATUS, status) {
@@ -43,7 +43,7 @@ impl Filler<'_> {
             .unwrap_or_else(|| self.on_task(start, named, &[], call))
     }
 
-    /// What to say if a change of numbered tasks has words that were not understood.
+    /// The refusal if a change of numbered tasks contains words that were not understood.
     fn refuse_unread_words(
         &self,
         start: usize,
@@ -79,7 +79,7 @@ impl Filler<'_> {
         self.on_task(start, named, &[], call)
     }
 
-    /// Looks up the task that is to be deleted, so that the user sees it before it goes.
+    /// Looks up the task to delete, so that the user sees it before the deletion.
     pub(super) fn ask_delete(&self, start: usize, gap: Range<usize>, rest: Range<usize>) -> Filled {
         let named = if gap.is_empty() { rest.clone() } else { gap.clone() };
         if let Some(answer) = self.refuse_unread_words(start, &[gap], rest.start, &[]) {
@@ -103,13 +103,13 @@ impl Filler<'_> {
     /// `remove the due date from task 1`.
     pub(super) fn clear(&self, start: usize, rest: Range<usize>) -> Filled {
         let head = start..rest.start;
-        let said = |words: &[&str]| head.clone().any(|at| self.is(at, words));
+        let names = |words: &[&str]| head.clone().any(|at| self.is(at, words));
         let mut call = self.call();
-        let put = if said(&["due", "deadline", "date"]) {
+        let put = if names(&["due", "deadline", "date"]) {
             self.put(&mut call, &DUE, "none")
-        } else if said(&["tags", "labels"]) {
+        } else if names(&["tags", "labels"]) {
             self.put(&mut call, &TAGS, "none")
-        } else if said(&["description", "details"]) {
+        } else if names(&["description", "details"]) {
             self.flag(&DESCRIPTION).map(|flag| call.args.push((flag.name.clone(), "".into()))).is_some()
         } else {
             let one = "I can take away a task's date, its description or all of its tags (“remove the tags from task 3”); a \
@@ -123,19 +123,19 @@ impl Filler<'_> {
         self.refuse_unread_words(start, &[], rest.start, &[]).unwrap_or_else(|| self.on_task(start, rest, &[], call))
     }
 
-    /// `add a due date to task 1: friday`, and what cannot be added to a task.
+    /// `add a due date to task 1: friday`, and refusals for what cannot be added to a task.
     pub(super) fn add_to(&self, start: usize, rest: Range<usize>) -> Filled {
         let all = start..self.words().len();
-        let said = |words: &[&str]| all.clone().any(|at| self.is(at, words));
+        let names = |words: &[&str]| all.clone().any(|at| self.is(at, words));
         let numbers = self.numbers(self.head(start));
         let number = numbers.first().map_or_else(|| "3".to_owned(), u64::to_string);
-        if said(&["tag", "tags", "label", "labels"]) {
+        if names(&["tag", "tags", "label", "labels"]) {
             return Filled::Answer(format!(
                 "I can only set all tags of a task at once, so I changed nothing. Say: “set the tags of task {number} to …”, with \
                  the ones that it has."
             ));
         }
-        if said(&["due", "deadline", "date", "priority"]) {
+        if names(&["due", "deadline", "date", "priority"]) {
             let change = self.change(start, rest.start..rest.start, rest);
             return match change {
                 Filled::Missing(_) => Filled::Answer(format!(
@@ -151,7 +151,7 @@ impl Filler<'_> {
         ))
     }
 
-    /// `move the dentist to Monday`: a task by its words, if what follows is a date and nothing else.
+    /// `move the dentist to Monday`: a task by its words, if only a date follows.
     pub(super) fn moved(&self, gap: Range<usize>, rest: Range<usize>) -> Filled {
         let date = dates::find(self.words(), rest.clone()).filter(|d| {
             rest.clone().all(|at| d.words.iter().any(|r| r.contains(&at)) || self.is(at, &["please", "now", "thanks"]))
@@ -164,7 +164,7 @@ impl Filler<'_> {
         self.on_task(gap.start, gap, &date.words, call)
     }
 
-    /// What is to change about a task.
+    /// A change of fields of a task.
     pub(super) fn change(&self, start: usize, gap: Range<usize>, rest: Range<usize>) -> Filled {
         let all = start..self.words().len();
         let mut call = self.call();
@@ -194,11 +194,11 @@ impl Filler<'_> {
         self.on_task(start, named, &used, call)
     }
 
-    /// The value behind `to`, `as` or a colon that follows the task.
+    /// The value after `to`, `as` or a colon that follows the task.
     fn put_text(&self, call: &mut Call, names: &[&str], rest: Range<usize>, used: &mut Vec<Range<usize>>) {
         let words = self.words();
         let leads = |at: &usize| self.is(*at, &["to", "as"]) || words[*at].mark == Mark::Colon;
-        // The task's own words may hold a `to`; behind its number or noun there is none left.
+        // The task's own words may contain a `to`; after its number or noun no such words follow.
         let numbered = words.get(rest.start).is_some_and(|w| crate::pattern::number(&w.lower).is_some());
         let named = rest.start > 0 && self.is(rest.start - 1, &["task", "todo", "reminder"]);
         let noun = rest.clone().find(|at| !numbered && !named && self.is(*at, &["task", "todo", "reminder"]));
@@ -215,13 +215,13 @@ impl Filler<'_> {
         used.push(if words[at].mark == Mark::Colon { at + 1 } else { at }..rest.end);
     }
 
-    /// Date, priority, tags and status among the words of a change.
+    /// Date, priority, tags and status in the words of a change.
     fn attributes(&self, call: &mut Call, start: usize, all: &Range<usize>, used: &mut Vec<Range<usize>>) {
         if let Some(due) = dates::find(self.words(), all.clone()) {
             self.put(call, &DUE, &due.text);
             used.extend(due.words);
         }
-        // `lower the priority` says no level.
+        // `lower the priority` names no level.
         let bare = (start + 1..all.end).find_map(|at| level(&self.words()[at].lower)).map(str::to_owned);
         let priority = self.priority(all.clone());
         used.extend(priority.iter().flat_map(|p| p.words.clone()));
@@ -241,7 +241,7 @@ impl Filler<'_> {
         }
     }
 
-    /// The numbers or the words by which tasks are named; no number of a new value is one.
+    /// The numbers or the words by which tasks are identified. Numbers in a new value do not count.
     fn which(&self, start: usize, named: Range<usize>, used: &[Range<usize>]) -> Which {
         let head = self.head(start);
         let end = used.iter().map(|r| r.start).filter(|s| *s > start).min().map_or(head.end, |end| end.min(head.end));
@@ -268,8 +268,9 @@ impl Filler<'_> {
         if (start..head.end).any(|at| self.is(at, &everything)) {
             return Which::Answer(Filled::Answer(ONE_BY_ONE.to_owned()));
         }
-        let told = self.query(range.clone());
-        let text = if told.is_empty() { self.slice(range).trim_end_matches(['?', '.', '!']).to_owned() } else { told };
+        let query = self.query(range.clone());
+        let text =
+            if query.is_empty() { self.slice(range).trim_end_matches(['?', '.', '!']).to_owned() } else { query };
         if text.is_empty() {
             let why = "I did not understand which task you mean: say its number, like “task 3”";
             return Which::Answer(Filled::Missing(why.to_owned()));
@@ -277,7 +278,7 @@ impl Filler<'_> {
         Which::Words(text)
     }
 
-    /// Completes a call with the task's number, or with how to find it.
+    /// Completes a call with the task's number, or with the query that finds it.
     fn on_task(&self, start: usize, named: Range<usize>, used: &[Range<usize>], call: Call) -> Filled {
         let Some(id) = self.flag(&ID) else {
             return Filled::Missing(format!("{} does not say how to name a task", self.skill.name));

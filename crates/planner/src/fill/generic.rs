@@ -1,5 +1,5 @@
-//! Skills that the planner has no special knowledge of: values follow the names of their flags, quoted values go to the
-//! flags that want text, and what is left is the first text that is still missing.
+//! Arguments for skills without special rules: values follow the names of their flags, quoted values fill the text flags,
+//! and the remaining words fill the first required text flag that has no value.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::{Call, Filled, Filler, words::as_title};
 use crate::{pattern::number, text::unquoted};
 
 impl<'a> Filler<'a> {
-    /// The arguments of a skill that is known only by its synopsis.
+    /// The arguments of a skill of which only the synopsis is known.
     pub(super) fn generic(&self, start: usize, rest: usize) -> Filled {
         let args: &'a [ArgSpec] = self.skill.args.as_deref().unwrap_or_default();
         let end = self.words().len();
@@ -31,16 +31,18 @@ impl<'a> Filler<'a> {
             let parts: Vec<&str> = self.skill.name.split(['.', '-', '_']).collect();
             left_out.extend((rest..end).filter(|at| self.is(*at, &parts)).map(|at| at..at + 1));
             let left = self.without(rest..end, &left_out);
-            let said = as_title(left.trim_end_matches(['?', '.', '!']));
-            let said =
-                ["In ", "At ", "On ", "The ", "With "].into_iter().find_map(|l| said.strip_prefix(l)).unwrap_or(&said);
-            self.put(&mut call, &[&arg.name], unquoted(said));
+            let remaining = as_title(left.trim_end_matches(['?', '.', '!']));
+            let remaining = ["In ", "At ", "On ", "The ", "With "]
+                .into_iter()
+                .find_map(|l| remaining.strip_prefix(l))
+                .unwrap_or(&remaining);
+            self.put(&mut call, &[&arg.name], unquoted(remaining));
         }
         call.args.sort_by_key(|(name, _)| args.iter().position(|a| a.name == *name));
         self.ready(call)
     }
 
-    /// A value behind the flag's own name: `subject "Hi"`, `to bob@example.org`, `city Prague`.
+    /// A value after the flag's own name: `subject "Hi"`, `to bob@example.org`, `city Prague`.
     fn by_name(
         &self,
         call: &mut Call,
@@ -82,7 +84,7 @@ impl<'a> Filler<'a> {
         (from..self.words().len()).find(|n| !self.words()[*n].quoted).unwrap_or(self.words().len())
     }
 
-    /// A value that shows by its form which flag it is for.
+    /// A value whose format identifies its flag.
     fn by_kind(&self, call: &mut Call, arg: &ArgSpec, range: Range<usize>, left_out: &mut Vec<Range<usize>>) {
         match &arg.kind {
             ArgKind::Date => {

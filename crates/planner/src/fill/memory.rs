@@ -8,7 +8,7 @@ use crate::{
     text::{Mark, capitalised, unquoted},
 };
 
-/// Words by which a statement shows what kind of thing it is.
+/// Words that identify the category of a statement.
 const CATEGORIES: [(&str, &[&str]); 6] = [
     (
         "preference",
@@ -54,7 +54,7 @@ const CATEGORIES: [(&str, &[&str]); 6] = [
     ("fact", &["is", "are", "was", "has", "have", "lives", "works"]),
 ];
 
-/// Cities that people ask the time of.
+/// Cities with their time zones.
 const ZONES: [(&str, &str); 18] = [
     ("tokyo", "Asia/Tokyo"),
     ("london", "Europe/London"),
@@ -83,20 +83,20 @@ impl Filler<'_> {
         let pointer =
             self.is(rest.start, &["this", "that", "following"]) && self.words()[rest.start].mark == Mark::Colon;
         let rest = rest.start + usize::from(pointer)..rest.end;
-        let said = self.slice(rest.clone());
-        let said = said.strip_prefix("that ").unwrap_or(said);
-        let said = unquoted(single_stop(said));
-        let content = if refers_back(said) && !self.results.is_empty() {
+        let statement = self.slice(rest.clone());
+        let statement = statement.strip_prefix("that ").unwrap_or(statement);
+        let statement = unquoted(single_stop(statement));
+        let content = if refers_back(statement) && !self.results.is_empty() {
             self.results.trim().to_owned()
         } else {
-            capitalised(said)
+            capitalised(statement)
         };
-        if refers_back(said) && self.results.is_empty() {
+        if refers_back(statement) && self.results.is_empty() {
             return Filled::Missing("I did not understand what to remember: say it in the same sentence".to_owned());
         }
         self.put(&mut call, &["content", "text", "memory", "fact", "statement"], &content);
-        let said = |any: &[&str]| rest.clone().any(|at| self.is(at, any));
-        if let Some((category, _)) = CATEGORIES.iter().find(|(_, words)| said(words)) {
+        let contains = |any: &[&str]| rest.clone().any(|at| self.is(at, any));
+        if let Some((category, _)) = CATEGORIES.iter().find(|(_, words)| contains(words)) {
             self.put(&mut call, &["category", "kind", "type"], category);
         }
         if (0..rest.end).any(|at| self.is(at, &["important", "crucial", "critical"])) {
@@ -108,7 +108,7 @@ impl Filler<'_> {
         self.ready(call)
     }
 
-    /// What is asked for in a memory or in notes.
+    /// The query of a search in memories or notes.
     pub(super) fn search(&self, range: Range<usize>) -> Filled {
         let mut call = self.call();
         if let Some(tags) = self.tags(range.clone()) {
@@ -125,7 +125,7 @@ impl Filler<'_> {
         }
     }
 
-    /// What somebody outside will report, without the words that say that it does.
+    /// The event to wait for, without the words that announce its end.
     pub(super) fn awaited(&self, rest: Range<usize>) -> Filled {
         const ENDS: [&str; 10] = [
             " to report back",
@@ -139,8 +139,8 @@ impl Filler<'_> {
             " finishes",
             " ends",
         ];
-        let said = unquoted(self.slice(rest)).trim_end_matches(['.', '!', '?']).trim();
-        let what = ENDS.iter().find_map(|end| said.strip_suffix(end)).unwrap_or(said);
+        let event = unquoted(self.slice(rest)).trim_end_matches(['.', '!', '?']).trim();
+        let what = ENDS.iter().find_map(|end| event.strip_suffix(end)).unwrap_or(event);
         if what.is_empty() {
             return Filled::Missing("tell me what to wait for".to_owned());
         }
@@ -160,9 +160,9 @@ impl Filler<'_> {
             self.put(&mut call, &["timezone", "zone", "tz"], zone);
         } else if let calendar::Asked::Unknown(what) = calendar::asked(self.slice(start..self.words().len())) {
             // The skill knows the cities of the time zones.
-            let place =
+            let is_zone_query =
                 lower.contains("time") && lower.contains(&format!(" in {what}")) && what.split(' ').count() <= 3;
-            if !place {
+            if !is_zone_query {
                 return Filled::Answer(fallback::not_understood(&[self.text.source.to_owned()]));
             }
             self.put(&mut call, &["timezone", "zone", "tz"], &what);
@@ -194,13 +194,13 @@ impl Filler<'_> {
     }
 }
 
-/// Without the stop of a single sentence.
+/// Removes the final stop of a single sentence.
 fn single_stop(text: &str) -> &str {
     let bare = text.trim_end_matches(['.', '!', '?']);
     if bare.contains(". ") { text } else { bare }
 }
 
-/// Whether a text only points at something said before.
+/// Whether a text only refers to earlier text.
 pub(super) fn refers_back(text: &str) -> bool {
     let lower = text.trim().to_lowercase();
     const BACK: [&str; 18] = [

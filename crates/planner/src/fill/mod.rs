@@ -1,5 +1,5 @@
-//! Finds a skill's arguments in the words of a clause. Only flags that the synopsis lists are ever given; what a flag
-//! means is known by its name.
+//! Finds a skill's arguments in the words of a clause. Only flags in the synopsis are ever used; the meaning of a flag
+//! follows from its name.
 
 mod change;
 mod generic;
@@ -28,38 +28,37 @@ use super::{
     text::Text,
 };
 
-/// A skill to run.
+/// A call of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {
-    /// Its name.
     pub skill: String,
-    /// Its arguments, each flag at most once.
+    /// The arguments, each flag at most once.
     pub args: Vec<(String, Value)>,
 }
 
-/// What became of a clause.
+/// The result for one clause.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Filled {
-    /// It can be run; several calls where it names several things.
+    /// Calls to run; several if the clause names several things.
     Ready(Vec<Call>),
-    /// The number of the thing must be found by its words first.
+    /// The number of the thing must first be found by its words.
     Find {
-        /// What to search for.
+        /// The search query.
         query: String,
         /// The flag that takes the number.
         id_flag: String,
-        /// The call that lacks it.
+        /// The call without the number.
         call: Call,
     },
-    /// It can be run, and what the skill cannot do of the wish is told below its result.
+    /// A call to run, and a text below its result about the part of the request that the skill cannot do.
     Noted(Call, String),
-    /// The task must be looked up by this call, and the user asked whether it is to be deleted.
+    /// A call that looks the task up; then the user is asked whether to delete it.
     Confirm(Call),
-    /// Something is missing that only the user can say.
+    /// Required information is missing, which only the user can give.
     Missing(String),
-    /// This is said instead: what is not possible, or a question.
+    /// An answer in place of a call: a refusal, or a question.
     Answer(String),
-    /// This is said instead of the whole message, since the rest of it hangs on it.
+    /// An answer in place of the whole message, because the rest of the message depends on this clause.
     Whole(String),
 }
 
@@ -67,12 +66,12 @@ pub(super) enum Filled {
 pub(super) struct Filler<'a> {
     pub skill: &'a Skill,
     pub text: &'a Text<'a>,
-    /// What earlier agents found, for clauses that speak of `it`.
+    /// Results of earlier agents, for clauses that refer to `it`.
     pub results: &'a str,
 }
 
 impl<'a> Filler<'a> {
-    /// The arguments for a choice.
+    /// The arguments for a chosen skill.
     pub fn fill(&self, choice: &Choice) -> Filled {
         if !self.skill.name.contains('.') {
             return Filled::Answer(answer::prompt_skill(self.skill));
@@ -127,7 +126,7 @@ impl<'a> Filler<'a> {
         names.iter().find_map(|name| self.skill.arg(name))
     }
 
-    /// Gives a value to the first of these flags that the skill has and that can take it.
+    /// Sets the first of these flags that the skill has, if the flag accepts the value.
     fn put(&self, call: &mut Call, names: &[&str], value: &str) -> bool {
         let Some(arg) = self.flag(names) else { return false };
         let Some(value) = typed(arg, value) else { return false };
@@ -136,7 +135,7 @@ impl<'a> Filler<'a> {
         true
     }
 
-    /// The clause if every required flag has its value.
+    /// The call, if every required flag has its value.
     fn ready(&self, call: Call) -> Filled {
         match self.lacking(&call) {
             None => Filled::Ready(vec![call]),
@@ -152,7 +151,7 @@ impl<'a> Filler<'a> {
         required.find(|a| !call.args.iter().any(|(name, _)| *name == a.name))
     }
 
-    /// A command as its manual writes it.
+    /// A command in the syntax of the manual.
     fn named(&self, start: usize) -> Filled {
         let line = self.text.slice(start..self.text.words.len());
         let mut call = self.call();
@@ -171,7 +170,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// The words of the request itself, without the text that it carries.
+    /// The words of the request itself, without its payload.
     fn head(&self, start: usize) -> Range<usize> {
         start..self.text.payload_at().max(start)
     }
@@ -181,7 +180,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// A value in the form that an argument takes, if it can be.
+/// Converts a value to the type of an argument, if possible.
 fn typed(arg: &ArgSpec, value: &str) -> Option<Value> {
     let value = value.trim();
     match &arg.kind {

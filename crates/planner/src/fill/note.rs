@@ -1,4 +1,4 @@
-//! Notes: a title, a text, and where one ends and the other begins.
+//! Notes: separates title and text.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::text::{Mark, capitalised, unquoted};
 
 const TITLE: [&str; 4] = ["title", "name", "note", "path"];
 const CONTENT: [&str; 5] = ["content", "text", "body", "append", "note"];
-/// How many words of a text make its title, where none was said.
+/// How many words of a text become its title, if none was given.
 const TITLE_WORDS_MAX: usize = 6;
 
 impl Filler<'_> {
@@ -17,11 +17,11 @@ impl Filler<'_> {
         self.new_note(title, content)
     }
 
-    /// A new note of which only the text was said.
+    /// A new note of which only the text was given.
     pub(super) fn jot(&self, rest: Range<usize>) -> Filled {
-        let said = self.slice(rest);
-        let said = said.strip_prefix("that ").unwrap_or(said);
-        self.new_note(None, Some(unquoted(said).to_owned()))
+        let content = self.slice(rest);
+        let content = content.strip_prefix("that ").unwrap_or(content);
+        self.new_note(None, Some(unquoted(content).to_owned()))
     }
 
     fn new_note(&self, title: Option<String>, content: Option<String>) -> Filled {
@@ -29,7 +29,7 @@ impl Filler<'_> {
         let content = content.filter(|c| !c.is_empty());
         let (title, content) = match (title.filter(|t| !t.is_empty()), content) {
             (Some(title), Some(content)) => (title, content),
-            // A note begins with its heading; the text can follow.
+            // A note begins with its heading; text can be added later.
             (Some(title), None) => (title.clone(), format!("# {title}")),
             (None, Some(content)) => (title_of(&content), content),
             (None, None) => return Filled::Missing("I did not understand what to write into the note".to_owned()),
@@ -58,7 +58,7 @@ impl Filler<'_> {
         if start < rest.end && self.is(start, &["that", "saying", "says", "with", "reading", "containing"]) {
             return (None, Some(self.content_from(start + 1, rest.end)));
         }
-        // Behind `note:` stands the text.
+        // After `note:` comes the text.
         if start == rest.start && start > 0 && words[start - 1].mark == Mark::Colon {
             return (None, Some(self.content_from(start, rest.end)));
         }
@@ -82,7 +82,7 @@ impl Filler<'_> {
         }
     }
 
-    /// The text from a word on, without what leads to it.
+    /// The text from a word on, without its introduction.
     fn content_from(&self, mut at: usize, end: usize) -> String {
         const LEADS: [&str; 12] =
             ["with", "the", "and", "content", "text", "body", "saying", "that", "says", "containing", "contents", "of"];
@@ -90,7 +90,7 @@ impl Filler<'_> {
         while at < end && at < first + 4 && self.is(at, &LEADS) {
             at += 1;
         }
-        // `the milk is sour` is a text; `the content` only leads to one.
+        // `the milk is sour` is a text; `the content` only introduces one.
         let led = (first..at).any(|n| {
             self.is(n, &["content", "text", "body", "saying", "says", "containing", "contents", "that", "with"])
         });
@@ -141,22 +141,22 @@ impl Filler<'_> {
     }
 }
 
-/// A note's name as people say it: without articles, `note` and stops.
-fn note_name(said: &str) -> String {
-    let said = unquoted(said.trim_end_matches(['?', '.', '!', ',']));
-    let lower = said.to_lowercase();
+/// A note's name without articles, `note` and stops.
+fn note_name(spoken: &str) -> String {
+    let spoken = unquoted(spoken.trim_end_matches(['?', '.', '!', ',']));
+    let lower = spoken.to_lowercase();
     let lead =
         ["the ", "my ", "a ", "an ", "our ", "note ", "titled ", "called "].into_iter().find(|l| lower.starts_with(l));
     let tail = [" note", " notes", " say", " please", " say about it"].into_iter().find(|t| lower.ends_with(t));
     match (lead, tail) {
-        _ if lower.len() != said.len() => said.to_owned(),
-        (Some(lead), _) => note_name(&said[lead.len()..]),
-        (None, Some(tail)) => note_name(&said[..said.len() - tail.len()]),
-        (None, None) => as_title(said),
+        _ if lower.len() != spoken.len() => spoken.to_owned(),
+        (Some(lead), _) => note_name(&spoken[lead.len()..]),
+        (None, Some(tail)) => note_name(&spoken[..spoken.len() - tail.len()]),
+        (None, None) => as_title(spoken),
     }
 }
 
-/// The first words of a text, as a title: no characters that a file's name refuses.
+/// The first words of a text as a title, without characters that file names must not contain.
 fn title_of(content: &str) -> String {
     let first = content.lines().next().unwrap_or_default();
     let kept: String = first.chars().filter(|c| !c.is_control() && !r#"\:*?"<>|/#"#.contains(*c)).collect();

@@ -1,4 +1,4 @@
-//! Tasks: titles with dates in them, filters of lists, and changes of a task that is named by its number or its words.
+//! Tasks: titles with dates in them, and filters of lists.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) const TAGS: [&str; 2] = ["tags", "tag"];
 pub(super) const STATUS: [&str; 2] = ["status", "state"];
 
 impl Filler<'_> {
-    /// A new task out of the rest.
+    /// A new task from the remaining words.
     pub(super) fn title(&self, start: usize, rest: Range<usize>) -> Filled {
         let line_end = rest.clone().find(|at| self.words()[*at].mark == Mark::Line && *at + 1 < rest.end);
         let lines =
@@ -27,8 +27,8 @@ impl Filler<'_> {
         let rest = rest.start..line_end.map_or(rest.end, |at| at + 1);
         let (described, rest) = self.description(rest);
         let described = match (described, lines) {
-            (Some(said), Some(lines)) => Some(format!("{said}\n{lines}")),
-            (said, lines) => said.or(lines),
+            (Some(inline), Some(lines)) => Some(format!("{inline}\n{lines}")),
+            (inline, lines) => inline.or(lines),
         };
         let mut call = self.call();
         let mut left_out = Vec::new();
@@ -64,7 +64,7 @@ impl Filler<'_> {
         }
         let title = titled.unwrap_or_else(|| as_title(&self.without(rest.clone(), &left_out)));
         if says_nothing(&title) {
-            return Filled::Answer(self.what_to_note(&call));
+            return Filled::Answer(self.ask_for_title(&call));
         }
         let undated = rest.clone().find(|at| {
             self.is(*at, &["due", "deadline"]) && !left_out.iter().any(|r| r.contains(at)) && self.flag(&DUE).is_some()
@@ -80,7 +80,7 @@ impl Filler<'_> {
         if let Some(description) = described {
             self.put(&mut call, &["description", "details", "notes", "body"], &description);
         }
-        // What is to be done comes first, as people read it.
+        // The title comes first, in the order that people expect.
         call.args.sort_by_key(|(name, _)| !TITLE.contains(&name.as_str()));
         let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
         match self.ready(call) {
@@ -92,8 +92,8 @@ impl Filler<'_> {
         }
     }
 
-    /// Asks for the words of a task of which only the date was said.
-    fn what_to_note(&self, call: &Call) -> String {
+    /// Asks for the title of a task of which only the date was given.
+    fn ask_for_title(&self, call: &Call) -> String {
         let due = call.args.iter().find(|(name, _)| DUE.contains(&name.as_str())).and_then(|(_, due)| due.as_str());
         let on = due.map(|due| format!(" for {due}")).unwrap_or_default();
         let example = due.map(|due| format!(", due {due}")).unwrap_or_default();
@@ -102,13 +102,13 @@ impl Filler<'_> {
         )
     }
 
-    /// The range without a date at its end, so that what stands before the date is seen as the end.
+    /// The range without a date at its end, so that a priority before the date counts as being at the end.
     fn before(&self, range: &Range<usize>, left_out: &[Range<usize>]) -> Range<usize> {
         let end = left_out.iter().find(|r| r.end == range.end).map_or(range.end, |r| r.start);
         range.start..end.max(range.start)
     }
 
-    /// A title in quotes at the beginning is the whole title.
+    /// A quoted text at the beginning is the whole title.
     fn quoted_title(&self, rest: &Range<usize>) -> Option<String> {
         let first = self.words().get(rest.start).filter(|w| w.quoted && rest.start < rest.end)?;
         let quote = self.text.quotes.iter().find(|q| q.contains(&first.at.start))?;
@@ -159,8 +159,8 @@ impl Filler<'_> {
         let mut left_out = Vec::new();
         let mut unused = String::new();
         if let Some(due) = self.date(all.clone()) {
-            // A filter is one day or one span: `by friday` means all until then, which is what no filter shows. What was
-            // finished on a day may have been due on another.
+            // A date filter is one day or one span. `by friday` means any time until then, which no filter expresses. A
+            // task finished on one day may have been due on another.
             let until = due.words.iter().any(|r| (r.clone()).any(|at| self.is(at, &["by", "before", "until", "till"])));
             let finished = call.args.iter().any(|(name, value)| STATUS.contains(&name.as_str()) && value == "done")
                 && !all.clone().any(|at| self.is(at, &["due"]));
@@ -205,7 +205,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Words of a question for tasks that no filter stands for.
+    /// Words of a question about tasks that no filter covers.
     fn unused(&self, all: &Range<usize>, left_out: &[Range<usize>]) -> String {
         const KNOWN: &str = "what which show list display give tell read get see view check find search look review me my \
             mine the a an all any every everything anything something is are was were be do does did have has had i you we \
@@ -227,20 +227,20 @@ impl Filler<'_> {
     }
 
     fn put_list_status(&self, call: &mut Call, all: &Range<usize>) {
-        let said = |words: &[&str]| all.clone().any(|at| self.is(at, words));
-        let status = if said(&["overdue", "late"]) {
+        let contains = |words: &[&str]| all.clone().any(|at| self.is(at, words));
+        let status = if contains(&["overdue", "late"]) {
             "overdue"
-        } else if said(&["done", "completed", "finished"])
-            || (said(&["did"]) && said(&["finish", "complete", "do", "achieve"]))
+        } else if contains(&["done", "completed", "finished"])
+            || (contains(&["did"]) && contains(&["finish", "complete", "do", "achieve"]))
         {
             "done"
-        } else if said(&["blocked", "stuck"]) {
+        } else if contains(&["blocked", "stuck"]) {
             "blocked"
-        } else if said(&["progress", "started", "ongoing"]) {
+        } else if contains(&["progress", "started", "ongoing"]) {
             "in_progress"
-        } else if said(&["cancelled", "canceled"]) {
+        } else if contains(&["cancelled", "canceled"]) {
             "cancelled"
-        } else if said(&["all", "every"]) && !said(&["due", "open"]) {
+        } else if contains(&["all", "every"]) && !contains(&["due", "open"]) {
             "all"
         } else {
             "open"
@@ -252,7 +252,7 @@ impl Filler<'_> {
         }
     }
 
-    /// What the tasks are about: `tasks about the report`, `the task called x`.
+    /// The subject of the tasks: `tasks about the report`, `the task called x`.
     fn list_query(&self, all: &Range<usize>, left_out: &[Range<usize>]) -> Option<String> {
         const ABOUT: [&str; 11] = [
             "about",

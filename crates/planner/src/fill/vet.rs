@@ -1,5 +1,6 @@
-//! What a clause says that its skill cannot honour: conditions, negations, recurrence, words that were not understood. A
-//! skill that changes something is run only if nothing of the clause is left over.
+//! Refuses clauses with parts that their skill cannot honour: conditions, negations, recurrence, words that were not
+//! understood.
+//! A skill that changes data runs only if no words of the clause are left over.
 
 use std::ops::Range;
 
@@ -14,11 +15,11 @@ use crate::{
     text::{Mark, shortened},
 };
 
-/// Words that make the rest conditional, wherever they stand.
+/// Words that make the rest conditional, in any position.
 pub(crate) const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "provided", "assuming"];
-/// Words that wait for something, in front of a title or behind an order.
+/// Words that wait for something, before a title or after a command.
 const EVENTS: [&str; 7] = ["when", "once", "after", "before", "while", "until", "till"];
-/// Words behind which `if` is a part of what is to be done: `check if the door is locked`.
+/// Words after which `if` belongs to the task itself: `check if the api is locked`.
 const FINDS_OUT: [&str; 22] = [
     "check",
     "see",
@@ -43,10 +44,10 @@ const FINDS_OUT: [&str; 22] = [
     "what",
     "even",
 ];
-/// Words that turn a wish around or except something from it.
+/// Words that reverse a request or make an exception from it.
 const NEGATIONS: [&str; 12] =
     ["not", "never", "no", "without", "except", "but", "instead", "only", "or", "neither", "almost", "nearly"];
-/// Words of a change that say nothing beyond what was understood.
+/// Words of a change that add no meaning to the recognised parts.
 const GLUE: &str = "a an the my our your this that it its is are was be been being to as from of off for on in at by and \
     also too please now today just already all right with task tasks todo todos to-do to-dos reminder reminders item items \
     list number no nr id called named titled about thanks thank you status state priority due date deadline title name \
@@ -55,7 +56,7 @@ const GLUE: &str = "a an the my our your this that it its is are was be been bei
     level new";
 
 impl Filler<'_> {
-    /// What to answer instead, if this clause must not be carried out as it is.
+    /// The answer in place of the clause, if it must not be carried out as it is.
     pub(super) fn refusal_for_clause(&self, shape: Shape, start: usize, end: usize) -> Option<Filled> {
         let words = self.words();
         let head = self.head(start);
@@ -128,7 +129,7 @@ impl Filler<'_> {
             .map(|d| Filled::Answer(format!("I did not understand “not {}”, so I made no task. Say the date.", d.text)))
     }
 
-    /// A task's number behind its noun.
+    /// A task's number after its noun.
     fn names_task(&self, at: usize) -> bool {
         let named = self.is(at, &["task", "todo", "to-do", "reminder"]);
         named && self.words().get(at + 1).is_some_and(|w| !w.quoted && number(&w.lower).is_some())
@@ -238,8 +239,8 @@ impl Filler<'_> {
         })
     }
 
-    /// The words of a change of numbered tasks that were not understood. `fit` is where its phrase ends, `used` what was
-    /// taken as a value.
+    /// The words of a change of numbered tasks that were not understood. `fit` is the end of the phrase; `used` are the
+    /// ranges taken as values.
     pub(super) fn left_over(&self, start: usize, gaps: &[Range<usize>], fit: usize, used: &[Range<usize>]) -> String {
         let words = self.words();
         let numbers = self.numbers(self.head(start));

@@ -1,4 +1,4 @@
-//! What every kind of clause may hold: priorities, tags, numbers, and words that only hold a sentence together.
+//! Parts that every kind of clause may contain: priorities, tags, numbers, and filler words.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) fn level(word: &str) -> Option<&'static str> {
     LEVELS.iter().find(|(_, words)| words.contains(&word)).map(|(level, _)| *level)
 }
 
-/// What a scan found, and the words to leave out of a title for it.
+/// A value that was found, and the words to remove from a title for it.
 pub(super) struct Found {
     pub value: String,
     pub words: Vec<Range<usize>>,
@@ -56,7 +56,7 @@ impl<'a> Filler<'a> {
         dates::find(self.words(), range).map(|due| Found { value: due.text, words: due.words })
     }
 
-    /// The priority that these words give: `high priority`, `it is urgent`, `…, asap`.
+    /// The priority in these words: `high priority`, `it is urgent`, `…, asap`.
     pub(super) fn priority(&self, range: Range<usize>) -> Option<Found> {
         let words = self.words();
         for at in range.clone().filter(|at| !words[*at].quoted) {
@@ -134,9 +134,9 @@ impl<'a> Filler<'a> {
                     tags.push(words[end].lower.trim_start_matches('#').to_owned());
                 }
                 end += 1;
-                let goes_on =
+                let continues =
                     words[end - 1].mark == Mark::Comma || self.is(end - 1, &["and"]) || self.is(end, &["and"]);
-                if !goes_on {
+                if !continues {
                     break;
                 }
             }
@@ -146,7 +146,7 @@ impl<'a> Filler<'a> {
         (!tags.is_empty()).then(|| Found { value: tags.join(","), words: left_out })
     }
 
-    /// The numbers of things: behind a `#`, or behind `task`; at most five.
+    /// The numbers of things: after a `#`, or after `task`; at most five.
     pub(super) fn numbers(&self, range: Range<usize>) -> Vec<u64> {
         const NUMBERS_MAX: usize = 5;
         let words = self.words();
@@ -178,18 +178,18 @@ impl<'a> Filler<'a> {
                 continue;
             }
             // `tasks 3, 4 and 5`, `mark 3 as done`.
-            let goes_on = !found.is_empty()
+            let continues = !found.is_empty()
                 && (self.is(at - 1, &["and"]) || words[at - 1].mark == Mark::Comma)
                 && !(at > 1 && self.is(at - 1, &["and"]) && self.is(at - 2, &["except", "but", "not"]));
             let object = found.is_empty() && at <= range.start + 1;
-            if (hashed || named || goes_on || object) && !found.contains(&number) && found.len() < NUMBERS_MAX {
+            if (hashed || named || continues || object) && !found.contains(&number) && found.len() < NUMBERS_MAX {
                 found.push(number);
             }
         }
         found
     }
 
-    /// The words of a range without those to leave out, cleaned of what only held the sentence together.
+    /// The words of a range without those to leave out.
     pub(super) fn without(&self, range: Range<usize>, left_out: &[Range<usize>]) -> String {
         let mut left_out: Vec<&Range<usize>> =
             left_out.iter().filter(|r| r.start < range.end && r.end > range.start).collect();
@@ -208,7 +208,7 @@ impl<'a> Filler<'a> {
         pieces.into_iter().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
     }
 
-    /// A search's words: the whole without those that mean nothing; all of them if nothing else is left.
+    /// The words of a search query without stop words.
     pub(super) fn query(&self, range: Range<usize>) -> String {
         let whole = unquoted(self.slice(range.clone())).trim_end_matches(['?', '.', '!']).trim();
         if let Some(quote) = self.text.quote_from(range.start) {
@@ -225,7 +225,7 @@ impl<'a> Filler<'a> {
         kept.join(" ")
     }
 
-    /// Gives a priority in the skill's own words.
+    /// Sets a priority by the skill's own names.
     pub(super) fn put_priority(&self, call: &mut Call, level: &str) -> bool {
         let names = ["priority", "urgency"];
         let Some(arg) = self.flag(&names) else { return false };
@@ -240,7 +240,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// A title: without quotes around it, without politeness and loose ends, with a capital.
+/// A title: without surrounding quotes, politeness and loose ends, with a capital first letter.
 pub(super) fn as_title(text: &str) -> String {
     const LEADS: [&str; 13] = [
         "to ",

@@ -1,19 +1,19 @@
-//! What people say, and the commands that it becomes.
+//! Tests of phrases that people use, and of the commands that they become.
 
 use super::super::{execute::command_line, goal::goals, testing::catalog};
 
-/// The first command of each wish; `>` before those that wait for earlier ones; `?` and the reason where something is
-/// missing; `-` where no skill was found.
-pub(super) fn plan(said: &str) -> Vec<String> {
+/// The first command of each request. `>` marks a request that waits for earlier ones, `?` precedes the reason if something
+/// is missing, `-` marks a request without a skill.
+pub(super) fn plan(sent: &str) -> Vec<String> {
     let catalog = catalog();
-    goals(said, "", &catalog)
+    goals(sent, "", &catalog)
         .iter()
         .map(|goal| {
             let wait = if goal.waits_for.is_empty() { "" } else { "> " };
             match (goal.next(), goal.stopped()) {
                 (Some(call), _) => format!("{wait}{}", command_line(&call)),
                 (None, Some(stopped)) => format!("{wait}? {}", stopped.text),
-                (None, None) => format!("{wait}- {}", goal.wish()),
+                (None, None) => format!("{wait}- {}", goal.user_request()),
             }
         })
         .collect()
@@ -23,9 +23,9 @@ pub(super) fn plan(said: &str) -> Vec<String> {
 fn check(table: &[(&str, &[&str])]) {
     let wrong: Vec<String> = table
         .iter()
-        .map(|(said, wanted)| (said, wanted, plan(said)))
+        .map(|(sent, wanted)| (sent, wanted, plan(sent)))
         .filter(|(_, wanted, got)| got.as_slice() != **wanted)
-        .map(|(said, wanted, got)| format!("\n{said}\n  wanted {wanted:?}\n  got    {got:?}"))
+        .map(|(sent, wanted, got)| format!("\n{sent}\n  wanted {wanted:?}\n  got    {got:?}"))
         .collect();
     assert!(wrong.is_empty(), "{} of {}:{}", wrong.len(), table.len(), wrong.join(""));
 }
@@ -91,7 +91,7 @@ fn new_tasks_have_title_date_priority_and_tags() {
 }
 
 #[test]
-fn spoken_requests_lose_their_politeness() {
+fn polite_words_are_removed_from_requests() {
     check(&[
         (
             "hey annie could you please remind me to call the dentist tomorrow morning",
@@ -115,7 +115,7 @@ fn spoken_requests_lose_their_politeness() {
 }
 
 #[test]
-fn lists_are_filtered_by_what_was_said() {
+fn task_lists_are_filtered_by_the_words_of_the_request() {
     check(&[
         ("what is due?", &["tasks.search --status open"]),
         ("What's due tomorrow?", &["tasks.search --status open --due tomorrow"]),
@@ -140,7 +140,7 @@ fn lists_are_filtered_by_what_was_said() {
 }
 
 #[test]
-fn a_task_is_named_by_number_or_by_words() {
+fn task_is_identified_by_number_or_by_words() {
     check(&[
         ("mark task 3 as done", &["tasks.update --id 3 --status done"]),
         ("complete #3", &["tasks.update --id 3 --status done"]),
@@ -177,7 +177,7 @@ fn a_task_is_named_by_number_or_by_words() {
 }
 
 #[test]
-fn memories_are_kept_and_found() {
+fn memories_are_saved_and_found() {
     check(&[
         ("remember that Bob prefers email", &["memory.save --content \"Bob prefers email\" --category preference"]),
         (
@@ -248,7 +248,7 @@ fn notes_have_title_and_text() {
 }
 
 #[test]
-fn the_system_and_added_skills_are_reached() {
+fn system_skills_and_added_skills_are_chosen() {
     check(&[
         ("what time is it?", &["system.time"]),
         ("what's the time in Tokyo", &["system.time --timezone Asia/Tokyo"]),
@@ -269,7 +269,7 @@ fn the_system_and_added_skills_are_reached() {
 }
 
 #[test]
-fn several_wishes_wait_only_where_they_must() {
+fn requests_wait_for_earlier_ones_only_if_necessary() {
     check(&[
         (
             "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due",
@@ -297,7 +297,7 @@ fn several_wishes_wait_only_where_they_must() {
 }
 
 #[test]
-fn conversation_is_no_request() {
+fn conversation_gives_no_command() {
     check(&[
         ("hello there", &["- hello there"]),
         ("how are you?", &["- how are you?"]),
@@ -308,7 +308,7 @@ fn conversation_is_no_request() {
 }
 
 #[test]
-fn what_somebody_outside_reports_is_waited_for() {
+fn external_event_gives_an_await_command() {
     check(&[
         ("let me know when the nightly backup is done", &["system.await --what \"the nightly backup\""]),
         ("Wait for the build of release 2.1 to report back.", &["system.await --what \"the build of release 2.1\""]),

@@ -1,4 +1,4 @@
-//! Whole turns, in every mode and interface.
+//! Tests of whole turns, in every mode and with every interface.
 
 use annie_core::{
     event::Mode,
@@ -8,8 +8,8 @@ use annie_core::{
 };
 
 use super::{
-    super::{OfflinePlanner, answer::WHO, stream},
-    world::{World, obliging},
+    super::{OfflinePlanner, answer::IDENTITY, stream},
+    world::{World, bundled_runner},
 };
 
 const README: &str =
@@ -20,8 +20,8 @@ const ANSWER: &str = "I created task #1 Review PR 42, due 2026-11-22 (tomorrow),
     Found 1 open task:\n\n- #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium";
 
 #[test]
-fn the_first_command_of_the_readme_does_its_work_with_three_agents() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn readme_command_runs_three_agents() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     assert_eq!(world.turn(Mode::MultiAgent, README), ANSWER);
     assert_eq!(
         world.ran,
@@ -45,13 +45,13 @@ fn the_first_command_of_the_readme_does_its_work_with_three_agents() {
 }
 
 #[test]
-fn every_mode_and_interface_comes_to_the_same() {
+fn every_mode_and_interface_gives_the_same_answer() {
     for (mode, interface) in [
         (Mode::MultiAgent, SubAgentInterface::Json),
         (Mode::SingleLoop, SubAgentInterface::Cmd),
         (Mode::Direct, SubAgentInterface::Cmd),
     ] {
-        let mut world = World::new(interface, obliging);
+        let mut world = World::new(interface, bundled_runner);
         assert_eq!(world.turn(mode, README), ANSWER, "{mode:?} {interface:?}");
         assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
         assert!(world.ran[0].contains(r#"{"due":"tomorrow","title":"Review PR 42"}"#), "{:?}", world.ran);
@@ -59,8 +59,8 @@ fn every_mode_and_interface_comes_to_the_same() {
 }
 
 #[test]
-fn call_ids_differ_between_rounds_and_the_same_request_gives_the_same_reply() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn call_ids_differ_between_rounds_and_replies_are_deterministic() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     world.turn(Mode::MultiAgent, README);
     world.turn(Mode::MultiAgent, README);
     let ids: Vec<&str> = world
@@ -74,15 +74,15 @@ fn call_ids_differ_between_rounds_and_the_same_request_gives_the_same_reply() {
         .collect();
     let unique: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
     assert_eq!(unique.len(), ids.len());
-    let mut again = World::new(SubAgentInterface::Cmd, obliging);
+    let mut again = World::new(SubAgentInterface::Cmd, bundled_runner);
     again.turn(Mode::MultiAgent, README);
     assert_eq!(again.messages, world.messages[..again.messages.len()]);
 }
 
 #[test]
-fn a_task_named_by_words_is_looked_up_and_then_changed() {
+fn task_identified_by_words_is_looked_up_and_then_changed() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
-        let mut world = World::new(SubAgentInterface::Cmd, obliging);
+        let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
         let answer = world.turn(mode, "I finished the PR review");
         assert_eq!(answer, "I updated task #1 Review PR 42, priority medium, done.", "{mode:?}");
         assert_eq!(world.ran.len(), 2, "{:?}", world.ran);
@@ -90,16 +90,16 @@ fn a_task_named_by_words_is_looked_up_and_then_changed() {
 }
 
 #[test]
-fn several_tasks_in_one_wish_are_all_changed() {
+fn several_tasks_in_one_request_are_all_changed() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop] {
-        let mut world = World::new(SubAgentInterface::Cmd, obliging);
+        let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
         let answer = world.turn(mode, "Mark tasks 1, 2 and 5 as done");
         assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
         assert_eq!(answer.matches("I updated task").count(), 3, "{mode:?}: {answer}");
     }
 }
 
-/// Shows tasks by their numbers or words, as the bundled skills do.
+/// Shows tasks by number or by words, like the bundled skills.
 fn three_tasks(skill: &str, line: &str) -> String {
     let all = [
         "#1 Submit the report, due 2026-11-27 (friday), priority medium",
@@ -116,17 +116,17 @@ fn three_tasks(skill: &str, line: &str) -> String {
         "tasks.search" if line.contains("milk") => format!("Found 1 open task:\n\n- {}", all[2]),
         "tasks.search" => format!("Found 3 open tasks:\n\n- {}", all.join("\n- ")),
         "tasks.delete" => "Deleted task #5 Buy milk".to_owned(),
-        _ => obliging(skill, line),
+        _ => bundled_runner(skill, line),
     }
 }
 
 #[test]
-fn deletion_is_asked_back_and_done_with_the_next_message() {
+fn deletion_is_confirmed_and_done_with_the_next_message() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
         let asked = world.turn(mode, "delete the milk task");
         assert_eq!(asked, "Shall I delete #5 Buy milk? Say: yes, delete task 5", "{mode:?}");
-        assert!(world.declined, "{mode:?}: a question did nothing yet");
+        assert!(world.declined, "{mode:?}: a question has not deleted anything yet");
         assert_eq!(world.ran.len(), 1, "{mode:?}: {:?}", world.ran);
         assert_eq!(world.turn(mode, "yes, delete task 5"), "I deleted task #5 Buy milk.", "{mode:?}");
         assert!(
@@ -155,7 +155,7 @@ fn deletion_is_asked_back_and_done_with_the_next_message() {
 }
 
 #[test]
-fn pronoun_is_the_task_that_was_named_last() {
+fn pronoun_refers_to_the_task_named_last() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
         world.turn(mode, "add a task to review PR 42");
@@ -175,8 +175,8 @@ fn pronoun_is_the_task_that_was_named_last() {
 }
 
 #[test]
-fn answer_declines_unless_all_of_the_request_was_done() {
-    for (said, declined) in [
+fn answer_is_declined_unless_the_whole_request_was_done() {
+    for (sent, declined) in [
         ("create a task to call Bob", false),
         ("hello", false),
         ("gibberish", true),
@@ -186,15 +186,15 @@ fn answer_declines_unless_all_of_the_request_was_done() {
         ("forget that Bob likes tea", true),
     ] {
         for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
-            let mut world = World::new(SubAgentInterface::Cmd, obliging);
-            let answer = world.turn(mode, said);
-            assert_eq!(world.declined, declined, "{mode:?} {said}: {answer}");
+            let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
+            let answer = world.turn(mode, sent);
+            assert_eq!(world.declined, declined, "{mode:?} {sent}: {answer}");
         }
     }
 }
 
 #[test]
-fn hint_of_the_kernel_is_not_taken_for_the_request() {
+fn kernel_note_is_not_treated_as_a_request() {
     let mut request = annie_core::message::ModelRequest {
         model: None,
         system: vec![],
@@ -214,12 +214,12 @@ fn hint_of_the_kernel_is_not_taken_for_the_request() {
     request
         .messages
         .push(Message::note("[The user adds, while you work on this:]\nmake it urgent\n\n[Time is nearly up.]"));
-    let told = OfflinePlanner::new().plan(&request).text;
-    assert!(told.contains("what you added meanwhile (“make it urgent”)"), "{told}");
+    let reply_text = OfflinePlanner::new().plan(&request).text;
+    assert!(reply_text.contains("what you added meanwhile (“make it urgent”)"), "{reply_text}");
 }
 
 #[test]
-fn question_about_a_day_is_answered_from_the_present_day() {
+fn question_about_a_day_is_answered_relative_to_today() {
     let runner = |_: &str, _: &str| "Saturday, 2026-11-21 14:03 in Europe/Prague (UTC+01:00, week 47)".to_owned();
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let mut world = World::new(SubAgentInterface::Cmd, runner);
@@ -228,14 +228,14 @@ fn question_about_a_day_is_answered_from_the_present_day() {
 }
 
 #[test]
-fn reminder_that_nobody_sends_is_not_promised() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn reminder_request_creates_task_without_promising_a_reminder() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     let answer = world.turn(Mode::MultiAgent, "remind me to review PR 42 tomorrow");
     assert!(answer.starts_with("I created task #1") && answer.contains("no reminder will be sent"), "{answer}");
 }
 
 #[test]
-fn words_that_fit_several_tasks_or_none_change_nothing() {
+fn words_that_match_several_tasks_or_none_change_nothing() {
     let two = |skill: &str, _: &str| match skill {
         "tasks.search" => "Found 2 open tasks:\n\n- #1 Buy milk\n- #4 Milk the cow #7".to_owned(),
         _ => "Deleted".to_owned(),
@@ -250,18 +250,18 @@ fn words_that_fit_several_tasks_or_none_change_nothing() {
 }
 
 #[test]
-fn task_that_has_ended_is_not_changed_by_its_words_and_a_question_says_that_it_has_ended() {
+fn ended_task_is_not_changed_by_words_and_question_marks_it_as_ended() {
     const ENDED: &str =
         "No open tasks found matching 'milk', but these that have ended:\n\n- #3 Buy milk, priority medium, cancelled";
     let ended = |skill: &str, line: &str| match skill {
         "tasks.search" => ENDED.to_owned(),
-        _ => obliging(skill, line),
+        _ => bundled_runner(skill, line),
     };
-    for said in ["move the milk task to Friday", "I finished the milk"] {
+    for sent in ["move the milk task to Friday", "I finished the milk"] {
         let mut world = World::new(SubAgentInterface::Cmd, ended);
-        let answer = world.turn(Mode::MultiAgent, said);
-        assert!(answer.contains("no open task matches “milk”") && answer.contains("#3 Buy milk"), "{said}: {answer}");
-        assert_eq!(world.ran, ["tasks.search --query milk"], "{said}");
+        let answer = world.turn(Mode::MultiAgent, sent);
+        assert!(answer.contains("no open task matches “milk”") && answer.contains("#3 Buy milk"), "{sent}: {answer}");
+        assert_eq!(world.ran, ["tasks.search --query milk"], "{sent}");
     }
     let mut world = World::new(SubAgentInterface::Cmd, ended);
     let answer = world.turn(Mode::MultiAgent, "delete the milk task");
@@ -271,25 +271,25 @@ fn task_that_has_ended_is_not_changed_by_its_words_and_a_question_says_that_it_h
 }
 
 #[test]
-fn letter_inside_another_word_names_no_task() {
+fn letter_inside_another_word_identifies_no_task() {
     let taxes = |skill: &str, line: &str| match skill {
         "tasks.search" => "Found 1 open task:\n\n- #2 File taxes, priority medium".to_owned(),
-        _ => obliging(skill, line),
+        _ => bundled_runner(skill, line),
     };
-    for said in ["move X to Monday", "delete the x task", "I finished x"] {
+    for sent in ["move X to Monday", "delete the x task", "I finished x"] {
         let mut world = World::new(SubAgentInterface::Cmd, taxes);
-        let answer = world.turn(Mode::MultiAgent, said);
-        assert!(answer.to_lowercase().contains("nothing matches “x”") && world.ran.len() == 1, "{said}: {answer}");
+        let answer = world.turn(Mode::MultiAgent, sent);
+        assert!(answer.to_lowercase().contains("nothing matches “x”") && world.ran.len() == 1, "{sent}: {answer}");
     }
     let mut world = World::new(SubAgentInterface::Cmd, taxes);
     world.turn(Mode::MultiAgent, "move the tax to Monday");
-    assert_eq!(world.ran.len(), 1, "three letters are too few to stand for another word");
+    assert_eq!(world.ran.len(), 1, "a stem of three letters matches no longer word");
     world.turn(Mode::MultiAgent, "move the taxes to Monday");
     assert_eq!(world.ran[2], "tasks.update --id 2 --due monday");
 }
 
 #[test]
-fn change_of_several_tasks_that_fails_for_one_tells_both() {
+fn change_of_several_tasks_reports_success_and_failure() {
     let one = |_: &str, line: &str| match line.contains("1") {
         true => "Updated task #1 Review PR 42, done".to_owned(),
         false => "[error_permanent] There is no task #2.".to_owned(),
@@ -303,7 +303,7 @@ fn change_of_several_tasks_that_fails_for_one_tells_both() {
 }
 
 #[test]
-fn place_without_a_time_zone_is_not_answered_with_the_local_time() {
+fn unknown_place_is_not_answered_with_the_local_time() {
     let runner = |_: &str, line: &str| match line.contains("gotham") {
         true => {
             "Error: --timezone must be an IANA name, got \"gotham\"\nUsage: system.time [--timezone TEXT]".to_owned()
@@ -319,10 +319,10 @@ fn place_without_a_time_zone_is_not_answered_with_the_local_time() {
 }
 
 #[test]
-fn a_failure_is_told_truthfully_beside_what_worked() {
+fn answer_reports_failure_beside_successes() {
     let failing = |skill: &str, line: &str| match skill {
         "memory.save" => "[error_transient] The store is busy.\nError type: busy".to_owned(),
-        _ => obliging(skill, line),
+        _ => bundled_runner(skill, line),
     };
     let mut world = World::new(SubAgentInterface::Cmd, failing);
     let answer = world.turn(Mode::MultiAgent, "remember that Bob prefers email and what's due?");
@@ -331,7 +331,7 @@ fn a_failure_is_told_truthfully_beside_what_worked() {
 }
 
 #[test]
-fn a_refused_flag_is_left_out_once_and_this_is_said() {
+fn refused_flag_is_left_out_once_and_reported() {
     let strict = |_: &str, line: &str| {
         if line.contains("--due") {
             "Error: --due does not fit: \"tomorrow\" is no date\nUsage: tasks.create --title TEXT [--due DATE]\nTry `tasks.create --help`."
@@ -342,8 +342,8 @@ fn a_refused_flag_is_left_out_once_and_this_is_said() {
     };
     let mut world = World::new(SubAgentInterface::Cmd, strict);
     let answer = world.turn(Mode::MultiAgent, "create a task to call Bob tomorrow");
-    let told = "I created task #2 Call Bob, priority medium (without the due “tomorrow”, which was refused)";
-    assert_eq!(answer.trim_end_matches('.'), told, "what was left out is said");
+    let expected = "I created task #2 Call Bob, priority medium (without the due “tomorrow”, which was refused)";
+    assert_eq!(answer.trim_end_matches('.'), expected, "the answer names the omitted flag");
     assert_eq!(world.ran, ["tasks.create --title \"Call Bob\" --due tomorrow", "tasks.create --title \"Call Bob\""]);
 
     let mut world =
@@ -353,8 +353,8 @@ fn a_refused_flag_is_left_out_once_and_this_is_said() {
 }
 
 #[test]
-fn what_a_limit_refused_is_left_for_the_next_turn() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn requests_beyond_the_agent_limit_are_left_for_the_next_turn() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     world.agents_max = 2;
     let answer = world.turn(Mode::MultiAgent, "add tasks: one, two, three and four");
     assert!(answer.contains("Not done yet:\n- create task: three\n- create task: four\n"), "{answer}");
@@ -366,15 +366,15 @@ fn what_a_limit_refused_is_left_for_the_next_turn() {
 }
 
 #[test]
-fn results_of_earlier_agents_are_what_it_means() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn pronoun_refers_to_results_of_earlier_agents() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     world.turn(Mode::MultiAgent, "show my tasks and then create a note titled Today saying that");
     assert!(world.ran[1].starts_with("notes.create --title Today --content \"Found 1 open task"), "{:?}", world.ran);
 }
 
 #[test]
-fn what_is_no_request_is_answered_without_running_anything() {
-    for said in [
+fn message_without_request_runs_no_skill() {
+    for sent in [
         "hello",
         "how are you?",
         "What is the capital of France?",
@@ -386,48 +386,48 @@ fn what_is_no_request_is_answered_without_running_anything() {
         "/nothing here",
     ] {
         for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
-            let mut world = World::new(SubAgentInterface::Cmd, obliging);
-            let answer = world.turn(mode, said);
-            assert!(answer.contains(WHO), "{mode:?} {said:?}: {answer}");
-            assert!(world.ran.is_empty(), "{said:?}: {:?}", world.ran);
+            let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
+            let answer = world.turn(mode, sent);
+            assert!(answer.contains(IDENTITY), "{mode:?} {sent:?}: {answer}");
+            assert!(world.ran.is_empty(), "{sent:?}: {:?}", world.ran);
         }
     }
 }
 
 #[test]
-fn a_request_beyond_all_skills_is_looked_for_and_then_admitted() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn unsupported_request_is_searched_and_then_declined() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     let answer = world.turn(Mode::MultiAgent, "translate this text to French");
     assert!(
-        answer.contains("I did not understand “translate this text to French”") && answer.contains(WHO),
+        answer.contains("I did not understand “translate this text to French”") && answer.contains(IDENTITY),
         "{answer}"
     );
     assert!(
         matches!(&world.messages[1], Message::Assistant { tool_calls, .. } if tool_calls[0].arguments.contains("search"))
     );
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     let answer = world.turn(Mode::MultiAgent, "remind me to call Bob; translate this text to French");
     assert!(answer.starts_with("I created task") && answer.contains("not understand “translate"), "{answer}");
 }
 
 #[test]
-fn instructions_of_a_prompt_skill_are_not_mistaken_for_wishes() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn instructions_of_a_prompt_skill_are_not_treated_as_requests() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     let answer =
         world.turn(Mode::MultiAgent, "[Skill: weekly-review]\n\n1. Create a task for each thing.\n2. Delete task 3.");
-    assert!(answer.contains("weekly-review") && answer.contains(WHO), "{answer}");
+    assert!(answer.contains("weekly-review") && answer.contains(IDENTITY), "{answer}");
     assert!(world.ran.is_empty());
 }
 
 #[test]
-fn a_question_is_answered_from_the_remembered_context() {
-    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+fn question_is_answered_from_the_remembered_context() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
     let answer = world.turn(Mode::MultiAgent, "Is it true that Bob dislikes calls?");
-    assert!(answer.contains("- Bob prefers email") && answer.contains(WHO), "{answer}");
+    assert!(answer.contains("- Bob prefers email") && answer.contains(IDENTITY), "{answer}");
 }
 
 #[tokio::test]
-async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
+async fn answer_is_streamed_in_chunks_that_concatenate_to_it() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let text = "one two  three four five\nsix seven eight nine ";
     let sink: annie_core::ports::DraftSink = std::sync::Arc::new(move |d| drop(sender.send(d)));
@@ -455,11 +455,11 @@ async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
     };
     let reply = planner.call(&request, std::sync::Arc::new(|_| ())).await.unwrap();
     assert_eq!((reply.finish, reply.model.as_str()), (Finish::Stop, planner.id()));
-    assert!(reply.text.contains(WHO));
+    assert!(reply.text.contains(IDENTITY));
 }
 
 #[test]
-fn a_programs_own_tools_are_declined_and_not_guessed_at() {
+fn planner_declines_tools_of_a_caller() {
     let tool = annie_core::message::ToolDef {
         name: "get_weather".to_owned(),
         description: "The weather of a city.".to_owned(),

@@ -1,5 +1,5 @@
-//! A kernel in miniature around the planner: core's real prompts and command grammar, and a skill runner that is a
-//! closure. It plays whole turns, orchestrator and sub-agents, and keeps what was run.
+//! A miniature kernel around the planner: core's real prompts and command grammar, and a closure as skill runner. It plays
+//! whole turns with orchestrator and sub-agents, and records the commands that ran.
 
 use annie_core::{
     command,
@@ -20,18 +20,18 @@ pub(super) struct World {
     runner: Box<Runner>,
     /// Commands and calls that were run, in order.
     pub ran: Vec<String>,
-    /// Dispatched agents with what they waited for.
+    /// Dispatched agents with their dependencies.
     pub agents: Vec<(String, Vec<String>)>,
     /// How many agents one turn may have.
     pub agents_max: usize,
-    /// Everything the orchestrator was sent and said.
+    /// All messages of the orchestrator's conversation.
     pub messages: Vec<Message>,
-    /// Whether the last answer said that not all was done.
+    /// Whether the last answer reported unfinished requests.
     pub declined: bool,
 }
 
-/// A runner that answers as the bundled skills do.
-pub(super) fn obliging(skill: &str, line: &str) -> String {
+/// A runner that answers like the bundled skills.
+pub(super) fn bundled_runner(skill: &str, line: &str) -> String {
     match skill {
         "tasks.create" => "Created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium".into(),
         "memory.save" => "Saved: Bob prefers email".into(),
@@ -80,13 +80,13 @@ impl World {
         }
     }
 
-    /// One turn: the user says something, and the answer.
-    pub fn turn(&mut self, mode: Mode, said: &str) -> String {
+    /// Plays one turn with the user's message and returns the answer.
+    pub fn turn(&mut self, mode: Mode, sent: &str) -> String {
         self.agents.clear();
         let context = Some(
             "[Context]\nLocal time: now\nRelevant memories:\n<memory>Bob prefers email</memory>\n[/Context]".to_owned(),
         );
-        self.messages.push(Message::User { context, text: said.to_owned() });
+        self.messages.push(Message::User { context, text: sent.to_owned() });
         let facts = Self::facts(mode);
         for _ in 0..6 {
             let request = request(main_system(mode, &facts), self.messages.clone(), main_tools(mode, &facts));
@@ -184,7 +184,7 @@ impl World {
                 return reply.text;
             }
         }
-        panic!("a sub-agent went on for six rounds: {messages:#?}");
+        panic!("a sub-agent did not end within six rounds: {messages:#?}");
     }
 
     fn act(&mut self, reply: &ModelReply, messages: &mut Vec<Message>) -> bool {
@@ -229,7 +229,7 @@ fn request(
     }
 }
 
-/// The schema of a synopsis, as the kernel would write it.
+/// The kernel's manual of a skill with this synopsis.
 fn manual(line: &str) -> SkillManual {
     let skill = Skill::from_synopsis(line, "Does it.").expect("a synopsis");
     let spec = annie_core::skill::SkillSpec {

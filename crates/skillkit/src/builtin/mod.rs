@@ -1,5 +1,5 @@
-//! The built-in handlers: one file per verb, one line each in the list below. A handler without a skill file, or the other
-//! way round, fails a test.
+//! The built-in handlers: one file per verb, and one line each in the list below. A test fails if a handler has no skill
+//! file, or a skill file no handler.
 
 mod memory;
 pub(crate) mod notes;

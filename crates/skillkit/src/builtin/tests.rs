@@ -1,4 +1,4 @@
-//! The list of handlers, the bundled files and the code agree.
+//! Tests that the list of handlers, the bundled files and the code agree.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -24,7 +24,7 @@ fn every_handler_has_a_bundled_file_and_every_bundled_command_a_handler() {
         skills.iter().filter(|s| s.format == SkillFormat::Command).map(|s| s.name.as_str()).collect();
     let handlers: BTreeSet<&str> = ALL.iter().map(|b| b.name).collect();
     assert_eq!(files, handlers);
-    assert!(ALL.windows(2).all(|pair| pair[0].name < pair[1].name), "the list is sorted, and nothing is in it twice");
+    assert!(ALL.windows(2).all(|pair| pair[0].name < pair[1].name), "the list is sorted, and has no duplicates");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn every_handler_file_is_in_the_list() {
 }
 
 #[test]
-fn the_bundled_files_pass_strict_validation_and_their_effects_are_the_codes() {
+fn bundled_files_pass_strict_validation_and_match_effects_in_code() {
     let problems = validate(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills")).unwrap();
     assert!(problems.is_empty(), "{problems:#?}");
     assert!(FileCatalog::bundled().problems().is_empty());
@@ -53,14 +53,14 @@ fn the_bundled_files_pass_strict_validation_and_their_effects_are_the_codes() {
     }
 }
 
-/// What a system prompt and its tools take, in tokens.
+/// The size of a system prompt with its tools, in tokens.
 fn size(system: &[SystemPart], tools: &[ToolDef]) -> u32 {
     let tools = if tools.is_empty() { 0 } else { serde_json::to_string(tools).unwrap().len() };
     tokens(system.iter().map(|part| part.text.len()).sum::<usize>() + tools)
 }
 
 #[test]
-fn prompts_with_the_bundled_skills_stay_within_their_sizes() {
+fn prompts_with_bundled_skills_stay_within_token_limits() {
     let skills = FileCatalog::bundled().skills();
     let facts = |window| PromptFacts {
         skills: skills_list_for(&skills, TurnLimits::skill_list_chars_max(window), "Hi").text,
@@ -98,7 +98,7 @@ fn prompts_with_the_bundled_skills_stay_within_their_sizes() {
 }
 
 #[test]
-fn every_example_in_the_help_is_a_command_that_is_understood() {
+fn every_example_in_the_help_is_a_valid_command() {
     let skills = FileCatalog::bundled().skills();
     for skill in skills.iter().filter(|s| s.format == SkillFormat::Command) {
         let commands = extract(&skill.body);
@@ -113,7 +113,7 @@ fn every_example_in_the_help_is_a_command_that_is_understood() {
 }
 
 #[test]
-fn every_argument_says_what_it_is_and_every_domain_what_it_is_for() {
+fn every_argument_and_every_domain_has_a_description() {
     let skills = FileCatalog::bundled().skills();
     for skill in skills.iter() {
         assert_eq!(skill.source, "bundled");
@@ -127,7 +127,7 @@ fn every_argument_says_what_it_is_and_every_domain_what_it_is_for() {
 }
 
 #[test]
-fn the_synopsis_of_every_skill_is_as_documented() {
+fn synopsis_of_every_skill_matches_the_documentation() {
     let skills = FileCatalog::bundled().skills();
     let shown: Vec<String> = skills.iter().map(|s| format!("{} ({})", s.synopsis(), s.effect.as_str())).collect();
     assert_eq!(

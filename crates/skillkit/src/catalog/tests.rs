@@ -1,4 +1,4 @@
-//! The catalogue over a data folder: what wins, what is kept, what is told, and when it changes.
+//! Tests of the catalogue over a data folder: precedence, kept versions, reported problems, reloads.
 
 use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ fn put(root: &Path, path: &str, text: &str) {
     fs::write(file, text).unwrap();
 }
 
-fn told(catalog: &FileCatalog) -> Vec<String> {
+fn problem_texts(catalog: &FileCatalog) -> Vec<String> {
     catalog.problems().iter().map(ToString::to_string).collect()
 }
 
@@ -23,7 +23,7 @@ const SEARCH: &str =
     "---\nname: tasks.search\ndescription: Mine.\neffect: read\nexternal: false\ntimeout_ms: 500\n---\nx\n";
 
 #[test]
-fn the_data_folder_wins_and_says_so() {
+fn skill_in_data_folder_replaces_bundled_one_with_a_notice() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "tasks/search.md", SEARCH);
     put(folder.path(), "errands/_domain.md", "---\ndescription: Errands.\n---\n");
@@ -41,24 +41,24 @@ fn the_data_folder_wins_and_says_so() {
     assert!(matches!(skills.get("greet").unwrap().format, SkillFormat::Prompt { model_invocable: true, .. }));
     assert!(skills.domains().iter().any(|d| d.name == "errands" && d.description == "Errands."));
     assert_eq!(
-        told(&catalog),
+        problem_texts(&catalog),
         ["tasks/search.md: notice: replaces the bundled skill `tasks.search`; rename it if that is not meant"]
     );
 }
 
 #[test]
-fn a_prompt_skills_hint_says_what_its_arguments_are() {
+fn prompt_skill_help_shows_the_argument_hint() {
     let folder = tempfile::tempdir().unwrap();
     let text = "---\nname: greet\ndescription: Greet.\nmetadata:\n  argument-hint: \"[name]\"\n---\nHello $0!\n";
     put(folder.path(), "greet/SKILL.md", text);
     let catalog = FileCatalog::open(folder.path().to_owned());
     let help = catalog.skills().get("greet").unwrap().help();
     assert!(help.contains("Expected: [name]"), "{help}");
-    assert_eq!(told(&catalog), Vec::<String>::new());
+    assert_eq!(problem_texts(&catalog), Vec::<String>::new());
 }
 
 #[test]
-fn a_broken_file_keeps_its_last_good_version_until_it_is_removed() {
+fn broken_file_keeps_its_last_good_version_until_removal() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "tasks/search.md", SEARCH);
     put(folder.path(), "greet/SKILL.md", "---\nname: greet\ndescription: Greet.\n---\nHello!\n");
@@ -82,7 +82,7 @@ fn a_broken_file_keeps_its_last_good_version_until_it_is_removed() {
 }
 
 #[test]
-fn a_command_file_must_have_a_handler_and_tell_the_truth_about_it() {
+fn command_file_must_have_a_handler_and_match_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, more: &str| format!("---\nname: {name}\ndescription: d\nexternal: false\n{more}---\nx\n");
     put(folder.path(), "mail/send.md", &file("mail.send", "effect: once\n"));
@@ -94,7 +94,7 @@ fn a_command_file_must_have_a_handler_and_tell_the_truth_about_it() {
     assert!(catalog.skills().get("mail.send").is_none());
     assert_eq!(catalog.skills().get("tasks.delete").unwrap().effect, Effect::Once);
     assert_eq!(
-        told(&catalog),
+        problem_texts(&catalog),
         [
             "a/b/c.md: notice: no skill can be here; a command skill is `<domain>/<verb>.md`, a prompt skill \
              `<name>/SKILL.md`",
@@ -108,7 +108,7 @@ fn a_command_file_must_have_a_handler_and_tell_the_truth_about_it() {
 }
 
 #[test]
-fn links_that_leave_the_folder_huge_files_and_deep_folders_are_refused() {
+fn catalog_refuses_links_outside_huge_files_and_deep_folders() {
     let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     put(outside.path(), "evil/SKILL.md", "---\nname: evil\ndescription: d\n---\nx\n");
     symlink(outside.path().join("evil"), folder.path().join("evil")).unwrap();
@@ -122,7 +122,7 @@ fn links_that_leave_the_folder_huge_files_and_deep_folders_are_refused() {
     assert!(skills.get("evil").is_none() && skills.get("big").is_none() && skills.get("ok").is_none());
     assert!(skills.get("real").is_some());
     assert_eq!(
-        told(&catalog),
+        problem_texts(&catalog),
         [
             "1/2/3/4/5/6/ok: error: lies more than 6 folders deep; move it up",
             "evil: error: the link leaves the folder or leads nowhere; put the file itself here",
@@ -134,7 +134,7 @@ fn links_that_leave_the_folder_huge_files_and_deep_folders_are_refused() {
 }
 
 #[test]
-fn two_prompt_skills_of_one_name_are_told_and_the_first_stays() {
+fn duplicate_prompt_skill_is_reported_and_the_first_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let greet = |text: &str| format!("---\nname: greet\ndescription: d\n---\n{text}\n");
     put(folder.path(), "a/greet/SKILL.md", &greet("first"));
@@ -142,13 +142,13 @@ fn two_prompt_skills_of_one_name_are_told_and_the_first_stays() {
     let catalog = FileCatalog::open(folder.path().to_owned());
     assert_eq!(catalog.skills().get("greet").unwrap().body, "first");
     assert_eq!(
-        told(&catalog),
+        problem_texts(&catalog),
         ["b/greet/SKILL.md: error: the name `greet` is taken by a/greet/SKILL.md; rename one of the two"]
     );
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_a_problem_and_not_the_end() {
+fn catalog_reports_folder_that_cannot_be_created_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "file", "x");
     let catalog = FileCatalog::open(folder.path().join("file/skills"));
@@ -156,7 +156,7 @@ fn a_folder_that_cannot_be_made_is_a_problem_and_not_the_end() {
     assert_eq!(catalog.problems().len(), 1);
 }
 
-/// Waits until the picture is as wanted; a watcher that never tells ends the test.
+/// Waits until the catalogue is as wanted; the test fails if no reload happens in time.
 async fn until(catalog: &FileCatalog, wanted: impl Fn(&FileCatalog) -> bool) {
     let mut versions = catalog.versions();
     let seen = async {
@@ -164,16 +164,16 @@ async fn until(catalog: &FileCatalog, wanted: impl Fn(&FileCatalog) -> bool) {
             versions.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), seen).await.expect("the change was never told");
+    tokio::time::timeout(Duration::from_secs(20), seen).await.expect("no reload happened in time");
 }
 
 #[tokio::test]
-async fn a_watched_folder_is_reloaded_when_its_files_rest() {
+async fn watch_reloads_when_files_stop_changing() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = Arc::new(FileCatalog::open(folder.path().to_owned()));
     let watching = Arc::clone(&catalog).watch();
     let story = async {
-        // The watch begins with a reload: from then on changes are told.
+        // The watch begins with a reload; later changes are reported.
         until(&catalog, |c| c.skills().version() >= 2).await;
         put(folder.path(), "greet/SKILL.md", "---\nname: greet\ndescription: d\n---\none\n");
         until(&catalog, |c| c.skills().get("greet").is_some()).await;
@@ -194,7 +194,7 @@ async fn a_watched_folder_is_reloaded_when_its_files_rest() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_an_error_when_its_folder_is_removed() {
+async fn watch_ends_with_an_error_when_its_folder_is_removed() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("skills");
     let catalog = Arc::new(FileCatalog::open(folder.clone()));
@@ -208,11 +208,11 @@ async fn a_watch_ends_with_an_error_when_its_folder_is_removed() {
         ended = tokio::time::timeout(Duration::from_secs(20), watching) => ended,
         () = story => unreachable!(),
     };
-    assert!(ended.expect("the removal was never told").is_err());
+    assert!(ended.expect("the watch did not end in time").is_err());
 }
 
 #[tokio::test]
-async fn watch_ends_when_its_folder_is_replaced_before_the_removal_was_noticed() {
+async fn watch_ends_when_its_folder_is_replaced_before_removal_is_noticed() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("skills");
     let catalog = Arc::new(FileCatalog::open(folder.clone()));
@@ -227,5 +227,5 @@ async fn watch_ends_when_its_folder_is_replaced_before_the_removal_was_noticed()
         ended = tokio::time::timeout(Duration::from_secs(20), watching) => ended,
         () = story => unreachable!(),
     };
-    assert!(ended.expect("the watch stayed with a folder that is gone").is_err());
+    assert!(ended.expect("the watch did not notice that its folder was replaced").is_err());
 }

@@ -1,4 +1,4 @@
-//! Watches the data folder's skills and reloads when its files have come to rest.
+//! Watches the data folder's skills, and reloads when the files have stopped changing.
 
 use std::{
     path::Path,
@@ -15,21 +15,21 @@ use tokio::{sync::mpsc, time};
 use super::FileCatalog;
 use crate::error::SkillError;
 
-/// How long files must rest before they are read, so that one save is one reload.
+/// How long files must be unchanged before they are read, in milliseconds, so that one save causes one reload.
 const REST_MS: u64 = 250;
-/// How long a reload is put off at most while files keep changing.
-const PUT_OFF_MS_MAX: u64 = 2_000;
+/// How long a reload is delayed at most while files keep changing, in milliseconds.
+const RELOAD_DELAY_MS_MAX: u64 = 2_000;
 
 impl FileCatalog {
-    /// Reloads whenever the folder changes, until the future is dropped. Who calls it decides in which task it lives. Returns
+    /// Reloads whenever the folder changes, until the future is dropped. The caller chooses the task that runs it. Returns
     /// at once if there is no folder to watch.
     ///
     /// # Errors
-    /// If the folder cannot be watched (any more); call again to try again.
+    /// Fails if the folder cannot be watched (any more); the caller may call again to retry.
     pub async fn watch(self: Arc<Self>) -> Result<(), SkillError> {
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         std::fs::create_dir_all(&folder).map_err(|e| SkillError::io("cannot make the skills folder", e))?;
-        let (tell, mut told) = mpsc::channel(1);
+        let (sender, mut events) = mpsc::channel(1);
         let is_gone = Arc::new(AtomicBool::new(false));
         let (watched, gone) = (std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), is_gone.clone());
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -37,19 +37,19 @@ impl FileCatalog {
                 gone.store(true, SeqCst);
             }
             if matters(&event) {
-                // A full channel means that a reload is coming anyway.
-                let _ = tell.try_send(());
+                // A full channel means that a reload is pending already.
+                let _ = sender.try_send(());
             }
         })
         .map_err(|e| SkillError::Watch(e.to_string()))?;
         watcher.watch(&folder, RecursiveMode::Recursive).map_err(|e| SkillError::Watch(e.to_string()))?;
-        // What changed before the watch began is not told.
-        self.reload_beside().await?;
-        while told.recv().await.is_some() {
-            rest(&mut told).await;
-            // Another folder of this name may stand there already, which this watch does not see.
+        // Changes from before the watch began are not reported.
+        self.reload_blocking().await?;
+        while events.recv().await.is_some() {
+            rest(&mut events).await;
+            // Another folder of the same name may exist already, which this watch does not cover.
             let vanished = is_gone.load(SeqCst) || !folder.is_dir();
-            self.reload_beside().await?;
+            self.reload_blocking().await?;
             if vanished {
                 return Err(SkillError::Watch("the folder was removed".to_owned()));
             }
@@ -57,18 +57,18 @@ impl FileCatalog {
         Ok(())
     }
 
-    async fn reload_beside(self: &Arc<Self>) -> Result<u64, SkillError> {
+    async fn reload_blocking(self: &Arc<Self>) -> Result<u64, SkillError> {
         let catalog = Arc::clone(self);
         tokio::task::spawn_blocking(move || catalog.reload()).await.map_err(|e| SkillError::Watch(e.to_string()))
     }
 }
 
-/// Reading the files is an event too, and must not lead to another reading.
+/// Reading the files is an event too, and must not cause another reload.
 fn matters(event: &notify::Result<Event>) -> bool {
     !matches!(event, Ok(Event { kind: EventKind::Access(_), .. }))
 }
 
-/// Whether the watched folder itself was removed or renamed: the watch belongs to the folder, and not to its name.
+/// Whether the watched folder itself was removed or renamed: the watch is bound to the folder, not to its name.
 fn removes(event: &notify::Result<Event>, folder: &Path) -> bool {
     matches!(
         event,
@@ -77,9 +77,10 @@ fn removes(event: &notify::Result<Event>, folder: &Path) -> bool {
     )
 }
 
-/// Waits until nothing was told for a while.
-async fn rest(told: &mut mpsc::Receiver<()>) {
-    let quiet = async { while let Ok(Some(())) = time::timeout(Duration::from_millis(REST_MS), told.recv()).await {} };
-    // Both ends mean the same: it is time to read.
-    let _ = time::timeout(Duration::from_millis(PUT_OFF_MS_MAX), quiet).await;
+/// Waits until no event has arrived for `REST_MS`.
+async fn rest(events: &mut mpsc::Receiver<()>) {
+    let quiet =
+        async { while let Ok(Some(())) = time::timeout(Duration::from_millis(REST_MS), events.recv()).await {} };
+    // Both results mean that it is time to read.
+    let _ = time::timeout(Duration::from_millis(RELOAD_DELAY_MS_MAX), quiet).await;
 }

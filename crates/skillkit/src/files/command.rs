@@ -1,19 +1,19 @@
-//! Command skills: `<domain>/<verb>.md`, and the `<domain>/_domain.md` that says what the domain is for.
+//! Command skills: `<domain>/<verb>.md`, and `<domain>/_domain.md`, which describes the domain.
 
 use annie_core::skill::{Effect, valid_skill_name};
 
 use super::{frontmatter::Frontmatter, problem::Report};
 
-/// The longest description, in characters (the limit of the Agent Skills format, kept for both).
+/// Length limit for a description, in characters (the limit of the Agent Skills format, used for both kinds).
 pub(crate) const DESCRIPTION_CHARS_MAX: usize = 1_024;
-/// The longest time limit that a file may ask for, in milliseconds.
+/// The largest time limit that a file may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
 const KEYS: [&str; 6] = ["name", "description", "effect", "external", "timeout_ms", "handler"];
 
-/// A command skill as its file says it.
+/// The content of a command skill's file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CommandFile {
     pub(crate) name: String,
@@ -72,7 +72,7 @@ pub(crate) fn read(domain: &str, verb: &str, text: &str, report: &mut Report) ->
     })
 }
 
-/// Reads `<domain>/_domain.md`: its description.
+/// Reads the description in `<domain>/_domain.md`.
 pub(crate) fn read_domain(domain: &str, text: &str, report: &mut Report) -> Option<String> {
     let front = Frontmatter::read(text, report)?;
     if let Some(name) = front.text("name", report).filter(|n| n != domain) {

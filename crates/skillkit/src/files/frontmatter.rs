@@ -1,27 +1,28 @@
-//! The YAML head of a skill file. Delimiters count only as whole lines, so a value may hold `---`; a byte order mark and
-//! Windows line ends are accepted; a value with a bare colon (`description: Use it: often`) is read as if it were quoted.
+//! The YAML frontmatter of a skill file. Only whole lines are delimiters, so a value may contain `---`. A byte order mark
+//! and Windows line ends are accepted. A value with a bare colon (`description: Use it: often`) is read as if it were
+//! quoted.
 
 use serde_yaml_ng::{Mapping, Value};
 
 use super::problem::Report;
 
-/// A file's head as a mapping, and its body.
+/// A file's frontmatter as a mapping, and its body.
 pub(crate) struct Frontmatter {
     map: Mapping,
     head: String,
-    /// What follows the head, trimmed.
+    /// The text after the frontmatter, trimmed.
     pub(crate) body: String,
 }
 
-/// The line of a file on which its head's YAML begins.
+/// The line number of a file on which its YAML begins.
 const HEAD_LINE: u32 = 2;
 
-/// A text without byte order mark and with plain line ends.
+/// Removes the byte order mark and normalises line ends.
 pub(crate) fn plain(text: &str) -> String {
     text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n")
 }
 
-/// Cuts `---` head `---` body; `None` if the text does not begin with a delimiter line or the head never ends.
+/// Splits `---` head `---` body; `None` if the text does not begin with a delimiter line or the head has no end.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let mut offset = 0;
     let mut head_start = None;
@@ -40,7 +41,7 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 impl Frontmatter {
-    /// Reads a file's head; what is wrong goes into the report.
+    /// Reads a file's frontmatter; problems are added to the report.
     pub(crate) fn read(text: &str, report: &mut Report) -> Option<Self> {
         let text = plain(text);
         let Some((head, body)) = split(&text) else {
@@ -71,17 +72,17 @@ impl Frontmatter {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
-    /// The keys in the order of the file; one that is no text counts as its YAML.
+    /// The keys in the order of the file; a key that is not text is shown as YAML.
     pub(crate) fn keys(&self) -> impl Iterator<Item = String> + '_ {
         self.map.keys().map(|k| scalar(k).unwrap_or_else(|| format!("{k:?}")))
     }
 
-    /// The line on which a key stands.
+    /// The line of a key.
     pub(crate) fn line_of(&self, key: &str) -> Option<u32> {
         (HEAD_LINE..).zip(self.head.lines()).find(|(_, line)| key_of(line) == Some(key)).map(|(n, _)| n)
     }
 
-    /// A text value; numbers and truth values are taken as they are written, anything deeper is an error.
+    /// A text value. Numbers and booleans are converted to text; a nested value is an error.
     pub(crate) fn text(&self, key: &str, report: &mut Report) -> Option<String> {
         let value = self.get(key)?;
         let text = scalar(value);
@@ -91,7 +92,7 @@ impl Frontmatter {
         text.map(|t| t.trim().to_owned())
     }
 
-    /// A truth value, also as the text `"true"`.
+    /// A boolean value, also as the text `"true"`.
     pub(crate) fn flag(&self, key: &str, report: &mut Report) -> Option<bool> {
         let value = self.get(key)?;
         let flag = truth(value);
@@ -112,7 +113,7 @@ pub(crate) fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// A truth value, also as the text `"true"`.
+/// A boolean value, also as the text `"true"`.
 pub(crate) fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_are_whole_lines_and_mark_and_windows_line_ends_do_no_harm() {
+    fn frontmatter_delimiters_are_whole_lines_and_bom_and_crlf_are_accepted() {
         let (front, problems) =
             read("\u{feff}---\r\nname: a --- b\r\ndescription: x\r\n---\r\n\r\nBody --- here\r\n---\r\n");
         let front = front.unwrap();
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_colon_is_read_and_told() {
+    fn frontmatter_accepts_bare_colon_and_reports_it() {
         let (front, problems) = read("---\nname: a\ndescription: Use it: often \"now\"\n---\nx");
         assert_eq!(front.unwrap().get("description").and_then(scalar).as_deref(), Some("Use it: often \"now\""));
         assert_eq!(problems, ["f.md:3: not strict: a value holds a bare colon; put the value in double quotes"]);
     }
 
     #[test]
-    fn a_file_without_a_head_or_with_an_open_one_says_what_to_write() {
+    fn frontmatter_missing_or_unclosed_is_reported_with_a_fix() {
         assert!(read("# Title\n").1[0].contains("begin it with a line `---`"));
         assert!(read("---\nname: a\n").1[0].contains("close it with a line"));
         let (front, problems) = read("---\nname: [a\n---\n");
@@ -203,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_head_is_an_empty_mapping() {
+    fn empty_frontmatter_is_an_empty_mapping() {
         assert_eq!(read("---\n---\nbody").0.unwrap().keys().count(), 0);
     }
 
     proptest::proptest! {
         #[test]
-        fn no_file_panics(head in "\\PC{0,80}", body in "(\\PC|[\n$:\"#-]){0,80}") {
+        fn frontmatter_parser_never_panics(head in "\\PC{0,80}", body in "(\\PC|[\n$:\"#-]){0,80}") {
             for text in [format!("---\n{head}\n---\n{body}"), body.clone(), format!("---\nname: {body}\n---\n")] {
                 let mut report = Report::new("f.md");
                 let _ = (super::super::prompt::read("f", &text, &mut report), super::super::command::read("a", "b", &text, &mut report));

@@ -1,4 +1,4 @@
-//! From a tree of files to skills: which file is what, and which handler carries it out.
+//! Builds skills from a tree of files: determines the kind of each file and the handler that runs it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,22 +17,22 @@ use crate::{
 
 /// The domain of prompt skills.
 pub(crate) const PROMPT_DOMAIN: &str = "prompt";
-/// How long one run may take unless the file says otherwise, in milliseconds [S0 5.1].
+/// Time limit for one run unless the file sets another, in milliseconds [S0 5.1].
 const TIMEOUT_MS: u64 = 30_000;
 
-/// One skill, and what carries it out.
+/// One skill with its implementation.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) spec: Arc<SkillSpec>,
     pub(crate) kind: Kind,
 }
 
-/// What carries a skill out.
+/// The implementation of a skill.
 #[derive(Clone)]
 pub(crate) enum Kind {
     /// A built-in handler.
     Command(&'static Builtin),
-    /// Its own text, and the files beside it.
+    /// The skill's own text and its supporting files.
     Prompt {
         tree: Arc<dyn Tree>,
         /// The folder's path in the tree.
@@ -42,27 +42,26 @@ pub(crate) enum Kind {
     },
 }
 
-/// What one file says.
+/// The content of one file.
 #[derive(Clone)]
 pub(crate) enum Item {
     Skill(Entry),
     Domain { name: String, description: String },
 }
 
-/// What a tree says.
+/// The content of a tree.
 #[derive(Default)]
 pub(crate) struct Layer {
     /// Good files, by path.
     pub(crate) items: BTreeMap<String, Item>,
     /// Files that could not be used.
     pub(crate) broken: Vec<String>,
-    /// What is wrong.
     pub(crate) problems: Vec<Problem>,
     /// See `Listing::readable`.
     pub(crate) readable: bool,
 }
 
-enum Place<'a> {
+enum Source<'a> {
     Command { domain: &'a str, verb: &'a str },
     Domain(&'a str),
     Prompt { folder: &'a str },
@@ -77,20 +76,20 @@ pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
     let mut layer = Layer { problems: listing.problems, readable: listing.readable, ..Layer::default() };
     for path in &listing.paths {
         let mut report = Report::new(path);
-        let item = match place(path, &folders) {
-            Place::Nothing => continue,
-            Place::Elsewhere => {
+        let item = match source(path, &folders) {
+            Source::Nothing => continue,
+            Source::Elsewhere => {
                 let fix = "a command skill is `<domain>/<verb>.md`, a prompt skill `<name>/SKILL.md`";
                 report.notice(None, "no skill can be here", fix);
                 layer.problems.extend(report.into_problems());
                 continue;
             }
-            Place::Prompt { folder } => read(tree, path, &mut report)
+            Source::Prompt { folder } => read(tree, path, &mut report)
                 .and_then(|text| prompt_item(tree, &listing.paths, path, folder, &text, &mut report)),
-            Place::Domain(domain) => read(tree, path, &mut report)
+            Source::Domain(domain) => read(tree, path, &mut report)
                 .and_then(|text| command::read_domain(domain, &text, &mut report))
                 .map(|description| Item::Domain { name: domain.to_owned(), description }),
-            Place::Command { domain, verb } => read(tree, path, &mut report)
+            Source::Command { domain, verb } => read(tree, path, &mut report)
                 .and_then(|text| command::read(domain, verb, &text, &mut report))
                 .and_then(|file| command_item(file, tree.source(path), &mut report)),
         };
@@ -131,7 +130,7 @@ fn read(tree: &Arc<dyn Tree>, path: &str, report: &mut Report) -> Option<String>
     }
 }
 
-/// Folders with a `SKILL.md`, outermost only; a folder may have it in lower case instead.
+/// Folders with a `SKILL.md`, outermost only; the file name may be in lower case.
 fn prompt_folders(paths: &[String]) -> Vec<&str> {
     let mut folders: Vec<&str> = Vec::new();
     for path in paths {
@@ -146,25 +145,25 @@ fn prompt_folders(paths: &[String]) -> Vec<&str> {
     folders
 }
 
-/// The rest of a path below a folder.
+/// The path relative to a folder; `None` if it is not below the folder.
 fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     path.strip_prefix(folder)?.strip_prefix('/')
 }
 
-fn place<'a>(path: &'a str, folders: &[&'a str]) -> Place<'a> {
+fn source<'a>(path: &'a str, folders: &[&'a str]) -> Source<'a> {
     if let Some((folder, rest)) = folders.iter().find_map(|f| below(path, f).map(|rest| (*f, rest))) {
-        return if rest == "SKILL.md" || rest == "skill.md" { Place::Prompt { folder } } else { Place::Nothing };
+        return if rest == "SKILL.md" || rest == "skill.md" { Source::Prompt { folder } } else { Source::Nothing };
     }
     match path.split('/').collect::<Vec<_>>()[..] {
-        [domain, DOMAIN_FILE] => Place::Domain(domain),
+        [domain, DOMAIN_FILE] => Source::Domain(domain),
         [domain, file] => match file.strip_suffix(".md") {
-            Some(verb) => Place::Command { domain, verb },
-            None => Place::Nothing,
+            Some(verb) => Source::Command { domain, verb },
+            None => Source::Nothing,
         },
-        ["SKILL.md" | "skill.md"] => Place::Elsewhere,
-        [_] | [] => Place::Nothing,
-        [..] if path.ends_with(".md") => Place::Elsewhere,
-        [..] => Place::Nothing,
+        ["SKILL.md" | "skill.md"] => Source::Elsewhere,
+        [_] | [] => Source::Nothing,
+        [..] if path.ends_with(".md") => Source::Elsewhere,
+        [..] => Source::Nothing,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Skill files: where they lie, how they are read, what is wrong with them.
+//! Skill files: their locations, their formats, and their problems.
 
 mod command;
 mod frontmatter;

@@ -1,35 +1,35 @@
-//! What is wrong with a skill file: where, what, and how to put it right.
+//! Problems of skill files: location, description, and fix.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The file is not used: its last good version, or the bundled one, stays.
+    /// The file is not used; its last good version or the bundled one stays in use.
     Error,
-    /// The file is used all the same; strict validation refuses it.
+    /// The file is used, but strict validation refuses it.
     Lenient,
-    /// The file is valid and used, and a thing that it asks for is not done.
+    /// The file is valid and used, but a feature that it requests is not supported.
     Unsupported,
-    /// Worth knowing, nothing to refuse.
+    /// Information only; nothing is refused.
     Notice,
 }
 
-/// One thing that is wrong with one file.
+/// One problem of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Which file, relative to the skills folder.
+    /// The file's path, relative to the skills folder.
     pub file: String,
-    /// Where in it, from 1, if that is known.
+    /// The line in the file, counted from 1, if it is known.
     pub line: Option<u32>,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// How to put it right.
+    /// How to fix the problem.
     pub fix: String,
 }
 

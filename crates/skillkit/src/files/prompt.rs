@@ -1,5 +1,5 @@
-//! Prompt skills: `<name>/SKILL.md` in the Agent Skills format. Loading is lenient (it takes what it can use and says so);
-//! every departure from the format is reported, and strict validation refuses it.
+//! Prompt skills: `<name>/SKILL.md` in the Agent Skills format. Loading is lenient: it uses what it can. Every deviation
+//! from the format is reported, and strict validation refuses it.
 
 use annie_core::skill::PromptContext;
 use serde_yaml_ng::Value;
@@ -11,20 +11,20 @@ use super::{
     problem::Report,
 };
 
-/// The longest name, in characters.
+/// Length limit for a name, in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// The longest `compatibility`, in characters.
+/// Length limit for `compatibility`, in characters.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
-/// What a body should stay under, so that it does not crowd a context window.
+/// Recommended limit for a body, in lines, so that it does not fill a context window.
 const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 const EXTENSION_KEYS: [&str; 4] = ["user-invocable", "disable-model-invocation", "argument-hint", "context"];
-/// Extensions of others that mean nothing here: which agent and which model carry a forked skill out
-/// [S1 Frontmatter Fields].
+/// Extensions of other programs that have no effect here: the agent and the model that run a forked skill [S1 Frontmatter
+/// Fields].
 const UNREAD_KEYS: [&str; 2] = ["agent", "model"];
 
-/// A prompt skill as its file says it.
+/// The content of a prompt skill's file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PromptFile {
     pub(crate) name: String,
@@ -156,8 +156,8 @@ fn metadata(front: &Frontmatter, report: &mut Report) {
     }
 }
 
-/// Tools may be parted by commas [S1 Frontmatter Fields] or spaces (the published format), also inside a YAML list; what
-/// stands in parentheses belongs to its tool.
+/// Splits `allowed-tools`. Tools may be separated by commas [S1 Frontmatter Fields] or spaces (the published format), also
+/// inside a YAML list; text in parentheses belongs to its tool.
 fn allowed_tools(front: &Frontmatter, report: &mut Report) -> Vec<String> {
     let line = front.line_of("allowed-tools");
     let fix = "write one line: `allowed-tools: Read Bash(git:*)`";
@@ -193,7 +193,7 @@ fn split_tools(text: &str) -> Vec<String> {
     tools
 }
 
-/// What the file asks for and does not get. Whoever relies on it must know.
+/// Reports requested features that are not supported, so that authors do not rely on them.
 fn unsupported(front: &Frontmatter, context: PromptContext, allowed_tools: &[String], report: &mut Report) {
     if context == PromptContext::Fork {
         let what = "`context: fork` is not carried out, the instructions go to the agent that calls the skill";
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_plain_format_is_refused_for_nothing() {
+    fn prompt_file_in_standard_format_passes_strict_validation() {
         let text = "---\nname: code-review\ndescription: Review code. Use it on changes.\nlicense: MIT\n\
                     allowed-tools: Bash(git:*, gh:*) Read\nmetadata:\n  author: ann\n  context: fork\n---\n# Do it\n";
         let (file, problems) = read_file("code-review", text);
@@ -279,7 +279,7 @@ mod tests {
                 "SKILL.md:5: not supported: `allowed-tools` holds nobody back, an agent keeps the skills that it was \
                  given; do not rely on it",
             ],
-            "the format is kept, and what is not done is said"
+            "the format is accepted, and unsupported features are reported"
         );
         assert_eq!(file.allowed_tools, ["Bash(git:*, gh:*)", "Read"]);
         assert_eq!(file.context, PromptContext::Fork);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_looser_format_loads_and_each_departure_is_told() {
+    fn prompt_file_in_looser_format_loads_and_each_deviation_is_reported() {
         let text = "---\nuser-invocable: false\nallowed-tools: read_file, grep_files\nargument-hint: [pr-number]\n\
                     colour: red\n---\n# Title\n\nReview the\nchanges.\n";
         let (file, problems) = read_file("code-review", text);
@@ -315,17 +315,18 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_mean_nothing_here_are_told_wherever_they_stand() {
+    fn prompt_keys_without_effect_are_reported_at_both_levels() {
         let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\nmodel: small\n---\nx");
         let (_, below) =
             read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  model: small\n---\nx");
-        let told = |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
-        assert_eq!(above, [told(":4", "agent"), told(":5", "model")]);
-        assert_eq!(below, [told("", "agent"), told("", "model")]);
+        let not_read =
+            |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
+        assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "model")]);
+        assert_eq!(below, [not_read("", "agent"), not_read("", "model")]);
     }
 
     #[test]
-    fn names_may_be_of_any_script_and_are_compared_normalised() {
+    fn prompt_names_of_any_script_are_compared_normalised() {
         let head = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nx");
         for (folder, name) in [("评审", "评审"), ("обзор", "обзор"), ("ﬁle", "file"), ("cafe\u{301}", "café")]
         {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_are_collected_not_the_first_only() {
+    fn prompt_file_errors_are_all_collected() {
         let (file, problems) =
             read_file("x", "---\nname: x y\ncontext: spoon\nuser-invocable: maybe\nallowed-tools: {a: b}\n---\n");
         assert!(file.is_none());

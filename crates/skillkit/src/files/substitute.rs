@@ -1,7 +1,8 @@
-//! Arguments in a prompt skill's body: `$ARGUMENTS`, `$ARGUMENTS[N]` and `$N`, counted from 0; `\$` is a plain dollar.
+//! Substitutes arguments in a prompt skill's body: `$ARGUMENTS`, `$ARGUMENTS[N]` and `$N`, counted from 0; `\$` is a plain
+//! dollar.
 
-/// The body with its placeholders filled, in one pass: what an argument holds is never read as a placeholder. A body
-/// without any gets the arguments at its end.
+/// Fills the placeholders of the body in one pass, so the content of an argument is never expanded. The arguments are
+/// appended to a body without placeholders.
 pub(crate) fn substitute(body: &str, arguments: &str) -> String {
     let words = words(arguments);
     let mut out = String::with_capacity(body.len() + arguments.len());
@@ -38,7 +39,7 @@ pub(crate) fn substitute(body: &str, arguments: &str) -> String {
     out
 }
 
-/// Which argument the text behind a dollar stands for (`None` is all of them), and how long it is.
+/// Parses the placeholder after a dollar: the index of its argument (`None` for all of them), and its length.
 fn placeholder(text: &str) -> Option<(Option<usize>, usize)> {
     if let Some(rest) = text.strip_prefix("ARGUMENTS") {
         let index = rest.strip_prefix('[').and_then(|r| r.split_once(']')).map(|(digits, _)| digits);
@@ -57,7 +58,7 @@ fn placeholder(text: &str) -> Option<(Option<usize>, usize)> {
     Some((Some(n), len))
 }
 
-/// Splits at spaces; quotes keep words together.
+/// Splits at white space; quotes keep words together.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -82,7 +83,7 @@ mod tests {
     use super::substitute;
 
     #[test]
-    fn placeholders_take_all_arguments_or_one_of_them() {
+    fn placeholders_insert_all_arguments_or_one_of_them() {
         let arguments = "PR 42 \"two words\" it's";
         for (body, expected) in [
             ("Review $ARGUMENTS.", "Review PR 42 \"two words\" it's."),
@@ -95,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_placeholders_gets_the_arguments_at_its_end() {
+    fn body_without_placeholders_gets_the_arguments_at_its_end() {
         assert_eq!(substitute("Do it.", "now"), "Do it.\n\nARGUMENTS: now");
         assert_eq!(substitute("It costs $5.00 or $5k, $x.", "now"), "It costs $5.00 or $5k, $x.\n\nARGUMENTS: now");
         assert_eq!(substitute("Do it.", " "), "Do it.");
     }
 
     #[test]
-    fn an_argument_is_never_read_as_a_placeholder() {
+    fn argument_is_never_expanded_as_a_placeholder() {
         assert_eq!(substitute("$0 $1", "$1 $ARGUMENTS"), "$1 $ARGUMENTS");
     }
 }

@@ -1,5 +1,5 @@
-//! Where skill files lie: the folder that is embedded in the binary, or a folder on disk. A folder on disk is opened as a
-//! capability, so no path and no symbolic link can reach outside it, and it is walked within limits.
+//! Sources of skill files: the folder that is embedded in the binary, or a folder on disk. A folder on disk is opened as a
+//! capability, so no path and no symbolic link can reach outside it. Its traversal has limits.
 
 use std::{
     io::{self, Read},
@@ -14,32 +14,32 @@ use cap_std::{
 use super::problem::{Problem, Report};
 use crate::error::SkillError;
 
-/// The largest file, in bytes: of a skill, of what lies beside it, and of a note.
+/// Size limit for a skill file, a supporting file, and a note, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// How deep folders may lie in one another.
+/// How deep folders may be nested.
 const DEPTH_MAX: usize = 6;
-/// How many folders are looked into.
+/// How many folders are traversed at most.
 const FOLDERS_MAX: usize = 2_000;
-/// How many files are listed.
+/// How many files are listed at most.
 const FILES_MAX: usize = 20_000;
 
-/// What lies in a tree.
+/// The content of a tree.
 pub(crate) struct Listing {
-    /// Files, with `/` between the parts, sorted.
+    /// File paths, with `/` between the parts, sorted.
     pub(crate) paths: Vec<String>,
-    /// What could not be listed.
+    /// Entries that could not be listed.
     pub(crate) problems: Vec<Problem>,
-    /// False if not even the root could be read: nothing is known then, not that nothing is there.
+    /// False if the root itself could not be read: then the content is unknown, not empty.
     pub(crate) readable: bool,
 }
 
 /// A tree of skill files.
 pub(crate) trait Tree: Send + Sync {
-    /// All files.
+    /// Lists all files.
     fn list(&self) -> Listing;
-    /// One file's text.
+    /// Reads one file's text.
     fn read(&self, path: &str) -> Result<String, SkillError>;
-    /// Where a file of this tree comes from, as `SkillSpec::source` says it.
+    /// The origin of a file of this tree, in the format of `SkillSpec::source`.
     fn source(&self, path: &str) -> String;
 }
 
@@ -69,7 +69,7 @@ impl Tree for Bundled {
 /// A folder on disk.
 pub(crate) struct FolderTree {
     root: Dir,
-    /// Only what lies below this folder is listed.
+    /// Only files below this folder are listed.
     under: String,
 }
 
@@ -84,7 +84,7 @@ impl FolderTree {
         Ok(Self { root, under: under.to_owned() })
     }
 
-    /// A tree over a folder that is open already.
+    /// A tree over an open folder.
     pub(crate) fn within(root: Dir) -> Self {
         Self { root, under: String::new() }
     }
@@ -166,7 +166,7 @@ pub(crate) fn read_text(root: &Dir, path: &str) -> Result<String, SkillError> {
         }
         _ => SkillError::io(format!("cannot read {path}"), error),
     };
-    // Asked before it is opened: opening a pipe waits for its writer.
+    // Checked before the file is opened, because opening a named pipe blocks until it has a writer.
     if !root.metadata(path).map_err(failed)?.is_file() {
         return Err(SkillError::not_found(format!("{path} is not a file.")));
     }

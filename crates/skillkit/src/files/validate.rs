@@ -1,4 +1,4 @@
-//! Strict validation for authors: everything that is wrong with a folder of skills, with one skill, or with one file.
+//! Strict validation for authors: all problems of a folder of skills, of one skill, or of one file.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::error::SkillError;
 
-/// All problems of a skills folder, of one skill's or domain's folder in it, or of one file, worst first. Valid means: none
-/// for which [`Problem::is_failure`] holds.
+/// All problems of a skills folder, of one skill's or domain's folder in it, or of one file, worst first. The path is valid
+/// if [`Problem::is_failure`] holds for none of them.
 ///
 /// # Errors
-/// If the path cannot be opened.
+/// Fails if the path cannot be opened.
 pub fn validate(path: &Path) -> Result<Vec<Problem>, SkillError> {
     let path = path.canonicalize().map_err(|e| SkillError::io(format!("cannot open {}", path.display()), e))?;
     let (folder, file) = match path.file_name().filter(|_| path.is_file()) {
@@ -37,7 +37,7 @@ pub fn validate(path: &Path) -> Result<Vec<Problem>, SkillError> {
 }
 
 impl Problem {
-    /// Whether strict validation refuses the file for this.
+    /// Whether strict validation refuses the file because of this problem.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         matches!(self.severity, Severity::Error | Severity::Lenient)
@@ -50,12 +50,12 @@ mod tests {
 
     use super::*;
 
-    fn told(path: &Path) -> Vec<String> {
+    fn problem_texts(path: &Path) -> Vec<String> {
         validate(path).unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_folder_of_skills_tells_all_that_is_wrong_worst_first() {
+    fn validation_lists_all_problems_worst_first() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         for (path, text) in [
@@ -68,7 +68,7 @@ mod tests {
             fs::write(root.join(path), text).unwrap();
         }
         assert_eq!(
-            told(root),
+            problem_texts(root),
             [
                 "Tasks/get.md: error: `Tasks.get` cannot be a skill's name; rename folder and file: lower case letters, \
                  digits, `-` and `_`, at most 64 bytes together",
@@ -90,10 +90,10 @@ mod tests {
                 "tasks/search.md: not strict: the body is empty; show at least one example: it is what `--help` prints",
             ]
         );
-        assert_eq!(told(&root.join("greet")).len(), 2);
-        assert_eq!(told(&root.join("greet/SKILL.md")).len(), 2);
-        assert_eq!(told(&root.join("tasks")).len(), 8);
-        assert_eq!(told(&root.join("tasks/search.md")).len(), 6);
+        assert_eq!(problem_texts(&root.join("greet")).len(), 2);
+        assert_eq!(problem_texts(&root.join("greet/SKILL.md")).len(), 2);
+        assert_eq!(problem_texts(&root.join("tasks")).len(), 8);
+        assert_eq!(problem_texts(&root.join("tasks/search.md")).len(), 6);
         assert!(validate(&root.join("nothing")).is_err());
         assert!(validate(&root.join("greet")).unwrap().iter().all(Problem::is_failure));
     }

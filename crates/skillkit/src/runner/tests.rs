@@ -1,4 +1,4 @@
-//! Every built-in skill through the runner, over in-memory data, on one Saturday in Berlin.
+//! Tests of every built-in skill through the runner, over in-memory data, on a fixed Saturday in Berlin.
 
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
@@ -55,7 +55,7 @@ pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
 }
 
 impl World {
-    /// Runs a skill as an intent of its own.
+    /// Runs a skill under an intent of its own.
     pub(crate) async fn run(&self, skill: &str, arguments: Value) -> Outcome {
         self.runner.run(call(&format!("{skill}{arguments}"), skill, arguments)).await
     }
@@ -72,10 +72,10 @@ fn failed(outcome: &Outcome) -> (Status, &str) {
 }
 
 #[tokio::test]
-async fn a_task_is_created_found_changed_and_deleted() {
+async fn task_is_created_found_changed_and_deleted() {
     let world = world();
-    let said = world.data("tasks.create", json!({"title": " Review PR 42 ", "due": "tomorrow"})).await;
-    assert_eq!(said, "Created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium");
+    let sent = world.data("tasks.create", json!({"title": " Review PR 42 ", "due": "tomorrow"})).await;
+    assert_eq!(sent, "Created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium");
     let more = json!({"title": "Report", "due": "yesterday", "priority": "high", "tags": ["Work"]});
     world.data("tasks.create", more).await;
     assert_eq!(
@@ -83,10 +83,10 @@ async fn a_task_is_created_found_changed_and_deleted() {
         "Found 2 open tasks:\n\n- #2 Report, due 2026-11-20 (overdue since yesterday), priority high [work]\n\
          - #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium"
     );
-    let said = world.data("tasks.update", json!({"id": 2, "status": "in_progress", "due": "none"})).await;
-    assert_eq!(said, "Updated task #2 Report, priority high, in progress [work]");
-    let said = world.data("tasks.get", json!({"ids": ["#2", "1"]})).await;
-    assert!(said.starts_with("#2 Report, priority high, in progress [work]\nstatus in_progress, created 2026-11-21"));
+    let sent = world.data("tasks.update", json!({"id": 2, "status": "in_progress", "due": "none"})).await;
+    assert_eq!(sent, "Updated task #2 Report, priority high, in progress [work]");
+    let sent = world.data("tasks.get", json!({"ids": ["#2", "1"]})).await;
+    assert!(sent.starts_with("#2 Report, priority high, in progress [work]\nstatus in_progress, created 2026-11-21"));
     assert_eq!(world.data("tasks.delete", json!({"id": 2})).await, "Deleted task #2 Report");
     assert_eq!(failed(&world.run("tasks.get", json!({"id": 2})).await), (Status::ErrorPermanent, "not_found"));
 }
@@ -94,14 +94,14 @@ async fn a_task_is_created_found_changed_and_deleted() {
 #[tokio::test]
 async fn task_title_with_line_breaks_is_folded_into_one_line() {
     let world = world();
-    let said = world.data("tasks.create", json!({"title": "Buy milk\n#2 and\teggs"})).await;
-    assert!(said.contains("Buy milk #2 and eggs"), "{said}");
-    let said = world.data("tasks.update", json!({"id": 1, "title": "Buy\nbread"})).await;
-    assert!(said.contains("Buy bread"), "{said}");
+    let sent = world.data("tasks.create", json!({"title": "Buy milk\n#2 and\teggs"})).await;
+    assert!(sent.contains("Buy milk #2 and eggs"), "{sent}");
+    let sent = world.data("tasks.update", json!({"id": 1, "title": "Buy\nbread"})).await;
+    assert!(sent.contains("Buy bread"), "{sent}");
 }
 
 #[tokio::test]
-async fn the_same_intent_twice_makes_one_task() {
+async fn repeated_intent_creates_one_task() {
     let world = world();
     let create = call("c1", "tasks.create", json!({"title": "Once"}));
     let (first, second) = (world.runner.run(create.clone()).await, world.runner.run(create).await);
@@ -110,7 +110,7 @@ async fn the_same_intent_twice_makes_one_task() {
 }
 
 #[tokio::test]
-async fn overdue_knows_days_from_times() {
+async fn overdue_distinguishes_days_and_times() {
     let world = world();
     for (title, due) in [
         ("late day", "2026-11-20"),
@@ -123,13 +123,13 @@ async fn overdue_knows_days_from_times() {
         world.data("tasks.create", json!({"title": title, "due": due})).await;
     }
     world.data("tasks.create", json!({"title": "undated"})).await;
-    let said = world.data("tasks.search", json!({"status": "overdue"})).await;
-    assert!(said.starts_with("Found 2 overdue tasks:"), "{said}");
-    assert!(said.contains("late day") && said.contains("passed, due 2026-11-21 14:02 (overdue since today)"));
-    let said = world.data("tasks.search", json!({"status": "overdue", "due": "today"})).await;
-    assert!(said.contains("passed") && !said.contains("late day"), "{said}");
-    let said = world.data("tasks.search", json!({"due": "today"})).await;
-    assert!(said.starts_with("Found 4 open tasks due today:"), "{said}");
+    let sent = world.data("tasks.search", json!({"status": "overdue"})).await;
+    assert!(sent.starts_with("Found 2 overdue tasks:"), "{sent}");
+    assert!(sent.contains("late day") && sent.contains("passed, due 2026-11-21 14:02 (overdue since today)"));
+    let sent = world.data("tasks.search", json!({"status": "overdue", "due": "today"})).await;
+    assert!(sent.contains("passed") && !sent.contains("late day"), "{sent}");
+    let sent = world.data("tasks.search", json!({"due": "today"})).await;
+    assert!(sent.starts_with("Found 4 open tasks due today:"), "{sent}");
 }
 
 #[tokio::test]
@@ -156,17 +156,17 @@ async fn tasks_are_filtered_by_every_flag() {
         let outcome = world.run("tasks.search", arguments.clone()).await;
         assert_eq!(outcome.evidence["numbers"], json!(expected), "{arguments}");
     }
-    let said = world.data("tasks.search", json!({"query": "gamma"})).await;
+    let sent = world.data("tasks.search", json!({"query": "gamma"})).await;
     assert!(
-        said.starts_with("No open tasks found matching 'gamma', but these that have ended:\n\n- #3 gamma"),
-        "{said}"
+        sent.starts_with("No open tasks found matching 'gamma', but these that have ended:\n\n- #3 gamma"),
+        "{sent}"
     );
-    let said = world.data("tasks.search", json!({"query": "zeta", "due": "this_week"})).await;
-    assert_eq!(said, "No open tasks found due this week matching 'zeta'. Finished ones are found with status all.");
+    let sent = world.data("tasks.search", json!({"query": "zeta", "due": "this_week"})).await;
+    assert_eq!(sent, "No open tasks found due this week matching 'zeta'. Finished ones are found with status all.");
 }
 
 #[tokio::test]
-async fn get_shows_recent_tasks_and_names_those_that_are_not_there() {
+async fn get_shows_recent_tasks_and_lists_missing_ones() {
     let world = world();
     assert_eq!(world.data("tasks.get", json!({"recent": true})).await, "There are no tasks yet.");
     world.data("tasks.create", json!({"title": "A", "description": "first\nsecond"})).await;
@@ -184,7 +184,7 @@ async fn get_shows_recent_tasks_and_names_those_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn a_lost_receipt_of_a_deletion_is_cleared_up() {
+async fn reconcile_resolves_lost_receipt_of_a_deletion() {
     let world = world();
     world.data("tasks.create", json!({"title": "A"})).await;
     let delete = call("d", "tasks.delete", json!({"id": 1}));
@@ -196,7 +196,7 @@ async fn a_lost_receipt_of_a_deletion_is_cleared_up() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_name_the_flag_and_show_the_usage() {
+async fn invalid_arguments_name_the_flag_and_show_the_usage() {
     let world = world();
     for (skill, arguments, expected) in [
         ("tasks.create", json!({}), "missing required flag: --title"),
@@ -220,7 +220,7 @@ async fn wrong_arguments_name_the_flag_and_show_the_usage() {
 }
 
 #[tokio::test]
-async fn an_unknown_skill_and_a_locked_store_are_outcomes() {
+async fn unknown_skill_and_locked_store_are_outcomes() {
     let world = world();
     let outcome = world.run("tasks.creat", json!({})).await;
     assert_eq!(failed(&outcome), (Status::ErrorPermanent, "unknown_skill"));
@@ -231,7 +231,7 @@ async fn an_unknown_skill_and_a_locked_store_are_outcomes() {
 }
 
 #[tokio::test]
-async fn a_memory_is_saved_once_merged_and_found() {
+async fn memory_is_saved_once_merged_and_found() {
     let world = world();
     assert_eq!(world.data("memory.search", json!({"query": "bob"})).await, "No memories found matching 'bob'.");
     let save = json!({"content": "Bob prefers email", "tags": ["People"], "category": "preference", "importance": 0.7});
@@ -249,7 +249,7 @@ async fn a_memory_is_saved_once_merged_and_found() {
 }
 
 #[tokio::test]
-async fn a_search_notes_its_finds_in_the_background_and_does_not_care_if_that_fails() {
+async fn memory_search_records_access_in_the_background_and_ignores_its_failure() {
     let world = world();
     world.data("memory.save", json!({"content": "Bob prefers email"})).await;
     let mut touched = world.memories.touched();
@@ -263,37 +263,37 @@ async fn a_search_notes_its_finds_in_the_background_and_does_not_care_if_that_fa
 #[tokio::test]
 async fn help_lists_domains_and_explains_skills() {
     let world = world();
-    let said = world.data("system.help", json!({})).await;
-    assert!(said.contains("- tasks: Create, search") && said.contains("- prompt: Instructions"), "{said}");
-    let said = world.data("system.help", json!({"topic": "Tasks"})).await;
-    assert!(said.contains("  tasks.delete --id N\n      Delete a task"), "{said}");
-    let said = world.data("system.help", json!({"topic": "tasks.create"})).await;
-    assert!(said.contains("Usage: tasks.create --title TEXT") && said.contains("## Examples"), "{said}");
-    let said = world.data("system.help", json!({"topic": "weekly-review"})).await;
-    assert!(said.contains("Usage: weekly-review [--args TEXT] [--file TEXT]") && !said.contains("Look back"), "{said}");
+    let sent = world.data("system.help", json!({})).await;
+    assert!(sent.contains("- tasks: Create, search") && sent.contains("- prompt: Instructions"), "{sent}");
+    let sent = world.data("system.help", json!({"topic": "Tasks"})).await;
+    assert!(sent.contains("  tasks.delete --id N\n      Delete a task"), "{sent}");
+    let sent = world.data("system.help", json!({"topic": "tasks.create"})).await;
+    assert!(sent.contains("Usage: tasks.create --title TEXT") && sent.contains("## Examples"), "{sent}");
+    let sent = world.data("system.help", json!({"topic": "weekly-review"})).await;
+    assert!(sent.contains("Usage: weekly-review [--args TEXT] [--file TEXT]") && !sent.contains("Look back"), "{sent}");
     let outcome = world.run("system.help", json!({"topic": "taks.create"})).await;
     assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"));
     assert_eq!(outcome.alternatives[0], "tasks.create");
 }
 
 #[tokio::test]
-async fn the_time_is_the_users_or_another_zones() {
+async fn time_skill_uses_the_users_zone_or_a_given_one() {
     let world = world();
-    let said = world.data("system.time", json!({})).await;
-    assert_eq!(said, "Saturday, 2026-11-21 14:03 in Europe/Berlin (UTC+01:00, week 47)");
-    let said = world.data("system.time", json!({"timezone": "new york"})).await;
-    assert_eq!(said, "Saturday, 2026-11-21 08:03 in America/New_York (UTC-05:00, week 47)");
+    let sent = world.data("system.time", json!({})).await;
+    assert_eq!(sent, "Saturday, 2026-11-21 14:03 in Europe/Berlin (UTC+01:00, week 47)");
+    let sent = world.data("system.time", json!({"timezone": "new york"})).await;
+    assert_eq!(sent, "Saturday, 2026-11-21 08:03 in America/New_York (UTC-05:00, week 47)");
 }
 
 #[tokio::test]
-async fn a_prompt_skill_gives_its_text_and_its_files_and_nothing_else() {
+async fn prompt_skill_returns_only_its_text_and_its_files() {
     let world = world();
-    let said = world.data("meeting-notes", json!({"args": "Bob said yes"})).await;
-    assert!(said.starts_with("<skill_content name=\"meeting-notes\">\n# Meeting notes"), "{said}");
-    assert!(said.contains("this meeting: Bob said yes\n"));
-    assert!(said.ends_with("- references/template.md\n</skill_content>"));
-    let said = world.data("meeting-notes", json!({"file": "./references/template.md"})).await;
-    assert!(said.starts_with("# Subject"));
+    let sent = world.data("meeting-notes", json!({"args": "Bob said yes"})).await;
+    assert!(sent.starts_with("<skill_content name=\"meeting-notes\">\n# Meeting notes"), "{sent}");
+    assert!(sent.contains("this meeting: Bob said yes\n"));
+    assert!(sent.ends_with("- references/template.md\n</skill_content>"));
+    let sent = world.data("meeting-notes", json!({"file": "./references/template.md"})).await;
+    assert!(sent.starts_with("# Subject"));
     for file in ["../weekly-review/SKILL.md", "/etc/passwd", "SKILL.md", "references", "nothing.md"] {
         let outcome = world.run("meeting-notes", json!({"file": file})).await;
         assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"), "{file}");
@@ -301,7 +301,7 @@ async fn a_prompt_skill_gives_its_text_and_its_files_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_huge_result_is_cut() {
+async fn huge_result_is_cut() {
     let world = world();
     world.data("notes.create", json!({"title": "big", "content": "x".repeat(100_000)})).await;
     let outcome = world.run("notes.read", json!({"title": "big"})).await;
@@ -310,7 +310,7 @@ async fn a_huge_result_is_cut() {
 }
 
 #[tokio::test]
-async fn waiting_for_something_outside_opens_an_operation_and_says_where_its_result_goes_but_not_the_key() {
+async fn await_opens_an_operation_and_names_its_path_but_not_its_key() {
     let world = world();
     let (what, now) = (json!({"what": "the build", "hours": 2}), call("x", "system.await", json!({})).now);
     let outcome = world.run("system.await", what.clone()).await;
@@ -320,8 +320,8 @@ async fn waiting_for_something_outside_opens_an_operation_and_says_where_its_res
     let data = &outcome.data;
     assert!(data.starts_with("Waiting for the build until 2026-11-21 16:03 (Europe/Berlin)."), "{data}");
     assert!(data.contains(&format!("POST /api/v1/resume/{id}")) && data.contains(&format!("operations key {id}")));
-    assert!(!serde_json::to_string(&outcome).unwrap().contains("secret"), "the log is no place for a key");
-    assert_eq!(world.run("system.await", what).await, outcome, "once more is the same operation");
+    assert!(!serde_json::to_string(&outcome).unwrap().contains("secret"), "the key must not be logged");
+    assert_eq!(world.run("system.await", what).await, outcome, "a repeated run returns the same operation");
     let wrong = world.run("system.await", json!({"what": " "})).await;
     assert_eq!(failed(&wrong), (Status::ErrorPermanent, "invalid_arguments"));
 }

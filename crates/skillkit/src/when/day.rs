@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 
 use super::{When, add_days, add_months, at, month, time::number, week};
 
-/// Reads the words of a day; only offsets of hours and minutes, and `now`, bring a time with them.
+/// Reads the words of a day. Only `now` and offsets of hours and minutes also set a time.
 pub(super) fn read(words: &[&str], now: DateTime<Tz>) -> Option<When> {
     if *words == ["now"] {
         return Some(at(now.naive_local()));
@@ -60,7 +60,7 @@ fn last_of(unit: &str, ahead: i64, today: NaiveDate) -> Option<NaiveDate> {
     period(unit, ahead, today)?.1.pred_opt()
 }
 
-/// Days from Monday; a name may be cut to three letters or more.
+/// Days from Monday; a name may be shortened to three characters or more.
 fn weekday(word: &str) -> Option<i64> {
     let word = if word == "weds" { "wed" } else { word };
     prefixed(&WEEKDAYS, word).and_then(|n| i64::try_from(n).ok())
@@ -99,7 +99,7 @@ fn numeric(word: &str, today: NaiveDate) -> Option<NaiveDate> {
     let separator = ['-', '.', '/'].into_iter().find(|s| word.contains(*s))?;
     let parts: Vec<&str> = word.trim_end_matches('.').split(separator).collect();
     match (separator, parts.as_slice()) {
-        // Years come first with hyphens and slashes; 3/4/2026 means two days on two continents and is refused.
+        // With hyphens and slashes the year must be first: 3/4/2026 is ambiguous between continents, so it is refused.
         ('-' | '/', [year, month, day]) => NaiveDate::from_ymd_opt(year_of(year)?, number(month, 2)?, number(day, 2)?),
         ('.', [day, month, year]) => NaiveDate::from_ymd_opt(year_of(year)?, number(month, 2)?, number(day, 2)?),
         ('.', [day, month]) => next_such(number(month, 2)?, number(day, 2)?, today),

@@ -1,10 +1,10 @@
-//! Stored dates as people read them: `2026-11-22 (tomorrow)`, `2026-11-19 (overdue by 2 days)`.
+//! Formats stored dates for people: `2026-11-22 (tomorrow)`, `2026-11-19 (overdue by 2 days)`.
 
 use chrono::{NaiveDate, NaiveDateTime, NaiveTime};
 
 use super::When;
 
-/// Whether a stored date has passed: a day when it is over, a time when it has come.
+/// Whether a stored date is overdue: a day after its end, a time after it has passed.
 #[must_use]
 pub fn is_overdue(due: &str, now: NaiveDateTime) -> bool {
     stored(due).is_some_and(|when| match when.time {
@@ -13,8 +13,8 @@ pub fn is_overdue(due: &str, now: NaiveDateTime) -> bool {
     })
 }
 
-/// A stored date with how far off it is; `open` says whether being late matters. A text that is no stored date is shown as
-/// it is.
+/// A stored date with its distance from now; `open` is true if being late matters. A text that is not a stored date is
+/// returned unchanged.
 #[must_use]
 pub fn describe_due(due: &str, open: bool, now: NaiveDateTime) -> String {
     let Some(when) = stored(due) else { return due.to_owned() };

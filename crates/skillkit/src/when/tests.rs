@@ -1,4 +1,4 @@
-//! Every written rule of the date language, told on one Saturday night in Berlin.
+//! Tests of every rule for dates, on a fixed Saturday night in Berlin.
 
 use chrono::{NaiveDate, TimeZone, Timelike};
 
@@ -13,9 +13,9 @@ fn read(text: &str) -> String {
     resolve(text, now()).map_or_else(|_| "?".to_owned(), |when| when.to_string())
 }
 
-/// The offline planner finds these words and hands them over as they are (`crates/planner/src/dates.rs`).
+/// The offline planner passes these words on unchanged (`crates/planner/src/dates.rs`).
 #[test]
-fn every_word_that_the_planner_hands_over_is_understood() {
+fn resolver_understands_every_date_of_the_planner() {
     let days = ["mon", "tue", "tues", "wed", "weds", "thu", "thur", "thurs", "fri", "sat", "sun", "sept 3", "3 sep"];
     let parts = ["morning", "noon", "midday", "afternoon", "evening", "tonight", "night", "midnight", "tmrw", "eod"];
     let more = ["eow", "eom", "day after tomorrow", "this weekend", "today evening", "3rd of may", "15th", "1.12.2026"];
@@ -26,12 +26,12 @@ fn every_word_that_the_planner_hands_over_is_understood() {
     texts.extend(ends.iter().map(|end| format!("end of {end}")));
     texts.extend(counts.iter().flat_map(|count| units.iter().map(move |unit| format!("in {count} {unit}"))));
     let unknown: Vec<&String> = texts.iter().filter(|text| read(text) == "?").collect();
-    // The stored form has years of four digits, so nobody waits 9,999 years.
+    // The stored form has years of four digits, so 9,999 years from now are refused.
     assert_eq!(unknown, ["in 9999 years"]);
 }
 
 #[test]
-fn days_have_names() {
+fn named_days_are_resolved() {
     for (text, expected) in [
         ("today", "2026-11-21"),
         ("Tomorrow", "2026-11-22"),
@@ -65,14 +65,14 @@ fn days_have_names() {
 }
 
 #[test]
-fn next_friday_on_a_monday_is_not_this_weeks() {
+fn next_friday_on_a_monday_is_in_the_next_week() {
     let monday = Tz::UTC.with_ymd_and_hms(2026, 11, 16, 8, 0, 0).unwrap();
     assert_eq!(resolve("friday", monday).unwrap().to_string(), "2026-11-20");
     assert_eq!(resolve("next friday", monday).unwrap().to_string(), "2026-11-27");
 }
 
 #[test]
-fn days_are_counted_from_today() {
+fn offsets_are_counted_from_today() {
     for (text, expected) in [
         ("+3d", "2026-11-24"),
         ("-2w", "2026-11-07"),
@@ -92,7 +92,7 @@ fn days_are_counted_from_today() {
 }
 
 #[test]
-fn the_calendar_is_read_with_and_without_a_year() {
+fn calendar_dates_are_read_with_and_without_a_year() {
     for (text, expected) in [
         ("2026-02-28", "2026-02-28"),
         ("2026-02-28T14:00", "2026-02-28T14:00"),
@@ -114,7 +114,7 @@ fn the_calendar_is_read_with_and_without_a_year() {
 }
 
 #[test]
-fn times_stand_before_or_behind_the_day_or_alone() {
+fn time_is_read_before_or_after_the_day_or_alone() {
     for (text, expected) in [
         ("tomorrow 14:00", "2026-11-22T14:00"),
         ("tomorrow at 2pm", "2026-11-22T14:00"),
@@ -133,7 +133,7 @@ fn times_stand_before_or_behind_the_day_or_alone() {
 }
 
 #[test]
-fn what_is_no_date_is_refused_with_examples() {
+fn invalid_date_is_refused_with_examples() {
     for text in [
         "",
         " ",
@@ -163,7 +163,7 @@ fn what_is_no_date_is_refused_with_examples() {
 }
 
 #[test]
-fn hours_count_through_the_change_of_the_clocks() {
+fn hour_offsets_are_correct_across_daylight_saving_changes() {
     let before = Tz::Europe__Berlin.with_ymd_and_hms(2026, 3, 29, 1, 30, 0).unwrap();
     assert_eq!(resolve("in 1 hour", before).unwrap().to_string(), "2026-03-29T03:30");
 }
@@ -181,7 +181,7 @@ fn spans_are_whole_days_weeks_and_months() {
 }
 
 #[test]
-fn a_stored_date_is_shown_with_its_distance() {
+fn stored_date_is_shown_with_its_distance() {
     let now = now().naive_local();
     for (due, open, expected) in [
         ("2026-11-22", true, "2026-11-22 (tomorrow)"),
@@ -202,7 +202,7 @@ fn a_stored_date_is_shown_with_its_distance() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics_and_every_answer_is_stored_form(text in "\\PC{0,40}|[a-z0-9 :+./-]{0,30}") {
+    fn resolver_never_panics_and_returns_the_stored_form(text in "\\PC{0,40}|[a-z0-9 :+./-]{0,30}") {
         if let Ok(when) = resolve(&text, now()) {
             let again = resolve(&when.to_string(), now());
             proptest::prop_assert_eq!(again, Ok(When { time: when.time.map(|t| t.with_second(0).unwrap()), ..when }));
@@ -210,7 +210,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn words_of_the_language_in_any_order_never_panic(
+    fn resolver_never_panics_on_date_words_in_any_order(
         words in proptest::collection::vec(proptest::sample::select(WORDS), 0..6)
     ) {
         let text = words.join(" ");
@@ -252,7 +252,7 @@ const WORDS: &[&str] = &[
 ];
 
 #[test]
-fn every_day_of_four_years_reads_back_what_it_shows() {
+fn every_day_of_four_years_parses_back() {
     let first = NaiveDate::from_ymd_opt(2026, 1, 1).unwrap();
     for date in first.iter_days().take(4 * 366) {
         let when = When { date, time: None };

@@ -3,7 +3,7 @@
 use annie_core::calendar::PARTS_OF_DAY;
 use chrono::NaiveTime;
 
-/// Takes the time out of the words, wherever it stands; the rest are the day's. `None` if there are two.
+/// Separates the time from the words of the day, in any position. `None` if there are two times.
 pub(super) fn take<'a>(words: &[&'a str]) -> Option<(Option<NaiveTime>, Vec<&'a str>)> {
     let mut found = None;
     let mut rest = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn take<'a>(words: &[&'a str]) -> Option<(Option<NaiveTime>, Vec<&'a 
             Some(_) if found.is_some() => return None,
             Some(time) => {
                 found = Some(time);
-                // "in the morning", "this evening", and "tonight" speak of a day by the way.
+                // "in the morning", "this evening", and "tonight" also imply a day.
                 match rest.last().copied() {
                     Some("in") => drop(rest.pop()),
                     Some("this") => {
@@ -66,7 +66,7 @@ fn part_of_day(word: &str) -> Option<NaiveTime> {
     NaiveTime::from_hms_opt(*hour, 0, 0)
 }
 
-/// A number of at most so many digits.
+/// A number of at most `digits_max` digits.
 pub(super) fn number(word: &str, digits_max: usize) -> Option<u32> {
     let fits = (1..=digits_max).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_digit());
     fits.then(|| word.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! What the in-memory store holds, and how events change it.
+//! The data of the in-memory store, and how events change it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, NodeRow, Notification, OperationRow,
+        ApiKey, ConversationRow, DeadLetterRow, IntentRow, IntentState, Memory, NodeRow, Notification, OperationRow,
         Snapshot, TaskRow, TaskState, Todo,
     },
     projection::{self, Change},
@@ -15,7 +15,7 @@ use annie_core::{
 };
 
 use super::nodes::DatabaseClock;
-use crate::admission::{Desk, Head, Needs, Planned, Received};
+use crate::admission::{Admission, Head, Needs, Planned, Received};
 
 /// A conversation and its log.
 pub(super) struct Conversation {
@@ -23,7 +23,7 @@ pub(super) struct Conversation {
     pub owner: Option<NodeIncarnation>,
     pub epoch: Epoch,
     pub title: String,
-    /// Whether all messages are stateless calls; nothing while there is none.
+    /// Whether all messages are stateless calls; `None` while there are no messages.
     pub stateless: Option<bool>,
     pub created_at: Micros,
     pub updated_at: Micros,
@@ -51,43 +51,43 @@ impl Conversation {
     }
 }
 
-/// An intent, where it was planned, and in which order.
+/// An intent, the conversation that planned it, and its position there.
 pub(super) struct Intent {
     pub conversation: ConversationId,
-    pub place: (Seq, usize),
+    pub position: (Seq, usize),
     pub row: IntentRow,
 }
 
-/// A user's task, and what only the store knows of it.
+/// A user's task, with the fields that only the store knows.
 pub(super) struct KeptTodo {
     pub intent: IntentId,
     pub todo: Todo,
     pub archived: bool,
 }
 
-/// A final word on its way.
-pub(super) struct Word {
+/// A final message in the outbox.
+pub(super) struct OutboxMessage {
     pub user: UserId,
     pub conversation: ConversationId,
     pub task: TaskId,
-    /// Taken away when the word is swept: what remains is that it was delivered.
+    /// Emptied when the message is swept: then only the fact of its delivery remains.
     pub text: String,
     pub at: Micros,
     pub delivered_at: Option<Micros>,
 }
 
-/// Everything.
+/// All data of the store.
 #[derive(Default)]
 pub(super) struct Data {
     pub conversations: BTreeMap<ConversationId, Conversation>,
     pub tasks: BTreeMap<TaskId, TaskRow>,
     pub messages: BTreeMap<(UserId, String), Received>,
     pub intents: BTreeMap<IntentId, Intent>,
-    pub outbox: BTreeMap<OutboxId, Word>,
-    pub letters: BTreeMap<TaskId, LetterRow>,
+    pub outbox: BTreeMap<OutboxId, OutboxMessage>,
+    pub dead_letters: BTreeMap<TaskId, DeadLetterRow>,
     pub operations: BTreeMap<OperationId, OperationRow>,
     pub notifications: BTreeMap<u64, Notification>,
-    /// Places that were given to notifications.
+    /// Number of notifications so far, which is the id of the last one.
     pub notified: u64,
     pub secrets: BTreeMap<&'static str, [u8; 32]>,
     pub todos: BTreeMap<(UserId, u64), KeptTodo>,
@@ -100,7 +100,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Conversations with tasks that are not ended, the oldest first.
+    /// Conversations with open tasks, the oldest first.
     pub fn open(&self) -> Vec<(ConversationId, UserId)> {
         let mut open: Vec<(Micros, ConversationId, UserId)> = Vec::new();
         for task in self.tasks.values().filter(|t| !t.state.is_ended()) {
@@ -113,31 +113,31 @@ impl Data {
         open.into_iter().map(|(_, id, user)| (id, user)).collect()
     }
 
-    /// The facts that a batch is judged by.
-    pub fn desk(&self, needs: &Needs) -> Desk {
-        let mut desk = Desk::default();
+    /// The facts that are needed to judge a batch.
+    pub fn admission(&self, needs: &Needs) -> Admission {
+        let mut admission = Admission::default();
         for id in &needs.conversations {
             if let Some(c) = self.conversations.get(id) {
                 let head = Head { user: c.user.clone(), epoch: c.epoch, next: Seq(c.last().0 + 1) };
-                desk.heads.insert(*id, head);
+                admission.heads.insert(*id, head);
             }
         }
         for key in &needs.messages {
             if let Some(received) = self.messages.get(key) {
-                desk.known.messages.insert(key.clone(), received.clone());
+                admission.known.messages.insert(key.clone(), received.clone());
             }
         }
-        desk.known.tasks = needs.tasks.iter().filter(|t| self.tasks.contains_key(t)).copied().collect();
+        admission.known.tasks = needs.tasks.iter().filter(|t| self.tasks.contains_key(t)).copied().collect();
         for id in &needs.intents {
             if let Some(Intent { conversation, row, .. }) = self.intents.get(id) {
                 let planned = Planned { conversation: *conversation, effect: row.effect, state: row.state };
-                desk.known.intents.insert(*id, planned);
+                admission.known.intents.insert(*id, planned);
             }
         }
-        desk
+        admission
     }
 
-    /// Appends an event and what it changes.
+    /// Appends an event and applies its changes.
     pub fn append(&mut self, id: ConversationId, user: &UserId, event: NewEvent, changes: &[Change]) {
         let at = event.at;
         let conversation = self.conversations.entry(id).or_insert_with(|| Conversation {
@@ -155,21 +155,21 @@ impl Data {
         conversation.events.push(Event::placed(id, seq, event));
         conversation.updated_at = conversation.updated_at.max(at);
         let mut ended = false;
-        for (change, place) in changes.iter().zip(0..) {
+        for (change, position) in changes.iter().zip(0..) {
             match change {
                 Change::TaskMoved { task, state, error, at } => {
                     ended = self.move_task(id, *task, *state, error.as_ref(), *at);
                 }
                 // Only the event that ends a task makes it a dead letter.
-                Change::LetterPut { .. } if !ended => {}
-                _ => self.project(id, user, (seq, place), change),
+                Change::DeadLetterPut { .. } if !ended => {}
+                _ => self.project(id, user, (seq, position), change),
             }
         }
     }
 
-    fn project(&mut self, id: ConversationId, user: &UserId, place: (Seq, usize), change: &Change) {
+    fn project(&mut self, id: ConversationId, user: &UserId, position: (Seq, usize), change: &Change) {
         match change {
-            Change::TaskOpened { .. } => self.open_task(id, user, place.0, change),
+            Change::TaskOpened { .. } => self.open_task(id, user, position.0, change),
             Change::TaskMoved { .. } => {}
             Change::TaskHeld { task, held, at } => self.change_task(id, *task, |row| {
                 row.held_at = Some(*at);
@@ -185,15 +185,15 @@ impl Data {
             Change::TaskDeferred { task, until } => {
                 self.change_task(id, *task, |row| row.not_before = Some(*until));
             }
-            Change::LetterPut { .. }
-            | Change::LetterDue { .. }
-            | Change::LetterMoved { .. }
+            Change::DeadLetterPut { .. }
+            | Change::DeadLetterDue { .. }
+            | Change::DeadLetterMoved { .. }
             | Change::OperationOpened { .. }
             | Change::OperationClosed { .. } => self.project_work(id, user, change),
             Change::IntentPlanned { intent, task, skill, effect, .. } => {
                 self.intents.entry(*intent).or_insert_with(|| Intent {
                     conversation: id,
-                    place,
+                    position,
                     row: IntentRow {
                         id: *intent,
                         task: *task,
@@ -217,7 +217,7 @@ impl Data {
                 }
             }
             Change::OutboxPut { id: out, task, text, at } => {
-                self.outbox.entry(*out).or_insert_with(|| Word {
+                self.outbox.entry(*out).or_insert_with(|| OutboxMessage {
                     user: user.clone(),
                     conversation: id,
                     task: *task,
@@ -239,7 +239,7 @@ impl Data {
             priority,
             not_before,
             after,
-            is_order,
+            is_job_command,
             is_steer,
             joins,
             stateless,
@@ -263,7 +263,7 @@ impl Data {
                 received_at: *at,
                 not_before: *not_before,
                 after: after.clone(),
-                is_order: *is_order,
+                is_job_command: *is_job_command,
                 is_steer: *is_steer,
                 joins: *joins,
                 held_at: None,
@@ -280,7 +280,7 @@ impl Data {
         }
     }
 
-    /// Whether this ended it.
+    /// Changes a task's state; true if this ended the task.
     fn move_task(
         &mut self,
         id: ConversationId,
@@ -304,19 +304,19 @@ impl Data {
         ended
     }
 
-    /// A task that has ended does not change again.
+    /// Applies a change, unless the task has ended.
     fn change_task(&mut self, id: ConversationId, task: TaskId, change: impl FnOnce(&mut TaskRow)) {
         if let Some(row) = self.tasks.get_mut(&task).filter(|row| row.conversation == id && !row.state.is_ended()) {
             change(row);
         }
     }
 
-    /// Throws the projections away and folds the log again.
+    /// Deletes the projections and folds the log again.
     pub fn rebuild(&mut self) -> u64 {
         self.tasks.clear();
         self.messages.clear();
         self.intents.clear();
-        self.letters.clear();
+        self.dead_letters.clear();
         self.operations.clear();
         let delivered: BTreeMap<OutboxId, Option<Micros>> =
             std::mem::take(&mut self.outbox).into_iter().map(|(id, word)| (id, word.delivered_at)).collect();

@@ -74,11 +74,11 @@ impl Log for MemoryStore {
 
 fn commit(data: &mut Data, batch: Vec<Append>) -> Vec<Result<Appended, AppendError>> {
     let proposals: Vec<Proposal> = batch.into_iter().map(Proposal::new).collect();
-    let mut desk = data.desk(&Needs::of(&proposals));
+    let mut admission = data.admission(&Needs::of(&proposals));
     proposals
         .into_iter()
         .map(|proposal| {
-            let admitted = desk.judge(&proposal)?;
+            let admitted = admission.judge(&proposal)?;
             let Proposal { conversation, user, events, .. } = proposal;
             for (event, changes) in events {
                 data.append(conversation, &user, event, &changes);

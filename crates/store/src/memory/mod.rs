@@ -1,6 +1,6 @@
-//! The store for simulation: everything in ordered maps behind one lock, no thread and no timer, so that it works under a
-//! paused clock and the same calls always give the same answers. A hook may strike at every call. Clones share the data:
-//! what was stored survives the kernel that stored it, as a disk would.
+//! The store for simulation: ordered maps behind one lock, without threads and timers, so that it works under a paused clock
+//! and the same calls always give the same answers. A hook may inject a fault at every call. Clones share the data, so that it
+//! survives the kernel that stored it, as on a disk.
 
 mod data;
 mod log;
@@ -25,52 +25,52 @@ use parking_lot::Mutex;
 
 use data::Data;
 
-/// Where a fault may strike.
+/// A point at which a fault may be injected.
 #[derive(Debug, Clone, Copy)]
 pub enum StorePoint<'a> {
     /// A batch is about to be committed.
     Commit(&'a [Append]),
     /// A conversation is about to be claimed.
     Claim(ConversationId),
-    /// Something else is about to be written: the method's name.
+    /// Another write is about to begin: the method's name.
     Write(&'static str),
-    /// Something is about to be read: the method's name.
+    /// A read is about to begin: the method's name.
     Read(&'static str),
 }
 
-/// What happens there.
+/// The fault at a point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StoreFault {
-    /// Nothing.
+    /// No fault.
     #[default]
     Pass,
-    /// Nothing is done, and the caller is told so.
+    /// The call is not performed and returns an error.
     Fail(StoreErrorKind),
-    /// It is done, and the caller is told that it failed: an outcome that it cannot know.
+    /// The call is performed and returns an error: the caller cannot know the outcome.
     LoseReply(StoreErrorKind),
-    /// Nothing is done, and the caller waits for ever.
+    /// The call is not performed and never returns.
     Hang,
-    /// It is done, and the caller waits for ever.
+    /// The call is performed and never returns.
     HangAfter,
 }
 
-/// Decides what happens at each point.
+/// Chooses the fault at each point.
 pub type StoreHook = Arc<dyn Fn(StorePoint<'_>) -> StoreFault + Send + Sync>;
 
-/// Which side of a call its caller waits at.
+/// The side of a call on which its caller waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreSide {
-    /// Nothing is done yet.
+    /// Before the call is performed.
     Before,
-    /// It is done, and the caller has not heard of it.
+    /// After the call was performed and before its reply arrives.
     After,
 }
 
-/// How long a call takes on each of its sides: a slow disk, or a process that is frozen in the middle of it. The hook is
-/// asked between the two.
+/// How long a call takes on each side: a slow disk, or a process that is frozen in the middle of the call. The hook is called
+/// between the two waits.
 pub type StoreWait = Arc<dyn Fn(StorePoint<'_>, StoreSide) -> Fut<'static, ()> + Send + Sync>;
 
-/// When one process hears that another may have stored something: each call is one wait.
+/// When one process is notified that another may have stored data: each call is one wait.
 pub type StoreWakes = Arc<dyn Fn() -> Fut<'static, ()> + Send + Sync>;
 
 /// The store in memory.
@@ -83,32 +83,32 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty one.
+    /// An empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same data, seen through a hook.
+    /// The same data, with a hook.
     #[must_use]
     pub fn with_hook(&self, hook: StoreHook) -> Self {
         Self { hook: Some(hook), ..self.clone() }
     }
 
-    /// The same data, whose calls take their time.
+    /// The same data, with calls that take time.
     #[must_use]
     pub fn with_wait(&self, wait: StoreWait) -> Self {
         Self { wait: Some(wait), ..self.clone() }
     }
 
-    /// The same data, as one of several processes has it.
+    /// The same data, with notifications as one of several processes receives them.
     #[must_use]
     pub fn with_wakes(&self, wakes: StoreWakes) -> Self {
         Self { wakes: Some(wakes), ..self.clone() }
     }
 
-    /// Takes in events that another store accepted, without judging them again.
-    pub(crate) fn take_in(&self, conversation: ConversationId, user: &UserId, events: Vec<Event>) {
+    /// Appends events that another store accepted, without judging them again.
+    pub(crate) fn import(&self, conversation: ConversationId, user: &UserId, events: Vec<Event>) {
         let mut data = self.data.lock();
         for Event { at, task, agent, body, .. } in events {
             let event = NewEvent { at, task, agent, body };
@@ -117,24 +117,24 @@ impl MemoryStore {
         }
     }
 
-    /// Does something to the data, unless the hook has other plans.
+    /// Performs a call on the data, with the waits and the fault of its point.
     async fn at<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
-        let Some(wait) = &self.wait else { return self.struck(point, act).await };
+        let Some(wait) = &self.wait else { return self.injected(point, act).await };
         wait(point, StoreSide::Before).await;
-        let done = self.struck(point, act).await;
+        let done = self.injected(point, act).await;
         wait(point, StoreSide::After).await;
         done
     }
 
-    async fn struck<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
+    async fn injected<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
         let fault = self.hook.as_ref().map_or(StoreFault::Pass, |hook| hook(point));
-        let struck = |kind| StoreError { kind, what: name_of(point), detail: "injected fault".to_owned() };
+        let injected = |kind| StoreError { kind, what: name_of(point), detail: "injected fault".to_owned() };
         match fault {
             StoreFault::Pass => Ok(act(&mut self.data.lock())),
-            StoreFault::Fail(kind) => Err(struck(kind)),
+            StoreFault::Fail(kind) => Err(injected(kind)),
             StoreFault::LoseReply(kind) => {
                 act(&mut self.data.lock());
-                Err(struck(kind))
+                Err(injected(kind))
             }
             StoreFault::Hang => std::future::pending().await,
             StoreFault::HangAfter => {
@@ -144,12 +144,11 @@ impl MemoryStore {
         }
     }
 
-    /// A write that answers with a value.
+    /// A write that returns a value.
     async fn write<T>(&self, name: &'static str, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
         self.at(StorePoint::Write(name), act).await
     }
 
-    /// A read.
     async fn read<T>(&self, name: &'static str, act: impl FnOnce(&Data) -> T) -> Result<T, StoreError> {
         self.at(StorePoint::Read(name), |data| act(data)).await
     }
@@ -186,7 +185,7 @@ mod tests {
 
     use super::{MemoryStore, StoreFault, StorePoint, StoreSide};
 
-    fn struck(fault: StoreFault) -> (MemoryStore, MemoryStore) {
+    fn injected(fault: StoreFault) -> (MemoryStore, MemoryStore) {
         let store = MemoryStore::new();
         let hooked = store.with_hook(std::sync::Arc::new(move |point| match point {
             StorePoint::Write("put_breaker") => fault,
@@ -196,11 +195,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_write_is_not_done_and_a_lost_reply_is() {
+    async fn memory_store_performs_a_write_whose_reply_is_lost_but_not_a_failed_one() {
         for (fault, done) in
             [(StoreFault::Fail(StoreErrorKind::Full), false), (StoreFault::LoseReply(StoreErrorKind::Full), true)]
         {
-            let (store, hooked) = struck(fault);
+            let (store, hooked) = injected(fault);
             let answer = hooked.put_breaker("s".into(), BreakerRow::default()).await;
             assert_eq!(answer.map_err(|e| e.kind), Err(StoreErrorKind::Full));
             assert_eq!(store.breaker("s".into()).await.unwrap().is_some(), done);
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_waits_on_both_sides_and_what_is_done_between_is_done() {
+    async fn memory_store_performs_a_call_between_its_two_waits() {
         let store = MemoryStore::new();
         let (before, after) = (std::sync::Arc::new(tokio::sync::Notify::new()), tokio::sync::Notify::new());
         let gates = std::sync::Arc::new([before, std::sync::Arc::new(after)]);
@@ -229,9 +228,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hanging_write_never_answers_and_what_was_stored_survives_it() {
+    async fn memory_store_keeps_data_when_a_write_hangs() {
         for (fault, done) in [(StoreFault::Hang, false), (StoreFault::HangAfter, true)] {
-            let (store, hooked) = struck(fault);
+            let (store, hooked) = injected(fault);
             let mut write = hooked.put_breaker("s".into(), BreakerRow::default());
             let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_pending())).await;
             assert!(poll);

@@ -1,5 +1,5 @@
-//! The nodes that share the data. Their times are tokio's clock, which a paused runtime pauses too: all kernels of a test see
-//! the same, however their own clocks are set.
+//! The nodes that share the data. Their times come from tokio's clock, which a paused runtime pauses too: all kernels of a test
+//! see the same times, whatever their own clocks show.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{
     data::{Conversation, Data},
 };
 
-/// The time by the database's clock: since the store was made.
+/// The database's clock: the time since the store was created.
 pub(super) struct DatabaseClock(Instant);
 
 impl Default for DatabaseClock {
@@ -36,12 +36,12 @@ impl Data {
     }
 
     /// Whether an incarnation is registered and has not ended.
-    fn lives(&self, incarnation: NodeIncarnation) -> bool {
+    fn is_live(&self, incarnation: NodeIncarnation) -> bool {
         self.nodes.values().any(|row| row.incarnation == incarnation && row.ended_at.is_none())
     }
 
     fn may_be_claimed(&self, conversation: &Conversation, by: NodeIncarnation) -> bool {
-        conversation.owner.is_none_or(|owner| owner == by || !self.lives(owner))
+        conversation.owner.is_none_or(|owner| owner == by || !self.is_live(owner))
     }
 }
 

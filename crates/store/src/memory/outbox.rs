@@ -1,4 +1,4 @@
-//! Final words on their way, and the notifications that they became.
+//! Final messages that await delivery, and the notifications that they became.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use annie_core::{
 
 use super::{
     MemoryStore,
-    data::{Data, Word},
+    data::{Data, OutboxMessage},
 };
 
 impl Data {
-    fn word(&self, id: OutboxId, word: &Word) -> Option<OutboxRow> {
+    fn word(&self, id: OutboxId, word: &OutboxMessage) -> Option<OutboxRow> {
         let task = self.tasks.get(&word.task).filter(|task| task.conversation == word.conversation)?;
         Some(OutboxRow {
             id,
@@ -38,7 +38,13 @@ impl Data {
         }
     }
 
-    fn tell(&mut self, user: UserId, text: String, words: Vec<(OutboxId, TaskId)>, at: Micros) -> Option<Notification> {
+    fn store_notification(
+        &mut self,
+        user: UserId,
+        text: String,
+        words: Vec<(OutboxId, TaskId)>,
+        at: Micros,
+    ) -> Option<Notification> {
         let (ids, tasks): (BTreeSet<_>, Vec<_>) = words.into_iter().unzip();
         let waits = |id| self.outbox.get(id).is_some_and(|word| word.delivered_at.is_none() && word.user == user);
         if !ids.iter().all(waits) {
@@ -46,9 +52,9 @@ impl Data {
         }
         self.deliver(ids, at);
         self.notified += 1;
-        let told = Notification { id: self.notified, user, text, tasks, at };
-        self.notifications.insert(told.id, told.clone());
-        Some(told)
+        let notification = Notification { id: self.notified, user, text, tasks, at };
+        self.notifications.insert(notification.id, notification.clone());
+        Some(notification)
     }
 
     fn sweep(&mut self, before: Micros) -> u64 {
@@ -59,9 +65,9 @@ impl Data {
                 swept += 1;
             }
         }
-        let told = self.notifications.len();
-        self.notifications.retain(|_, told| told.at >= before);
-        swept + (told - self.notifications.len()) as u64
+        let notification = self.notifications.len();
+        self.notifications.retain(|_, notification| notification.at >= before);
+        swept + (notification - self.notifications.len()) as u64
     }
 }
 
@@ -87,19 +93,24 @@ impl Outbox for MemoryStore {
         words: Vec<(OutboxId, TaskId)>,
         at: Micros,
     ) -> Fut<'_, Result<Option<Notification>, StoreError>> {
-        Box::pin(self.write("notify", move |data| data.tell(user, text, words, at)))
+        Box::pin(self.write("notify", move |data| data.store_notification(user, text, words, at)))
     }
 
     fn notifications(&self, user: UserId, after: u64, limit: u32) -> Fut<'_, Result<Vec<Notification>, StoreError>> {
         Box::pin(self.read("notifications", move |data| {
-            let later = data.notifications.values().filter(|told| told.id > after && told.user == user);
+            let later =
+                data.notifications.values().filter(|notification| notification.id > after && notification.user == user);
             later.take(limit as usize).cloned().collect()
         }))
     }
 
     fn last_notified(&self, user: UserId) -> Fut<'_, Result<Option<Micros>, StoreError>> {
         Box::pin(self.read("last_notified", move |data| {
-            data.notifications.values().rev().find(|told| told.user == user).map(|told| told.at)
+            data.notifications
+                .values()
+                .rev()
+                .find(|notification| notification.user == user)
+                .map(|notification| notification.at)
         }))
     }
 

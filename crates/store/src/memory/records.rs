@@ -88,13 +88,13 @@ impl Records for MemoryStore {
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
         Box::pin(self.read("intents", move |data| {
             let mut found: Vec<_> = data.intents.values().filter(|i| i.row.task == task).collect();
-            found.sort_by_key(|intent| intent.place);
+            found.sort_by_key(|intent| intent.position);
             let is_over = data.tasks.get(&task).is_some_and(|task| task.ended_at.is_some());
-            let said = |row: &IntentRow| match row.state {
+            let shown = |row: &IntentRow| match row.state {
                 IntentState::Started if is_over => IntentRow { state: IntentState::Unknown, ..row.clone() },
                 _ => row.clone(),
             };
-            found.into_iter().map(|intent| said(&intent.row)).collect()
+            found.into_iter().map(|intent| shown(&intent.row)).collect()
         }))
     }
 

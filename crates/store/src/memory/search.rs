@@ -1,5 +1,5 @@
-//! Ranking by bm25, as SQLite's full-text search does it (k1 = 1.2, b = 0.75, the weight of a common word never below a
-//! millionth), so that a simulation finds the same memories in the same order.
+//! Ranking by bm25 as in SQLite's full-text search (k1 = 1.2, b = 0.75, the weight of a common word is at least a millionth),
+//! so that a simulation finds the same memories in the same order.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const K1: f64 = 1.2;
 const B: f64 = 0.75;
 const WEIGHT_MIN: f64 = 1e-6;
 
-/// The stems of every memory: of its content and its tags, and one more for its owner, which counts for length alone.
+/// The stems of every memory: of its content and its tags. One more stands for its owner and counts only for the length.
 pub(super) struct Index {
     texts: Vec<Vec<String>>,
 }
@@ -22,7 +22,7 @@ impl Index {
         Self { texts: memories.map(stems).collect() }
     }
 
-    /// The rank of each memory, by its place, that has any of the words.
+    /// The rank of each memory that has any of the words, by its index.
     pub fn ranks(&self, query: &str) -> BTreeMap<usize, f64> {
         let total = self.texts.len() as f64;
         let length = |text: &Vec<String>| text.len() as f64 + 1.0;
@@ -39,9 +39,9 @@ impl Index {
             let holding = hits.len() as f64;
             let weight = ((total - holding + 0.5) / (holding + 0.5)).ln();
             let weight = if weight > 0.0 { weight } else { WEIGHT_MIN };
-            for (place, count) in hits {
-                let damped = count + K1 * (1.0 - B + B * length(&self.texts[place]) / mean);
-                *ranks.entry(place).or_insert(0.0) += weight * count * (K1 + 1.0) / damped;
+            for (index, count) in hits {
+                let damped = count + K1 * (1.0 - B + B * length(&self.texts[index]) / mean);
+                *ranks.entry(index).or_insert(0.0) += weight * count * (K1 + 1.0) / damped;
             }
         }
         ranks

@@ -113,7 +113,7 @@ fn fits(todo: &Todo, query: &TodoQuery, needles: &[String]) -> bool {
         && query.tag.as_ref().is_none_or(|tag| todo.tags.contains(tag))
 }
 
-/// A due day is over at its end, a due time at once.
+/// A due day is overdue when it has ended, a due time when it has passed.
 fn is_overdue(todo: &Todo, local_now: &str) -> bool {
     todo.due.as_deref().is_some_and(|due| due < if due.len() > 10 { local_now } else { day_of(local_now) })
 }

@@ -3,10 +3,13 @@
 use std::cmp::Reverse;
 
 use annie_core::{
+    dead_letter::DeadLetterState,
     event::Scope,
     ids::{ConversationId, OperationId, TaskId, UserId},
-    letter::LetterState,
-    ports::{Before, Fut, LetterFilter, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
+    ports::{
+        Before, DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Fut, OperationRow, Operations,
+        StoreError,
+    },
     projection::Change,
     time::Micros,
 };
@@ -14,18 +17,18 @@ use annie_core::{
 use super::{MemoryStore, data::Data};
 
 impl Data {
-    /// What an event changes among letters and operations.
+    /// Changes that an event makes to dead letters and operations.
     pub fn project_work(&mut self, id: ConversationId, user: &UserId, change: &Change) {
         match change {
-            Change::LetterPut { .. } => self.put_letter(id, user, change),
-            Change::LetterDue { task, at } => {
-                if let Some(kept) = self.letters.get_mut(task).filter(|kept| kept.conversation == id) {
-                    kept.letter.retry_at = Some(*at);
+            Change::DeadLetterPut { .. } => self.put_dead_letter(id, user, change),
+            Change::DeadLetterDue { task, at } => {
+                if let Some(kept) = self.dead_letters.get_mut(task).filter(|kept| kept.conversation == id) {
+                    kept.dead_letter.retry_at = Some(*at);
                 }
             }
-            Change::LetterMoved { task, state, retry, at } => {
-                let kept = self.letters.get_mut(task).filter(|kept| kept.conversation == id);
-                if let Some(kept) = kept.filter(|kept| kept.state == LetterState::Waiting) {
+            Change::DeadLetterMoved { task, state, retry, at } => {
+                let kept = self.dead_letters.get_mut(task).filter(|kept| kept.conversation == id);
+                if let Some(kept) = kept.filter(|kept| kept.state == DeadLetterState::Waiting) {
                     (kept.state, kept.retried_by, kept.changed_at) = (*state, *retry, *at);
                 }
             }
@@ -53,10 +56,10 @@ impl Data {
         }
     }
 
-    fn put_letter(&mut self, id: ConversationId, user: &UserId, change: &Change) {
-        let Change::LetterPut { task, letter, code, text, detail, at } = change else { return };
+    fn put_dead_letter(&mut self, id: ConversationId, user: &UserId, change: &Change) {
+        let Change::DeadLetterPut { task, dead_letter, code, text, detail, at } = change else { return };
         let Some(row) = self.tasks.get(task) else { return };
-        self.letters.entry(*task).or_insert_with(|| LetterRow {
+        self.dead_letters.entry(*task).or_insert_with(|| DeadLetterRow {
             task: *task,
             user: user.clone(),
             conversation: id,
@@ -65,34 +68,38 @@ impl Data {
             code: code.clone(),
             text: text.clone(),
             detail: detail.clone(),
-            letter: letter.clone(),
-            state: LetterState::Waiting,
+            dead_letter: dead_letter.clone(),
+            state: DeadLetterState::Waiting,
             retried_by: None,
             failed_at: *at,
             changed_at: *at,
         });
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &LetterRow> {
-        self.letters.values().filter(|row| row.state == LetterState::Waiting)
+    fn waiting(&self) -> impl Iterator<Item = &DeadLetterRow> {
+        self.dead_letters.values().filter(|row| row.state == DeadLetterState::Waiting)
     }
 }
 
-impl Letters for MemoryStore {
-    fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>> {
-        Box::pin(self.read("letter", move |data| data.letters.get(&task).filter(|row| scope.sees(&row.user)).cloned()))
+impl DeadLetters for MemoryStore {
+    fn dead_letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<DeadLetterRow>, StoreError>> {
+        Box::pin(
+            self.read("dead_letter", move |data| {
+                data.dead_letters.get(&task).filter(|row| scope.sees(&row.user)).cloned()
+            }),
+        )
     }
 
-    fn letters(
+    fn dead_letters(
         &self,
         scope: Scope,
-        filter: LetterFilter,
+        filter: DeadLetterFilter,
         before: Before,
         limit: u32,
-    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
-        Box::pin(self.read("letters", move |data| {
+    ) -> Fut<'_, Result<Vec<DeadLetterRow>, StoreError>> {
+        Box::pin(self.read("dead_letters", move |data| {
             let seen = data
-                .letters
+                .dead_letters
                 .values()
                 .filter(|row| scope.sees(&row.user) && before.takes(row.failed_at, row.task.uuid()));
             let mut rows: Vec<_> = seen.filter(|row| filter.takes(row)).cloned().collect();
@@ -102,35 +109,37 @@ impl Letters for MemoryStore {
         }))
     }
 
-    fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Fut<'_, Result<u64, StoreError>> {
-        Box::pin(self.read("count_letters", move |data| {
-            data.letters.values().filter(|row| scope.sees(&row.user) && filter.takes(row)).count() as u64
+    fn count_dead_letters(&self, scope: Scope, filter: DeadLetterFilter) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(self.read("count_dead_letters", move |data| {
+            data.dead_letters.values().filter(|row| scope.sees(&row.user) && filter.takes(row)).count() as u64
         }))
     }
 
-    fn due_letters(
+    fn due_dead_letters(
         &self,
         now: Micros,
         archive_before: Micros,
         limit: u32,
-    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
-        Box::pin(self.read("due_letters", move |data| {
+    ) -> Fut<'_, Result<Vec<DeadLetterRow>, StoreError>> {
+        Box::pin(self.read("due_dead_letters", move |data| {
             let mut rows: Vec<_> = data
                 .waiting()
-                .filter(|row| row.letter.retry_at.is_some_and(|at| at <= now) || row.letter.since < archive_before)
+                .filter(|row| {
+                    row.dead_letter.retry_at.is_some_and(|at| at <= now) || row.dead_letter.since < archive_before
+                })
                 .cloned()
                 .collect();
-            rows.sort_by_key(|row| (row.letter.since, row.task));
+            rows.sort_by_key(|row| (row.dead_letter.since, row.task));
             rows.truncate(limit as usize);
             rows
         }))
     }
 
-    fn letters_waiting(&self) -> Fut<'_, Result<LettersWaiting, StoreError>> {
-        Box::pin(self.read("letters_waiting", |data| LettersWaiting {
+    fn dead_letters_waiting(&self) -> Fut<'_, Result<DeadLettersWaiting, StoreError>> {
+        Box::pin(self.read("dead_letters_waiting", |data| DeadLettersWaiting {
             count: data.waiting().count() as u64,
-            next_retry_at: data.waiting().filter_map(|row| row.letter.retry_at).min(),
-            oldest_since: data.waiting().map(|row| row.letter.since).min(),
+            next_retry_at: data.waiting().filter_map(|row| row.dead_letter.retry_at).min(),
+            oldest_since: data.waiting().map(|row| row.dead_letter.since).min(),
         }))
     }
 }

@@ -1,6 +1,6 @@
-//! Copies everything that is kept from one database to another: all tables, the epochs and what was delivered included. One
-//! consistent read, one transaction of the target: it is all there or nothing is. What was written is read back before the
-//! commit, and counts and checksums of every table must be the source's.
+//! Copies all data from one database to another: all tables, with epochs and deliveries. It is one consistent read and one
+//! transaction of the target: everything is copied or nothing is. The written data is read back before the commit, and count
+//! and checksum of every table must equal the source's.
 
 mod postgres;
 mod sqlite;
@@ -14,12 +14,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{PostgresAddress, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 
-/// Rows that are read at a time.
+/// Rows per read.
 const PAGE_ROWS: u32 = 500;
 
-/// A database that everything is copied from or to.
+/// The source or the target of a copy.
 #[derive(Debug, Clone)]
-pub enum MigratePlace {
+pub enum MigrateSide {
     /// SQLite in a data folder.
     Sqlite(PathBuf),
     /// PostgreSQL.
@@ -29,48 +29,48 @@ pub enum MigratePlace {
 /// A table that was copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableCopied {
-    /// Which.
+    /// Name of the table.
     pub table: &'static str,
-    /// Its rows.
+    /// Number of its rows.
     pub rows: u64,
-    /// SHA-256 over all its values in the order of its key, in hex: the same on both databases.
+    /// SHA-256 over all values in the order of the key, in hex: the same for both databases.
     pub sha256: String,
 }
 
-/// Why nothing was copied. The target is as it was.
+/// Why nothing was copied. The target is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// A database does not do what it is asked.
+    /// A database returned an error.
     #[error("{side}: {source}")]
     Store {
-        /// Which of the two.
+        /// `source` or `target`.
         side: &'static str,
-        /// Why.
+        /// The error of the database.
         source: StoreError,
     },
-    /// There is something in the target.
+    /// The target is not empty.
     #[error("the target is not empty: {rows} rows in {table}")]
     NotEmpty {
-        /// Where.
+        /// A table with rows.
         table: &'static str,
-        /// How much.
+        /// Number of its rows.
         rows: u64,
     },
-    /// A process works on one of the two.
+    /// A process uses one of the two databases.
     #[error("the {side} is in use by {count} connection(s) of annie")]
     InUse {
-        /// Which.
+        /// `source` or `target`.
         side: &'static str,
-        /// How many connections.
+        /// Number of connections.
         count: u64,
     },
-    /// The two do not have the same tables.
+    /// The two databases do not have the same tables.
     #[error("the tables differ: {0}")]
     Tables(String),
-    /// What was written is not what was read.
+    /// The written rows differ from the rows that were read.
     #[error("{table} differs after the copy: {read} rows read, {written} written")]
     Differs {
-        /// Where.
+        /// Name of the table.
         table: &'static str,
         /// Rows of the source.
         read: u64,
@@ -85,7 +85,8 @@ struct Table {
     key: &'static [&'static str],
 }
 
-/// All tables, those that others refer to first. A test compares them with those that the databases have.
+/// All tables; referenced tables come before the tables that refer to them. A test compares them with the tables of the
+/// databases.
 const TABLES: &[Table] = &[
     Table { name: "conversations", key: &["id"] },
     Table { name: "events", key: &["conversation_id", "seq"] },
@@ -93,7 +94,7 @@ const TABLES: &[Table] = &[
     Table { name: "tasks", key: &["id"] },
     Table { name: "intents", key: &["id"] },
     Table { name: "outbox", key: &["id"] },
-    Table { name: "letters", key: &["task_id"] },
+    Table { name: "dead_letters", key: &["task_id"] },
     Table { name: "operations", key: &["id"] },
     Table { name: "notifications", key: &["id"] },
     Table { name: SECRETS, key: &["name"] },
@@ -103,14 +104,14 @@ const TABLES: &[Table] = &[
     Table { name: "memories", key: &["user_id", "number"] },
     Table { name: "memory_intents", key: &["user_id", "intent_id"] },
 ];
-/// Tables that are true of the processes on their own database only.
+/// Tables whose content is valid only for their own database.
 const OWN_TABLES: &[&str] = &["nodes"];
-/// Columns that number rows for their own database only.
+/// Columns that number rows only within their own database.
 const OWN_COLUMNS: &[(&str, &str)] = &[("memories", "id")];
-/// Tables whose numbers are never given again, so that the last one given is copied too.
+/// The table whose numbers are never reused, so that the last number is copied too.
 const NUMBERED: &str = "notifications";
 
-/// What a column holds, on either database.
+/// The type of a column, for both databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Id,
@@ -121,7 +122,7 @@ enum Kind {
     Bytes,
 }
 
-/// A value on its way.
+/// A value that is copied.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Nothing,
@@ -131,7 +132,7 @@ enum Value {
     Bytes(Vec<u8>),
 }
 
-/// A column. What SQLite calls a number may be a truth value in PostgreSQL, and bytes may be an id.
+/// A column. An SQLite number may be a boolean in PostgreSQL, and SQLite bytes may be an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Column {
     name: String,
@@ -140,20 +141,20 @@ struct Column {
 
 /// One of the two databases, in a transaction.
 trait Side: Send {
-    /// How it is called in errors.
+    /// Its name in errors.
     const NAME: &'static str;
 
-    /// The tables that it has, but for those that it manages itself.
+    /// Its tables, except those that the database manages itself.
     fn tables(&mut self) -> impl Future<Output = Result<BTreeSet<String>, StoreError>> + Send;
 
-    /// The columns of a table, but for those that follow from others.
+    /// The columns of a table, except generated ones.
     fn columns(&mut self, table: &Table) -> impl Future<Output = Result<Vec<Column>, StoreError>> + Send;
 
     fn count(&mut self, table: &Table) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     fn clear(&mut self, table: &Table) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The rows behind a key, in its order.
+    /// The rows after a key, in the order of the key.
     fn page(
         &mut self,
         table: &Table,
@@ -168,7 +169,7 @@ trait Side: Send {
         rows: Vec<Vec<Value>>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The last number that a numbered table has given.
+    /// The last number that the numbered table has assigned.
     fn last_number(&mut self) -> impl Future<Output = Result<i64, StoreError>> + Send;
 
     fn set_last_number(&mut self, number: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -176,36 +177,35 @@ trait Side: Send {
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// The table of the secrets, whose rows a copy may leave out by their name.
+/// The table of the secrets, whose rows a copy may leave out by name.
 const SECRETS: &str = "secrets";
 
-/// Copies everything but the secrets of the names in `left_out`. With `replace`, what the target holds is removed in the same
+/// Copies everything except the secrets named in `left_out`. With `replace`, the target's rows are removed in the same
 /// transaction.
 ///
 /// # Errors
-/// If a database cannot be used or is in use, the target holds something, or the copy is not the same: then nothing was
-/// copied.
+/// If a database cannot be used or is in use, the target is not empty, or the copy differs: then nothing was copied.
 pub async fn migrate(
-    from: &MigratePlace,
-    to: &MigratePlace,
+    from: &MigrateSide,
+    to: &MigrateSide,
     replace: bool,
     left_out: &[&str],
 ) -> Result<Vec<TableCopied>, MigrateError> {
-    let how = How { replace, left_out };
-    // Opening brings the tables of both up to date, and holds the folders' locks until the end.
+    let options = CopyOptions { replace, left_out };
+    // Opening the databases brings the tables of both up to date, and holds the folders' locks until the end.
     let stores = (open(from, "source").await?, open(to, "target").await?);
     let copied = match (from, to) {
-        (MigratePlace::Sqlite(from), MigratePlace::Sqlite(to)) => {
-            copy(sqlite_at(from, "source").await?, sqlite_at(to, "target").await?, how).await
+        (MigrateSide::Sqlite(from), MigrateSide::Sqlite(to)) => {
+            copy(sqlite_at(from, "source").await?, sqlite_at(to, "target").await?, options).await
         }
-        (MigratePlace::Sqlite(from), MigratePlace::Postgres(to)) => {
-            copy(sqlite_at(from, "source").await?, postgres_at(to, "target").await?, how).await
+        (MigrateSide::Sqlite(from), MigrateSide::Postgres(to)) => {
+            copy(sqlite_at(from, "source").await?, postgres_at(to, "target").await?, options).await
         }
-        (MigratePlace::Postgres(from), MigratePlace::Sqlite(to)) => {
-            copy(postgres_at(from, "source").await?, sqlite_at(to, "target").await?, how).await
+        (MigrateSide::Postgres(from), MigrateSide::Sqlite(to)) => {
+            copy(postgres_at(from, "source").await?, sqlite_at(to, "target").await?, options).await
         }
-        (MigratePlace::Postgres(from), MigratePlace::Postgres(to)) => {
-            copy(postgres_at(from, "source").await?, postgres_at(to, "target").await?, how).await
+        (MigrateSide::Postgres(from), MigrateSide::Postgres(to)) => {
+            copy(postgres_at(from, "source").await?, postgres_at(to, "target").await?, options).await
         }
     };
     stores.0.close().await;
@@ -213,13 +213,13 @@ pub async fn migrate(
     copied
 }
 
-async fn open(place: &MigratePlace, side: &'static str) -> Result<Box<dyn Store>, MigrateError> {
+async fn open(location: &MigrateSide, side: &'static str) -> Result<Box<dyn Store>, MigrateError> {
     let failed = |source| MigrateError::Store { side, source };
-    Ok(match place {
-        MigratePlace::Sqlite(folder) => {
+    Ok(match location {
+        MigrateSide::Sqlite(folder) => {
             Box::new(SqliteStore::open(folder, SqliteOptions::default()).await.map_err(failed)?)
         }
-        MigratePlace::Postgres(address) => {
+        MigrateSide::Postgres(address) => {
             let count = postgres::in_use(address).await.map_err(failed)?;
             if count > 0 {
                 return Err(MigrateError::InUse { side, count });
@@ -237,14 +237,14 @@ async fn postgres_at(address: &PostgresAddress, side: &'static str) -> Result<po
     postgres::PostgresSide::open(address).await.map_err(|source| MigrateError::Store { side, source })
 }
 
-/// How a copy is made.
+/// Options of a copy.
 #[derive(Clone, Copy)]
-struct How<'a> {
+struct CopyOptions<'a> {
     replace: bool,
     left_out: &'a [&'a str],
 }
 
-impl How<'_> {
+impl CopyOptions<'_> {
     /// Whether a row of the source is copied.
     fn takes(self, table: &Table, columns: &[Column], row: &[Value]) -> bool {
         let is_left_out = |key: &Value| matches!(key, Value::Text(name) if self.left_out.contains(&name.as_str()));
@@ -252,13 +252,17 @@ impl How<'_> {
     }
 }
 
-async fn copy<F: Side, T: Side>(mut from: F, mut to: T, how: How<'_>) -> Result<Vec<TableCopied>, MigrateError> {
+async fn copy<F: Side, T: Side>(
+    mut from: F,
+    mut to: T,
+    options: CopyOptions<'_>,
+) -> Result<Vec<TableCopied>, MigrateError> {
     let of_source = |source| MigrateError::Store { side: "source", source };
     let of_target = |source| MigrateError::Store { side: "target", source };
     known(F::NAME, &from.tables().await.map_err(of_source)?)?;
     known(T::NAME, &to.tables().await.map_err(of_target)?)?;
     for table in TABLES.iter().rev() {
-        if how.replace {
+        if options.replace {
             to.clear(table).await.map_err(of_target)?;
         } else {
             let rows = to.count(table).await.map_err(of_target)?;
@@ -278,7 +282,7 @@ async fn copy<F: Side, T: Side>(mut from: F, mut to: T, how: How<'_>) -> Result<
             let mut rows = from.page(table, &columns.source, after.take()).await.map_err(of_source)?;
             let Some(last) = rows.last() else { break };
             after = Some(key_of(table, &columns.source, last));
-            rows.retain(|row| how.takes(table, &columns.source, row));
+            rows.retain(|row| options.takes(table, &columns.source, row));
             read.add(&rows);
             to.insert(table, &columns.target, rows).await.map_err(of_target)?;
         }
@@ -295,18 +299,18 @@ async fn copy<F: Side, T: Side>(mut from: F, mut to: T, how: How<'_>) -> Result<
     Ok(copied)
 }
 
-/// Whether these are the tables that are copied: one more would be lost without a word.
+/// Whether these are the tables that are copied: an additional one would be lost silently.
 fn known(side: &str, tables: &BTreeSet<String>) -> Result<(), MigrateError> {
     let copied = TABLES.iter().map(|t| t.name);
     let known: BTreeSet<String> = copied.chain(OWN_TABLES.iter().copied()).map(str::to_owned).collect();
-    let strange: Vec<&str> = known.symmetric_difference(tables).map(String::as_str).collect();
-    if strange.is_empty() {
+    let unmatched: Vec<&str> = known.symmetric_difference(tables).map(String::as_str).collect();
+    if unmatched.is_empty() {
         return Ok(());
     }
-    Err(MigrateError::Tables(format!("{} on one side of {side} only", strange.join(", "))))
+    Err(MigrateError::Tables(format!("{} on one side of {side} only", unmatched.join(", "))))
 }
 
-/// A table's columns on both sides, in one order.
+/// A table's columns on both sides, in the same order.
 struct Columns {
     source: Vec<Column>,
     target: Vec<Column>,
@@ -323,8 +327,8 @@ fn common(table: &Table, source: Vec<Column>, target: Vec<Column>) -> Result<Col
         return Ok(Columns { source, target });
     }
     let names = |columns: &[Column]| columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(", ");
-    let said = format!("{}: {} there, {} here", table.name, names(&source), names(&target));
-    Err(MigrateError::Tables(said))
+    let detail = format!("{}: {} there, {} here", table.name, names(&source), names(&target));
+    Err(MigrateError::Tables(detail))
 }
 
 fn key_of(table: &Table, columns: &[Column], row: &[Value]) -> Vec<Value> {

@@ -1,5 +1,5 @@
-//! PostgreSQL's side of a copy. Tables whose names begin with a low line are its own: the index of the memories is filled
-//! when the store is opened next.
+//! PostgreSQL's side of a copy. Tables whose names begin with an underscore belong to PostgreSQL only: the index of the
+//! memories is filled when the store is opened next.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,18 +17,18 @@ use crate::{
 };
 
 const WHAT: &str = "copying a PostgreSQL database";
-/// Values in one statement at most (the protocol takes 65,535).
+/// The most values in one statement (the protocol accepts 65,535).
 const VALUES_MAX: usize = 60_000;
 
-/// A database in a transaction that nobody writes beside.
+/// A database in a transaction that excludes other writers.
 pub(super) struct PostgresSide(PgConnection);
 
-/// How often a database is asked whether it is in use, and how long after one another in milliseconds: the server takes its
-/// time to notice that a client has gone.
+/// How often a database is checked for connections, and the pause between two checks in milliseconds: the server notices a
+/// disconnected client only after some time.
 const IN_USE_TRIES: u32 = 20;
 const IN_USE_AGAIN_MS: u64 = 100;
 
-/// How many connections of Annie a database has, if they do not go soon.
+/// Number of Annie's connections to a database that do not end soon.
 pub(super) async fn in_use(address: &PostgresAddress) -> Result<u64, StoreError> {
     let mut connection = connect(address).await?;
     let mut count = connections_of(&mut connection).await?;
@@ -59,7 +59,7 @@ async fn connect(address: &PostgresAddress) -> Result<PgConnection, StoreError> 
 impl PostgresSide {
     pub(super) async fn open(address: &PostgresAddress) -> Result<Self, StoreError> {
         let mut connection = connect(address).await?;
-        // The lock comes before the first read, which fixes what is seen: nobody writes between the two.
+        // The lock comes before the first read, which fixes the snapshot: no other process writes between the two.
         let tables: Vec<&str> = TABLES.iter().map(|t| t.name).collect();
         let begin = format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE",
@@ -79,7 +79,7 @@ impl PostgresSide {
         rows.first().map_or(Ok(0), |row| row.try_get(0).map_err(failed))
     }
 
-    /// The sequence that numbers a table.
+    /// The sequence that numbers the table `NUMBERED`.
     async fn sequence(&mut self) -> Result<String, StoreError> {
         let sql = format!("SELECT pg_get_serial_sequence('{NUMBERED}', 'id')");
         let rows = self.rows(sql, PgArguments::default()).await?;
@@ -111,21 +111,21 @@ fn bind(arguments: &mut PgArguments, value: Value, kind: Kind) -> Result<(), Sto
     bound.map_err(|e| failed(sqlx::Error::Encode(e)))
 }
 
-fn value(row: &PgRow, place: usize, kind: Kind) -> Result<Value, StoreError> {
-    if row.try_get_raw(place).map_err(failed)?.is_null() {
+fn value(row: &PgRow, index: usize, kind: Kind) -> Result<Value, StoreError> {
+    if row.try_get_raw(index).map_err(failed)?.is_null() {
         return Ok(Value::Nothing);
     }
     Ok(match kind {
-        Kind::Id => Value::Bytes(row.try_get::<Uuid, _>(place).map_err(failed)?.as_bytes().to_vec()),
-        Kind::Flag => Value::Number(row.try_get::<bool, _>(place).map_err(failed)?.into()),
-        Kind::Number => Value::Number(row.try_get(place).map_err(failed)?),
-        Kind::Real => Value::Real(row.try_get(place).map_err(failed)?),
-        Kind::Text => Value::Text(shown(row.try_get(place).map_err(failed)?).into_owned()),
-        Kind::Bytes => Value::Bytes(row.try_get(place).map_err(failed)?),
+        Kind::Id => Value::Bytes(row.try_get::<Uuid, _>(index).map_err(failed)?.as_bytes().to_vec()),
+        Kind::Flag => Value::Number(row.try_get::<bool, _>(index).map_err(failed)?.into()),
+        Kind::Number => Value::Number(row.try_get(index).map_err(failed)?),
+        Kind::Real => Value::Real(row.try_get(index).map_err(failed)?),
+        Kind::Text => Value::Text(shown(row.try_get(index).map_err(failed)?).into_owned()),
+        Kind::Bytes => Value::Bytes(row.try_get(index).map_err(failed)?),
     })
 }
 
-/// A column as it is compared and sorted: texts by their bytes, as SQLite does.
+/// A column as it is compared and sorted: texts by their bytes, as in SQLite.
 fn in_order(name: &str, columns: &[Column]) -> String {
     let is_text = columns.iter().any(|c| c.name == name && c.kind == Kind::Text);
     if is_text { format!("{name} COLLATE \"C\"") } else { name.to_owned() }
@@ -187,19 +187,19 @@ impl Side for PostgresSide {
         let key: Vec<String> = table.key.iter().map(|name| in_order(name, columns)).collect();
         let (names, key) = (names.join(", "), key.join(", "));
         let mut arguments = PgArguments::default();
-        let mut behind = String::new();
+        let mut after_key = String::new();
         if let Some(after) = after {
-            let places: Vec<String> = (1..=after.len()).map(|n| format!("${n}")).collect();
-            behind = format!("WHERE ({key}) > ({})", places.join(", "));
+            let placeholders: Vec<String> = (1..=after.len()).map(|n| format!("${n}")).collect();
+            after_key = format!("WHERE ({key}) > ({})", placeholders.join(", "));
             for (name, value) in table.key.iter().zip(after) {
                 let kind = columns.iter().find(|c| c.name == *name).map_or(Kind::Text, |c| c.kind);
                 bind(&mut arguments, value, kind)?;
             }
         }
-        let sql = format!("SELECT {names} FROM {} {behind} ORDER BY {key} LIMIT {PAGE_ROWS}", table.name);
+        let sql = format!("SELECT {names} FROM {} {after_key} ORDER BY {key} LIMIT {PAGE_ROWS}", table.name);
         let rows = self.rows(sql, arguments).await?;
         let values =
-            |row: &PgRow| columns.iter().enumerate().map(|(place, column)| value(row, place, column.kind)).collect();
+            |row: &PgRow| columns.iter().enumerate().map(|(index, column)| value(row, index, column.kind)).collect();
         rows.iter().map(values).collect()
     }
 
@@ -207,23 +207,23 @@ impl Side for PostgresSide {
         let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
         let mut rows = rows.into_iter();
         loop {
-            let some: Vec<Vec<Value>> = rows.by_ref().take(VALUES_MAX / names.len().max(1)).collect();
-            if some.is_empty() {
+            let chunk: Vec<Vec<Value>> = rows.by_ref().take(VALUES_MAX / names.len().max(1)).collect();
+            if chunk.is_empty() {
                 return Ok(());
             }
             let mut arguments = PgArguments::default();
-            let mut places = Vec::new();
+            let mut placeholders = Vec::new();
             let mut next = 0;
-            for row in some {
+            for row in chunk {
                 let of_row = (next + 1..).take(row.len()).map(|n| format!("${n}"));
-                places.push(format!("({})", of_row.collect::<Vec<_>>().join(", ")));
+                placeholders.push(format!("({})", of_row.collect::<Vec<_>>().join(", ")));
                 next += row.len();
                 for (column, value) in columns.iter().zip(row) {
                     bind(&mut arguments, value, column.kind)?;
                 }
             }
-            let (names, places) = (names.join(", "), places.join(", "));
-            let sql = format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE VALUES {places}", table.name);
+            let (names, placeholders) = (names.join(", "), placeholders.join(", "));
+            let sql = format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE VALUES {placeholders}", table.name);
             self.rows(sql, arguments).await?;
         }
     }
@@ -235,8 +235,8 @@ impl Side for PostgresSide {
 
     async fn set_last_number(&mut self, number: i64) -> Result<(), StoreError> {
         let sequence = self.sequence().await?;
-        // A sequence begins at 1: whether that was given is told beside it. It follows no transaction; a number that is
-        // left out hurts nobody.
+        // A sequence begins at 1: a flag states whether that number was assigned. A sequence is not transactional; a skipped
+        // number does no harm.
         let sql = format!("SELECT setval('{sequence}', {}, {})", number.max(1), number > 0);
         self.rows(sql, PgArguments::default()).await.map(drop)
     }

@@ -11,10 +11,10 @@ use sqlx::{
 use super::{Column, Kind, NUMBERED, PAGE_ROWS, Side, Table, Value};
 
 const WHAT: &str = "copying a SQLite database";
-/// Values in one statement at most (SQLite takes 32,766).
+/// The most values in one statement (SQLite accepts 32,766).
 const VALUES_MAX: usize = 30_000;
 
-/// A database in a transaction. Whoever opens it holds the folder's lock.
+/// A database in a transaction. The caller that opens it holds the folder's lock.
 pub(super) struct SqliteSide(SqliteConnection);
 
 impl SqliteSide {
@@ -56,15 +56,15 @@ fn bind(arguments: &mut SqliteArguments, value: Value) -> Result<(), StoreError>
     bound.map_err(|e| failed(sqlx::Error::Encode(e)))
 }
 
-fn value(row: &SqliteRow, place: usize, kind: Kind) -> Result<Value, StoreError> {
-    if row.try_get_raw(place).map_err(failed)?.is_null() {
+fn value(row: &SqliteRow, index: usize, kind: Kind) -> Result<Value, StoreError> {
+    if row.try_get_raw(index).map_err(failed)?.is_null() {
         return Ok(Value::Nothing);
     }
     Ok(match kind {
-        Kind::Number | Kind::Flag => Value::Number(row.try_get(place).map_err(failed)?),
-        Kind::Real => Value::Real(row.try_get(place).map_err(failed)?),
-        Kind::Text => Value::Text(row.try_get(place).map_err(failed)?),
-        Kind::Bytes | Kind::Id => Value::Bytes(row.try_get(place).map_err(failed)?),
+        Kind::Number | Kind::Flag => Value::Number(row.try_get(index).map_err(failed)?),
+        Kind::Real => Value::Real(row.try_get(index).map_err(failed)?),
+        Kind::Text => Value::Text(row.try_get(index).map_err(failed)?),
+        Kind::Bytes | Kind::Id => Value::Bytes(row.try_get(index).map_err(failed)?),
     })
 }
 
@@ -112,17 +112,17 @@ impl Side for SqliteSide {
     ) -> Result<Vec<Vec<Value>>, StoreError> {
         let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
         let (names, key) = (names.join(", "), table.key.join(", "));
-        let behind = match &after {
+        let after_key = match &after {
             Some(after) => {
-                let places: Vec<String> = (1..=after.len()).map(|n| format!("${n}")).collect();
-                format!("WHERE ({key}) > ({})", places.join(", "))
+                let placeholders: Vec<String> = (1..=after.len()).map(|n| format!("${n}")).collect();
+                format!("WHERE ({key}) > ({})", placeholders.join(", "))
             }
             None => String::new(),
         };
-        let sql = format!("SELECT {names} FROM {} {behind} ORDER BY {key} LIMIT {PAGE_ROWS}", table.name);
+        let sql = format!("SELECT {names} FROM {} {after_key} ORDER BY {key} LIMIT {PAGE_ROWS}", table.name);
         let rows = self.rows(sql, after.unwrap_or_default()).await?;
         let values = |row: &SqliteRow| {
-            columns.iter().enumerate().map(|(place, column)| value(row, place, column.kind)).collect()
+            columns.iter().enumerate().map(|(index, column)| value(row, index, column.kind)).collect()
         };
         rows.iter().map(values).collect()
     }
@@ -132,13 +132,13 @@ impl Side for SqliteSide {
         let one = format!("({})", vec!["?"; names.len()].join(", "));
         let mut rows = rows.into_iter();
         loop {
-            let some: Vec<Vec<Value>> = rows.by_ref().take(VALUES_MAX / names.len().max(1)).collect();
-            if some.is_empty() {
+            let chunk: Vec<Vec<Value>> = rows.by_ref().take(VALUES_MAX / names.len().max(1)).collect();
+            if chunk.is_empty() {
                 return Ok(());
             }
-            let all = vec![one.as_str(); some.len()].join(", ");
+            let all = vec![one.as_str(); chunk.len()].join(", ");
             let sql = format!("INSERT INTO {} ({}) VALUES {all}", table.name, names.join(", "));
-            self.rows(sql, some.into_iter().flatten().collect()).await?;
+            self.rows(sql, chunk.into_iter().flatten().collect()).await?;
         }
     }
 

@@ -1,4 +1,4 @@
-//! That nothing is left out, and that a copy is whole or not at all.
+//! Nothing is left out, and a copy is complete or not made at all.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,30 @@ use annie_testkit::postgres;
 
 use super::*;
 
-async fn of(place: &MigratePlace) -> (BTreeSet<String>, Vec<Vec<Column>>) {
-    open(place, "source").await.expect("it opens").close().await;
-    async fn look(mut side: impl Side) -> (BTreeSet<String>, Vec<Vec<Column>>) {
+async fn of(location: &MigrateSide) -> (BTreeSet<String>, Vec<Vec<Column>>) {
+    open(location, "source").await.expect("it opens").close().await;
+    async fn tables_and_columns(mut side: impl Side) -> (BTreeSet<String>, Vec<Vec<Column>>) {
         let mut columns = Vec::new();
         for table in TABLES {
             columns.push(side.columns(table).await.expect("columns"));
         }
         (side.tables().await.expect("tables"), columns)
     }
-    match place {
-        MigratePlace::Sqlite(folder) => look(sqlite_at(folder, "source").await.expect("SQLite")).await,
-        MigratePlace::Postgres(address) => look(postgres_at(address, "source").await.expect("PostgreSQL")).await,
+    match location {
+        MigrateSide::Sqlite(folder) => tables_and_columns(sqlite_at(folder, "source").await.expect("SQLite")).await,
+        MigrateSide::Postgres(address) => {
+            tables_and_columns(postgres_at(address, "source").await.expect("PostgreSQL")).await
+        }
     }
 }
 
 #[tokio::test]
-async fn every_table_and_column_of_both_databases_is_copied() {
+async fn migrate_copies_every_table_and_column_of_both_databases() {
     let Some(database) = postgres::database().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let (tables, sqlite) = of(&MigratePlace::Sqlite(folder.path().to_owned())).await;
+    let (tables, sqlite) = of(&MigrateSide::Sqlite(folder.path().to_owned())).await;
     known("SQLite", &tables).expect("these are copied");
-    let (tables, postgres) = of(&MigratePlace::Postgres(database.url.parse().expect("an address"))).await;
+    let (tables, postgres) = of(&MigrateSide::Postgres(database.url.parse().expect("an address"))).await;
     known("PostgreSQL", &tables).expect("these are copied");
     for ((table, sqlite), postgres) in TABLES.iter().zip(sqlite).zip(postgres) {
         common(table, sqlite, postgres).expect("the same columns");
@@ -35,15 +37,15 @@ async fn every_table_and_column_of_both_databases_is_copied() {
 }
 
 #[tokio::test]
-async fn a_copy_that_fails_in_the_middle_leaves_the_target_as_it_was_and_a_number_is_never_given_again() {
+async fn migrate_leaves_the_target_unchanged_on_failure_and_never_reuses_a_number() {
     let Some(database) = postgres::database().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let from = MigratePlace::Sqlite(folder.path().to_owned());
-    let to = MigratePlace::Postgres(database.url.parse().expect("an address"));
+    let from = MigrateSide::Sqlite(folder.path().to_owned());
+    let to = MigrateSide::Postgres(database.url.parse().expect("an address"));
     open(&from, "source").await.expect("it opens").close().await;
     let mut source = sqlite_at(folder.path(), "source").await.expect("SQLite");
     source.set_last_number(41).await.expect("it is written");
-    // What no PostgreSQL takes: a conversation whose id is no id.
+    // A row that PostgreSQL refuses: a conversation whose id is not a UUID.
     let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1, 0)";
     source.run(wrong).await;
     source.commit().await.expect("it is kept");
@@ -65,18 +67,18 @@ async fn a_copy_that_fails_in_the_middle_leaves_the_target_as_it_was_and_a_numbe
 }
 
 #[test]
-fn a_table_that_is_not_known_and_a_column_that_is_not_there_are_told() {
+fn migrate_reports_unknown_tables_and_missing_columns() {
     let mut tables: BTreeSet<String> = TABLES.iter().map(|t| t.name.to_owned()).collect();
     tables.insert("later".to_owned());
-    let told = known("SQLite", &tables).expect_err("one more").to_string();
-    assert!(told.contains("later"), "{told}");
+    let error = known("SQLite", &tables).expect_err("one more").to_string();
+    assert!(error.contains("later"), "{error}");
     let column = |name: &str| Column { name: name.to_owned(), kind: Kind::Text };
     let table = Table { name: "t", key: &["a"] };
     assert!(common(&table, vec![column("a"), column("b")], vec![column("a")]).is_err());
 }
 
 #[test]
-fn a_checksum_tells_values_apart() {
+fn migrate_checksum_distinguishes_values() {
     let sum = |row: Vec<Value>| {
         let mut sum = Sum::default();
         sum.add(&[row]);

@@ -1,12 +1,11 @@
-//! What is written together is one statement, whatever tables it is for: each table's rows come as lists, one for each
-//! column, and a part of the statement puts them where they belong. One statement is one trip, however many rows it has.
+//! The writes of a batch are one statement, for all tables together. Each table's rows are bound as lists, one for each
+//! column, and a part of the statement writes them. One statement is one round trip, however many rows it has.
 //!
-//! The parts all see the tables as they were when the statement began. So what changes a row that another part of the same
-//! batch makes comes in a statement behind it ([`Plan::statements`] is then more than one, within a transaction).
+//! All parts see the tables as they were when the statement began. A change of a row that another part of the same batch
+//! inserts therefore comes in a later statement ([`Plan::statements`] then has more than one, within a transaction).
 //!
-//! The statement begins with what must be so: it locks the conversations' rows in the order of their ids, so that no two
-//! batches of any processes wait for each other in a circle, looks at them as they are behind the lock, and writes nothing
-//! unless all are as said.
+//! The statement begins with its conditions: it locks the conversations' rows in the order of their ids, so that no two
+//! batches of any processes deadlock, reads them under the lock, and writes nothing unless all conditions hold.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,13 +21,13 @@ use super::bound::{
 };
 use crate::sql::{Cell, Kind, Row};
 
-/// One statement of a batch: the same text for the same kinds of rows.
+/// One statement of a batch. The same kinds of rows give the same text.
 pub(super) struct Statement {
     pub text: String,
     pub bound: PgArguments,
 }
 
-/// Everything that a batch writes, and what must be so for it.
+/// All writes of a batch, and their conditions.
 pub(super) struct Plan {
     stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>>,
 }
@@ -36,12 +35,12 @@ pub(super) struct Plan {
 /// A part of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    /// Conversations that are there already.
+    /// Guards of existing conversations.
     Known,
     KnownIntents,
-    /// Runs that nobody has planned.
+    /// Guards of runs that must not be planned yet.
     NoIntents,
-    /// Conversations that are there already and move on.
+    /// Existing conversations that get new events.
     Moved,
     /// New conversations.
     Made,
@@ -49,7 +48,7 @@ enum Part {
 }
 
 impl Plan {
-    /// Guards and rows, those of a conversation that is not there after a guard that says so.
+    /// A plan of guards and rows. A new conversation's row follows the guard that states its absence.
     pub fn of(rows: Vec<Row>) -> Self {
         let order = Order::of(&rows);
         let mut stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>> = vec![BTreeMap::new(); 4];
@@ -80,72 +79,72 @@ impl Plan {
         self.stages.len() == 1
     }
 
-    /// The statements, in their order. Each answers whether what must be so is so.
+    /// The statements, in order. Each returns whether its conditions hold.
     pub fn statements(&self) -> impl Iterator<Item = Result<Statement, sqlx::Error>> {
         self.stages.iter().map(statement)
     }
 }
 
-/// Which rows must wait for others of the same batch.
+/// Which rows must wait for other rows of the same batch.
 struct Order {
-    /// Something happens to what the batch makes.
+    /// The batch changes rows that it inserts.
     is_divided: bool,
-    /// A letter moves that the batch puts.
-    has_moved_letter: bool,
-    /// A letter becomes due that the batch puts or moves: one statement changes a row once.
-    has_due_letter: bool,
+    /// The batch inserts and moves the same dead letter.
+    has_moved_dead_letter: bool,
+    /// The batch sets a retry time of a dead letter that it inserts or moves: one statement changes a row only once.
+    has_due_dead_letter: bool,
 }
 
 impl Order {
     fn of(rows: &[Row]) -> Self {
-        let ids = |kind: Kind, place: usize| {
+        let ids = |kind: Kind, index: usize| {
             let of_kind = rows.iter().filter(move |(other, _)| *other == kind);
-            of_kind.filter_map(move |(_, cells)| id_at(cells, place)).collect::<BTreeSet<Uuid>>()
+            of_kind.filter_map(move |(_, cells)| id_at(cells, index)).collect::<BTreeSet<Uuid>>()
         };
         let tasks = ids(Kind::Task, 0);
-        let letters = ids(Kind::Letter, 0);
-        let (moved, due) = (ids(Kind::LetterMove, 3), ids(Kind::LetterDue, 1));
+        let dead_letters = ids(Kind::DeadLetter, 0);
+        let (moved, due) = (ids(Kind::DeadLetterMove, 3), ids(Kind::DeadLetterDue, 1));
         Self {
             is_divided: !tasks.is_disjoint(&ids(Kind::Move, 8))
-                || !tasks.is_disjoint(&letters)
+                || !tasks.is_disjoint(&dead_letters)
                 || !ids(Kind::Plan, 0).is_disjoint(&ids(Kind::Run, 3))
                 || !ids(Kind::Operation, 0).is_disjoint(&ids(Kind::OperationEnd, 2)),
-            has_moved_letter: !letters.is_disjoint(&moved),
-            has_due_letter: !letters.is_disjoint(&due) || !moved.is_disjoint(&due),
+            has_moved_dead_letter: !dead_letters.is_disjoint(&moved),
+            has_due_dead_letter: !dead_letters.is_disjoint(&due) || !moved.is_disjoint(&due),
         }
     }
 
     const fn stage(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Letter | Kind::Move | Kind::Run | Kind::OperationEnd if self.is_divided => 1,
-            Kind::LetterMove if self.has_moved_letter => 2,
-            Kind::LetterDue if self.has_due_letter => 3,
+            Kind::DeadLetter | Kind::Move | Kind::Run | Kind::OperationEnd if self.is_divided => 1,
+            Kind::DeadLetterMove if self.has_moved_dead_letter => 2,
+            Kind::DeadLetterDue if self.has_due_dead_letter => 3,
             _ => 0,
         }
     }
 }
 
-fn id_at(cells: &[Cell], place: usize) -> Option<Uuid> {
-    match cells.get(place) {
+fn id_at(cells: &[Cell], index: usize) -> Option<Uuid> {
+    match cells.get(index) {
         Some(Cell::Id(id)) => Some(*id),
         _ => None,
     }
 }
 
-/// The parts as one statement. Its text is made of fixed pieces and the numbers of its arguments.
+/// The parts as one statement. Its text consists of fixed pieces and the numbers of its arguments.
 fn statement(parts: &BTreeMap<Part, Vec<Vec<Cell>>>) -> Result<Statement, sqlx::Error> {
     let mut bound = Bound::default();
     let mut text = String::from("WITH ");
-    let mut agreed = Vec::new();
+    let mut conditions = Vec::new();
     for (part, rows) in parts {
         let new = lists(&mut bound, part.columns(), rows);
         if let Some(condition) = part.condition() {
             let _ = write!(text, "{}, ", part.sql().replace("{new}", &new));
-            agreed.push(condition.replace("{new}", &new));
+            conditions.push(condition.replace("{new}", &new));
         }
     }
-    let agreed = if agreed.is_empty() { "true".to_owned() } else { agreed.join(" AND ") };
-    let _ = write!(text, "agreed AS MATERIALIZED (SELECT {agreed} AS yes)");
+    let conditions = if conditions.is_empty() { "true".to_owned() } else { conditions.join(" AND ") };
+    let _ = write!(text, "agreed AS MATERIALIZED (SELECT {conditions} AS yes)");
     let mut number = 0;
     for part in parts.keys() {
         let first = number + 1;
@@ -159,23 +158,23 @@ fn statement(parts: &BTreeMap<Part, Vec<Vec<Cell>>>) -> Result<Statement, sqlx::
     Ok(Statement { text, bound: bound.finish()? })
 }
 
-/// Binds the rows' columns and answers what makes rows of them again.
+/// Binds the columns of the rows, and returns the SQL that turns them into rows again.
 fn lists(bound: &mut Bound, columns: &[Holds], rows: &[Vec<Cell>]) -> String {
     let mut first = 0;
-    for (place, holds) in columns.iter().enumerate() {
+    for (index, holds) in columns.iter().enumerate() {
         let mut column = Column::new(*holds, rows.len());
         for cells in rows {
-            column.push(cells.get(place).cloned().unwrap_or(Cell::Nothing));
+            column.push(cells.get(index).cloned().unwrap_or(Cell::Nothing));
         }
         let number = bound.column(column);
-        if place == 0 {
+        if index == 0 {
             first = number;
         }
     }
     list_text(columns, first)
 }
 
-/// `unnest($1::uuid[], $2::text[]) AS new (a, b)`: the values have the letters that they have in SQLite's triggers.
+/// `unnest($1::uuid[], $2::text[]) AS new (a, b)`: the columns have the same names as in SQLite's triggers.
 fn list_text(columns: &[Holds], first: usize) -> String {
     let lists: Vec<String> = columns.iter().zip(first..).map(|(holds, n)| format!("${n}::{}", holds.list())).collect();
     let names: Vec<String> = ('a'..='z').take(columns.len()).map(String::from).collect();
@@ -196,14 +195,14 @@ impl Part {
                 Kind::Conversation => "conversation",
                 Kind::Event => "event",
                 Kind::Task => "task",
-                Kind::Letter => "letter",
+                Kind::DeadLetter => "dead_letter",
                 Kind::Move => "move",
                 Kind::Plan => "plan",
                 Kind::Run => "run",
                 Kind::Outbox => "word",
                 Kind::Operation => "operation",
-                Kind::LetterDue => "letter_due",
-                Kind::LetterMove => "letter_move",
+                Kind::DeadLetterDue => "dead_letter_due",
+                Kind::DeadLetterMove => "dead_letter_move",
                 Kind::OperationEnd => "operation_end",
             },
         }
@@ -222,20 +221,20 @@ impl Part {
                     Ids, Texts, Ids, Numbers, Texts, Bytes, Texts, Texts, Texts, Numbers, Numbers, Texts, Flags, Flags,
                     Ids,
                 ],
-                Kind::Letter => &[Ids, Ids, Texts, Numbers, Texts, Texts, Texts, Texts, Numbers, Numbers, Numbers],
+                Kind::DeadLetter => &[Ids, Ids, Texts, Numbers, Texts, Texts, Texts, Texts, Numbers, Numbers, Numbers],
                 Kind::Move => &[Texts, Flags, Numbers, Numbers, Texts, Texts, Numbers, Numbers, Ids, Ids],
                 Kind::Plan => &[Ids, Ids, Ids, Numbers, Numbers, Texts, Texts, Numbers],
                 Kind::Run => &[Texts, Numbers, Numbers, Ids, Ids],
                 Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers],
                 Kind::Operation => &[Ids, Ids, Texts, Numbers, Ids, Ids, Texts, Numbers, Numbers],
-                Kind::LetterDue => &[Numbers, Ids, Ids, Numbers],
-                Kind::LetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
+                Kind::DeadLetterDue => &[Numbers, Ids, Ids, Numbers],
+                Kind::DeadLetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
                 Kind::OperationEnd => &[Ids, Numbers, Ids, Ids, Numbers],
             },
         }
     }
 
-    /// What must be so, of a part that only looks.
+    /// The condition of a part that only reads.
     const fn condition(self) -> Option<&'static str> {
         match self {
             Self::Known => Some(
@@ -251,14 +250,14 @@ impl Part {
         }
     }
 
-    /// What a part does with its rows, which are `new.a`, `new.b` and so on.
+    /// The SQL of a part; its rows are `new.a`, `new.b` and so on.
     const fn sql(self) -> &'static str {
         match self {
             Self::Known => {
                 "known AS MATERIALIZED (SELECT id, user_id, owner_epoch, next_seq FROM conversations \
                  WHERE id IN (SELECT new.a FROM {new}) ORDER BY id FOR NO KEY UPDATE)"
             }
-            // Behind the conversations, whose locks these are covered by: what somebody else began is seen.
+            // Read after the conversations, whose locks protect these rows: changes of other transactions are seen.
             Self::KnownIntents => {
                 "known_intents AS MATERIALIZED (SELECT id, conversation_id, effect, state FROM intents \
                  WHERE id IN (SELECT new.a FROM {new}) ORDER BY id FOR NO KEY UPDATE)"
@@ -290,22 +289,22 @@ const fn written(kind: Kind) -> &'static str {
             "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
              SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h FROM {new} WHERE (SELECT yes FROM agreed)"
         }
-        // In the order of what is unique: whoever waits for somebody else's row has no later one.
+        // Inserted in the order of the unique key: a transaction that waits for another one's row then holds no later row.
         Kind::Task => {
             "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
              received_at, not_before, after_ids, is_order, is_steer, joins, state) SELECT new.a, new.b, new.c, new.d, \
              new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued' FROM {new} \
              WHERE (SELECT yes FROM agreed) ORDER BY new.b, new.e"
         }
-        // Of an open task only: it sees the task as it is before the part that ends it.
-        Kind::Letter => {
-            "INSERT INTO letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
+        // Only for an open task: this part sees the task as it is before the part that ends it.
+        Kind::DeadLetter => {
+            "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
              failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
              new.k, new.k, 'waiting' FROM {new} WHERE (SELECT yes FROM agreed) AND EXISTS (SELECT 1 FROM tasks t \
              WHERE t.id = new.a AND t.conversation_id = new.b AND t.state IN ('queued', 'running', 'suspended')) \
              ON CONFLICT DO NOTHING"
         }
-        // A task that is let go on (`b`) goes back to where it was.
+        // A task that is resumed (`b`) returns to its former state.
         Kind::Move => {
             "UPDATE tasks t SET state = coalesce(new.a, CASE WHEN new.b THEN \
              CASE WHEN t.started_at IS NULL THEN 'queued' ELSE 'running' END ELSE t.state END), \
@@ -333,16 +332,17 @@ const fn written(kind: Kind) -> &'static str {
              expires_at) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i FROM {new} \
              WHERE (SELECT yes FROM agreed) ON CONFLICT DO NOTHING"
         }
-        // The last of several counts. Whether the letter still waits does not, so that the order of dues and moves does not.
-        Kind::LetterDue => {
-            "UPDATE letters l SET retry_at = m.a FROM (SELECT DISTINCT ON (new.b) new.* \
-             FROM {new} JOIN letters k ON k.task_id = new.b AND k.conversation_id = new.c AND k.seq < new.d \
+        // The last of several counts. Whether the dead letter is still waiting does not matter, so that dues and moves are
+        // independent of their order.
+        Kind::DeadLetterDue => {
+            "UPDATE dead_letters l SET retry_at = m.a FROM (SELECT DISTINCT ON (new.b) new.* \
+             FROM {new} JOIN dead_letters k ON k.task_id = new.b AND k.conversation_id = new.c AND k.seq < new.d \
              ORDER BY new.b, new.d DESC) m WHERE l.task_id = m.b AND (SELECT yes FROM agreed)"
         }
-        // The first of several counts, if what it moves came before it.
-        Kind::LetterMove => {
-            "UPDATE letters l SET state = m.a, retried_by = m.b, changed_at = m.c FROM (SELECT DISTINCT ON (new.d) new.* \
-             FROM {new} JOIN letters k ON k.task_id = new.d AND k.conversation_id = new.e AND k.seq < new.f \
+        // The first of several counts, if the dead letter was put before it.
+        Kind::DeadLetterMove => {
+            "UPDATE dead_letters l SET state = m.a, retried_by = m.b, changed_at = m.c FROM (SELECT DISTINCT ON (new.d) new.* \
+             FROM {new} JOIN dead_letters k ON k.task_id = new.d AND k.conversation_id = new.e AND k.seq < new.f \
              AND k.state = 'waiting' ORDER BY new.d, new.f) m \
              WHERE l.task_id = m.d AND l.state = 'waiting' AND (SELECT yes FROM agreed)"
         }

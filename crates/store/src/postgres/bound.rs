@@ -21,7 +21,7 @@ impl Bound {
         bound
     }
 
-    /// Binds the next one and answers its number.
+    /// Binds the next argument and returns its number.
     fn add<'q, T: Encode<'q, Postgres> + Type<Postgres>>(&mut self, value: T) -> usize {
         if let Err(error) = self.arguments.add(value) {
             self.failed.get_or_insert(error);
@@ -44,31 +44,31 @@ impl Bound {
         };
     }
 
-    /// Binds a list of words as the next one.
+    /// Binds a list of texts as the next argument.
     pub fn words(mut self, words: &[String]) -> Self {
         self.add(words.iter().cloned().map(kept).collect::<Vec<_>>());
         self
     }
 
-    /// Binds a list of ids as the next one.
+    /// Binds a list of ids as the next argument.
     pub fn ids(mut self, ids: Vec<Uuid>) -> Self {
         self.add(ids);
         self
     }
 
-    /// Binds a list of numbers as the next one.
+    /// Binds a list of numbers as the next argument.
     pub fn numbers(mut self, numbers: Vec<i64>) -> Self {
         self.add(numbers);
         self
     }
 
-    /// Binds one more.
+    /// Binds one more argument.
     pub fn with(mut self, cell: impl Into<Cell>) -> Self {
         self.cell(cell.into());
         self
     }
 
-    /// Binds a column of rows as the next one and answers its number.
+    /// Binds a column of rows as the next argument and returns its number.
     pub fn column(&mut self, column: Column) -> usize {
         match column {
             Column::Ids(ids) => self.add(ids),
@@ -84,7 +84,7 @@ impl Bound {
     }
 }
 
-/// What a column of rows holds.
+/// The type of a column of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     Ids,
@@ -95,7 +95,7 @@ pub(super) enum Holds {
 }
 
 impl Holds {
-    /// As PostgreSQL calls a list of it.
+    /// PostgreSQL's name for a list of this type.
     pub const fn list(self) -> &'static str {
         match self {
             Self::Ids => "uuid[]",
@@ -128,7 +128,7 @@ impl Column {
         }
     }
 
-    /// The next row's value. What the column does not hold becomes nothing.
+    /// Adds the next row's value. A value of another type becomes NULL.
     pub fn push(&mut self, cell: Cell) {
         match (self, cell) {
             (Self::Ids(column), Cell::Id(id)) => column.push(Some(id)),

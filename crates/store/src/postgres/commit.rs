@@ -1,13 +1,13 @@
-//! The only way into the log. A batch is one transaction, and mostly one statement: it is judged by what the last commits
-//! left ([`crate::sql::Recent`]), and the statement writes nothing if that is no longer so. Then, or if what is remembered
-//! does not admit every append, the conversations' rows are locked, the facts are read behind the locks, and the admitted
-//! appends are written with the same statement. What is remembered belongs to this process and decides nothing: other
-//! processes write the same tables, and only the locked rows say who may.
+//! The only writes to the log. A batch is one transaction, and usually one statement: it is judged by the results of the last
+//! commits ([`crate::sql::Recent`]), and the statement writes nothing if these are outdated. In that case, or if the remembered
+//! facts do not admit every append, the conversations' rows are locked, the facts are read under the locks, and the admitted
+//! appends are written with the same statement. The remembered facts belong to this process and decide nothing: other processes
+//! write the same tables, and only the locked rows decide who may write.
 //!
-//! A connection that breaks before the answer leaves open whether the batch is stored. It is then sent once more over
-//! another one, unchanged: the places that it wants are taken by exactly one of the two, also if the first is carried out
-//! late. If they are taken, the event that is there says whether it is ours. Only when the server stays away is the fate not
-//! known; then every append is answered with an error of the store, and whoever asked finds out from the log.
+//! If a connection breaks before the answer, it is unknown whether the batch is stored. The batch is then sent once more,
+//! unchanged, over another connection: exactly one of the two gets its sequence numbers, even if the first one is executed
+//! late. If the numbers are taken, the stored event shows whether it is this batch's. Only if the server stays unreachable does
+//! the outcome remain unknown; then every append is answered with a store error, and the caller reads the outcome from the log.
 
 use annie_core::ports::{Append, AppendError, Fence, StoreError, StoreErrorKind};
 use uuid::Uuid;
@@ -20,13 +20,13 @@ use super::{
     errors::Failure,
 };
 use crate::{
-    admission::{Desk, Needs, Proposal},
+    admission::{Admission, Needs, Proposal},
     sql::{Cell, Columns, Kind, Verdict, guards, judge, learn_fact, writes},
 };
 
 const WHAT: &str = "committing appends";
 
-/// How often a batch is judged again when somebody else wrote what it would have, before it is given up.
+/// How often a batch is judged again because another process wrote first, before it is given up.
 const COLLISIONS_MAX: u32 = 20;
 
 pub(super) const LOCK_HEADS: &str = "SELECT CAST(0 AS BIGINT), id, user_id, owner_epoch, next_seq FROM conversations \
@@ -40,18 +40,18 @@ pub(super) const READ_INTENTS: &str =
 pub(super) const IS_OURS: &str = "SELECT 1 FROM events WHERE conversation_id = $1 AND seq = $2 AND at = $3 AND task_id = $4 \
      AND agent_id = $5 AND kind = $6 AND v = $7 AND body = $8";
 
-/// A batch that is judged: what it writes, and the answers if it does.
+/// A judged batch: its writes, and its answers if they are stored.
 struct Judged {
     plan: Plan,
     first_event: Option<Vec<Cell>>,
     verdicts: Vec<Verdict>,
-    desk: Desk,
+    admission: Admission,
 }
 
-/// What became of sending it.
+/// Outcome of sending a batch.
 enum Sent {
     Stored,
-    /// What must be so is not so; nothing is stored.
+    /// A condition does not hold; nothing is stored.
     Refused,
 }
 
@@ -63,12 +63,12 @@ impl Postgres {
         }
         match self.judge_and_write(&proposals).await {
             Ok(verdicts) => {
-                // A message wants doing, and the end of a task is waited for at any of the processes.
-                let is_heard =
+                // Other processes may have to act on a message, or may wait for the end of a task.
+                let concerns_others =
                     |p: &Proposal| p.fence == Fence::Inbox || p.events.iter().any(|(e, _)| e.body.is_final());
-                let is_news = |(p, verdict): (&Proposal, &Verdict)| verdict.is_ok() && is_heard(p);
-                if proposals.iter().zip(&verdicts).any(is_news) {
-                    self.wakeups.tell();
+                let is_notified = |(p, verdict): (&Proposal, &Verdict)| verdict.is_ok() && concerns_others(p);
+                if proposals.iter().zip(&verdicts).any(is_notified) {
+                    self.wakeups.announce();
                 }
                 verdicts
             }
@@ -78,41 +78,41 @@ impl Postgres {
 
     async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
         let needs = Needs::of(proposals);
-        let (desk, _) = self.recent.lock().facts(&needs);
-        let judged = judged(desk, &needs, proposals)?;
+        let (admission, _) = self.recent.lock().facts(&needs);
+        let judged = judged(admission, &needs, proposals)?;
         if judged.plan.is_one_statement() && judged.verdicts.iter().all(Result::is_ok) {
             let sent = self.settle(&judged, None).await.map_err(|failure| failure.during(WHAT))?;
             if matches!(sent, Sent::Stored) {
-                self.recent.lock().learn(judged.desk);
+                self.recent.lock().learn(judged.admission);
                 return Ok(judged.verdicts);
             }
         }
         for _ in 0..COLLISIONS_MAX {
-            if let Some(verdicts) = self.behind_locks(&needs, proposals).await? {
+            if let Some(verdicts) = self.under_locks(&needs, proposals).await? {
                 return Ok(verdicts);
             }
         }
-        let detail = "somebody else was always faster".to_owned();
+        let detail = "another process was always faster".to_owned();
         Err(StoreError { kind: StoreErrorKind::Locked, what: WHAT, detail })
     }
 
-    /// Judges by what is so behind the locks. Nothing if somebody else stored meanwhile what cannot be locked: a new
-    /// conversation, a message.
-    async fn behind_locks(&self, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
+    /// Judges by the facts under the locks. `None` if another process meanwhile stored rows that cannot be locked: a new
+    /// conversation, or a message.
+    async fn under_locks(&self, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
         let mut patience = self.connections.patience();
         loop {
             let mut sent = None;
-            let failure = match self.once_behind_locks(needs, proposals, &mut sent).await {
+            let failure = match self.once_under_locks(needs, proposals, &mut sent).await {
                 Ok(verdicts) => return Ok(verdicts),
                 Err(failure) => failure,
             };
             match sent {
-                // The end of the transaction was sent, and not answered.
+                // COMMIT was sent, and not answered.
                 Some(judged) if failure.is_broken() => {
                     let settled = self.settle(&judged, Some(failure)).await.map_err(|failure| failure.during(WHAT))?;
                     return Ok(match settled {
                         Sent::Stored => {
-                            self.recent.lock().learn(judged.desk);
+                            self.recent.lock().learn(judged.admission);
                             Some(judged.verdicts)
                         }
                         Sent::Refused => None,
@@ -123,7 +123,7 @@ impl Postgres {
         }
     }
 
-    async fn once_behind_locks(
+    async fn once_under_locks(
         &self,
         needs: &Needs,
         proposals: &[Proposal],
@@ -131,25 +131,25 @@ impl Postgres {
     ) -> Result<Option<Vec<Verdict>>, Failure> {
         let mut held = self.connections.take().await?;
         held.begin().await?;
-        let desk = facts(&mut held, needs).await?;
-        let judged = judged(desk, needs, proposals)?;
+        let admission = facts(&mut held, needs).await?;
+        let judged = judged(admission, needs, proposals)?;
         if judged.verdicts.iter().all(Result::is_err) {
             held.roll_back().await;
-            self.recent.lock().learn(judged.desk);
+            self.recent.lock().learn(judged.admission);
             return Ok(Some(judged.verdicts));
         }
         if !write(&mut held, &judged.plan).await? {
-            // Somebody else was faster with a new conversation or a message.
+            // Another process was faster with a new conversation or a message.
             held.roll_back().await;
             return Ok(None);
         }
         let judged = sent.insert(judged);
         held.commit().await?;
-        self.recent.lock().learn(std::mem::take(&mut judged.desk));
+        self.recent.lock().learn(std::mem::take(&mut judged.admission));
         Ok(Some(std::mem::take(&mut judged.verdicts)))
     }
 
-    /// Sends a batch until it is known what became of it. `unknown`: it was sent before, and there was no answer.
+    /// Sends a batch until its outcome is known. `unknown`: the failure of an earlier attempt that got no answer.
     async fn settle(&self, judged: &Judged, unknown: Option<Failure>) -> Result<Sent, Failure> {
         let mut patience = self.connections.patience();
         let mut is_known = unknown.is_none();
@@ -172,7 +172,7 @@ impl Postgres {
         }
     }
 
-    /// Sends a batch once. Whether it is stored; not, if what must be so is not so.
+    /// Sends a batch once. True if it is stored, false if a condition does not hold.
     async fn send(&self, judged: &Judged) -> Result<bool, Failure> {
         let mut held = self.connections.take().await?;
         if judged.plan.is_one_statement() {
@@ -188,7 +188,7 @@ impl Postgres {
         Ok(is_written)
     }
 
-    /// Whether what stands at the first place that a batch wanted is its event.
+    /// Whether the event at the first sequence number of a batch is the batch's own.
     async fn is_ours(&self, judged: &Judged) -> Result<bool, Failure> {
         let Some(event) = &judged.first_event else { return Ok(false) };
         let mut held = self.connections.take().await?;
@@ -197,7 +197,7 @@ impl Postgres {
     }
 }
 
-/// Waits before a batch is sent again, or says that its fate is not known.
+/// Waits before a batch is sent again; fails if time is up, and says so if the outcome is unknown.
 async fn pause(patience: &mut Patience, failure: Failure, is_known: bool) -> Result<(), Failure> {
     match patience.after(failure).await {
         Err(failure) if !is_known => {
@@ -209,16 +209,16 @@ async fn pause(patience: &mut Patience, failure: Failure, is_known: bool) -> Res
     }
 }
 
-/// The verdict on each append, and what the admitted ones write if everything is as the desk has it.
-fn judged(mut desk: Desk, needs: &Needs, proposals: &[Proposal]) -> Result<Judged, StoreError> {
-    let mut rows = guards(needs, &desk);
-    let verdicts = judge(&mut desk, proposals);
+/// The verdict on each append, and the writes of the admitted ones, guarded by the facts of `admission`.
+fn judged(mut admission: Admission, needs: &Needs, proposals: &[Proposal]) -> Result<Judged, StoreError> {
+    let mut rows = guards(needs, &admission);
+    let verdicts = judge(&mut admission, proposals);
     rows.extend(writes(proposals, &verdicts)?.rows());
     let first_event = rows.iter().find(|(kind, _)| *kind == Kind::Event).map(|(_, cells)| cells.clone());
-    Ok(Judged { plan: Plan::of(rows), first_event, verdicts, desk })
+    Ok(Judged { plan: Plan::of(rows), first_event, verdicts, admission })
 }
 
-/// Whether everything was written; not, if what must be so is not so, or what is to be new is there already.
+/// Whether everything was written; false if a condition does not hold, or a new row exists already.
 async fn write(held: &mut Held<'_>, plan: &Plan) -> Result<bool, Failure> {
     for statement in plan.statements() {
         let statement = statement?;
@@ -234,29 +234,29 @@ async fn write(held: &mut Held<'_>, plan: &Plan) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Locks the conversations, and then reads what else the batch is judged by: each question sees what was committed before it
-/// was asked, so the locks come first.
-async fn facts(held: &mut Held<'_>, needs: &Needs) -> Result<Desk, Failure> {
-    let mut desk = Desk::default();
+/// Locks the conversations, and then reads the other facts for the batch: each query sees what was committed before it began,
+/// so the locks come first.
+async fn facts(held: &mut Held<'_>, needs: &Needs) -> Result<Admission, Failure> {
+    let mut admission = Admission::default();
     let heads: Vec<Uuid> = needs.conversations.iter().map(|id| id.uuid()).collect();
-    let mut questions = vec![(LOCK_HEADS, Bound::default().ids(heads))];
+    let mut queries = vec![(LOCK_HEADS, Bound::default().ids(heads))];
     if !needs.messages.is_empty() {
         let (users, clients): (Vec<String>, Vec<String>) =
             needs.messages.iter().map(|(user, client)| (user.as_str().to_owned(), client.clone())).unzip();
-        questions.push((READ_MESSAGES, Bound::default().words(&users).words(&clients)));
+        queries.push((READ_MESSAGES, Bound::default().words(&users).words(&clients)));
     }
     for (sql, ids) in [
         (READ_TASKS, needs.tasks.iter().map(|id| id.uuid()).collect::<Vec<_>>()),
         (READ_INTENTS, needs.intents.iter().map(|id| id.uuid()).collect()),
     ] {
         if !ids.is_empty() {
-            questions.push((sql, Bound::default().ids(ids)));
+            queries.push((sql, Bound::default().ids(ids)));
         }
     }
-    for (sql, bound) in questions {
+    for (sql, bound) in queries {
         for row in held.rows(sql, bound.finish()?).await? {
-            learn_fact(&mut desk, &mut Columns::of(&row))?;
+            learn_fact(&mut admission, &mut Columns::of(&row))?;
         }
     }
-    Ok(desk)
+    Ok(admission)
 }

@@ -1,12 +1,11 @@
-//! The connections: each is used by one question or transaction at a time, opened when it is first needed, and asked for
-//! nothing else (a pool that looks after any kind of database would ask at each return whether it is still there). When one
-//! breaks, those that lie idle are taken for broken too: so what is tried again gets a new one, and a restart of the server
-//! costs one failure, not one for each connection. One that has lain idle for long may have been lost without a word (a
-//! firewall forgets it): it is asked first, and not for long.
+//! The connections. Each one runs one query or transaction at a time, is opened when it is first needed, and is not checked at
+//! every return (a general connection pool would ping it each time). When a connection breaks, the idle ones count as broken
+//! too: a retry gets a new connection, and a restart of the server costs one failure, not one for each connection. A connection
+//! that was idle for long may have been lost without notice (a firewall forgets it): it is pinged first, with a short timeout.
 //!
-//! What is given up before it is answered may still be stored: a statement that is a transaction of its own, or the end of
-//! one. Whose connection that was is remembered until the server says that it is gone ([`Connections::settle`]). A question
-//! that stores nothing is not remembered, nor is what lies in a transaction whose end was not sent.
+//! Work that is abandoned before its answer may still be stored: a statement that is a transaction of its own, or a COMMIT. The
+//! server process of that connection is remembered until the server reports that it has ended ([`Connections::settle`]). A
+//! query that stores nothing is not remembered, and neither is an uncommitted transaction.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -25,158 +24,158 @@ use tokio::{
 use super::{bound::Bound, errors::Failure};
 use crate::sql::Columns;
 
-/// The first wait before something is tried again, in milliseconds; each next one is twice as long.
+/// The first wait before a retry, in milliseconds; each next wait is twice as long.
 const PAUSE_MS: u64 = 10;
-/// The longest wait before something is tried again, in milliseconds.
+/// The longest wait before a retry, in milliseconds.
 const PAUSE_MS_MAX: u64 = 500;
 /// How much longer than the server a client waits for the end of a statement, in milliseconds.
 const SILENCE_MS: u64 = 1_000;
 
-/// How long a connection may lie idle until it is asked whether it is still there, in milliseconds.
+/// How long a connection may be idle until it is pinged before use, in milliseconds.
 const IDLE_MS_MAX: u64 = 10_000;
-/// How long it may take to answer that, in milliseconds.
-const THERE_MS_MAX: u64 = 1_000;
-/// Connections at most that are remembered as given up, the newest: a server has not as many.
-const GIVEN_UP_MAX: usize = 1_000;
-/// How long one that was given up and told to end is waited for, in milliseconds. A process of the server that has not ended
-/// by then is frozen, or its disk is, and nobody's work waits for that: of what it stores when it wakes, whoever looks later
-/// hears.
+/// Timeout of that ping, in milliseconds.
+const PING_MS_MAX: u64 = 1_000;
+/// The most abandoned connections that are remembered, the newest ones: a server does not have as many.
+const ABANDONED_MAX: usize = 1_000;
+/// How long an abandoned server process that was told to end is waited for, in milliseconds. A process that has not ended by
+/// then is frozen, or its disk is, and no other work waits for that. If it stores something when it continues, later readers
+/// see it.
 const ENDING_MS_MAX: u64 = 30_000;
 
-/// As whom the server knows the connection that asks.
-const WHO: &str = "SELECT CAST(pid AS BIGINT), CAST(extract(epoch FROM backend_start) * 1000000 AS BIGINT) \
+/// Identifies the server process of the connection that asks.
+const BACKEND_ID: &str = "SELECT CAST(pid AS BIGINT), CAST(extract(epoch FROM backend_start) * 1000000 AS BIGINT) \
      FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// The server looks every second whether its client is still there, if it can (14 and later, where the system tells): so what
-/// a dead process asked for does not wait on in a queue, to be carried out when nobody expects it any more.
-const LOOK_FOR_CLIENT: &str = "SELECT set_config(name, '1000', false) FROM pg_settings \
+/// The server checks every second whether its client is still connected, if it can (version 14 and later, depending on the
+/// operating system). So a statement of a dead process does not stay queued, to be executed when no client expects it any more.
+const CHECK_FOR_CLIENT: &str = "SELECT set_config(name, '1000', false) FROM pg_settings \
      WHERE name = 'client_connection_check_interval'";
-/// Ends those that were given up, and names those that are still there.
-const END_GIVEN_UP: &str = "SELECT g.pid, g.began_at, pg_terminate_backend(a.pid) \
+/// Ends the abandoned server processes, and returns those that still exist.
+const END_ABANDONED: &str = "SELECT g.pid, g.began_at, pg_terminate_backend(a.pid) \
      FROM unnest($1::bigint[], $2::bigint[]) AS g (pid, began_at) JOIN pg_stat_activity a \
      ON a.pid = g.pid AND CAST(extract(epoch FROM a.backend_start) * 1000000 AS BIGINT) = g.began_at";
 
-/// Connections, at most as many as there are places.
+/// The connections, limited in number.
 pub(super) struct Connections {
     options: PgConnectOptions,
-    places: Semaphore,
-    places_max: u32,
+    permits: Semaphore,
+    connections_max: u32,
     connect_ms_max: u64,
     answer_ms_max: u64,
     idle_max: Duration,
     ending_max: Duration,
     idle: Mutex<Idle>,
-    given_up: Mutex<VecDeque<GivenUp>>,
+    abandoned: Mutex<VecDeque<Abandoned>>,
 }
 
-/// Those that nobody uses, all of the same life: it ends when a connection breaks.
+/// Idle connections, all of the same generation: a generation ends when a connection breaks.
 #[derive(Default)]
 struct Idle {
     connections: Vec<(Line, Instant)>,
-    life: u64,
+    generation: u64,
 }
 
-/// A connection, and who answers at its other end.
+/// A connection and its server process.
 struct Line {
     connection: PgConnection,
     backend: Backend,
 }
 
-/// The server's process for a connection, and when it began: its number is given again.
+/// The server's process for a connection, with its start time, because process ids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Backend {
     pid: i64,
     began_at: i64,
 }
 
-/// One that may store something though nobody waits for it.
-struct GivenUp {
+/// An abandoned server process that may still store something.
+struct Abandoned {
     backend: Backend,
     /// When it was told to end and did not.
-    told_at: Option<Instant>,
+    ending_since: Option<Instant>,
 }
 
-/// A connection in somebody's hands. It goes back when it is dropped, unless it broke or its work was given up in the
-/// middle: then it is closed, and the server undoes what was not committed.
+/// A connection in use. It becomes idle again when it is dropped, unless it broke or its work was abandoned in the middle: then
+/// it is closed, and the server rolls back what was not committed.
 pub(super) struct Held<'a> {
     line: Option<Line>,
-    home: &'a Connections,
-    life: u64,
-    /// A question that was not answered to its end, or a transaction that was not ended.
+    pool: &'a Connections,
+    generation: u64,
+    /// A query without a complete answer, or a transaction without an end.
     is_open: bool,
-    /// The question that was not answered to its end may be stored all the same.
+    /// The query without a complete answer may be stored all the same.
     may_store: bool,
     answer_ms_max: u64,
-    _place: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Connections {
-    pub fn new(options: PgConnectOptions, places_max: u32, connect_ms_max: u64, statement_ms_max: u64) -> Self {
+    pub fn new(options: PgConnectOptions, connections_max: u32, connect_ms_max: u64, statement_ms_max: u64) -> Self {
         Self {
             options,
-            places: Semaphore::new(places_max as usize),
-            places_max,
+            permits: Semaphore::new(connections_max as usize),
+            connections_max,
             connect_ms_max,
             answer_ms_max: statement_ms_max.saturating_add(SILENCE_MS),
             idle_max: Duration::from_millis(IDLE_MS_MAX),
             ending_max: Duration::from_millis(ENDING_MS_MAX),
             idle: Mutex::default(),
-            given_up: Mutex::default(),
+            abandoned: Mutex::default(),
         }
     }
 
-    /// An idle one or a new one.
+    /// An idle connection or a new one.
     pub async fn take(&self) -> Result<Held<'_>, Failure> {
         let wait = Duration::from_millis(self.connect_ms_max);
-        let place = match timeout(wait, self.places.acquire()).await {
-            Ok(Ok(place)) => place,
+        let permit = match timeout(wait, self.permits.acquire()).await {
+            Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(closed()),
             Err(_) => return Err(busy()),
         };
-        let (line, life) = match self.idle().await {
-            Some(there) => there,
+        let (line, generation) = match self.idle().await {
+            Some(reused) => reused,
             None => {
-                let life = self.idle.lock().life;
-                (self.open().await?, life)
+                let generation = self.idle.lock().generation;
+                (self.open().await?, generation)
             }
         };
         Ok(Held {
             line: Some(line),
-            home: self,
-            life,
+            pool: self,
+            generation,
             is_open: false,
             may_store: false,
             answer_ms_max: self.answer_ms_max,
-            _place: place,
+            _permit: permit,
         })
     }
 
-    /// The one that was used last of those that are still there.
+    /// The idle connection that was used last, if it still works.
     async fn idle(&self) -> Option<(Line, u64)> {
-        let ((mut line, since), life) = {
+        let ((mut line, since), generation) = {
             let mut idle = self.idle.lock();
-            (idle.connections.pop()?, idle.life)
+            (idle.connections.pop()?, idle.generation)
         };
         if since.elapsed() > self.idle_max {
-            let wait = Duration::from_millis(THERE_MS_MAX);
+            let wait = Duration::from_millis(PING_MS_MAX);
             if !matches!(timeout(wait, line.connection.ping()).await, Ok(Ok(()))) {
-                self.end_life();
+                self.end_generation();
                 return None;
             }
         }
-        Some((line, life))
+        Some((line, generation))
     }
 
-    /// A new one, and who answers there.
+    /// A new connection with its server process.
     async fn open(&self) -> Result<Line, Failure> {
         let mut connection = self.connect().await?;
         let known = async {
-            if let Err(error) = raw_sql(LOOK_FOR_CLIENT).execute(&mut connection).await.map_err(Failure::from) {
+            if let Err(error) = raw_sql(CHECK_FOR_CLIENT).execute(&mut connection).await.map_err(Failure::from) {
                 if error.is_broken() {
                     return Err(error);
                 }
-                tracing::debug!(?error, "the server cannot look for its clients");
+                tracing::debug!(?error, "the server cannot check for lost clients");
             }
-            let row = sqlx::query(WHO).fetch_one(&mut connection).await?;
+            let row = sqlx::query(BACKEND_ID).fetch_one(&mut connection).await?;
             let mut row = Columns::of(&row);
             Ok(Backend { pid: row.number()?, began_at: row.number()? })
         };
@@ -185,7 +184,7 @@ impl Connections {
         Ok(Line { connection, backend })
     }
 
-    /// A new one that belongs to nobody here.
+    /// A new connection that is not counted here.
     pub async fn connect(&self) -> Result<PgConnection, Failure> {
         timeout(Duration::from_millis(self.connect_ms_max), self.options.connect())
             .await
@@ -193,28 +192,28 @@ impl Connections {
             .map_err(Failure::from)
     }
 
-    /// All rows of one statement that may be done twice. It is tried again if its connection breaks, or if another
-    /// transaction was in its way.
+    /// All rows of one statement that may be executed twice. It is retried if its connection breaks, or if it collided with
+    /// another transaction.
     pub async fn rows(
         &self,
         what: &'static str,
         sql: &'static str,
         bound: impl Fn() -> Bound,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.ask(what, sql, bound, true).await
+        self.query(what, sql, bound, true).await
     }
 
-    /// The same of a statement that stores nothing.
+    /// As `rows`, for a statement that stores nothing.
     pub async fn read(
         &self,
         what: &'static str,
         sql: &'static str,
         bound: impl Fn() -> Bound,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.ask(what, sql, bound, false).await
+        self.query(what, sql, bound, false).await
     }
 
-    async fn ask(
+    async fn query(
         &self,
         what: &'static str,
         sql: &'static str,
@@ -223,7 +222,7 @@ impl Connections {
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut patience = self.patience();
         loop {
-            let asked = async { self.take().await?.ask(sql, bound().finish()?, may_store).await }.await;
+            let asked = async { self.take().await?.query(sql, bound().finish()?, may_store).await }.await;
             match asked {
                 Ok(rows) => return Ok(rows),
                 Err(failure) => patience.after(failure).await.map_err(|failure| failure.during(what))?,
@@ -231,48 +230,49 @@ impl Connections {
         }
     }
 
-    /// Waits until nothing that was given up can be carried out any more. What is still under way is ended; what was carried
-    /// out before that is stored, and can be read from then on. A process of the server that does not end is waited for only
-    /// for a time, and then no more: it is said, and forgotten.
+    /// Waits until no abandoned statement can be executed any more. Running ones are ended; what was executed before that is
+    /// stored, and can be read from then on. A server process that does not end is waited for only for a limited time; then it
+    /// is logged and forgotten.
     ///
     /// # Errors
-    /// If the server cannot be asked, or if something is still under way after all patience: then the next call goes on.
+    /// If the server cannot be reached, or if something is still running when time is up: then the next call continues.
     pub async fn settle(&self) -> Result<(), StoreError> {
-        const WHAT: &str = "ending what was given up";
+        const WHAT: &str = "ending abandoned statements";
         let mut patience = self.patience();
         loop {
-            let given_up: Vec<Backend> = self.given_up.lock().iter().map(|one| one.backend).collect();
-            if given_up.is_empty() {
+            let abandoned: Vec<Backend> = self.abandoned.lock().iter().map(|one| one.backend).collect();
+            if abandoned.is_empty() {
                 return Ok(());
             }
-            let (pids, began): (Vec<i64>, Vec<i64>) = given_up.iter().map(|one| (one.pid, one.began_at)).unzip();
+            let (pids, began): (Vec<i64>, Vec<i64>) = abandoned.iter().map(|one| (one.pid, one.began_at)).unzip();
             let bound = || Bound::default().numbers(pids.clone()).numbers(began.clone());
             let mut left = Vec::new();
-            for row in self.read(WHAT, END_GIVEN_UP, bound).await? {
+            for row in self.read(WHAT, END_ABANDONED, bound).await? {
                 let mut row = Columns::of(&row);
                 left.push(Backend { pid: row.number()?, began_at: row.number()? });
             }
-            if self.forget(&given_up, &left) {
-                let failure = Failure::Silent("what was given up is still under way");
+            if self.forget(&abandoned, &left) {
+                let failure = Failure::Silent("an abandoned statement is still running");
                 patience.after(failure).await.map_err(|failure| failure.during(WHAT))?;
             }
         }
     }
 
-    /// Forgets those of the `told` that are not `left`, and those that are left for too long. Whether one is waited for.
-    fn forget(&self, told: &[Backend], left: &[Backend]) -> bool {
+    /// Forgets the abandoned processes in `listed` that are not in `left`, and those that are left for too long. Returns whether
+    /// any is still waited for.
+    fn forget(&self, listed: &[Backend], left: &[Backend]) -> bool {
         let mut is_waited_for = false;
-        self.given_up.lock().retain_mut(|one| {
-            if !told.contains(&one.backend) {
+        self.abandoned.lock().retain_mut(|one| {
+            if !listed.contains(&one.backend) {
                 return true;
             }
             if !left.contains(&one.backend) {
                 return false;
             }
-            let waits = one.told_at.get_or_insert_with(Instant::now).elapsed() < self.ending_max;
+            let waits = one.ending_since.get_or_insert_with(Instant::now).elapsed() < self.ending_max;
             if !waits {
                 let pid = one.backend.pid;
-                tracing::warn!(pid, "a process of the server does not end; what it was to store may be stored later");
+                tracing::warn!(pid, "a server process does not end; its statement may be stored later");
             }
             is_waited_for |= waits;
             waits
@@ -284,16 +284,16 @@ impl Connections {
         Patience { until: Instant::now() + Duration::from_millis(self.connect_ms_max), pause_ms: 0 }
     }
 
-    fn end_life(&self) {
+    fn end_generation(&self) {
         let mut idle = self.idle.lock();
-        idle.life += 1;
+        idle.generation += 1;
         idle.connections.clear();
     }
 
-    /// Waits for those who use one and closes.
+    /// Waits until all connections are returned, and closes them.
     pub async fn close(&self) {
-        let all = self.places.acquire_many(self.places_max).await;
-        self.places.close();
+        let all = self.permits.acquire_many(self.connections_max).await;
+        self.permits.close();
         let idle = std::mem::take(&mut *self.idle.lock());
         for (line, _) in idle.connections {
             if let Err(error) = line.connection.close().await {
@@ -305,29 +305,34 @@ impl Connections {
 }
 
 impl Held<'_> {
-    /// All rows of one statement. Outside of a transaction it is stored as soon as it is carried out.
+    /// All rows of one statement. Outside of a transaction it is stored as soon as it is executed.
     pub async fn rows(&mut self, sql: impl SqlSafeStr, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        self.ask(sql, bound, true).await
+        self.query(sql, bound, true).await
     }
 
     /// All rows of one statement that stores nothing.
     pub async fn read(&mut self, sql: impl SqlSafeStr, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        self.ask(sql, bound, false).await
+        self.query(sql, bound, false).await
     }
 
-    async fn ask(&mut self, sql: impl SqlSafeStr, bound: PgArguments, may_store: bool) -> Result<Vec<PgRow>, Failure> {
+    async fn query(
+        &mut self,
+        sql: impl SqlSafeStr,
+        bound: PgArguments,
+        may_store: bool,
+    ) -> Result<Vec<PgRow>, Failure> {
         let (was_open, wait) = self.begins(may_store && !self.is_open);
         let Some(line) = &mut self.line else { return Err(closed()) };
         let answer = timeout(wait, sqlx::query_with(sql, bound).fetch_all(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open)
     }
 
-    /// A text made of fixed pieces.
+    /// As `rows`, for a text that consists of fixed pieces.
     pub async fn rows_of(&mut self, text: String, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
         self.rows(AssertSqlSafe(text), bound).await
     }
 
-    /// From now on waits for an answer as long as it takes.
+    /// Waits for answers without a time limit from now on.
     pub const fn wait_for_ever(&mut self) {
         self.answer_ms_max = u64::MAX;
     }
@@ -339,33 +344,33 @@ impl Held<'_> {
     }
 
     pub async fn commit(&mut self) -> Result<(), Failure> {
-        self.say("COMMIT", true).await?;
+        self.run_raw("COMMIT", true).await?;
         self.is_open = false;
         Ok(())
     }
 
-    /// Gives the transaction up. If it fails, the connection is closed, which does the same.
+    /// Rolls the transaction back. If that fails, the connection is closed, which has the same effect.
     pub async fn roll_back(&mut self) {
         if self.control("ROLLBACK").await.is_ok() {
             self.is_open = false;
         }
     }
 
-    /// Statements without arguments that begin a transaction, or are within one.
+    /// Runs statements without arguments that begin a transaction, or are within one.
     pub async fn control(&mut self, sql: &'static str) -> Result<(), Failure> {
-        self.say(sql, false).await
+        self.run_raw(sql, false).await
     }
 
-    async fn say(&mut self, sql: &'static str, may_store: bool) -> Result<(), Failure> {
+    async fn run_raw(&mut self, sql: &'static str, may_store: bool) -> Result<(), Failure> {
         let (was_open, wait) = self.begins(may_store);
         let Some(line) = &mut self.line else { return Err(closed()) };
         let answer = timeout(wait, raw_sql(sql).execute(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open).map(drop)
     }
 
-    /// A question is about to be asked. Whether a transaction is open, and how long to wait.
+    /// Marks the begin of a query. Returns whether a transaction is open, and how long to wait.
     fn begins(&mut self, may_store: bool) -> (bool, Duration) {
-        // What was given up before is not made undone by what is asked after it.
+        // A later query does not undo abandoned work.
         self.may_store |= may_store;
         (std::mem::replace(&mut self.is_open, true), Duration::from_millis(self.answer_ms_max))
     }
@@ -373,7 +378,7 @@ impl Held<'_> {
     fn answered<T>(&mut self, answer: Result<Result<T, sqlx::Error>, Failure>, was_open: bool) -> Result<T, Failure> {
         match answer.and_then(|answer| answer.map_err(Failure::from)) {
             Err(failure) if failure.is_broken() => {
-                self.home.end_life();
+                self.pool.end_generation();
                 Err(failure)
             }
             answer => {
@@ -388,32 +393,32 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         let Some(line) = self.line.take() else { return };
         if self.may_store {
-            let mut given_up = self.home.given_up.lock();
-            given_up.truncate(GIVEN_UP_MAX - 1);
-            given_up.push_front(GivenUp { backend: line.backend, told_at: None });
+            let mut abandoned = self.pool.abandoned.lock();
+            abandoned.truncate(ABANDONED_MAX - 1);
+            abandoned.push_front(Abandoned { backend: line.backend, ending_since: None });
         }
-        let mut idle = self.home.idle.lock();
-        if !self.is_open && idle.life == self.life {
+        let mut idle = self.pool.idle.lock();
+        if !self.is_open && idle.generation == self.generation {
             idle.connections.push((line, Instant::now()));
         }
     }
 }
 
-/// How long something that fails in passing is tried again.
+/// The time limit for retries after temporary failures.
 pub(super) struct Patience {
     until: Instant,
     pause_ms: u64,
 }
 
 impl Patience {
-    /// Waits a little after a failure that may pass; any other one, and one after too long a time, is given back. The first
-    /// never comes too late: to wait for an answer that does not come takes longer than all patience.
+    /// Waits a little after a temporary failure. Any other failure, and a failure after the time limit, is returned. The first
+    /// failure never comes too late, because waiting for a missing answer takes longer than the limit.
     pub async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
         let passes = failure.is_broken() || failure.is_collision();
         if !passes || (self.pause_ms > 0 && Instant::now() >= self.until) {
             return Err(failure);
         }
-        // The first time at once: mostly only the connection was old.
+        // The first retry is immediate: in most cases only the connection was old.
         sleep(Duration::from_millis(self.pause_ms)).await;
         self.pause_ms = (self.pause_ms * 2).clamp(PAUSE_MS, PAUSE_MS_MAX);
         Ok(())
@@ -441,10 +446,10 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for anything that is going to happen.
+    /// Longer than anything in a test takes.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// At most one connection to a new database: the same process of the server answers every question.
+    /// At most one connection to a new database: the same server process answers every query.
     async fn one() -> Option<(Connections, Database)> {
         let database = database().await?;
         let address: crate::PostgresAddress = database.url.parse().unwrap();
@@ -457,7 +462,7 @@ mod tests {
         connections.idle.lock().connections[0].0.backend
     }
 
-    /// A process of the server that does nothing until this is dropped.
+    /// A server process that is frozen until this value is dropped.
     struct Frozen(Backend);
 
     impl Frozen {
@@ -478,17 +483,17 @@ mod tests {
         }
     }
 
-    /// Asks, and leaves before there can be an answer.
-    async fn give_up<T>(asked: impl Future<Output = T>) {
+    /// Starts the work and drops it before there can be an answer.
+    async fn abandon<T>(asked: impl Future<Output = T>) {
         tokio::select! {
             biased;
-            _ = asked => panic!("nobody is there to answer"),
+            _ = asked => panic!("the frozen server answered"),
             () = tokio::task::yield_now() => {}
         }
     }
 
     #[tokio::test]
-    async fn a_connection_that_was_lost_while_it_lay_idle_is_not_waited_for() {
+    async fn connections_replace_an_idle_one_that_was_lost() {
         let Some((mut connections, _database)) = one().await else { return };
         connections.idle_max = Duration::ZERO;
         let first = only_idle(&connections);
@@ -501,58 +506,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stores_nothing_when_it_is_given_up_is_not_remembered() {
+    async fn connections_forget_abandoned_work_that_stores_nothing() {
         let Some((connections, _database)) = one().await else { return };
         let frozen = Frozen::new(only_idle(&connections));
-        give_up(connections.read("asking", "SELECT 1", Bound::default)).await;
+        abandon(connections.read("asking", "SELECT 1", Bound::default)).await;
         connections.settle().await.unwrap();
         drop(frozen);
-        // Within a transaction nothing is stored before its end is sent.
+        // Within a transaction nothing is stored before COMMIT.
         let mut held = connections.take().await.unwrap();
         held.begin().await.unwrap();
         let frozen = Frozen::new(held.line.as_ref().unwrap().backend);
-        give_up(held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap())).await;
+        abandon(held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap())).await;
         drop(held);
         connections.settle().await.unwrap();
         drop(frozen);
         let mut held = connections.take().await.unwrap();
         held.begin().await.unwrap();
-        // Waits for the other's end.
+        // Waits for the end of the other transaction.
         held.control("LOCK TABLE kept").await.unwrap();
         let rows = held.read("SELECT n FROM kept", Bound::default().finish().unwrap()).await.unwrap();
         assert_eq!(rows.len(), 0);
     }
 
     #[tokio::test]
-    async fn a_process_of_the_server_that_does_not_end_is_waited_for_for_a_time_and_then_no_more() {
+    async fn connections_settle_waits_a_limited_time_for_a_server_process_that_does_not_end() {
         let Some((mut connections, _database)) = one().await else { return };
         let frozen = Frozen::new(only_idle(&connections));
-        give_up(connections.rows("writing", "INSERT INTO kept VALUES (1)", Bound::default)).await;
+        abandon(connections.rows("writing", "INSERT INTO kept VALUES (1)", Bound::default)).await;
         for _ in 0..2 {
             let error = timeout(LONG, connections.settle()).await.unwrap().unwrap_err();
-            assert_eq!(error.detail, "what was given up is still under way");
+            assert_eq!(error.detail, "an abandoned statement is still running");
         }
         connections.ending_max = Duration::ZERO;
         timeout(LONG, connections.settle()).await.unwrap().unwrap();
-        assert!(connections.given_up.lock().is_empty());
+        assert!(connections.abandoned.lock().is_empty());
         drop(frozen);
         // It was told to end before it could begin.
         assert_eq!(connections.read("asking", "SELECT n FROM kept", Bound::default).await.unwrap().len(), 0);
     }
 
     #[tokio::test]
-    async fn the_end_of_a_transaction_that_was_given_up_is_waited_for() {
+    async fn connections_settle_waits_for_an_abandoned_commit() {
         let Some((connections, _database)) = one().await else { return };
         let mut held = connections.take().await.unwrap();
         held.begin().await.unwrap();
         held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap()).await.unwrap();
         let frozen = Frozen::new(held.line.as_ref().unwrap().backend);
-        give_up(held.commit()).await;
-        give_up(held.control("SELECT 1")).await;
+        abandon(held.commit()).await;
+        abandon(held.control("SELECT 1")).await;
         drop(held);
         connections.settle().await.unwrap_err();
         drop(frozen);
         connections.settle().await.unwrap();
-        assert!(connections.given_up.lock().is_empty());
+        assert!(connections.abandoned.lock().is_empty());
     }
 }

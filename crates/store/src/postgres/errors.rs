@@ -1,16 +1,16 @@
-//! The database's errors in the port's words. No text here holds a password: the driver's errors do not repeat the address,
-//! and the server's do not know it.
+//! Maps the database's errors to the port's kinds. No text here contains a password: the driver's errors do not repeat the
+//! address, and the server's do not know the password.
 
 use annie_core::ports::{StoreError, StoreErrorKind};
 use sqlx::migrate::MigrateError;
 
 use crate::sql::corrupt;
 
-/// What went wrong: in the database or on the way there, or with what it answered.
+/// What failed: the database, the connection, or the conversion of an answer.
 #[derive(Debug)]
 pub(super) enum Failure {
     Database(sqlx::Error),
-    /// Nobody answers, or not in time.
+    /// The server does not answer, or not in time.
     Silent(&'static str),
     Answer(StoreError),
 }
@@ -28,7 +28,7 @@ impl From<StoreError> for Failure {
 }
 
 impl Failure {
-    /// While doing `what`.
+    /// The store's error for a failure of `what`.
     pub fn during(self, what: &'static str) -> StoreError {
         match self {
             Self::Database(error) => StoreError { kind: kind_of(&error), what, detail: detail_of(&error) },
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// Whether the connection is gone. What was under way may have been done.
+    /// Whether the connection is gone. The statement under way may have been executed.
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Database(error) => match error {
@@ -50,18 +50,18 @@ impl Failure {
         }
     }
 
-    /// Whether the same may work at once: two transactions were in each other's way, and this one was undone.
+    /// Whether a retry may work at once: two transactions collided, and this one was rolled back.
     pub fn is_collision(&self) -> bool {
         matches!(self, Self::Database(error) if matches!(code_of(error), Some("40001" | "40P01")))
     }
 
-    /// Whether what was to be new is there already.
+    /// Whether a row with the same unique key exists already.
     pub fn is_repeat(&self) -> bool {
         matches!(self, Self::Database(error) if code_of(error) == Some("23505"))
     }
 }
 
-/// The system does not say which file is not there.
+/// The detail of an error. The system does not report which file is missing.
 fn detail_of(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound => {
@@ -71,7 +71,7 @@ fn detail_of(error: &sqlx::Error) -> String {
     }
 }
 
-/// The tables could not be brought up to date.
+/// The error for tables that could not be brought up to date.
 pub(super) fn failed_migration(error: MigrateError) -> StoreError {
     const WHAT: &str = "bringing the tables up to date";
     match error {
@@ -87,7 +87,7 @@ fn code_of(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().map(|error| error.code())
 }
 
-/// The server ends the connection, or is not there yet.
+/// Whether the server ends the connection, or has not started yet.
 fn is_ended(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
 }
@@ -107,19 +107,19 @@ fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     }
 }
 
-/// By the classes of PostgreSQL's appendix A.
+/// Maps the error codes of PostgreSQL's appendix A.
 fn kind_of_code(code: &str) -> StoreErrorKind {
     match code {
         "53100" => StoreErrorKind::Full,
         // Serialization, deadlock, lock_timeout, statement_timeout.
         "40001" | "40P01" | "55P03" | "57014" => StoreErrorKind::Locked,
-        // A server that only reads, nobody by this name, no such database, no right.
+        // A read-only server, an unknown role, an unknown database, a missing right.
         "25006" | "3D000" | "42501" => StoreErrorKind::Unavailable,
         code if is_ended(code) => StoreErrorKind::Unavailable,
         // Data corrupted, index corrupted.
         "XX001" | "XX002" => StoreErrorKind::Corrupt,
         code => match code.get(..2) {
-            // Who may sign in; resources; the system below.
+            // Authentication; resources; the operating system.
             Some("28" | "53" | "58") => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Internal,
         },
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_told_in_the_ports_words() {
+    fn postgres_error_codes_map_to_store_error_kinds() {
         for (code, kind) in [
             ("53100", StoreErrorKind::Full),
             ("53300", StoreErrorKind::Unavailable),

@@ -1,6 +1,6 @@
-//! The users' memories: a GIN index over stems that the store makes, ranked by bm25 times importance [S0 14.3], with the
-//! same numbers as SQLite's full-text search has: how many memories there are of all users, how long they are, and how many
-//! hold a word. Only the words of one user's own memories are looked at for what is found.
+//! The users' memories: a GIN index over stems that the store computes, ranked by bm25 times importance [S0 14.3]. The
+//! statistics are those of SQLite's full-text search: the number of memories of all users, their lengths, and the number of
+//! memories with a word. Only the words of the user's own memories are searched.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -17,16 +17,16 @@ use crate::{
     words::{all_stems, different_stems},
 };
 
-/// How many memories are compared with a new one, those with the most in common first.
+/// The most memories that are compared with a new one, those with the most words in common first.
 const CANDIDATES_MAX: i64 = 16;
-/// Memories that are put into the index in one transaction.
+/// Memories that are added to the index in one transaction.
 const INDEXED_AT_ONCE_MAX: u32 = 500;
-/// Characters of a stem that are looked at; PostgreSQL takes words of 2,046 bytes.
+/// Characters of a stem that are used; PostgreSQL accepts words of up to 2,046 bytes.
 const STEM_CHARS_MAX: usize = 200;
-/// Bytes of all stems of one memory that are indexed; PostgreSQL takes a megabyte with their places.
+/// Bytes of all stems of one memory that are indexed; PostgreSQL accepts a megabyte with their positions.
 const STEMS_BYTES_MAX: usize = 300_000;
-/// The last place that a word can have; all later ones are this one.
-const PLACE_MAX: usize = 16_383;
+/// The last position that a word can have; later ones become this one.
+const POSITION_MAX: usize = 16_383;
 
 const SAVED_BEFORE: &str = "SELECT i.merged, m.number, m.content, m.tags, m.category, m.importance, m.created_at, \
      m.updated_at, m.accessed_at FROM memory_intents i JOIN memories m ON m.user_id = i.user_id AND m.number = i.number \
@@ -43,12 +43,12 @@ const UPDATE: &str = "UPDATE memories SET content = $3, tags = $4, importance = 
 const INDEX: &str = "INSERT INTO _memory_terms (memory_id, terms, words) \
      SELECT id, $3::tsvector, $4 FROM memories WHERE user_id = $1 AND number = $2 \
      ON CONFLICT (memory_id) DO UPDATE SET terms = excluded.terms, words = excluded.words";
-/// Memories that came in another way than through a store: copied from another database.
+/// Memories that were not stored through a store: copied from another database.
 const NOT_INDEXED: &str = "SELECT m.user_id, m.number, m.content, m.tags FROM memories m \
      LEFT JOIN _memory_terms f ON f.memory_id = m.id WHERE f.memory_id IS NULL ORDER BY m.id LIMIT $1 FOR UPDATE OF m";
 const INSERT_INTENT: &str = "INSERT INTO memory_intents (user_id, intent_id, number, merged) VALUES ($1, $2, $3, $4)";
 
-/// bm25 with k1 = 1.2 and b = 0.75; the weight of a word is never below a millionth, as in SQLite.
+/// bm25 with k1 = 1.2 and b = 0.75; the weight of a word is at least a millionth, as in SQLite.
 pub(super) const FIND: &str = "WITH totals AS MATERIALIZED (SELECT memories::float8 AS all_memories, \
          words::float8 / greatest(memories, 1) AS mean_words FROM _memory_totals), \
      word AS MATERIALIZED (SELECT w.word, w.place, CASE WHEN w.weight > 0 THEN w.weight ELSE 1e-6 END AS weight FROM ( \
@@ -174,7 +174,7 @@ async fn insert(attempt: &mut Attempt<'_>, user: &UserId, new: NewMemory, at: Mi
 }
 
 impl Postgres {
-    /// Puts memories into the search index that are not there.
+    /// Adds memories to the search index that are missing there.
     pub(super) async fn index_memories(&self) -> Result<(), StoreError> {
         while self
             .transaction("indexing memories", |attempt| {
@@ -196,13 +196,13 @@ impl Postgres {
     }
 }
 
-/// User, number, terms and how many words.
+/// The arguments of `INDEX`: user, number, terms and number of words.
 fn index(user: &UserId, number: u64, content: &str, tags: &[String]) -> Bound {
     let (terms, words) = terms(user, content, tags);
     Bound::default().with(user).with(signed(number)).with(terms).with(words)
 }
 
-/// The memory that already says nearly the same.
+/// The existing memory that is nearly the same, if any.
 async fn same_as(attempt: &mut Attempt<'_>, user: &UserId, new: &NewMemory) -> Result<Option<Memory>, Failure> {
     let stems = query_stems(&new.content);
     let Some(expression) = expression(user, &stems) else { return Ok(None) };
@@ -227,34 +227,34 @@ fn clipped(stem: String) -> String {
     }
 }
 
-/// A user as a word that no stem can be.
+/// A user as a term that no stem can equal.
 fn owner_term(user: &UserId) -> String {
     format!("@{}", owner_word(user))
 }
 
-/// Any of a text's stems among one user's memories; none if the text has no words. Stems are letters and digits only, and
-/// quoted, so that nothing in a text is taken for an operator.
+/// A query for any of a text's stems among one user's memories; `None` if the text has no words. Stems contain only letters and
+/// digits and are quoted, so that no text is interpreted as an operator.
 fn expression(user: &UserId, stems: &[String]) -> Option<String> {
     let any: Vec<String> = stems.iter().map(|stem| format!("'{stem}'")).collect();
     (!any.is_empty()).then(|| format!("'{}' & ({})", owner_term(user), any.join(" | ")))
 }
 
-/// A memory's words with their places, and how many there are with the owner.
+/// A memory's words with their positions, and their number including the owner.
 fn terms(user: &UserId, content: &str, tags: &[String]) -> (String, i64) {
-    let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let (mut words, mut bytes) = (1, 0);
     for stem in all_stems(content).chain(tags.iter().flat_map(|tag| all_stems(tag))) {
         words += 1;
         let stem = clipped(stem);
         bytes += stem.len();
         if bytes <= STEMS_BYTES_MAX {
-            places.entry(stem).or_default().push((words - 1).min(PLACE_MAX));
+            positions.entry(stem).or_default().push((words - 1).min(POSITION_MAX));
         }
     }
     let mut terms = format!("'{}'", owner_term(user));
-    for (stem, places) in places {
-        let places: Vec<String> = places.iter().map(ToString::to_string).collect();
-        let _ = write!(terms, " '{stem}':{}", places.join(","));
+    for (stem, positions) in positions {
+        let positions: Vec<String> = positions.iter().map(ToString::to_string).collect();
+        let _ = write!(terms, " '{stem}':{}", positions.join(","));
     }
     (terms, i64::try_from(words).unwrap_or(i64::MAX))
 }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memory_is_indexed_by_its_stems_and_its_owner() {
+    fn postgres_memory_is_indexed_by_its_stems_and_its_owner() {
         let ann = UserId::new("ann").unwrap();
         let owner = owner_term(&ann);
         let (terms, words) = terms(&ann, "Bob's emails, and Bob's 'phone' \\ calls", &["work|play".to_owned()]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_and_a_text_of_any_length_fit() {
+    fn postgres_memory_index_accepts_words_and_texts_of_any_length() {
         let content = format!("{} {}", "ü".repeat(100_000), "word ".repeat(200_000));
         let (terms, words) = terms(&UserId::local(), &content, &[]);
         assert_eq!(words, 200_002);

@@ -1,11 +1,11 @@
-//! The store for many processes: one PostgreSQL database that any of them may write. Nothing that one process knows decides
-//! anything: whose a conversation is, which place an event gets and whether a run may start are rows that a statement locks,
-//! compares and changes. A notification tells the others that there is something new, and may be lost.
+//! The store for many processes: one PostgreSQL database that any of them may write. No process decides by its own memory: who
+//! owns a conversation, which sequence number an event gets and whether a run may start are decided by rows that a statement
+//! locks, compares and changes. A notification tells the other processes that there is something new, and may be lost.
 //!
-//! The connections speak to the server itself or to something that gives each of them one of its own: a pooler that changes
-//! the server's connection between transactions would lose prepared statements and what is listened to.
+//! The connections go to the server itself, or to a pooler that gives each of them a server connection of its own. A pooler
+//! that changes the server connection between transactions would lose prepared statements and LISTEN.
 //!
-//! One file for each noun, each with its SQL beside its use; what SQLite does with the same SQL is in [`crate::sql`].
+//! One file for each noun, with its SQL beside its use. SQL that both databases share is in [`crate::sql`].
 
 mod batch;
 mod bound;
@@ -50,12 +50,12 @@ use crate::{
     sql::{Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
 };
 
-/// How many prepared texts a connection keeps.
+/// The most prepared statements of a connection.
 const STATEMENTS_MAX: usize = 512;
-/// How long a transaction may wait for its next statement, in milliseconds: a process that is frozen in the middle of one
-/// does not keep the others from its rows for longer.
+/// How long a transaction may wait for its next statement, in milliseconds: a process that is frozen within a transaction does
+/// not keep its row locks longer.
 const IDLE_IN_TRANSACTION_MS_MAX: u64 = 3_000;
-/// How long one process waits for another that brings the tables up to date, in milliseconds.
+/// How long one process waits for another one that brings the tables up to date, in milliseconds.
 const MIGRATION_LOCK_MS_MAX: u64 = 60_000;
 
 cells_of!(PgRow, shown);
@@ -74,8 +74,8 @@ impl PostgresStore {
     /// Opens the database and brings its tables up to date. Several processes may do so at once.
     ///
     /// # Errors
-    /// `Unavailable` if the server cannot be reached or does not let us in; `Locked` if another process brings the tables up
-    /// to date for too long; `Corrupt` if the database was written by a newer Annie or does not keep texts as UTF-8.
+    /// `Unavailable` if the server cannot be reached or refuses the login; `Locked` if another process brings the tables up to
+    /// date for too long; `Corrupt` if the database was written by a newer Annie or does not store texts as UTF-8.
     pub async fn open(address: &PostgresAddress, options: PostgresOptions) -> Result<Self, StoreError> {
         migrate(address, &options).await?;
         let connections = Arc::new(Connections::new(
@@ -91,7 +91,7 @@ impl PostgresStore {
     }
 }
 
-/// Settings that a server's owner may have chosen otherwise, and that what is promised here depends on.
+/// Settings that the server's owner may have changed and on which this store depends.
 fn connect_options(address: &PostgresAddress, options: &PostgresOptions) -> PgConnectOptions {
     let statement_ms = options.statement_ms_max.to_string();
     let idle_ms = IDLE_IN_TRANSACTION_MS_MAX.to_string();
@@ -101,7 +101,7 @@ fn connect_options(address: &PostgresAddress, options: &PostgresOptions) -> PgCo
         ("default_transaction_read_only", "off"),
         ("statement_timeout", &*statement_ms),
         ("idle_in_transaction_session_timeout", &*idle_ms),
-        // The same few texts are asked again and again, and none is worth a plan of its own.
+        // The same few statements are executed again and again, and none needs a plan of its own.
         ("plan_cache_mode", "force_generic_plan"),
         ("jit", "off"),
     ])
@@ -153,18 +153,18 @@ impl Database for Postgres {
     const FORGET_NODES: &'static str = nodes::FORGET;
     const REGISTER_NODE: &'static str = nodes::REGISTER;
     const END_NODE: &'static str = nodes::END;
-    // The row is locked, not only read: who claims meanwhile waits, and whoever was claimed from is found out.
+    // The row is locked, not only read: a concurrent claim waits, and a snapshot of a former owner is not stored.
     const PUT_SNAPSHOT: &'static str = "INSERT INTO snapshots (conversation_id, seq, v, state) \
          SELECT id, $2, $3, $4 FROM (SELECT id FROM conversations WHERE id = $1 AND owner_epoch = $5 FOR SHARE) owned \
          ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
          WHERE excluded.seq >= snapshots.seq";
 
-    async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<PgRow>, StoreError> {
+    async fn query(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<PgRow>, StoreError> {
         self.connections.read(what, sql, || Bound::of(bound.clone())).await
     }
 
-    // Every one of them may be done twice, if the answer to the first was lost.
-    async fn tell(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<PgRow>, StoreError> {
+    // Every one of these statements may be executed twice, if the answer to the first was lost.
+    async fn execute(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<PgRow>, StoreError> {
         self.connections.rows(what, sql, || Bound::of(bound.clone())).await
     }
 
@@ -179,7 +179,7 @@ impl Database for Postgres {
         by: NodeIncarnation,
     ) -> Result<Option<Head>, StoreError> {
         let claim = vec![by.uuid().into(), conversation.uuid().into()];
-        let rows = self.tell("claiming a conversation", how, claim).await?;
+        let rows = self.execute("claiming a conversation", how, claim).await?;
         let head = rows.first().map(|row| head_of(&mut Columns::of(row))).transpose()?;
         if let Some(head) = &head {
             self.recent.lock().learn_head(conversation, head.clone());
@@ -215,7 +215,7 @@ impl Database for Postgres {
         words: Vec<(OutboxId, TaskId)>,
         at: Micros,
     ) -> Result<Option<Notification>, StoreError> {
-        self.tell_user(user, text, words, at).await
+        self.store_notification(user, text, words, at).await
     }
 
     async fn sweep(&self, before: Micros) -> Result<u64, StoreError> {
@@ -229,7 +229,7 @@ impl Store for PostgresStore {
     }
 
     fn woken(&self) -> Fut<'_, ()> {
-        Box::pin(self.db.wakeups.heard())
+        Box::pin(self.db.wakeups.received())
     }
 
     fn close(&self) -> Fut<'_, ()> {

@@ -19,9 +19,9 @@ pub(super) const REGISTER: &str = "INSERT INTO nodes (node_id, incarnation, star
 pub(super) const END: &str = "UPDATE nodes \
      SET ended_at = CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) \
      WHERE incarnation = $1 AND ended_at IS NULL";
-/// One statement: renews the lease of an incarnation that has not ended, declares those dead whose leases have expired if the
-/// caller may and was itself heard of less than half a lease ago, and says who is dead. A row that another node renews or ends
-/// just now is left to it, so that no two wait for each other.
+/// One statement: renews the lease of an incarnation that has not ended; declares the nodes with expired leases dead, if the
+/// caller may and its own last heartbeat is less than half a lease ago; and returns the dead ones. A row that another node
+/// renews or ends at the same time is skipped, so that no two nodes wait for each other.
 const RENEW: &str = "WITH clock AS MATERIALIZED \
          (SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now), \
      steady AS (SELECT 1 FROM nodes, clock WHERE incarnation = $1 AND abs(clock.now - heartbeat_at) < CAST($2 AS BIGINT) / 2), \
@@ -43,7 +43,7 @@ impl Postgres {
         may_end_others: bool,
     ) -> Result<Renewal, StoreError> {
         let bound = vec![incarnation.uuid().into(), lease_us.into(), may_end_others.into()];
-        let rows = self.tell("renewing a lease", RENEW, bound).await?;
+        let rows = self.execute("renewing a lease", RENEW, bound).await?;
         let Some(row) = rows.first() else { return Ok(Renewal { is_held: false, ended: (0, None) }) };
         let mut row = Columns::of(row);
         Ok(Renewal { is_held: row.count()? > 0, ended: (row.count()?, row.maybe_at()?) })

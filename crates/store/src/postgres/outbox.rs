@@ -1,4 +1,4 @@
-//! Final words on their way, and the notifications that they became.
+//! Final messages that await delivery, and the notifications that they became.
 
 use annie_core::{
     ids::{OutboxId, TaskId, UserId},
@@ -15,7 +15,7 @@ pub(super) const OUTBOX: &str = "SELECT o.id, o.user_id, o.task_id, o.conversati
      WHERE o.delivered_at IS NULL ORDER BY o.at, o.id LIMIT $1";
 pub(super) const DELIVERED: &str = "UPDATE outbox SET delivered_at = $1 WHERE id IN (SELECT id FROM outbox \
      WHERE id = ANY($2) AND delivered_at IS NULL ORDER BY id FOR UPDATE)";
-/// Locks the words: whoever else would deliver one of them waits, and then finds it delivered.
+/// Locks the messages: another process that would deliver one of them waits, and then finds it delivered.
 pub(super) const WAITING: &str = "SELECT id FROM outbox WHERE id = ANY($2) AND user_id = $1 AND delivered_at IS NULL \
      ORDER BY id FOR UPDATE";
 const NOTIFY: &str = "INSERT INTO notifications (user_id, text, tasks, at) VALUES ($1, $2, $3, $4) \
@@ -39,7 +39,7 @@ impl Postgres {
         rows.first().map_or(Ok(0), |row| Columns::of(row).count())
     }
 
-    pub(super) async fn tell_user(
+    pub(super) async fn store_notification(
         &self,
         user: UserId,
         text: String,

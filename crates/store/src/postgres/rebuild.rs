@@ -1,7 +1,6 @@
-//! Throws the projections away and folds the log again, in one transaction: whoever reads meanwhile sees the old tables,
-//! whoever writes waits. What no event says is kept: whose a conversation is, who owns it, what was delivered, and the
-//! notifications. A conversation with an event that cannot be read keeps its rows as they are: half a log would tell a wrong
-//! story.
+//! Deletes the projections and folds the log again, in one transaction: concurrent readers see the old tables, writers wait.
+//! Data that follows from no event is kept: the user and the owner of each conversation, deliveries, and notifications. A
+//! conversation with an unreadable event keeps its rows unchanged, because an incomplete log would give wrong rows.
 
 use std::collections::BTreeSet;
 
@@ -19,23 +18,23 @@ use crate::sql::{Columns, Writes, event_of};
 
 const WHAT: &str = "folding the log again";
 
-/// Events that are read at once.
+/// Events per read.
 const PAGE_ROWS_MAX: u32 = 1_000;
 
-/// Appends lock a conversation's row first, deliveries a word's: both wait here.
+/// Appends lock a conversation's row first, deliveries an outbox row: both wait here.
 const LOCK: &str = "SET LOCAL statement_timeout = 0; \
      LOCK TABLE conversations IN EXCLUSIVE MODE; LOCK TABLE outbox IN EXCLUSIVE MODE;";
-/// What was delivered is remembered until the end of the transaction.
+/// Deliveries are remembered until the end of the transaction.
 const REMEMBER_DELIVERED: &str = "CREATE TEMP TABLE delivered ON COMMIT DROP AS \
      SELECT id, delivered_at FROM outbox WHERE delivered_at IS NOT NULL; ANALYZE pg_temp.delivered;";
 const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = d.delivered_at FROM pg_temp.delivered d \
      WHERE d.id = outbox.id;";
-/// Each but for the conversations that are left as they are.
+/// Deletes all rows except those of the conversations that are left unchanged.
 const CLEAR: [&str; 5] = [
     "DELETE FROM tasks WHERE conversation_id <> ALL($1)",
     "DELETE FROM intents WHERE conversation_id <> ALL($1)",
     "DELETE FROM outbox WHERE conversation_id <> ALL($1)",
-    "DELETE FROM letters WHERE conversation_id <> ALL($1)",
+    "DELETE FROM dead_letters WHERE conversation_id <> ALL($1)",
     "DELETE FROM operations WHERE conversation_id <> ALL($1)",
 ];
 pub(super) const EVENTS: &str = "SELECT e.conversation_id, c.user_id, e.seq, e.at, e.task_id, e.agent_id, e.v, e.body \
@@ -67,14 +66,14 @@ impl Postgres {
         held.control(REMEMBER_DELIVERED).await?;
         let unreadable = unreadable(&mut held).await?;
         for clear in CLEAR {
-            let but: Vec<Uuid> = unreadable.iter().map(|id| id.uuid()).collect();
-            held.rows(clear, Bound::default().ids(but).finish()?).await?;
+            let unchanged: Vec<Uuid> = unreadable.iter().map(|id| id.uuid()).collect();
+            held.rows(clear, Bound::default().ids(unchanged).finish()?).await?;
         }
         let (mut read, mut after) = (0, START);
         loop {
             let page = page(&mut held, after).await?;
             let Some(last) = page.last() else { break };
-            after = place_of(last)?;
+            after = row_key_of(last)?;
             read += fold_page(&mut held, &page, &unreadable).await?;
         }
         held.control(RENAME).await?;
@@ -84,32 +83,32 @@ impl Postgres {
     }
 }
 
-/// A place in the whole log.
-type Place = (Uuid, i64);
+/// A position in the whole log.
+type RowKey = (Uuid, i64);
 
-/// Before all events.
-const START: Place = (Uuid::nil(), 0);
+/// The position before all events.
+const START: RowKey = (Uuid::nil(), 0);
 
-/// The next events of the whole log behind a place.
-async fn page(held: &mut Held<'_>, (conversation, seq): Place) -> Result<Vec<PgRow>, Failure> {
+/// The next events of the whole log after a position.
+async fn page(held: &mut Held<'_>, (conversation, seq): RowKey) -> Result<Vec<PgRow>, Failure> {
     held.rows(EVENTS, Bound::default().with(conversation).with(seq).with(PAGE_ROWS_MAX).finish()?).await
 }
 
-fn place_of(row: &PgRow) -> Result<Place, StoreError> {
+fn row_key_of(row: &PgRow) -> Result<RowKey, StoreError> {
     let mut row = Columns::of(row);
     let conversation = row.id(ConversationId::from_uuid)?;
     row.user()?;
     Ok((conversation.uuid(), row.number()?))
 }
 
-/// The conversations with an event that cannot be read.
+/// The conversations with an unreadable event.
 async fn unreadable(held: &mut Held<'_>) -> Result<BTreeSet<ConversationId>, Failure> {
     let mut unreadable = BTreeSet::new();
     let mut after = START;
     loop {
         let page = page(held, after).await?;
         let Some(last) = page.last() else { return Ok(unreadable) };
-        after = place_of(last)?;
+        after = row_key_of(last)?;
         for row in &page {
             let mut row = Columns::of(row);
             let conversation = row.id(ConversationId::from_uuid)?;
@@ -117,7 +116,7 @@ async fn unreadable(held: &mut Held<'_>) -> Result<BTreeSet<ConversationId>, Fai
             match event_of(conversation, &mut row) {
                 Err(error) if error.kind == StoreErrorKind::Corrupt => {
                     if unreadable.insert(conversation) {
-                        tracing::error!(%conversation, %error, "a conversation is left as it is");
+                        tracing::error!(%conversation, %error, "a conversation with an unreadable event keeps its rows unchanged");
                     }
                 }
                 other => drop(other?),
@@ -126,7 +125,7 @@ async fn unreadable(held: &mut Held<'_>) -> Result<BTreeSet<ConversationId>, Fai
     }
 }
 
-/// How many events of a page were folded.
+/// Folds a page; returns the number of folded events.
 async fn fold_page(held: &mut Held<'_>, page: &[PgRow], unreadable: &BTreeSet<ConversationId>) -> Result<u64, Failure> {
     let mut writes = Writes::default();
     let mut folded = 0;

@@ -1,6 +1,6 @@
-//! Every question is one that the server takes, those that are asked again and again find their rows by an index, and a
-//! batch is one statement however many rows it has.
-// A test says what went wrong by panicking.
+//! The server accepts every query, frequent queries find their rows by an index, and a batch is one statement however many rows
+//! it has.
+// Tests report failures by panicking.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -18,21 +18,21 @@ use uuid::Uuid;
 use super::{PostgresStore, batch::Plan, commit, memories, outbox, rebuild};
 use crate::{
     PostgresOptions,
-    admission::{Desk, Head, Needs, Proposal},
+    admission::{Admission, Head, Needs, Proposal},
     sql::{Writes, guards, judge, texts, writes},
 };
 
-/// Rows that more than one index gives: the server takes the right one only if there are some.
+/// Rows for which several indexes are possible: the server chooses the right one only if there are some rows.
 const ROWS: &str = "INSERT INTO conversations VALUES ('00000000-0000-0000-0000-000000000001', 'ann', NULL, 0, 1, '', 1, 1, FALSE); \
-     INSERT INTO letters SELECT gen_random_uuid(), 'user' || n % 100, '00000000-0000-0000-0000-000000000001', n, '', '', '', \
+     INSERT INTO dead_letters SELECT gen_random_uuid(), 'user' || n % 100, '00000000-0000-0000-0000-000000000001', n, '', '', '', \
      '[]', n, n, 'waiting', NULL, n, n FROM generate_series(1, 5000) n; \
      INSERT INTO outbox SELECT gen_random_uuid(), 'ann', '00000000-0000-0000-0000-000000000001', gen_random_uuid(), 'x', n, \
      CASE n % 2 WHEN 0 THEN n END FROM generate_series(1, 5000) n; \
      INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, state, priority, source, title, \
      received_at) SELECT gen_random_uuid(), 'user' || n % 100, '00000000-0000-0000-0000-000000000001', n, n, \
-     sha256(''), 'completed', '', '', '', n FROM generate_series(1, 5000) n; ANALYZE letters, outbox, tasks";
+     sha256(''), 'completed', '', '', '', n FROM generate_series(1, 5000) n; ANALYZE dead_letters, outbox, tasks";
 
-async fn made() -> Option<(Database, PgConnection)> {
+async fn database_with_tables() -> Option<(Database, PgConnection)> {
     let database = database().await?;
     let store = PostgresStore::open(&database.url.parse().unwrap(), PostgresOptions::default()).await.unwrap();
     annie_core::ports::Store::close(&store).await;
@@ -40,8 +40,8 @@ async fn made() -> Option<(Database, PgConnection)> {
     Some((database, db))
 }
 
-/// How the server would answer, whatever the arguments, one line for each step. An empty table is read from end to end at no
-/// cost, so that is forbidden where there is another way.
+/// The server's query plan, whatever the arguments, one line for each step. A scan of an empty table costs nothing, so
+/// sequential scans are disabled where there is another way.
 async fn plan(db: &mut PgConnection, types: &str, sql: &str) -> Vec<String> {
     let nothing: Vec<&str> = types.split(", ").map(|_| "NULL").collect();
     let setup = format!(
@@ -54,21 +54,25 @@ async fn plan(db: &mut PgConnection, types: &str, sql: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_asked_often_uses_an_index() {
-    let Some((_database, mut db)) = made().await else { return };
+async fn frequent_queries_use_an_index() {
+    let Some((_database, mut db)) = database_with_tables().await else { return };
     db.execute(sqlx::raw_sql(ROWS)).await.unwrap();
     for (sql, types, index) in [
         (texts::OPEN_TASKS, "bigint, uuid, bigint", "tasks_open"),
         (texts::OPEN_CONVERSATIONS, "", "tasks_open"),
-        (texts::LETTER, "uuid, text", "letters_pkey"),
-        (texts::LETTERS, "bigint, uuid, bigint, text, text, bigint, text, bigint", "letters_by_time"),
-        (texts::LETTERS_OF_USER, "bigint, uuid, bigint, text, text, bigint, text, bigint, text", "letters_by_user"),
-        (texts::COUNT_LETTERS, "bigint, text, text, bigint, text, bigint", "letters_by_time"),
-        (texts::COUNT_LETTERS_OF_USER, "bigint, text, text, bigint, text, bigint, text", "letters_by_user"),
-        (texts::DUE_LETTERS, "bigint, bigint, bigint", "letters_to_retry"),
-        (texts::DUE_LETTERS, "bigint, bigint, bigint", "letters_to_archive"),
-        (texts::LETTERS_WAITING, "", "letters_to_retry"),
-        (texts::LETTERS_WAITING, "", "letters_to_archive"),
+        (texts::DEAD_LETTER, "uuid, text", "dead_letters_pkey"),
+        (texts::DEAD_LETTERS, "bigint, uuid, bigint, text, text, bigint, text, bigint", "dead_letters_by_time"),
+        (
+            texts::DEAD_LETTERS_OF_USER,
+            "bigint, uuid, bigint, text, text, bigint, text, bigint, text",
+            "dead_letters_by_user",
+        ),
+        (texts::COUNT_DEAD_LETTERS, "bigint, text, text, bigint, text, bigint", "dead_letters_by_time"),
+        (texts::COUNT_DEAD_LETTERS_OF_USER, "bigint, text, text, bigint, text, bigint, text", "dead_letters_by_user"),
+        (texts::DUE_DEAD_LETTERS, "bigint, bigint, bigint", "dead_letters_to_retry"),
+        (texts::DUE_DEAD_LETTERS, "bigint, bigint, bigint", "dead_letters_to_archive"),
+        (texts::DEAD_LETTERS_WAITING, "", "dead_letters_to_retry"),
+        (texts::DEAD_LETTERS_WAITING, "", "dead_letters_to_archive"),
         (texts::OPERATION, "uuid, text", "operations_pkey"),
         (texts::OPERATIONS, "bigint, uuid, bigint, boolean", "operations_by_time"),
         (texts::OPERATIONS_OF_USER, "bigint, uuid, bigint, boolean, text", "operations_by_user"),
@@ -90,7 +94,7 @@ async fn what_is_asked_often_uses_an_index() {
     ] {
         let steps = plan(&mut db, if types.is_empty() { "text" } else { types }, sql).await;
         assert!(steps.iter().any(|step| step.contains(index)), "{index} for {sql}: {steps:#?}");
-        // The one row of the totals is all of its table.
+        // The totals are a table with one row, which may be scanned.
         let whole = steps.iter().find(|step| step.contains("Seq Scan on") && !step.contains("_memory_totals"));
         assert_eq!(whole, None, "{sql}: {steps:#?}");
     }
@@ -115,30 +119,30 @@ fn append(n: u128, fence: Fence, body: EventBody) -> Append {
     Append { conversation: ConversationId::from_uuid(id(n)), user: UserId::local(), fence, events: vec![event] }
 }
 
-/// The texts of what a batch sends, each conversation being there already if its number is even.
+/// The statements of a batch; a conversation exists already if its number is even.
 fn texts_of(batch: Vec<Append>) -> Vec<String> {
     let proposals: Vec<Proposal> = batch.into_iter().map(Proposal::new).collect();
     let needs = Needs::of(&proposals);
-    let mut desk = Desk::default();
+    let mut admission = Admission::default();
     for conversation in needs.conversations.iter().filter(|c| c.uuid().as_u128() % 2 == 0) {
-        desk.heads.insert(*conversation, Head { user: UserId::local(), epoch: Epoch(1), next: Seq(5) });
+        admission.heads.insert(*conversation, Head { user: UserId::local(), epoch: Epoch(1), next: Seq(5) });
     }
-    let mut rows = guards(&needs, &desk);
-    let verdicts = judge(&mut desk, &proposals);
+    let mut rows = guards(&needs, &admission);
+    let verdicts = judge(&mut admission, &proposals);
     assert!(verdicts.iter().all(Result::is_ok), "{verdicts:?}");
     rows.extend(writes(&proposals, &verdicts).unwrap().rows());
     Plan::of(rows).statements().map(|statement| statement.unwrap().text).collect()
 }
 
 #[test]
-fn a_batch_is_one_statement_whose_text_does_not_depend_on_how_many_rows_it_has() {
+fn postgres_batch_is_one_statement_whose_text_is_independent_of_the_number_of_rows() {
     let batches = [2_u128, 10, 200].map(|size| {
         let answers = (1_000..1_000 + size).map(|n| answer(2 * n));
         texts_of((1..=size).map(inbox).chain(answers).collect())
     });
     assert!(batches.iter().all(|texts| texts.len() == 1));
     assert_eq!(batches.iter().collect::<BTreeSet<_>>().len(), 1);
-    // A task that is opened and ended in one batch: its end comes behind.
+    // A task that is opened and ended in one batch: its end comes in a second statement.
     let both = vec![inbox(2), answer(2)];
     assert_eq!(texts_of(both).len(), 2);
     assert!(Plan::of(Writes::default().rows()).statements().next().is_none());

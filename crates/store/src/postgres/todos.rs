@@ -30,10 +30,10 @@ const FIND: &str = "SELECT number, title, description, status, priority, due, ta
      AND ($4 IS NULL OR priority = $4) AND ($5 IS NULL OR due < $5) AND ($6 IS NULL OR due >= $6) \
      AND ($7 IS NULL OR EXISTS (SELECT 1 FROM json_array_elements_text(shown_body(tags)) AS tag (word) WHERE tag.word = $7)) \
      ORDER BY due IS NULL, due, priority DESC, number LIMIT $8";
-/// The same again finds the one that it archived.
+/// A repetition with the same time finds the task that it archived.
 const ARCHIVE: &str = "UPDATE todos SET archived_at = $1 WHERE user_id = $2 AND number = $3 \
      AND (archived_at IS NULL OR archived_at = $1) RETURNING number";
-/// A due day is over at its end, a due time at once.
+/// A due day is overdue when it has ended, a due time when it has passed.
 const SUMMARY: &str = "WITH open AS (SELECT number, title, priority, due, \
          coalesce(due < CASE WHEN length(due) > 10 THEN $2 ELSE $3 END, false) AS overdue, \
          coalesce(substr(due, 1, 10) = $3, false) AS today \
@@ -103,7 +103,7 @@ impl Todos for PostgresStore {
     fn delete_todo(&self, user: UserId, number: u64, at: Micros) -> Fut<'_, Result<bool, StoreError>> {
         Box::pin(async move {
             let bound = vec![at.into(), Cell::from(&user), signed(number).into()];
-            Ok(!self.db.tell("archiving a task", ARCHIVE, bound).await?.is_empty())
+            Ok(!self.db.execute("archiving a task", ARCHIVE, bound).await?.is_empty())
         })
     }
 
@@ -150,7 +150,7 @@ async fn update(
     Ok(Some(todo))
 }
 
-/// The user, and number, title, description, status, priority, due, tags, haystack, updated_at.
+/// The values for user, number, title, description, status, priority, due, tags, haystack, updated_at.
 fn cells(user: &UserId, todo: &Todo) -> Result<Vec<Cell>, StoreError> {
     Ok(vec![
         Cell::from(user),

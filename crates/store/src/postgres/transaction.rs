@@ -1,22 +1,22 @@
-//! Transactions of more than one statement, beside the log's: each is repeated when its connection broke or another
-//! transaction was in its way, so each must find out whether it was carried out before.
+//! Transactions of several statements, except the log's. Each one is retried when its connection breaks or when it collides
+//! with another transaction, so each must find out whether it was executed before.
 
 use annie_core::ports::{Fut, StoreError};
 
 use super::{Postgres, bound::Bound, connections::Held, errors::Failure};
 
-/// Waits for everybody else who changes the same user's things, until the transaction ends.
+/// Waits for all other transactions that change the same user's data, until this transaction ends.
 const LOCK_USER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
 
 /// A transaction, or an attempt at one.
 pub(super) struct Attempt<'a> {
     held: Held<'a>,
-    /// Whether an earlier attempt may have been carried out.
+    /// Whether an earlier attempt may have been executed.
     pub is_repeated: bool,
 }
 
 impl Postgres {
-    /// Does `work` in a transaction.
+    /// Runs `work` in a transaction.
     pub(super) async fn transaction<T: Send>(
         &self,
         what: &'static str,
@@ -54,7 +54,7 @@ impl Attempt<'_> {
         self.held.rows(sql, bound.finish()?).await
     }
 
-    /// Until the end of the transaction nobody else changes what this word names.
+    /// Locks the data that this word names against other processes until the end of the transaction.
     pub async fn lock(&mut self, word: String) -> Result<(), Failure> {
         self.rows(LOCK_USER, Bound::default().with(word)).await.map(drop)
     }

@@ -31,7 +31,7 @@ impl<D: Database> Breakers for SqlStore<D> {
                 row.opened_at.into(),
                 signed(row.trips).into(),
             ];
-            self.tell("keeping a breaker", PUT_BREAKER, bound).await?;
+            self.execute("keeping a breaker", PUT_BREAKER, bound).await?;
             Ok(())
         })
     }

@@ -1,9 +1,9 @@
-//! A value on its way into a database.
+//! A value that is bound to a statement.
 
 use annie_core::time::Micros;
 use uuid::Uuid;
 
-/// A value of a row that is written, or of a question.
+/// A bound value: a column of a row that is written, or a parameter of a query.
 #[derive(Debug, Clone)]
 pub enum Cell {
     Id(Uuid),
@@ -13,9 +13,9 @@ pub enum Cell {
     Text(String),
     Word(&'static str),
     Bytes(Vec<u8>),
-    /// Nothing, where a text could be.
+    /// NULL in place of a text.
     NoText,
-    /// Nothing, in a column whose table says what could be there.
+    /// NULL in a column whose type the table determines.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! Columns into values. Whatever cannot be read is `Corrupt` and says which column.
+//! Converts columns into values. An unreadable column is a `Corrupt` error that names the column.
 
 use std::borrow::Cow;
 
@@ -15,44 +15,44 @@ use super::corrupt;
 
 const WHAT: &str = "reading a row";
 
-/// A row of any database: its columns by their place.
+/// A row of any database: its columns by index.
 pub trait Cells: Sync {
-    fn id(&self, place: usize) -> Result<Option<Uuid>, Error>;
-    fn number(&self, place: usize) -> Result<Option<i64>, Error>;
-    fn real(&self, place: usize) -> Result<Option<f64>, Error>;
-    fn flag(&self, place: usize) -> Result<Option<bool>, Error>;
-    fn text(&self, place: usize) -> Result<Option<Cow<'_, str>>, Error>;
-    fn bytes(&self, place: usize) -> Result<Option<&[u8]>, Error>;
+    fn id(&self, column: usize) -> Result<Option<Uuid>, Error>;
+    fn number(&self, column: usize) -> Result<Option<i64>, Error>;
+    fn real(&self, column: usize) -> Result<Option<f64>, Error>;
+    fn flag(&self, column: usize) -> Result<Option<bool>, Error>;
+    fn text(&self, column: usize) -> Result<Option<Cow<'_, str>>, Error>;
+    fn bytes(&self, column: usize) -> Result<Option<&[u8]>, Error>;
 }
 
-/// Reads the columns of a driver's rows as what they are; a text as `$text` makes it of what is kept.
+/// Implements `Cells` for a driver's row type; `$text` converts a stored text.
 macro_rules! cells_of {
     ($row:ty, $text:expr) => {
         impl $crate::sql::Cells for $row {
-            fn id(&self, place: usize) -> Result<Option<uuid::Uuid>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn id(&self, column: usize) -> Result<Option<uuid::Uuid>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn number(&self, place: usize) -> Result<Option<i64>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn number(&self, column: usize) -> Result<Option<i64>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn real(&self, place: usize) -> Result<Option<f64>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn real(&self, column: usize) -> Result<Option<f64>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn flag(&self, place: usize) -> Result<Option<bool>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn flag(&self, column: usize) -> Result<Option<bool>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn text(&self, place: usize) -> Result<Option<std::borrow::Cow<'_, str>>, sqlx::Error> {
-                Ok(sqlx::Row::try_get::<Option<&str>, _>(self, place)?.map($text))
+            fn text(&self, column: usize) -> Result<Option<std::borrow::Cow<'_, str>>, sqlx::Error> {
+                Ok(sqlx::Row::try_get::<Option<&str>, _>(self, column)?.map($text))
             }
-            fn bytes(&self, place: usize) -> Result<Option<&[u8]>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn bytes(&self, column: usize) -> Result<Option<&[u8]>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
         }
     };
 }
 pub(crate) use cells_of;
 
-/// A row read from left to right.
+/// A row, read from left to right.
 pub struct Columns<'a> {
     row: &'a dyn Cells,
     next: usize,
@@ -103,7 +103,7 @@ impl<'a> Columns<'a> {
         u32::try_from(number).map_err(|_| corrupt(WHAT, format!("column {} holds {number}", self.next - 1)))
     }
 
-    /// A shape's version.
+    /// The version of a stored format.
     pub fn version(&mut self) -> Result<u16, StoreError> {
         let number = self.small()?;
         u16::try_from(number).map_err(|_| corrupt(WHAT, format!("version {number}")))
@@ -127,7 +127,7 @@ impl<'a> Columns<'a> {
         Ok(self.take(|row, n| row.text(n))?.map(Cow::into_owned))
     }
 
-    /// A text that is looked at and not kept.
+    /// A text that is borrowed from the row.
     pub fn str(&mut self) -> Result<Cow<'a, str>, StoreError> {
         self.must(|row, n| row.text(n))
     }
@@ -146,7 +146,7 @@ impl<'a> Columns<'a> {
     }
 
     pub fn maybe_seq(&mut self) -> Taken<Seq> {
-        Ok(self.maybe_at()?.map(|place| Seq(place.0.max(0).unsigned_abs())))
+        Ok(self.maybe_at()?.map(|seq| Seq(seq.0.max(0).unsigned_abs())))
     }
 
     pub fn epoch(&mut self) -> Result<Epoch, StoreError> {
@@ -165,7 +165,7 @@ impl<'a> Columns<'a> {
         UserId::new(self.text()?).map_err(|e| corrupt(WHAT, e))
     }
 
-    /// One of an enum's words.
+    /// A value of an enum by its name.
     pub fn word<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
         T::deserialize((&*self.str()?).into_deserializer()).map_err(|e: WordError| corrupt(WHAT, e))
     }

@@ -1,4 +1,4 @@
-//! The facts that a batch is judged by, as rows, and what the admitted appends write.
+//! The facts for judging a batch, as rows, and the writes of the admitted appends.
 
 use annie_core::{
     ids::{ConversationId, IntentId, Seq, TaskId},
@@ -6,9 +6,9 @@ use annie_core::{
 };
 
 use super::{Columns, Writes, corrupt, head_of};
-use crate::admission::{Admitted, Desk, Planned, Proposal, Received};
+use crate::admission::{Admission, Admitted, Planned, Proposal, Received};
 
-/// Which fact a row is.
+/// The kind of fact in a row.
 const HEAD: i64 = 0;
 const MESSAGE: i64 = 1;
 const TASK: i64 = 2;
@@ -16,12 +16,12 @@ const INTENT: i64 = 3;
 
 pub type Verdict = Result<Appended, AppendError>;
 
-/// Puts a fact on the desk: `0` and a conversation's head, `1` and a message, `2` and a task, `3` and an intent.
-pub fn learn_fact(desk: &mut Desk, row: &mut Columns<'_>) -> Result<(), StoreError> {
+/// Adds a row to the facts: `0` and a conversation's head, `1` and a message, `2` and a task, `3` and an intent.
+pub fn learn_fact(admission: &mut Admission, row: &mut Columns<'_>) -> Result<(), StoreError> {
     match row.number()? {
         HEAD => {
             let id = row.id(ConversationId::from_uuid)?;
-            desk.heads.insert(id, head_of(row)?);
+            admission.heads.insert(id, head_of(row)?);
         }
         MESSAGE => {
             let key = (row.user()?, row.text()?);
@@ -31,16 +31,16 @@ pub fn learn_fact(desk: &mut Desk, row: &mut Columns<'_>) -> Result<(), StoreErr
                 seq: row.seq()?,
                 text_sha256: row.sha256()?,
             };
-            desk.known.messages.insert(key, received);
+            admission.known.messages.insert(key, received);
         }
         TASK => {
-            desk.known.tasks.insert(row.id(TaskId::from_uuid)?);
+            admission.known.tasks.insert(row.id(TaskId::from_uuid)?);
         }
         INTENT => {
             let id = row.id(IntentId::from_uuid)?;
             let planned =
                 Planned { conversation: row.id(ConversationId::from_uuid)?, effect: row.word()?, state: row.word()? };
-            desk.known.intents.insert(id, planned);
+            admission.known.intents.insert(id, planned);
         }
         other => return Err(corrupt("committing appends", format!("unknown fact {other}"))),
     }
@@ -48,12 +48,12 @@ pub fn learn_fact(desk: &mut Desk, row: &mut Columns<'_>) -> Result<(), StoreErr
 }
 
 /// The verdict on each append.
-pub fn judge(desk: &mut Desk, proposals: &[Proposal]) -> Vec<Verdict> {
-    let verdict = |proposal| desk.judge(proposal).map(|Admitted { first, .. }| Appended { first });
+pub fn judge(admission: &mut Admission, proposals: &[Proposal]) -> Vec<Verdict> {
+    let verdict = |proposal| admission.judge(proposal).map(|Admitted { first, .. }| Appended { first });
     proposals.iter().map(verdict).collect()
 }
 
-/// What the admitted ones write.
+/// The writes of the admitted appends.
 pub fn writes(proposals: &[Proposal], verdicts: &[Verdict]) -> Result<Writes, StoreError> {
     let mut writes = Writes::default();
     for (proposal, verdict) in proposals.iter().zip(verdicts) {

@@ -1,4 +1,4 @@
-//! API keys: of the secret only its SHA-256.
+//! API keys. Of each secret only its SHA-256 is stored.
 
 use annie_core::{
     ports::{ApiKey, Fut, Keys, StoreError},
@@ -41,14 +41,14 @@ impl<D: Database> Keys for SqlStore<D> {
                 key.created_at.into(),
             ];
             bound.extend([key.expires_at, key.last_used_at, key.revoked_at].map(Cell::maybe_at));
-            self.tell("keeping an API key", PUT_KEY, bound).await?;
+            self.execute("keeping an API key", PUT_KEY, bound).await?;
             Ok(())
         })
     }
 
     fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.tell("noting the use of an API key", NOTE_KEY_USE, vec![id.into(), at.into()]).await?;
+            self.execute("noting the use of an API key", NOTE_KEY_USE, vec![id.into(), at.into()]).await?;
             Ok(())
         })
     }

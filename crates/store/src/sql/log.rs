@@ -1,4 +1,4 @@
-//! Reading the log, owning a conversation, and its snapshot.
+//! Reading the log, claiming a conversation, and snapshots.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use annie_core::{
 use super::{Cell, Columns, Database, SqlStore, corrupt, signed};
 use crate::admission::Head;
 
-/// Whoever claims owns, whoever owned before: the epoch is what is compared by every write after it.
+/// A claim succeeds for every previous owner: every later write compares the epoch.
 const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
      RETURNING user_id, owner_epoch, next_seq";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 AND seq > $2 \
@@ -23,7 +23,8 @@ pub const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks
      WHERE state IN ('queued', 'running', 'suspended') GROUP BY conversation_id, user_id \
      ORDER BY min(received_at), conversation_id";
 
-/// A write that changes a page each time, in a row that no skill has: a disk that was full takes writes again if this works.
+/// A write that always changes a page, in a row that belongs to no skill: if it succeeds, a disk that was full accepts writes
+/// again.
 const TRY_A_WRITE: &str = "INSERT INTO breakers (skill, state, failures, opened_at, trips) \
      VALUES ('', 'closed', 0, 0, 0) ON CONFLICT (skill) DO UPDATE SET failures = 1 - breakers.failures";
 const END_OF_TRY: &str = "DELETE FROM breakers WHERE skill = ''";
@@ -85,7 +86,7 @@ impl<D: Database> Log for SqlStore<D> {
                 snapshot.state.into(),
                 signed(epoch.0).into(),
             ];
-            self.tell("keeping a snapshot", D::PUT_SNAPSHOT, bound).await?;
+            self.execute("keeping a snapshot", D::PUT_SNAPSHOT, bound).await?;
             Ok(())
         })
     }
@@ -93,7 +94,8 @@ impl<D: Database> Log for SqlStore<D> {
     fn open_conversations(&self) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
         let open = |row: &mut Columns<'_>| Ok((row.id(ConversationId::from_uuid)?, row.user()?));
         Box::pin(async move {
-            // Whoever gave up a commit asks this to find out what it left: so not before its fate is decided.
+            // A caller that abandoned a commit calls this to find out what was stored. The answer must wait until that commit
+            // is decided.
             self.db.settle().await?;
             self.list("reading open conversations", OPEN_CONVERSATIONS, Vec::new(), open).await
         })
@@ -101,11 +103,11 @@ impl<D: Database> Log for SqlStore<D> {
 
     fn ping(&self) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.ask("asking the database", "SELECT 1", Vec::new()).await?;
-            if self.trouble.wants_a_try(Instant::now())
-                && self.tell("trying a write", TRY_A_WRITE, Vec::new()).await.is_ok()
+            self.query("asking the database", "SELECT 1", Vec::new()).await?;
+            if self.trouble.needs_probe(Instant::now())
+                && self.execute("trying a write", TRY_A_WRITE, Vec::new()).await.is_ok()
             {
-                self.tell("removing the row of a tried write", END_OF_TRY, Vec::new()).await?;
+                self.execute("removing the row of a tried write", END_OF_TRY, Vec::new()).await?;
                 self.trouble.wrote(Instant::now());
             }
             self.trouble.present(Instant::now()).map_or(Ok(()), Err)
@@ -113,12 +115,12 @@ impl<D: Database> Log for SqlStore<D> {
     }
 }
 
-/// A conversation's head out of `user_id, owner_epoch, next_seq`.
+/// A conversation's head from `user_id, owner_epoch, next_seq`.
 pub fn head_of(row: &mut Columns<'_>) -> Result<Head, StoreError> {
     Ok(Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()? })
 }
 
-/// An event out of `seq, at, task_id, agent_id, v, body`.
+/// An event from `seq, at, task_id, agent_id, v, body`.
 pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<Event, StoreError> {
     const WHAT: &str = "reading an event";
     let seq = row.seq()?;

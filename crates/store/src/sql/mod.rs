@@ -1,12 +1,12 @@
-//! What both databases have in common: the store around a database, the questions whose SQL is the same on both, how rows
-//! are read and what a batch writes. A database brings its connections and whatever its dialect says in its own way.
+//! Code that both databases share: the store around a database, the queries whose SQL is the same on both, reading rows, and
+//! the writes of a batch. A database supplies its connections and the statements of its own dialect.
 
 mod breakers;
 mod cell;
 mod columns;
+mod dead_letters;
 mod facts;
 mod keys;
-mod letters;
 mod log;
 mod memories;
 mod nodes;
@@ -47,26 +47,26 @@ pub struct SqlStore<D> {
     trouble: Trouble,
 }
 
-/// A database that is asked and told in SQL.
+/// A database that executes SQL.
 pub trait Database: Send + Sync + 'static {
-    /// What it answers.
+    /// Type of its rows.
     type Row: Cells + Send + Sync;
 
-    /// Final words that wait, with their tasks.
+    /// Reads undelivered final messages with their tasks.
     const OUTBOX: &'static str;
-    /// Keeps a snapshot, if the epoch still is the conversation's.
+    /// Stores a snapshot, if the epoch is still the conversation's.
     const PUT_SNAPSHOT: &'static str;
 
-    /// A question that changes nothing.
-    fn ask(
+    /// Runs a query that changes nothing.
+    fn query(
         &self,
         what: &'static str,
         sql: &'static str,
         bound: Vec<Cell>,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
-    /// One statement that changes something: a transaction of its own.
-    fn tell(
+    /// Executes one statement that writes, in a transaction of its own.
+    fn execute(
         &self,
         what: &'static str,
         sql: &'static str,
@@ -76,14 +76,14 @@ pub trait Database: Send + Sync + 'static {
     /// See [`annie_core::ports::Log::commit`].
     fn commit(&self, batch: Vec<Append>) -> impl Future<Output = Vec<Verdict>> + Send;
 
-    /// Forgets nodes that ended so many microseconds ago.
+    /// Deletes nodes that ended at least the given number of microseconds ago.
     const FORGET_NODES: &'static str;
     /// Registers an incarnation of a node, with a lease in microseconds, in place of an earlier one.
     const REGISTER_NODE: &'static str;
-    /// Ends an incarnation.
+    /// Marks an incarnation as ended.
     const END_NODE: &'static str;
 
-    /// See [`annie_core::ports::Nodes::renew_node`]; the lease in microseconds.
+    /// See [`annie_core::ports::Nodes::renew_node`]; the lease is in microseconds.
     fn renew_node(
         &self,
         incarnation: NodeIncarnation,
@@ -91,7 +91,8 @@ pub trait Database: Send + Sync + 'static {
         may_end_others: bool,
     ) -> impl Future<Output = Result<Renewal, StoreError>> + Send;
 
-    /// The conversation as the claim left it; nothing if the claim's text found none that it may take.
+    /// Executes a claim and returns the conversation's head after it; `None` if the statement found no conversation that it may
+    /// claim.
     fn claim(
         &self,
         how: &'static str,
@@ -99,8 +100,8 @@ pub trait Database: Send + Sync + 'static {
         by: NodeIncarnation,
     ) -> impl Future<Output = Result<Option<Head>, StoreError>> + Send;
 
-    /// Waits until every append that was given up before it was answered is stored or never will be: a commit whose future was
-    /// dropped, or one whose fate is not known. A server that cannot say so is not waited for for ever.
+    /// Waits until every append that was abandoned before its answer is either stored or certain never to be: a commit whose
+    /// future was dropped, or one with an unknown outcome. The wait for a server that does not answer is limited.
     fn settle(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// See [`annie_core::ports::Records::rebuild`].
@@ -129,21 +130,26 @@ impl<D> SqlStore<D> {
 }
 
 impl<D: Database> SqlStore<D> {
-    /// Asks, and remembers whether it failed.
-    async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<D::Row>, StoreError> {
-        let answer = self.db.ask(what, sql, bound).await;
+    /// Runs a query, and records whether it failed.
+    async fn query(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<D::Row>, StoreError> {
+        let answer = self.db.query(what, sql, bound).await;
         self.trouble.note(what, answer.as_ref().err(), Instant::now());
         answer
     }
 
-    /// Writes, and remembers whether it failed.
-    async fn tell(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<D::Row>, StoreError> {
-        let answer = self.db.tell(what, sql, bound).await;
+    /// Executes a write, and records whether it failed.
+    async fn execute(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        bound: Vec<Cell>,
+    ) -> Result<Vec<D::Row>, StoreError> {
+        let answer = self.db.execute(what, sql, bound).await;
         self.trouble.note(what, answer.as_ref().err(), Instant::now());
         answer
     }
 
-    /// The rows of a question, each read by `read`.
+    /// The rows of a query, each converted by `read`.
     pub(crate) async fn list<T>(
         &self,
         what: &'static str,
@@ -151,11 +157,11 @@ impl<D: Database> SqlStore<D> {
         bound: Vec<Cell>,
         read: impl Fn(&mut Columns<'_>) -> Result<T, StoreError> + Send,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = self.ask(what, sql, bound).await?;
+        let rows = self.query(what, sql, bound).await?;
         rows.iter().map(|row| read(&mut Columns::of(row))).collect()
     }
 
-    /// The first row of a question.
+    /// The first row of a query.
     pub(crate) async fn one<T>(
         &self,
         what: &'static str,
@@ -163,12 +169,12 @@ impl<D: Database> SqlStore<D> {
         bound: Vec<Cell>,
         read: impl Fn(&mut Columns<'_>) -> Result<T, StoreError> + Send,
     ) -> Result<Option<T>, StoreError> {
-        let rows = self.ask(what, sql, bound).await?;
+        let rows = self.query(what, sql, bound).await?;
         rows.first().map(|row| read(&mut Columns::of(row))).transpose()
     }
 }
 
-/// Whose rows a scope sees; nobody in particular for the operator.
+/// The user to whose rows a scope is limited; `None` for the operator.
 pub fn user_of(scope: Scope) -> Option<String> {
     match scope {
         Scope::User(user) => Some(user.as_str().to_owned()),
@@ -176,7 +182,7 @@ pub fn user_of(scope: Scope) -> Option<String> {
     }
 }
 
-/// Words as one JSON list.
+/// A value as JSON text.
 pub fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|e| StoreError {
         kind: annie_core::ports::StoreErrorKind::Internal,
@@ -185,20 +191,20 @@ pub fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
     })
 }
 
-/// A count as databases keep numbers; what is beyond their range becomes the largest.
+/// A count as the signed number that databases store; a count beyond the range becomes the largest number.
 pub fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A stored shape that cannot be read.
+/// The error for stored data that cannot be read.
 pub fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
     StoreError { kind: annie_core::ports::StoreErrorKind::Corrupt, what, detail: detail.to_string() }
 }
 
 #[cfg(test)]
 pub mod texts {
-    //! The questions that must find their rows by an index.
+    //! The queries that must find their rows by an index.
     pub use super::{
-        letters::*, log::OPEN_CONVERSATIONS, nodes::OPEN_FOR, operations::*, outbox::*, records::OPEN_TASKS,
+        dead_letters::*, log::OPEN_CONVERSATIONS, nodes::OPEN_FOR, operations::*, outbox::*, records::OPEN_TASKS,
     };
 }

@@ -1,4 +1,4 @@
-//! The nodes that share the database, and claims that spare those that live.
+//! The nodes that share the database, and claims that spare live owners.
 
 use annie_core::{
     ids::{ConversationId, NodeId, NodeIncarnation, Seq},
@@ -7,7 +7,7 @@ use annie_core::{
 
 use super::{Columns, Database, SqlStore, signed};
 
-/// Takes a conversation that no other living node owns, unless the claimer is known to be dead.
+/// Claims a conversation that no other live node owns, unless the claimer is known to be dead.
 pub const CLAIM_FREE: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
      AND NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = $1 AND ended_at IS NOT NULL) \
      AND (owner_node = $1 OR NOT EXISTS \
@@ -23,7 +23,7 @@ pub const OPEN_FOR: &str = "SELECT t.conversation_id, t.user_id, c.next_seq - 1,
      ORDER BY min(t.received_at), t.conversation_id";
 const NODES: &str = "SELECT node_id, incarnation, started_at, heartbeat_at, expires_at, ended_at FROM nodes \
      ORDER BY node_id";
-/// Who ended so long ago that every other node has noticed is forgotten, in milliseconds.
+/// An incarnation that ended this long ago is deleted, because every other node has noticed its end; in milliseconds.
 const FORGET_AFTER_MS: u64 = 86_400_000;
 
 impl<D: Database> Nodes for SqlStore<D> {
@@ -34,9 +34,9 @@ impl<D: Database> Nodes for SqlStore<D> {
         lease_ms: u64,
     ) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.tell("forgetting nodes", D::FORGET_NODES, vec![micros(FORGET_AFTER_MS).into()]).await?;
+            self.execute("forgetting nodes", D::FORGET_NODES, vec![micros(FORGET_AFTER_MS).into()]).await?;
             let bound = vec![node.uuid().into(), incarnation.uuid().into(), micros(lease_ms).into()];
-            self.tell("registering a node", D::REGISTER_NODE, bound).await?;
+            self.execute("registering a node", D::REGISTER_NODE, bound).await?;
             Ok(())
         })
     }
@@ -52,7 +52,7 @@ impl<D: Database> Nodes for SqlStore<D> {
 
     fn end_node(&self, incarnation: NodeIncarnation) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.tell("ending a node", D::END_NODE, vec![incarnation.uuid().into()]).await?;
+            self.execute("ending a node", D::END_NODE, vec![incarnation.uuid().into()]).await?;
             Ok(())
         })
     }

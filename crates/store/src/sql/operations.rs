@@ -1,4 +1,4 @@
-//! Long-running operations, and the secret that their keys are made of.
+//! Long-running operations, and the secret from which their keys are derived.
 
 use annie_core::{
     event::Scope,
@@ -21,7 +21,7 @@ pub const EXPIRING_OPERATIONS: &str = "SELECT id, user_id, conversation_id, task
      expires_at, closed_by, closed_at FROM operations WHERE closed_by IS NULL AND expires_at <= $1 \
      ORDER BY expires_at, id LIMIT $2";
 const KNOWN_SECRET: &str = "SELECT value FROM secrets WHERE name = $1";
-/// The one that is there, or the new one: whichever came first.
+/// Returns the stored secret, or stores the new one: the first one wins.
 const SECRET: &str = "INSERT INTO secrets (name, value) VALUES ($1, $2) \
      ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING value";
 
@@ -61,7 +61,7 @@ impl<D: Database> Operations for SqlStore<D> {
             if let Some(known) = self.known_secret(name).await? {
                 return Ok(known);
             }
-            let rows = self.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
+            let rows = self.execute(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
             let row = rows.first().ok_or_else(|| corrupt(WHAT, format!("{name} was not kept")))?;
             Columns::of(row).sha256()
         })

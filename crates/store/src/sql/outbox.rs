@@ -1,4 +1,4 @@
-//! Final words on their way, and the notifications that they became.
+//! Final messages that await delivery, and the notifications that they became.
 
 use annie_core::{
     ids::{ConversationId, OutboxId, TaskId, UserId},
@@ -14,7 +14,7 @@ pub const LAST_NOTIFIED: &str = "SELECT at FROM notifications WHERE user_id = $1
 
 impl<D: Database> Outbox for SqlStore<D> {
     fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
-        Box::pin(self.list("reading the outbox", D::OUTBOX, vec![limit.into()], word_of))
+        Box::pin(self.list("reading the outbox", D::OUTBOX, vec![limit.into()], outbox_row_of))
     }
 
     fn delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Fut<'_, Result<(), StoreError>> {
@@ -46,7 +46,7 @@ impl<D: Database> Outbox for SqlStore<D> {
     }
 }
 
-fn word_of(row: &mut Columns<'_>) -> Result<OutboxRow, StoreError> {
+fn outbox_row_of(row: &mut Columns<'_>) -> Result<OutboxRow, StoreError> {
     Ok(OutboxRow {
         id: row.id(OutboxId::from_uuid)?,
         user: row.user()?,
@@ -61,7 +61,7 @@ fn word_of(row: &mut Columns<'_>) -> Result<OutboxRow, StoreError> {
     })
 }
 
-/// A notification out of `id, user_id, text, tasks, at`.
+/// A notification from `id, user_id, text, tasks, at`.
 pub fn notification_of(row: &mut Columns<'_>) -> Result<Notification, StoreError> {
     Ok(Notification { id: row.count()?, user: row.user()?, text: row.text()?, tasks: row.json()?, at: row.at()? })
 }

@@ -1,5 +1,5 @@
-//! What the last commits left: heads of conversations and runs that are not through. A batch is judged by it first and says
-//! in its guards what it took from here, so that something remembered wrongly costs a trip and decides nothing.
+//! Results of the last commits: heads of conversations, and runs that are not finished. A batch is first judged by these. Its
+//! guards state what it took from here, so that an outdated entry costs one more round trip and never decides anything.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -9,12 +9,13 @@ use annie_core::{
 };
 
 use super::{Cell, Kind, Row, signed};
-use crate::admission::{Desk, Head, Needs, Planned};
+use crate::admission::{Admission, Head, Needs, Planned};
 
-/// Conversations, and runs, of which at least the last used ones are remembered; at most twice as many.
+/// The number of conversations, and of runs, of which at least the last used ones are remembered; at most twice as many are
+/// kept.
 const EACH_MAX: usize = 16_384;
 
-/// What is remembered.
+/// The remembered facts.
 #[derive(Default)]
 pub struct Recent {
     heads: Generations<ConversationId, Head>,
@@ -22,31 +23,31 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// The facts that a batch needs as far as they are remembered, and their guards. What is not remembered is taken for
-    /// not there: mostly a conversation's first message is what nobody remembers. Messages and task ids need no guard: they
-    /// are unique in their table.
-    pub fn facts(&self, needs: &Needs) -> (Desk, Vec<Row>) {
-        let mut desk = Desk::default();
+    /// The facts that a batch needs as far as they are remembered, and their guards. An entry that is not remembered is assumed
+    /// not to exist, since in most cases it is the first message of a new conversation. Messages and task ids need no guard:
+    /// they are unique in their table.
+    pub fn facts(&self, needs: &Needs) -> (Admission, Vec<Row>) {
+        let mut admission = Admission::default();
         for id in &needs.conversations {
             if let Some(head) = self.heads.get(id) {
-                desk.heads.insert(*id, head.clone());
+                admission.heads.insert(*id, head.clone());
             }
         }
         for id in &needs.intents {
             if let Some(planned) = self.intents.get(id) {
-                desk.known.intents.insert(*id, *planned);
+                admission.known.intents.insert(*id, *planned);
             }
         }
-        let guards = guards(needs, &desk);
-        (desk, guards)
+        let guards = guards(needs, &admission);
+        (admission, guards)
     }
 
-    /// The facts as a commit left them.
-    pub fn learn(&mut self, desk: Desk) {
-        for (id, head) in desk.heads {
+    /// Stores the facts as a commit left them.
+    pub fn learn(&mut self, admission: Admission) {
+        for (id, head) in admission.heads {
             self.heads.put(id, head);
         }
-        for (id, planned) in desk.known.intents {
+        for (id, planned) in admission.known.intents {
             match planned.state {
                 IntentState::Planned | IntentState::Started => self.intents.put(id, planned),
                 IntentState::Done | IntentState::Unknown => self.intents.remove(&id),
@@ -54,17 +55,17 @@ impl Recent {
         }
     }
 
-    /// A conversation as it is now.
+    /// Stores the current head of a conversation.
     pub fn learn_head(&mut self, id: ConversationId, head: Head) {
         self.heads.put(id, head);
     }
 }
 
-/// What the database must agree with: each head and each intent of a batch as the desk has it, or that there is none.
-pub fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
+/// The conditions that the database must confirm: each head and each intent of a batch as `admission` has it, or its absence.
+pub fn guards(needs: &Needs, admission: &Admission) -> Vec<Row> {
     let heads = needs.conversations.iter().map(|id| {
         let mut cells = vec![Cell::Id(id.uuid())];
-        if let Some(head) = desk.heads.get(id) {
+        if let Some(head) = admission.heads.get(id) {
             cells.push(Cell::from(&head.user));
             cells.push(Cell::Number(signed(head.epoch.0)));
             cells.push(Cell::Number(signed(head.next.0)));
@@ -73,7 +74,7 @@ pub fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
     });
     let intents = needs.intents.iter().map(|id| {
         let mut cells = vec![Cell::Id(id.uuid())];
-        if let Some(planned) = desk.known.intents.get(id) {
+        if let Some(planned) = admission.known.intents.get(id) {
             cells.push(Cell::Id(planned.conversation.uuid()));
             cells.push(Cell::Word(planned.effect.as_str()));
             cells.push(Cell::Word(planned.state.as_str()));
@@ -83,7 +84,7 @@ pub fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
     heads.chain(intents).collect()
 }
 
-/// A bounded memory: when the young half is full, it becomes the old one, and what nobody put since is forgotten.
+/// A bounded map: when the young half is full, it becomes the old half, and entries that were not put since are dropped.
 struct Generations<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_remembered_and_the_number_is_bounded() {
+    fn recent_remembers_the_last_entries_and_is_bounded() {
         let mut memory = Generations::default();
         for n in 0..10 * EACH_MAX {
             memory.put(n, n);

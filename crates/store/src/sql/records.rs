@@ -1,4 +1,4 @@
-//! Lists and look-ups out of the log's projections.
+//! Lists and look-ups in the log's projections.
 
 use annie_core::{
     event::Scope,
@@ -142,7 +142,7 @@ fn task_of(row: &mut Columns<'_>) -> Result<TaskRow, StoreError> {
         received_at: row.at()?,
         not_before: row.maybe_at()?,
         after: row.maybe_json()?.unwrap_or_default(),
-        is_order: row.flag()?,
+        is_job_command: row.flag()?,
         is_steer: row.flag()?,
         joins: row.maybe_id(TaskId::from_uuid)?,
         held_at: row.maybe_at()?,

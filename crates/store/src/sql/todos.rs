@@ -4,7 +4,7 @@ use annie_core::ports::{StoreError, Todo, TodoPriority, TodoSummary};
 
 use super::{Columns, corrupt};
 
-/// A user's task out of `number, title, description, status, priority, due, tags, created_at, updated_at`.
+/// A user's task from `number, title, description, status, priority, due, tags, created_at, updated_at`.
 pub fn todo_of(row: &mut Columns<'_>) -> Result<Todo, StoreError> {
     Ok(Todo {
         number: row.count()?,
@@ -19,12 +19,12 @@ pub fn todo_of(row: &mut Columns<'_>) -> Result<Todo, StoreError> {
     })
 }
 
-/// Counts out of how many are open, overdue and due today, and the most urgent one's title.
+/// A summary from the numbers of open, overdue and due-today tasks and the title of the most urgent one.
 pub fn summary_of(row: &mut Columns<'_>) -> Result<TodoSummary, StoreError> {
     Ok(TodoSummary { open: row.count()?, overdue: row.count()?, due_today: row.count()?, top: row.maybe_text()? })
 }
 
-/// Priorities are kept as numbers, so that they can be sorted by.
+/// Priorities are stored as numbers, so that rows can be sorted by them.
 pub const fn level(priority: TodoPriority) -> i64 {
     match priority {
         TodoPriority::Low => 0,

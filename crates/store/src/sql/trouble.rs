@@ -1,5 +1,5 @@
-//! Which statements failed lately. A connection that answers `SELECT 1` may still refuse every write (a full disk) or every
-//! read of one table (a damaged schema), and a store in that state is not ready.
+//! Statements that failed lately. A connection that answers `SELECT 1` may still refuse every write (a full disk) or every read
+//! of one table (a damaged schema), and a store in that state is not ready.
 
 use std::{
     collections::BTreeMap,
@@ -10,25 +10,25 @@ use std::{
 use annie_core::ports::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 
-/// How long a failure counts if the statement is not tried again. Long enough that what is tried every few seconds stays
-/// visible, short enough that a rare statement which failed once does not keep the process out of service.
+/// How long a failure counts if the statement does not run again. Long enough that a statement that runs every few seconds
+/// stays visible, short enough that a rare statement which failed once does not keep the process out of service.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// The least time between two tried writes.
-const TRIES_APART: Duration = Duration::from_secs(1);
+/// The least time between two probe writes.
+const PROBES_APART: Duration = Duration::from_secs(1);
 
 /// The last failure of each kind of statement that has not succeeded since.
 #[derive(Default)]
 pub struct Trouble {
     failed: Mutex<BTreeMap<&'static str, (StoreError, Instant)>>,
     has_any: AtomicBool,
-    tried: Mutex<Option<Instant>>,
+    probed_at: Mutex<Option<Instant>>,
 }
 
 impl Trouble {
-    /// Takes note of how a statement ended.
+    /// Records the outcome of a statement.
     pub fn note(&self, what: &'static str, error: Option<&StoreError>, now: Instant) {
         match error {
-            // Somebody else holds a lock for a moment; whether the database is there at all is asked by every ping.
+            // Another process holds a lock for a moment, or the database is unavailable, which every ping detects anyway.
             Some(error) if matches!(error.kind, StoreErrorKind::Locked | StoreErrorKind::Unavailable) => {}
             Some(error) => {
                 self.failed.lock().insert(what, (error.clone(), now));
@@ -43,28 +43,28 @@ impl Trouble {
         }
     }
 
-    /// Whether there is a failure that does not pass by itself: only a write that succeeds shows that the disk takes writes
+    /// Whether there is a failure that does not pass by itself. Only a write that succeeds proves that the disk accepts writes
     /// again.
     pub fn lasts(&self) -> bool {
         self.has_any.load(Relaxed) && self.failed.lock().values().any(|(error, _)| lasts(error))
     }
 
-    /// Whether a write is to be tried now: a failure lasts, and none was tried within the last second. Whoever asks whether the
-    /// store is ready may ask as often as they like.
-    pub fn wants_a_try(&self, now: Instant) -> bool {
+    /// Whether a probe write is due: a failure lasts, and there was none within the last second. Readiness may thus be queried
+    /// as often as a client likes.
+    pub fn needs_probe(&self, now: Instant) -> bool {
         if !self.lasts() {
             return false;
         }
-        let mut tried = self.tried.lock();
-        let is_due = tried.is_none_or(|at| now.duration_since(at) >= TRIES_APART);
+        let mut probed_at = self.probed_at.lock();
+        let is_due = probed_at.is_none_or(|at| now.duration_since(at) >= PROBES_APART);
         if is_due {
-            *tried = Some(now);
+            *probed_at = Some(now);
         }
         is_due
     }
 
-    /// A write has succeeded: the disk is not full any more. Of damage that says nothing: it stays until its statement succeeds,
-    /// or a write does a minute or more after the statement failed last.
+    /// A write has succeeded: the disk is not full any more. This proves nothing about damage, which counts until its statement
+    /// succeeds, or until a write succeeds at least a minute after the statement's last failure.
     pub fn wrote(&self, now: Instant) {
         let mut failed = self.failed.lock();
         failed.retain(|_, (error, at)| error.kind != StoreErrorKind::Full && now.duration_since(*at) < REMEMBERED);
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn trouble_that_lasts_wants_one_tried_write_a_second() {
+    fn trouble_that_lasts_needs_one_probe_write_a_second() {
         let (trouble, now) = (Trouble::default(), Instant::now());
-        assert!(!trouble.wants_a_try(now));
+        assert!(!trouble.needs_probe(now));
         trouble.note("committing", Some(&full()), now);
-        let tries = [0, 1, 999, 1_000, 1_001, 2_000].map(|ms| trouble.wants_a_try(now + Duration::from_millis(ms)));
+        let tries = [0, 1, 999, 1_000, 1_001, 2_000].map(|ms| trouble.needs_probe(now + Duration::from_millis(ms)));
         assert_eq!(tries, [true, false, false, true, false, true]);
     }
 

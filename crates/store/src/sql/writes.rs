@@ -1,4 +1,4 @@
-//! What a batch writes, gathered by table; several changes of one row are folded into one.
+//! The writes of a batch, gathered by table; several changes of one row are folded into one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use annie_core::{
 
 use super::{Cell, json, signed};
 
-/// What a row is for.
+/// The purpose of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     HeadGuard,
@@ -20,23 +20,23 @@ pub enum Kind {
     Conversation,
     Event,
     Task,
-    Letter,
+    DeadLetter,
     Move,
     Plan,
     Run,
     Outbox,
     Operation,
-    LetterDue,
-    LetterMove,
+    DeadLetterDue,
+    DeadLetterMove,
     OperationEnd,
 }
 
-/// A row and what it is for.
+/// The purpose of a row and its values.
 pub type Row = (Kind, Vec<Cell>);
 
-/// What becomes of a conversation's row.
+/// Changes to a conversation's row.
 struct Moved {
-    /// Whether all messages of this batch are stateless calls; nothing if there is none.
+    /// Whether all messages of this batch are stateless calls; `None` if there are none.
     stateless: Option<bool>,
     user: String,
     next: Seq,
@@ -45,20 +45,20 @@ struct Moved {
     updated_at: Micros,
 }
 
-/// Where a task stands after a batch.
+/// State of a task after a batch.
 #[derive(Default)]
-enum Where {
+enum NextState {
     #[default]
-    AsBefore,
+    Unchanged,
     In(TaskState),
-    /// It was held back and is let go on: what it becomes depends on whether its turn had begun.
-    LetGo,
+    /// The task was suspended and is resumed: its state depends on whether its turn had begun.
+    Resumed,
 }
 
-/// What becomes of a task's row.
+/// Changes to a task's row.
 #[derive(Default)]
 struct Move {
-    to: Where,
+    to: NextState,
     started_at: Option<Micros>,
     ended_at: Option<Micros>,
     /// The event that ended it.
@@ -69,14 +69,14 @@ struct Move {
     held_at: Option<Micros>,
 }
 
-/// What becomes of an intent's row.
+/// Changes to an intent's row.
 struct Run {
     state: IntentState,
     starts: i64,
     at: Micros,
 }
 
-/// Everything that a batch writes.
+/// All writes of a batch.
 #[derive(Default)]
 pub struct Writes {
     conversations: BTreeMap<ConversationId, Moved>,
@@ -86,15 +86,15 @@ pub struct Writes {
     plans: Vec<Vec<Cell>>,
     runs: BTreeMap<(IntentId, ConversationId), Run>,
     outbox: Vec<Vec<Cell>>,
-    letters: Vec<Vec<Cell>>,
+    dead_letters: Vec<Vec<Cell>>,
     operations: Vec<Vec<Cell>>,
-    letter_dues: Vec<Vec<Cell>>,
-    letter_moves: Vec<Vec<Cell>>,
+    dead_letter_dues: Vec<Vec<Cell>>,
+    dead_letter_moves: Vec<Vec<Cell>>,
     operation_ends: Vec<Vec<Cell>>,
 }
 
 impl Writes {
-    /// An event at its place.
+    /// Adds an event with its sequence number.
     pub fn event(
         &mut self,
         conversation: ConversationId,
@@ -125,14 +125,14 @@ impl Writes {
         Ok(())
     }
 
-    /// What an event changes in the tables beside the log.
+    /// Adds the changes that an event makes to the tables beside the log.
     pub fn project(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, changes: &[Change]) {
-        for (change, place) in changes.iter().zip(0_i64..) {
+        for (change, position) in changes.iter().zip(0_i64..) {
             match change {
                 Change::TaskOpened { .. } => self.open_task(conversation, user, seq, change),
                 Change::TaskMoved { .. } => self.move_task(conversation, seq, change),
                 Change::TaskHeld { task, held, at } => {
-                    let to = if *held { Where::In(TaskState::Suspended) } else { Where::LetGo };
+                    let to = if *held { NextState::In(TaskState::Suspended) } else { NextState::Resumed };
                     self.change_task(conversation, *task, |row| {
                         row.to = to;
                         row.held_at = Some(*at);
@@ -144,9 +144,9 @@ impl Writes {
                 Change::TaskDeferred { task, until } => {
                     self.change_task(conversation, *task, |row| row.not_before = Some(*until));
                 }
-                Change::LetterPut { .. }
-                | Change::LetterDue { .. }
-                | Change::LetterMoved { .. }
+                Change::DeadLetterPut { .. }
+                | Change::DeadLetterDue { .. }
+                | Change::DeadLetterMoved { .. }
                 | Change::OperationOpened { .. }
                 | Change::OperationClosed { .. } => self.project_work(conversation, user, seq, change),
                 Change::IntentPlanned { intent, task, skill, effect, at } => self.plans.push(vec![
@@ -154,7 +154,7 @@ impl Writes {
                     Cell::Id(conversation.uuid()),
                     Cell::Id(task.uuid()),
                     Cell::Number(signed(seq.0)),
-                    Cell::Number(place),
+                    Cell::Number(position),
                     Cell::Text(skill.clone()),
                     Cell::Word(effect.as_str()),
                     Cell::Number(at.0),
@@ -177,17 +177,17 @@ impl Writes {
         }
     }
 
-    /// What an event changes among letters and operations.
+    /// Adds the changes that an event makes to dead letters and operations.
     fn project_work(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
         match change {
-            Change::LetterPut { .. } => self.put_letter(conversation, user, seq, change),
-            Change::LetterDue { task, at } => self.letter_dues.push(vec![
+            Change::DeadLetterPut { .. } => self.put_dead_letter(conversation, user, seq, change),
+            Change::DeadLetterDue { task, at } => self.dead_letter_dues.push(vec![
                 Cell::Number(at.0),
                 Cell::Id(task.uuid()),
                 Cell::Id(conversation.uuid()),
                 Cell::Number(signed(seq.0)),
             ]),
-            Change::LetterMoved { task, state, retry, at } => self.letter_moves.push(vec![
+            Change::DeadLetterMoved { task, state, retry, at } => self.dead_letter_moves.push(vec![
                 Cell::Word(state.as_str()),
                 retry.map_or(Cell::Nothing, |task| Cell::Id(task.uuid())),
                 Cell::Number(at.0),
@@ -227,7 +227,7 @@ impl Writes {
             priority,
             not_before,
             after,
-            is_order,
+            is_job_command,
             is_steer,
             joins,
             stateless,
@@ -255,7 +255,7 @@ impl Writes {
             Cell::Number(at.0),
             not_before.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             if after.is_empty() { Cell::Nothing } else { list(after.iter().map(ToString::to_string)) },
-            Cell::Number(i64::from(*is_order)),
+            Cell::Number(i64::from(*is_job_command)),
             Cell::Number(i64::from(*is_steer)),
             joins.map_or(Cell::Nothing, |into| Cell::Id(into.uuid())),
         ]);
@@ -264,7 +264,7 @@ impl Writes {
     fn move_task(&mut self, conversation: ConversationId, seq: Seq, change: &Change) {
         let Change::TaskMoved { task, state, error, at } = change else { return };
         self.change_task(conversation, *task, |row| {
-            row.to = Where::In(*state);
+            row.to = NextState::In(*state);
             if *state == TaskState::Running {
                 row.started_at.get_or_insert(*at);
             }
@@ -275,7 +275,8 @@ impl Writes {
         });
     }
 
-    /// A task that has ended does not change again; one that ended in an earlier batch is left alone by the statement.
+    /// Applies a change, unless the task ended in this batch. If it ended in an earlier batch, the statement leaves it
+    /// unchanged.
     fn change_task(&mut self, conversation: ConversationId, task: TaskId, change: impl FnOnce(&mut Move)) {
         let row = self.moves.entry((task, conversation)).or_default();
         if row.ended_at.is_none() {
@@ -283,12 +284,12 @@ impl Writes {
         }
     }
 
-    fn put_letter(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::LetterPut { task, letter, code, text, detail, at } = change else { return };
+    fn put_dead_letter(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
+        let Change::DeadLetterPut { task, dead_letter, code, text, detail, at } = change else { return };
         if self.moves.get(&(*task, conversation)).and_then(|row| row.ended_by) != Some(seq) {
             return;
         }
-        self.letters.push(vec![
+        self.dead_letters.push(vec![
             Cell::Id(task.uuid()),
             Cell::Id(conversation.uuid()),
             Cell::Text(user.as_str().to_owned()),
@@ -296,9 +297,9 @@ impl Writes {
             Cell::Text(code.clone()),
             Cell::Text(text.clone()),
             Cell::Text(detail.clone()),
-            list(letter.tried.iter().cloned()),
-            Cell::Number(letter.since.0),
-            letter.retry_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
+            list(dead_letter.tried.iter().cloned()),
+            Cell::Number(dead_letter.since.0),
+            dead_letter.retry_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             Cell::Number(at.0),
         ]);
     }
@@ -311,8 +312,8 @@ impl Writes {
         run
     }
 
-    /// The rows, those first that others refer to, and a letter before the end of its task: only the event that ends a task
-    /// makes it a dead letter.
+    /// The rows: referenced rows come before the rows that refer to them, and a dead letter before the end of its task, because
+    /// only the event that ends a task makes it a dead letter.
     pub fn rows(self) -> Vec<Row> {
         let conversations = self.conversations.into_iter().map(|(id, moved)| moved.cells(id)).collect();
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
@@ -321,14 +322,14 @@ impl Writes {
             (Kind::Conversation, conversations),
             (Kind::Event, self.events),
             (Kind::Task, self.tasks),
-            (Kind::Letter, self.letters),
+            (Kind::DeadLetter, self.dead_letters),
             (Kind::Move, moves),
             (Kind::Plan, self.plans),
             (Kind::Run, runs),
             (Kind::Outbox, self.outbox),
             (Kind::Operation, self.operations),
-            (Kind::LetterDue, self.letter_dues),
-            (Kind::LetterMove, self.letter_moves),
+            (Kind::DeadLetterDue, self.dead_letter_dues),
+            (Kind::DeadLetterMove, self.dead_letter_moves),
             (Kind::OperationEnd, self.operation_ends),
         ]
         .into_iter()
@@ -358,15 +359,15 @@ impl Moved {
 
 impl Move {
     fn cells(self, (task, conversation): (TaskId, ConversationId)) -> Vec<Cell> {
-        let (state, let_go) = match self.to {
-            Where::AsBefore => (Cell::Nothing, Cell::Nothing),
-            Where::In(state) => (Cell::Word(state.as_str()), Cell::Nothing),
-            Where::LetGo if self.started_at.is_some() => (Cell::Word(TaskState::Running.as_str()), Cell::Nothing),
-            Where::LetGo => (Cell::Nothing, Cell::Number(1)),
+        let (state, resumed) = match self.to {
+            NextState::Unchanged => (Cell::Nothing, Cell::Nothing),
+            NextState::In(state) => (Cell::Word(state.as_str()), Cell::Nothing),
+            NextState::Resumed if self.started_at.is_some() => (Cell::Word(TaskState::Running.as_str()), Cell::Nothing),
+            NextState::Resumed => (Cell::Nothing, Cell::Number(1)),
         };
         vec![
             state,
-            let_go,
+            resumed,
             self.started_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             self.ended_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             self.error.map_or(Cell::Nothing, Cell::Text),

@@ -1,9 +1,9 @@
-//! Who has nothing: users without a memory, users without an open task. Every turn asks for both, most users have neither,
-//! and a question to the database costs as much as the rest of the turn. Only this process writes (the folder is locked), so
-//! what is known here stays true until a write of the same user.
+//! Remembers users without data: without memories, or without open todos. Every turn asks for both, most users have neither,
+//! and a query costs as much as the rest of the turn. Only this process writes (the folder is locked), so an entry stays true
+//! until the next write of the same user.
 //!
-//! A write that is given up in the middle may be stored all the same, nobody knows when: until a later write has come to its
-//! end, which stands behind it, its user is not believed to have nothing.
+//! A write that is abandoned in the middle may still be stored, at an unknown time. Until a later write, which comes after it,
+//! has ended, its user does not count as a user without data.
 
 use std::{
     collections::HashSet,
@@ -13,10 +13,10 @@ use std::{
 use annie_core::ids::UserId;
 use parking_lot::Mutex;
 
-/// Users remembered at most; then it begins anew.
+/// The most users that are remembered; beyond that the set is cleared.
 const USERS_MAX: usize = 100_000;
 
-/// The users who have nothing of one kind.
+/// The users without data of one kind.
 #[derive(Default)]
 pub struct Absence {
     users: Mutex<Users>,
@@ -25,25 +25,25 @@ pub struct Absence {
 
 #[derive(Default)]
 struct Users {
-    /// Known to have nothing.
+    /// Users known to have no data.
     absent: HashSet<UserId>,
-    /// Whose write has begun and not ended: one, and those before it that were given up.
+    /// Users with a write that has begun and not ended: the current one, and abandoned ones before it.
     writing: HashSet<UserId>,
 }
 
 impl Absence {
-    /// How many writes have ended: to be asked before the database is.
+    /// Number of writes that have ended; must be read before the database is queried.
     pub fn writes(&self) -> u64 {
         self.writes.load(SeqCst)
     }
 
-    /// Whether this user is known to have nothing.
+    /// Whether this user is known to have no data.
     pub fn is_known(&self, user: &UserId) -> bool {
         self.users.lock().absent.contains(user)
     }
 
-    /// The database said that this user has nothing, and was asked when so many writes had ended. One that has begun or ended
-    /// since then may have been this user's.
+    /// The database reported that this user has no data, and was queried when `writes` writes had ended. A write that began or
+    /// ended since then may be this user's, and the report is ignored.
     pub fn found(&self, user: &UserId, writes: u64) {
         let mut users = self.users.lock();
         if self.writes() == writes && !users.writing.contains(user) {
@@ -54,14 +54,15 @@ impl Absence {
         }
     }
 
-    /// This user's write begins. Whoever says so holds the pen until it ends: writes begin one after the other.
+    /// This user's write begins. The caller has exclusive access to the writer until the write ends, so writes begin one after
+    /// the other.
     pub fn begins(&self, user: &UserId) {
         let mut users = self.users.lock();
         users.absent.remove(user);
         users.writing.insert(user.clone());
     }
 
-    /// The write that began last has ended, well or not, and with it whatever began before.
+    /// The write that began last has ended, successfully or not, and with it all writes that began before.
     pub fn ended(&self) {
         let mut users = self.users.lock();
         self.writes.fetch_add(1, SeqCst);
@@ -74,15 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_before_a_write_is_not_believed_after_it() {
+    fn absence_ignores_a_result_that_is_older_than_a_write() {
         let (absence, ann) = (Absence::default(), UserId::local());
         let before = absence.writes();
         absence.begins(&ann);
         absence.found(&ann, before);
-        assert!(!absence.is_known(&ann), "it is being written");
+        assert!(!absence.is_known(&ann), "a write is under way");
         absence.ended();
         absence.found(&ann, before);
-        assert!(!absence.is_known(&ann), "it was written meanwhile");
+        assert!(!absence.is_known(&ann), "a write ended meanwhile");
         absence.found(&ann, absence.writes());
         assert!(absence.is_known(&ann));
         absence.begins(&ann);
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_given_up_is_taken_for_possible_until_a_later_one_has_ended() {
+    fn absence_treats_an_abandoned_write_as_possible_until_a_later_one_has_ended() {
         let (absence, ann, bob) = (Absence::default(), UserId::local(), UserId::new("bob").unwrap());
         absence.begins(&ann);
         absence.found(&ann, absence.writes());

@@ -1,19 +1,19 @@
-//! What is written together is one statement, whatever tables it is for: an INSERT of all its rows into a view of the
-//! writer's own, whose triggers put each row into its table. A statement is a transaction of its own; every statement's end
-//! wakes a thread, and a text is prepared anew when it was not seen before. Here there is one end, and the texts differ in
-//! the number of their rows only.
+//! The writes of a batch are one statement, for all tables together: an INSERT of all its rows into a view of the writer's own,
+//! whose triggers write each row to its table. A statement is a transaction of its own; the end of every statement wakes a
+//! thread, and a text that is new is prepared first. With this view there is one end, and the texts differ only in the number
+//! of their rows.
 //!
-//! The first rows may be guards: what was remembered instead of read. A guard that the database does not agree with, as any
-//! other constraint, undoes the whole statement.
+//! The first rows may be guards: facts that were remembered instead of read. A guard that does not match the database, like any
+//! violated constraint, undoes the whole statement.
 
 use super::statements::Statements;
 use crate::sql::{Cell, Kind, Row};
 
-/// Most rows in one statement.
+/// The most rows in one statement.
 pub(super) const ROWS_MAX: usize = 512;
-/// Most values of a row, as many as [`VIEW`] has columns beside the kind.
+/// The most values of a row, as many as [`VIEW`] has columns beside the kind.
 const CELLS_MAX: usize = 15;
-/// Up to so many rows every number has its own text; beyond, numbers are rounded up.
+/// Up to this number of rows every number has its own text; beyond it, numbers are rounded up.
 const EXACT_ROWS_MAX: usize = 16;
 
 const VIEW: &str = "CREATE TEMP VIEW batch (kind, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) AS \
@@ -28,20 +28,19 @@ const KINDS: [Kind; 14] = [
     Kind::Conversation,
     Kind::Event,
     Kind::Task,
-    Kind::Letter,
+    Kind::DeadLetter,
     Kind::Move,
     Kind::Plan,
     Kind::Run,
     Kind::Outbox,
     Kind::Operation,
-    Kind::LetterDue,
-    Kind::LetterMove,
+    Kind::DeadLetterDue,
+    Kind::DeadLetterMove,
     Kind::OperationEnd,
 ];
 
-/// What becomes of a row's values, which are `new.a`, `new.b` and so on. A guard of something that must not be there
-/// has the id and nothing else.
-const fn does(kind: Kind) -> &'static str {
+/// The SQL for a row, whose values are `new.a`, `new.b` and so on. A guard for an absent row has the id and nothing else.
+const fn sql_of(kind: Kind) -> &'static str {
     match kind {
         Kind::HeadGuard => {
             "SELECT raise(ABORT, 'a conversation is not as remembered') WHERE (new.b, new.c, new.d) IS NOT \
@@ -67,14 +66,14 @@ const fn does(kind: Kind) -> &'static str {
              received_at, not_before, after_ids, is_order, is_steer, joins, state) VALUES (new.a, new.b, new.c, new.d, \
              new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued');"
         }
-        // Of an open task only: it stands before the row that ends it.
-        Kind::Letter => {
-            "INSERT INTO letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
+        // Only for an open task: this row comes before the row that ends the task.
+        Kind::DeadLetter => {
+            "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
              failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
              new.k, new.k, 'waiting' WHERE EXISTS (SELECT 1 FROM tasks WHERE id = new.a AND conversation_id = new.b \
              AND state IN ('queued', 'running', 'suspended')) ON CONFLICT DO NOTHING;"
         }
-        // A task that is let go on (`b`) goes back to where it was.
+        // A task that is resumed (`b`) returns to its former state.
         Kind::Move => {
             "UPDATE tasks SET state = coalesce(new.a, iif(new.b, iif(started_at IS NULL, 'queued', 'running'), state)), \
              started_at = coalesce(started_at, new.c), ended_at = new.d, error = new.e, \
@@ -99,13 +98,14 @@ const fn does(kind: Kind) -> &'static str {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
              expires_at) VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i) ON CONFLICT DO NOTHING;"
         }
-        // The last of several counts. Whether the letter still waits does not, so that the order of dues and moves does not.
-        Kind::LetterDue => {
-            "UPDATE letters SET retry_at = new.a WHERE task_id = new.b AND conversation_id = new.c AND seq < new.d;"
+        // The last of several counts. Whether the dead letter is still waiting does not matter, so that dues and moves are
+        // independent of their order.
+        Kind::DeadLetterDue => {
+            "UPDATE dead_letters SET retry_at = new.a WHERE task_id = new.b AND conversation_id = new.c AND seq < new.d;"
         }
-        // The first of several counts, if what it moves came before it.
-        Kind::LetterMove => {
-            "UPDATE letters SET state = new.a, retried_by = new.b, changed_at = new.c \
+        // The first of several counts, if the dead letter was put before it.
+        Kind::DeadLetterMove => {
+            "UPDATE dead_letters SET state = new.a, retried_by = new.b, changed_at = new.c \
              WHERE task_id = new.d AND conversation_id = new.e AND seq < new.f AND state = 'waiting';"
         }
         Kind::OperationEnd => {
@@ -115,19 +115,19 @@ const fn does(kind: Kind) -> &'static str {
     }
 }
 
-/// Makes the view and its triggers, for the connection that asks. They are gone with it, so that a new Annie may have
-/// others.
+/// The view and its triggers, for the connection that executes this text. They are temporary, so that a newer Annie may define
+/// them differently.
 pub(super) fn definition() -> String {
     let triggers = KINDS.map(|kind| {
-        let (number, does) = (kind as i64, does(kind));
+        let (number, sql_of) = (kind as i64, sql_of(kind));
         format!(
-            "CREATE TEMP TRIGGER batch_{number} INSTEAD OF INSERT ON batch WHEN new.kind = {number} BEGIN {does} END;"
+            "CREATE TEMP TRIGGER batch_{number} INSTEAD OF INSERT ON batch WHEN new.kind = {number} BEGIN {sql_of} END;"
         )
     });
     [VIEW.to_owned()].into_iter().chain(triggers).collect()
 }
 
-/// One statement for each [`ROWS_MAX`] rows, in their order; none if there is nothing to write.
+/// One statement for each [`ROWS_MAX`] rows, in order; none if there is nothing to write.
 pub(super) fn statements(mut rows: Vec<Row>) -> impl Iterator<Item = Statements> {
     std::iter::from_fn(move || {
         let rest = rows.split_off(rows.len().min(ROWS_MAX));
@@ -138,9 +138,9 @@ pub(super) fn statements(mut rows: Vec<Row>) -> impl Iterator<Item = Statements>
 
 fn insert(rows: Vec<Row>) -> Statements {
     let mut statements = Statements::default();
-    let places = places(rows.len());
-    statements.say(INSERT).say_list(ROW, places).say(";");
-    let nothing = (places - rows.len()) * (1 + CELLS_MAX);
+    let padded_rows = padded_rows(rows.len());
+    statements.push(INSERT).push_list(ROW, padded_rows).push(";");
+    let nothing = (padded_rows - rows.len()) * (1 + CELLS_MAX);
     for (kind, cells) in rows {
         debug_assert!(cells.len() <= CELLS_MAX, "{kind:?} has {} values", cells.len());
         let filling = CELLS_MAX.saturating_sub(cells.len());
@@ -155,9 +155,9 @@ fn insert(rows: Vec<Row>) -> Statements {
     statements
 }
 
-/// How many rows the statement for so many has: few different numbers, and not many more than are needed. A row of nothing
-/// does nothing.
-const fn places(rows: usize) -> usize {
+/// Number of rows of the statement for this number of rows: few different numbers, and not many more than needed. A row of
+/// NULLs has no effect.
+const fn padded_rows(rows: usize) -> usize {
     if rows <= EXACT_ROWS_MAX { rows } else { rows.next_multiple_of(rows.next_power_of_two() / 8) }
 }
 
@@ -166,14 +166,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_texts_serve_every_number_of_rows() {
-        let sizes: std::collections::BTreeSet<_> = (1..=ROWS_MAX).map(places).collect();
-        assert!((1..=ROWS_MAX).all(|n| places(n) >= n && places(n) <= (n + n / 4).min(ROWS_MAX)));
+    fn sqlite_batch_uses_few_texts_for_all_numbers_of_rows() {
+        let sizes: std::collections::BTreeSet<_> = (1..=ROWS_MAX).map(padded_rows).collect();
+        assert!((1..=ROWS_MAX).all(|n| padded_rows(n) >= n && padded_rows(n) <= (n + n / 4).min(ROWS_MAX)));
         assert!(sizes.len() <= 36, "{sizes:?}");
     }
 
     #[test]
-    fn every_kind_has_its_own_number() {
+    fn sqlite_batch_kinds_have_their_own_numbers() {
         assert!(KINDS.iter().enumerate().all(|(n, kind)| *kind as usize == n));
         assert_eq!(VIEW.matches("NULL").count(), 1 + CELLS_MAX);
         assert_eq!(ROW.matches('?').count(), 1 + CELLS_MAX);

@@ -1,11 +1,11 @@
-//! The only way into the log. A batch is one transaction, and mostly one statement: it is judged by what the last commits
-//! left ([`super::recent`]), and its guards make the database refuse all of it if that is no longer so. Then, or if what is
-//! remembered does not admit every append, the facts are read first: the transaction begins IMMEDIATE, so that from the
-//! first look on nobody else can change what the appends are judged by, and the admitted ones are written and committed in
-//! a second trip. Every refusal is given there. An append of a stale epoch finds that its conversation's row has moved on
-//! and is refused before anything of it is written.
+//! The only writes to the log. A batch is one transaction, and usually one statement: it is judged by the results of the last
+//! commits ([`super::recent`]), and its guards make the database refuse all of it if these are outdated. In that case, or if
+//! the remembered facts do not admit every append, the facts are read first: the transaction begins IMMEDIATE, so that after
+//! the first read no other connection can change the facts by which the appends are judged, and the admitted ones are written
+//! and committed in a second trip. Every refusal is decided there. An append with a stale epoch finds that its conversation's
+//! row has changed, and is refused before any of it is written.
 //!
-//! A commit that is given up goes on in the connection's thread if it was sent. What is sent later comes behind it.
+//! An abandoned commit continues in the connection's thread if it was sent. Later statements follow it.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,10 +17,10 @@ use super::{
     Sqlite,
     batch::{self, ROWS_MAX},
     statements::Statements,
-    writer::Pen,
+    writer::WriterGuard,
 };
 use crate::{
-    admission::{Desk, Needs, Proposal},
+    admission::{Admission, Needs, Proposal},
     sql::{Columns, Row, Verdict, judge, learn_fact, writes},
 };
 
@@ -45,47 +45,51 @@ impl Sqlite {
     }
 
     async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
-        let mut pen = self.pen(WHAT).await?;
+        let mut guard = self.lock_writer(WHAT).await?;
         self.is_committing.store(true, SeqCst);
-        let verdicts = write_with(&mut pen, proposals).await;
+        let verdicts = write_with(&mut guard, proposals).await;
         self.is_committing.store(false, SeqCst);
         verdicts
     }
 
-    /// Waits until the writer is through with every commit that was sent.
+    /// Waits until the writer has finished every commit that was sent.
     pub(super) async fn settle_commits(&self) -> Result<(), StoreError> {
         if self.is_committing.load(SeqCst) {
-            let mut pen = self.pen("waiting for commits").await?;
-            pen.send(Statements::one("SELECT 1", Vec::new())).await?;
+            let mut guard = self.lock_writer("waiting for commits").await?;
+            guard.send(Statements::one("SELECT 1", Vec::new())).await?;
             self.is_committing.store(false, SeqCst);
         }
         Ok(())
     }
 }
 
-async fn write_with(pen: &mut Pen<'_>, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
+async fn write_with(guard: &mut WriterGuard<'_>, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
     let needs = Needs::of(proposals);
-    if let Some(verdicts) = at_once(pen, &needs, proposals).await? {
+    if let Some(verdicts) = at_once(guard, &needs, proposals).await? {
         return Ok(verdicts);
     }
-    let mut desk = desk_of(&pen.begin(facts(&needs)).await?)?;
-    let verdicts = judge(&mut desk, proposals);
+    let mut admission = admission_of(&guard.begin(facts(&needs)).await?)?;
+    let verdicts = judge(&mut admission, proposals);
     let written = match writes(proposals, &verdicts) {
-        Ok(writes) => write(pen, writes.rows()).await,
+        Ok(writes) => write(guard, writes.rows()).await,
         Err(error) => Err(error),
     };
     if !matches!(written, Ok(true)) {
-        pen.roll_back().await;
+        guard.roll_back().await;
     }
     written?;
-    pen.recent().learn(desk);
+    guard.recent().learn(admission);
     Ok(verdicts)
 }
 
-/// Everything in one trip, if what is remembered admits every append and still is so.
-async fn at_once(pen: &mut Pen<'_>, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
-    let (mut desk, mut rows) = pen.recent().facts(needs);
-    let verdicts = judge(&mut desk, proposals);
+/// Writes everything in one trip, if the remembered facts admit every append and are still true.
+async fn at_once(
+    guard: &mut WriterGuard<'_>,
+    needs: &Needs,
+    proposals: &[Proposal],
+) -> Result<Option<Vec<Verdict>>, StoreError> {
+    let (mut admission, mut rows) = guard.recent().facts(needs);
+    let verdicts = judge(&mut admission, proposals);
     if verdicts.iter().any(Result::is_err) || proposals.iter().map(|p| p.events.len()).sum::<usize>() > ROWS_MAX {
         return Ok(None);
     }
@@ -94,55 +98,55 @@ async fn at_once(pen: &mut Pen<'_>, needs: &Needs, proposals: &[Proposal]) -> Re
         return Ok(None);
     }
     for statement in batch::statements(rows) {
-        if !pen.attempt(statement).await? {
+        if !guard.attempt(statement).await? {
             return Ok(None);
         }
     }
-    pen.recent().learn(desk);
+    guard.recent().learn(admission);
     Ok(Some(verdicts))
 }
 
-/// BEGIN, and the questions whose answers the batch is judged by. Lists are padded to a power of two by repeating their
-/// last entry, so that few different texts are prepared.
+/// BEGIN, and the queries for the facts of the batch. Lists are padded to a power of two by repeating their last entry, so that
+/// few different texts are prepared.
 fn facts(needs: &Needs) -> Statements {
-    let mut ask = Statements::begin();
-    ids(&mut ask, READ_HEADS, needs.conversations.iter().map(|c| c.uuid()));
+    let mut statements = Statements::begin();
+    ids(&mut statements, READ_HEADS, needs.conversations.iter().map(|c| c.uuid()));
     if let Some(last) = needs.messages.last() {
-        let places = needs.messages.len().next_power_of_two();
-        ask.say(READ_MESSAGES).say_list("(?, ?)", places).say(");");
-        for (user, client_id) in needs.messages.iter().chain(std::iter::repeat(last)).take(places) {
-            ask.with(user.as_str().to_owned()).with(client_id.clone());
+        let padded_len = needs.messages.len().next_power_of_two();
+        statements.push(READ_MESSAGES).push_list("(?, ?)", padded_len).push(");");
+        for (user, client_id) in needs.messages.iter().chain(std::iter::repeat(last)).take(padded_len) {
+            statements.with(user.as_str().to_owned()).with(client_id.clone());
         }
     }
-    ids(&mut ask, READ_TASKS, needs.tasks.iter().map(|t| t.uuid()));
-    ids(&mut ask, READ_INTENTS, needs.intents.iter().map(|i| i.uuid()));
-    ask
+    ids(&mut statements, READ_TASKS, needs.tasks.iter().map(|t| t.uuid()));
+    ids(&mut statements, READ_INTENTS, needs.intents.iter().map(|i| i.uuid()));
+    statements
 }
 
-fn ids(ask: &mut Statements, question: &'static str, ids: impl ExactSizeIterator<Item = Uuid> + Clone) {
+fn ids(statements: &mut Statements, query: &'static str, ids: impl ExactSizeIterator<Item = Uuid> + Clone) {
     if let Some(last) = ids.clone().last() {
-        let places = ids.len().next_power_of_two();
-        ask.say(question).say_list("?", places).say(");");
-        for id in ids.chain(std::iter::repeat(last)).take(places) {
-            ask.with(id);
+        let padded_len = ids.len().next_power_of_two();
+        statements.push(query).push_list("?", padded_len).push(");");
+        for id in ids.chain(std::iter::repeat(last)).take(padded_len) {
+            statements.with(id);
         }
     }
 }
 
-fn desk_of(rows: &[SqliteRow]) -> Result<Desk, StoreError> {
-    let mut desk = Desk::default();
-    rows.iter().try_for_each(|row| learn_fact(&mut desk, &mut Columns::of(row)))?;
-    Ok(desk)
+fn admission_of(rows: &[SqliteRow]) -> Result<Admission, StoreError> {
+    let mut admission = Admission::default();
+    rows.iter().try_for_each(|row| learn_fact(&mut admission, &mut Columns::of(row)))?;
+    Ok(admission)
 }
 
-/// Writes and commits, and says whether there was anything to write.
-async fn write(pen: &mut Pen<'_>, rows: Vec<Row>) -> Result<bool, StoreError> {
+/// Writes and commits; returns whether there was anything to write.
+async fn write(guard: &mut WriterGuard<'_>, rows: Vec<Row>) -> Result<bool, StoreError> {
     let mut statements = batch::statements(rows);
     let Some(mut last) = statements.next() else { return Ok(false) };
     for next in statements {
-        pen.send(std::mem::replace(&mut last, next)).await?;
+        guard.send(std::mem::replace(&mut last, next)).await?;
     }
-    pen.commit(last).await?;
+    guard.commit(last).await?;
     Ok(true)
 }
 
@@ -167,26 +171,26 @@ mod tests {
         Proposal::new(Append { conversation: CONVERSATION, user: UserId::local(), fence, events: vec![event] })
     }
 
-    async fn goes_at_once(store: &SqliteStore, fence: Fence) -> bool {
+    async fn is_one_trip(store: &SqliteStore, fence: Fence) -> bool {
         let batch = [append(fence)];
-        let mut pen = store.db.pen(WHAT).await.unwrap();
-        at_once(&mut pen, &Needs::of(&batch), &batch).await.unwrap().is_some()
+        let mut guard = store.db.lock_writer(WHAT).await.unwrap();
+        at_once(&mut guard, &Needs::of(&batch), &batch).await.unwrap().is_some()
     }
 
     #[tokio::test]
-    async fn what_is_remembered_rightly_is_written_in_one_trip() {
+    async fn sqlite_commit_with_current_facts_takes_one_trip() {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() };
         let store = SqliteStore::open(folder.path(), options).await.unwrap();
-        assert!(!goes_at_once(&store, Fence::Owner(Epoch(1))).await, "nobody's conversation");
-        assert!(goes_at_once(&store, Fence::Inbox).await, "a new conversation");
+        assert!(!is_one_trip(&store, Fence::Owner(Epoch(1))).await, "a conversation that does not exist");
+        assert!(is_one_trip(&store, Fence::Inbox).await, "a new conversation");
         let claim = store.claim(CONVERSATION, NodeIncarnation::from_uuid(Uuid::nil())).await.unwrap().unwrap();
-        assert!(goes_at_once(&store, Fence::Owner(claim.epoch)).await, "its owner's");
-        assert!(goes_at_once(&store, Fence::Inbox).await, "a door's");
-        assert!(!goes_at_once(&store, Fence::Owner(Epoch(0))).await, "an earlier owner's");
+        assert!(is_one_trip(&store, Fence::Owner(claim.epoch)).await, "an append of the owner");
+        assert!(is_one_trip(&store, Fence::Inbox).await, "an append of a front end");
+        assert!(!is_one_trip(&store, Fence::Owner(Epoch(0))).await, "an append of an earlier owner");
         let mut moved = Statements::default();
-        moved.say("UPDATE conversations SET next_seq = next_seq + 1");
+        moved.push("UPDATE conversations SET next_seq = next_seq + 1");
         store.db.write(WHAT, moved).await.unwrap();
-        assert!(!goes_at_once(&store, Fence::Inbox).await, "of a row that has moved on");
+        assert!(!is_one_trip(&store, Fence::Inbox).await, "an append to a row that has changed");
     }
 }

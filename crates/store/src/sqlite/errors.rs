@@ -1,4 +1,4 @@
-//! The database's errors in the port's words.
+//! Maps the database's errors to the port's kinds.
 
 use annie_core::ports::{StoreError, StoreErrorKind};
 use sqlx::migrate::MigrateError;
@@ -26,17 +26,17 @@ pub(super) fn failed_io(what: &'static str) -> impl Fn(std::io::Error) -> StoreE
     move |error| StoreError { kind: kind_of_io(&error), what, detail: error.to_string() }
 }
 
-/// The tables could not be brought up to date.
+/// The error for tables that could not be brought up to date.
 pub(super) fn failed_migration(error: MigrateError) -> StoreError {
     const WHAT: &str = "bringing the tables up to date";
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => failed(WHAT)(error),
-        // A newer Annie, or a changed file, was here before.
+        // The database was written by a newer Annie, or a migration file was changed.
         error => StoreError { kind: StoreErrorKind::Corrupt, what: WHAT, detail: error.to_string() },
     }
 }
 
-/// Whether a constraint of a table, or a guard, forbids a write.
+/// Whether a write violated a constraint of a table or a guard.
 pub(super) fn is_constraint(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| code & 0xff == CONSTRAINT)
 }
@@ -56,11 +56,11 @@ fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     }
 }
 
-/// Every statement fits the tables that the migrations make: a table or column that is not there was lost or renamed in the
-/// file. SQLite has no code of its own for that.
+/// Whether a table or column is missing. Every statement matches the tables that the migrations create, so a missing part was
+/// lost or renamed in the file. SQLite has no error code of its own for this.
 fn misses_a_part_of_the_schema(error: &sqlx::Error) -> bool {
-    let said = error.as_database_error().map_or("", |error| error.message());
-    ["no such column", "no such table", "has no column named"].iter().any(|part| said.contains(part))
+    let message = error.as_database_error().map_or("", |error| error.message());
+    ["no such column", "no such table", "has no column named"].iter().any(|part| message.contains(part))
 }
 
 const fn kind_of_code(code: i32) -> StoreErrorKind {

@@ -1,4 +1,4 @@
-//! The lock of a data folder: one process at a time works in it, whichever database it keeps its log in.
+//! The lock of a data folder: one process at a time uses it, whichever database stores its log.
 
 use std::{
     fs::{File, TryLockError},
@@ -9,11 +9,11 @@ use annie_core::ports::{StoreError, StoreErrorKind};
 
 use super::errors::failed_io;
 
-/// The file whose lock says that a process uses the folder.
+/// The file whose lock shows that a process uses the folder.
 const LOCK_FILE: &str = "annie.lock";
 const WHAT: &str = "locking the data folder";
 
-/// Opens a file for its owner alone, and makes it if it is not there.
+/// Opens a file with access for its owner only, and creates it if it is missing.
 pub(super) fn private_file(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.create(true).truncate(false).write(true);
@@ -24,7 +24,8 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Takes rights from what somebody else may have made. What belongs to another account stays as it is: `annie doctor` warns.
+/// Removes rights of other users from a file. The rights of a file of another account cannot be changed: `annie doctor` warns
+/// about it.
 pub(super) fn restrict(path: &Path, mode: u32) {
     #[cfg(unix)]
     {
@@ -37,15 +38,15 @@ pub(super) fn restrict(path: &Path, mode: u32) {
     }
 }
 
-/// Held as long as this lives, and gone with the process.
+/// The lock is held as long as this value exists, and is released at the latest with the process.
 #[derive(Debug)]
 pub struct FolderLock(#[expect(dead_code, reason = "an open file holds its lock")] File);
 
 impl FolderLock {
-    /// Makes the folder, for its owner alone, and takes its lock.
+    /// Creates the folder, with access for its owner only, and takes its lock.
     ///
     /// # Errors
-    /// `Locked` if another process uses the folder, otherwise why it cannot be used.
+    /// `Locked` if another process uses the folder, otherwise the reason why it cannot be used.
     pub fn take(folder: &Path) -> Result<Self, StoreError> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true);

@@ -1,5 +1,5 @@
-//! The users' memories: a full-text index (FTS5, Porter's stems) ranked by bm25 times importance [S0 14.3]. The index
-//! holds the owner as a word of its own, so that a search reads one user's part of it only; the word weighs nothing.
+//! The users' memories: a full-text index (FTS5, Porter's stems) ranked by bm25 times importance [S0 14.3]. The index contains
+//! the owner as a word of its own, so that a search reads only one user's part; that word has no weight.
 
 use annie_core::{
     ids::{IntentId, UserId},
@@ -7,14 +7,14 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{SqliteStore, statements::Statements, writer::Pen};
+use super::{SqliteStore, statements::Statements, writer::WriterGuard};
 use crate::{
     similar::{importance, merged, nearly_same},
     sql::{Cell, Columns, Database, corrupt, hit_of, json, memory_of, owner_word, saved_of, signed},
     words::different_words,
 };
 
-/// How many memories are compared with a new one, those with the most in common first.
+/// The most memories that are compared with a new one, those with the most words in common first.
 const CANDIDATES_MAX: i64 = 16;
 
 const SAVED_BEFORE: &str = "SELECT i.merged, m.number, m.content, m.tags, m.category, m.importance, m.created_at, \
@@ -55,11 +55,11 @@ impl Memories for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Saved, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.db.pen("keeping a memory").await?;
+            let mut guard = self.db.lock_writer("keeping a memory").await?;
             self.db.no_memories.begins(&user);
-            let saved = save(&mut pen, &user, intent, new, at).await;
+            let saved = save(&mut guard, &user, intent, new, at).await;
             if saved.is_err() {
-                pen.roll_back().await;
+                guard.roll_back().await;
             }
             self.db.no_memories.ended();
             saved
@@ -88,7 +88,7 @@ impl Memories for SqliteStore {
                 FIND
             };
             let hits = self.list(WHAT, sql, bound, hit_of).await?;
-            if hits.is_empty() && self.db.ask(WHAT, ANY, vec![Cell::from(&user)]).await?.is_empty() {
+            if hits.is_empty() && self.db.query(WHAT, ANY, vec![Cell::from(&user)]).await?.is_empty() {
                 self.db.no_memories.found(&user, writes);
             }
             Ok(hits)
@@ -98,7 +98,7 @@ impl Memories for SqliteStore {
     fn touch_memories(&self, user: UserId, numbers: Vec<u64>, at: Micros) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let mut statements = Statements::default();
-            statements.say(TOUCH).with(at.0).with(user.as_str().to_owned()).with(json(&numbers)?);
+            statements.push(TOUCH).with(at.0).with(user.as_str().to_owned()).with(json(&numbers)?);
             self.db.write("noting found memories", statements).await?;
             Ok(())
         })
@@ -106,19 +106,19 @@ impl Memories for SqliteStore {
 }
 
 async fn save(
-    pen: &mut Pen<'_>,
+    guard: &mut WriterGuard<'_>,
     user: &UserId,
     intent: IntentId,
     new: NewMemory,
     at: Micros,
 ) -> Result<Saved, StoreError> {
     let name = || user.as_str().to_owned();
-    let mut ask = Statements::begin();
-    ask.say(SAVED_BEFORE).with(name()).with(intent.uuid()).say(NEXT_NUMBER).with(name());
-    let rows = pen.begin(ask).await?;
+    let mut statements = Statements::begin();
+    statements.push(SAVED_BEFORE).with(name()).with(intent.uuid()).push(NEXT_NUMBER).with(name());
+    let rows = guard.begin(statements).await?;
     let number = match rows.as_slice() {
         [before, _next] => {
-            pen.roll_back().await;
+            guard.roll_back().await;
             return saved_of(&mut Columns::of(before));
         }
         [next] => {
@@ -128,12 +128,12 @@ async fn save(
         }
         _ => return Err(corrupt("keeping a memory", "no next number")),
     };
-    let same = same_as(pen, user, &new).await?;
+    let same = same_as(guard, user, &new).await?;
     let mut write = Statements::default();
     let merging = same.is_some();
     let memory = if let Some(old) = same {
         let memory = merged(old, &new, at);
-        write.say(UPDATE).with(memory.content.clone()).with(json(&memory.tags)?).with(memory.importance).with(at.0);
+        write.push(UPDATE).with(memory.content.clone()).with(json(&memory.tags)?).with(memory.importance).with(at.0);
         write.with(name()).with(signed(memory.number));
         memory
     } else {
@@ -147,22 +147,22 @@ async fn save(
             updated_at: at,
             accessed_at: None,
         };
-        write.say(INSERT).with(name()).with(signed(number)).with(owner_word(user)).with(memory.content.clone());
+        write.push(INSERT).with(name()).with(signed(number)).with(owner_word(user)).with(memory.content.clone());
         write.with(json(&memory.tags)?).with(memory.category.as_str()).with(memory.importance).with(at.0).with(at.0);
         memory
     };
-    write.say(INSERT_INTENT).with(name()).with(intent.uuid()).with(signed(memory.number)).with(merging);
-    pen.commit(write).await?;
+    write.push(INSERT_INTENT).with(name()).with(intent.uuid()).with(signed(memory.number)).with(merging);
+    guard.commit(write).await?;
     Ok(Saved { memory, merged: merging })
 }
 
-/// The memory that already says nearly the same.
-async fn same_as(pen: &mut Pen<'_>, user: &UserId, new: &NewMemory) -> Result<Option<Memory>, StoreError> {
+/// The existing memory that is nearly the same, if any.
+async fn same_as(guard: &mut WriterGuard<'_>, user: &UserId, new: &NewMemory) -> Result<Option<Memory>, StoreError> {
     let Some(expression) = expression(user, &new.content) else { return Ok(None) };
-    let mut ask = Statements::default();
-    ask.say(CANDIDATES).with(expression).with(user.as_str().to_owned()).with(new.category.as_str());
-    ask.with(CANDIDATES_MAX);
-    for row in &pen.send(ask).await? {
+    let mut statements = Statements::default();
+    statements.push(CANDIDATES).with(expression).with(user.as_str().to_owned()).with(new.category.as_str());
+    statements.with(CANDIDATES_MAX);
+    for row in &guard.send(statements).await? {
         let memory = memory_of(&mut Columns::of(row))?;
         if nearly_same(&memory.content, &new.content) {
             return Ok(Some(memory));
@@ -171,8 +171,8 @@ async fn same_as(pen: &mut Pen<'_>, user: &UserId, new: &NewMemory) -> Result<Op
     Ok(None)
 }
 
-/// A full-text expression for any of a text's words among one user's memories; none if the text has no words. Words are
-/// letters and digits only, and quoted, so that nothing in a text is taken for an operator.
+/// A full-text expression for any of a text's words among one user's memories; `None` if the text has no words. Words contain
+/// only letters and digits and are quoted, so that no text is interpreted as an operator.
 fn expression(user: &UserId, text: &str) -> Option<String> {
     let words: Vec<String> = different_words(text).into_iter().map(|w| format!("\"{w}\"")).collect();
     (!words.is_empty()).then(|| format!("owner : {} AND ({})", owner_word(user), words.join(" OR ")))

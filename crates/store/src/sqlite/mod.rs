@@ -1,9 +1,9 @@
-//! The embedded store: one SQLite database in a data folder that this process alone may use. One writer connection, whose
-//! transactions begin IMMEDIATE, and a few read-only ones beside it (WAL). Every statement is a trip to the connection's
-//! own thread, so what belongs together is sent as one text with several statements: SQLite's driver binds their
-//! arguments one after the other and keeps the prepared statements by the text.
+//! The embedded store: one SQLite database in a data folder that only this process may use. It has one writer connection, whose
+//! transactions begin IMMEDIATE, and a few read-only connections (WAL). Every statement is a trip to the connection's own
+//! thread, so statements that belong together are sent as one text: SQLite's driver binds their arguments one after the other
+//! and finds the prepared statements by the text.
 //!
-//! One file for each noun, each with its SQL beside its use; what PostgreSQL does with the same SQL is in [`crate::sql`].
+//! One file for each noun, with its SQL beside its use. SQL that both databases share is in [`crate::sql`].
 
 mod absence;
 mod batch;
@@ -54,39 +54,39 @@ cells_of!(SqliteRow, Cow::Borrowed);
 
 /// The database's file in the data folder.
 const DATABASE_FILE: &str = "annie.db";
-/// How many prepared texts the writer keeps.
+/// The most prepared texts of the writer.
 const WRITER_STATEMENTS_MAX: usize = 512;
 /// Pages in the write-ahead log from which on a commit moves them into the database: 16 MB.
 const CHECKPOINT_PAGES: &str = "4000";
-/// Pages that the writer keeps in memory: 16 MB (SQLite takes a negative number for KiB).
+/// The writer's page cache: 16 MB (SQLite takes a negative number for KiB).
 const WRITER_CACHE_KIB: &str = "-16384";
-/// Rows that may wait between a connection's thread and who asked; when there are more, the two wait for each other.
+/// Rows that may wait between a connection's thread and the caller; beyond it the thread waits for the caller.
 const ROWS_WAITING_MAX: usize = 512;
 /// Reads every page, index and constraint; at most 20 lines of damage.
 const INTEGRITY_CHECK: &str = "PRAGMA integrity_check(20)";
 /// Bytes of a database page.
 const PAGE_BYTES: u64 = 4096;
 
-/// What an acknowledged write survives.
+/// Which failures an acknowledged write survives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A crash of the process and a power cut.
     #[default]
     Full,
-    /// A crash of the process; a power cut may take the last writes back (never the middle of the log).
+    /// A crash of the process. A power cut may undo the last writes (never the middle of the log).
     Normal,
 }
 
 /// How to open the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// What an acknowledged write survives.
+    /// Which failures an acknowledged write survives.
     pub durability: Durability,
-    /// How long to wait for a lock that somebody else holds on the database, in milliseconds.
+    /// How long to wait for a lock on the database that another connection holds, in milliseconds.
     pub busy_timeout_ms: u64,
-    /// Read-only connections.
+    /// The most read-only connections.
     pub readers_max: u32,
-    /// How large the database may grow, in bytes; no limit but the disk's if absent.
+    /// The largest size of the database in bytes; limited only by the disk if absent.
     pub database_bytes_max: Option<u64>,
 }
 
@@ -102,7 +102,7 @@ pub type SqliteStore = SqlStore<Sqlite>;
 /// The database.
 pub struct Sqlite {
     writer: Mutex<Option<Writer>>,
-    /// Whether a commit is under way, or one was given up and nothing has been heard from the writer since.
+    /// Whether a commit is under way, or one was abandoned and the writer has not answered since.
     is_committing: AtomicBool,
     readers: Readers,
     no_memories: Absence,
@@ -110,15 +110,15 @@ pub struct Sqlite {
 }
 
 impl SqliteStore {
-    /// Opens the database in a data folder, making both if they are not there, and brings its tables up to date.
+    /// Opens the database in a data folder, creates both if they are missing, and brings the tables up to date.
     ///
     /// # Errors
-    /// `Locked` if another process uses the folder; `Corrupt` if the file is no database or was written by a newer Annie;
+    /// `Locked` if another process uses the folder; `Corrupt` if the file is not a database or was written by a newer Annie;
     /// `Unavailable` if the folder cannot be used.
     pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = FolderLock::take(folder)?;
         let (connection, readers) = match Self::connect(folder, &options).await {
-            // On a full disk there is no room for the files that SQLite makes beside the database at every start.
+            // On a full disk there is no space for the files that SQLite creates beside the database at every start.
             Err(error) if error.kind == StoreErrorKind::Full && reserve::release(folder) => {
                 tracing::warn!(%error, "the disk is full: the database opens with the space that is kept for that");
                 Self::connect(folder, &options).await?
@@ -131,9 +131,9 @@ impl SqliteStore {
         Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos }))
     }
 
-    /// The writer's connection and the readers, on tables that are up to date.
+    /// The writer's connection and the readers, with tables that are up to date.
     async fn connect(folder: &Path, options: &SqliteOptions) -> Result<(SqliteConnection, Readers), StoreError> {
-        // SQLite gives the files beside the database the rights of the database.
+        // SQLite gives the files beside the database the same rights as the database.
         private_file(&folder.join(DATABASE_FILE)).map_err(errors::failed_io("opening the database"))?;
         for beside in ["annie.db-wal", "annie.db-shm"] {
             folder::restrict(&folder.join(beside), 0o600);
@@ -168,12 +168,17 @@ impl Database for Sqlite {
          ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
          WHERE excluded.seq >= snapshots.seq";
 
-    async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<SqliteRow>, StoreError> {
+    async fn query(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        bound: Vec<Cell>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
         let bound = Bound::of(bound).finish().map_err(failed(what))?;
         self.readers.rows(what, sql, bound).await
     }
 
-    async fn tell(
+    async fn execute(
         &self,
         what: &'static str,
         sql: &'static str,
@@ -192,12 +197,12 @@ impl Database for Sqlite {
         conversation: ConversationId,
         by: NodeIncarnation,
     ) -> Result<Option<Head>, StoreError> {
-        let mut pen = self.pen("claiming a conversation").await?;
+        let mut guard = self.lock_writer("claiming a conversation").await?;
         let claim = vec![by.uuid().into(), conversation.uuid().into()];
-        let rows = pen.send(Statements::one(how, claim)).await?;
+        let rows = guard.send(Statements::one(how, claim)).await?;
         let head = rows.first().map(|row| head_of(&mut Columns::of(row))).transpose()?;
         if let Some(head) = &head {
-            pen.recent().learn_head(conversation, head.clone());
+            guard.recent().learn_head(conversation, head.clone());
         }
         Ok(head)
     }
@@ -230,7 +235,7 @@ impl Database for Sqlite {
         words: Vec<(OutboxId, TaskId)>,
         at: Micros,
     ) -> Result<Option<Notification>, StoreError> {
-        self.tell_user(user, text, words, at).await
+        self.store_notification(user, text, words, at).await
     }
 
     async fn sweep(&self, before: Micros) -> Result<u64, StoreError> {
@@ -266,7 +271,7 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
-    /// A lock on the data folder keeps other processes out.
+    /// The lock on the data folder excludes other processes.
     fn is_shared(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The nodes that share the database: none but in tests, since the lock of the data folder lets one process in.
+//! The nodes that share the database: several only in tests, because the lock of the data folder admits one process.
 
 use annie_core::{
     ids::NodeIncarnation,
@@ -34,12 +34,12 @@ impl Sqlite {
         may_end_others: bool,
     ) -> Result<Renewal, StoreError> {
         let me = || incarnation.uuid().into();
-        let is_steady = !self.ask("looking at a lease", STEADY, vec![me(), lease_us.into()]).await?.is_empty();
-        let is_held = !self.tell("renewing a lease", RENEW, vec![me(), lease_us.into()]).await?.is_empty();
+        let is_steady = !self.query("looking at a lease", STEADY, vec![me(), lease_us.into()]).await?.is_empty();
+        let is_held = !self.execute("renewing a lease", RENEW, vec![me(), lease_us.into()]).await?.is_empty();
         if is_held && may_end_others && is_steady {
-            self.tell("ending nodes", DECLARE_DEAD, vec![me()]).await?;
+            self.execute("ending nodes", DECLARE_DEAD, vec![me()]).await?;
         }
-        let rows = self.ask("counting nodes", ENDED, Vec::new()).await?;
+        let rows = self.query("counting nodes", ENDED, Vec::new()).await?;
         let Some(row) = rows.first() else { return Ok(Renewal { is_held, ended: (0, None) }) };
         let mut row = Columns::of(row);
         Ok(Renewal { is_held, ended: (row.count()?, row.maybe_at()?) })

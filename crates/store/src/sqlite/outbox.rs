@@ -1,4 +1,4 @@
-//! Final words on their way, and the notifications that they became.
+//! Final messages that await delivery, and the notifications that they became.
 
 use annie_core::{
     ids::{OutboxId, TaskId, UserId},
@@ -12,7 +12,7 @@ use crate::sql::{Columns, corrupt, json, notification_of};
 pub(super) const OUTBOX: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
      t.state, o.text, o.at FROM outbox o CROSS JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
      WHERE o.delivered_at IS NULL ORDER BY o.at, o.id LIMIT $1";
-/// Ids are bound as one JSON list of hexadecimal words, so that any number of them is the same statement.
+/// Ids are bound as one JSON list of hexadecimal texts, so that any number of them is the same statement.
 pub(super) const DELIVERED: &str = "UPDATE outbox SET delivered_at = ? WHERE delivered_at IS NULL \
      AND id IN (SELECT unhex(value) FROM json_each(?));";
 pub(super) const WAITING: &str = "SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND user_id = ? \
@@ -27,22 +27,22 @@ pub(super) const SWEEP_NOTIFICATIONS: &str = "DELETE FROM notifications WHERE at
 impl Sqlite {
     pub(super) async fn mark_delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Result<(), StoreError> {
         let mut statements = Statements::default();
-        statements.say(DELIVERED).with(at.0).with(hexes(ids.into_iter())?);
+        statements.push(DELIVERED).with(at.0).with(hex_list(ids.into_iter())?);
         self.write("marking deliveries", statements).await?;
         Ok(())
     }
 
     pub(super) async fn sweep_old(&self, before: Micros) -> Result<u64, StoreError> {
-        let mut pen = self.pen("sweeping the outbox").await?;
+        let mut guard = self.lock_writer("sweeping the outbox").await?;
         let mut statements = Statements::begin();
-        statements.say(SWEEP_WORDS).with(before.0).say(CHANGED);
-        statements.say(SWEEP_NOTIFICATIONS).with(before.0).say(CHANGED);
-        let swept = pen.begin(statements).await?;
-        pen.commit(Statements::default()).await?;
+        statements.push(SWEEP_WORDS).with(before.0).push(CHANGED);
+        statements.push(SWEEP_NOTIFICATIONS).with(before.0).push(CHANGED);
+        let swept = guard.begin(statements).await?;
+        guard.commit(Statements::default()).await?;
         swept.iter().map(|row| Columns::of(row).count()).sum()
     }
 
-    pub(super) async fn tell_user(
+    pub(super) async fn store_notification(
         &self,
         user: UserId,
         text: String,
@@ -52,24 +52,24 @@ impl Sqlite {
         const WHAT: &str = "keeping a notification";
         let (ids, tasks): (std::collections::BTreeSet<_>, Vec<_>) = words.into_iter().unzip();
         let count = ids.len() as u64;
-        let ids = hexes(ids.into_iter())?;
-        let mut pen = self.pen(WHAT).await?;
-        let mut ask = Statements::begin();
-        ask.say(WAITING).with(user.as_str().to_owned()).with(ids.clone());
-        let waiting = pen.begin(ask).await?.first().map(|row| Columns::of(row).count()).transpose()?;
+        let ids = hex_list(ids.into_iter())?;
+        let mut guard = self.lock_writer(WHAT).await?;
+        let mut statements = Statements::begin();
+        statements.push(WAITING).with(user.as_str().to_owned()).with(ids.clone());
+        let waiting = guard.begin(statements).await?.first().map(|row| Columns::of(row).count()).transpose()?;
         if waiting != Some(count) {
-            pen.roll_back().await;
+            guard.roll_back().await;
             return Ok(None);
         }
-        let mut tell = Statements::default();
-        tell.say(NOTIFY).with(user.as_str().to_owned()).with(text).with(json(&tasks)?).with(at.0);
-        tell.say(DELIVERED).with(at.0).with(ids);
-        let rows = pen.commit(tell).await?;
+        let mut writes = Statements::default();
+        writes.push(NOTIFY).with(user.as_str().to_owned()).with(text).with(json(&tasks)?).with(at.0);
+        writes.push(DELIVERED).with(at.0).with(ids);
+        let rows = guard.commit(writes).await?;
         let row = rows.first().ok_or_else(|| corrupt(WHAT, "it was not kept"))?;
         notification_of(&mut Columns::of(row)).map(Some)
     }
 }
 
-fn hexes(ids: impl Iterator<Item = OutboxId>) -> Result<String, StoreError> {
+fn hex_list(ids: impl Iterator<Item = OutboxId>) -> Result<String, StoreError> {
     json(&ids.map(|id| id.uuid().simple().to_string()).collect::<Vec<_>>())
 }

@@ -1,6 +1,6 @@
-//! Throws the projections away and folds the log again, in one transaction: whoever reads meanwhile sees the old tables.
-//! What no event says is kept: whose a conversation is, who owns it, what was delivered, and the notifications. A conversation
-//! with an event that cannot be read keeps its rows as they are: half a log would tell a wrong story.
+//! Deletes the projections and folds the log again, in one transaction: concurrent readers see the old tables. Data that
+//! follows from no event is kept: the user and the owner of each conversation, deliveries, and notifications. A conversation
+//! with an unreadable event keeps its rows unchanged, because an incomplete log would give wrong rows.
 
 use annie_core::{
     event::{Event, NewEvent},
@@ -9,12 +9,12 @@ use annie_core::{
     projection,
 };
 
-use super::{Sqlite, batch, statements::Statements, writer::Pen};
+use super::{Sqlite, batch, statements::Statements, writer::WriterGuard};
 use crate::sql::{Columns, Writes, event_of, signed};
 
 const WHAT: &str = "folding the log again";
 
-/// Events that are read at once.
+/// Events per read.
 const PAGE_ROWS_MAX: i64 = 1_000;
 
 const PREPARE: &str = "CREATE TEMP TABLE IF NOT EXISTS delivered (id BLOB, at INTEGER); DELETE FROM temp.delivered; \
@@ -24,7 +24,7 @@ const UNREADABLE: &str = "INSERT INTO temp.unreadable VALUES (?);";
 const CLEAR: &str = "DELETE FROM tasks WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM intents WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM outbox WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
-     DELETE FROM letters WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
+     DELETE FROM dead_letters WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM operations WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable);";
 const CONVERSATIONS: &str = "SELECT id, user_id FROM conversations WHERE id > ? ORDER BY id LIMIT ?;";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = ? AND seq > ? \
@@ -41,53 +41,53 @@ const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = (SELECT at FROM t
 
 impl Sqlite {
     pub(super) async fn fold_again(&self) -> Result<u64, StoreError> {
-        let mut pen = self.pen(WHAT).await?;
-        let folded = fold(&mut pen).await;
+        let mut guard = self.lock_writer(WHAT).await?;
+        let folded = fold(&mut guard).await;
         if folded.is_err() {
-            pen.roll_back().await;
+            guard.roll_back().await;
         }
         folded
     }
 }
 
-async fn fold(pen: &mut Pen<'_>) -> Result<u64, StoreError> {
+async fn fold(guard: &mut WriterGuard<'_>) -> Result<u64, StoreError> {
     let mut prepare = Statements::begin();
-    prepare.say(PREPARE);
-    pen.begin(prepare).await?;
-    let conversations = conversations(pen).await?;
+    prepare.push(PREPARE);
+    guard.begin(prepare).await?;
+    let conversations = conversations(guard).await?;
     let mut readable = Vec::new();
     for (conversation, user) in conversations {
-        match check_conversation(pen, conversation).await {
+        match check_conversation(guard, conversation).await {
             Ok(()) => readable.push((conversation, user)),
             Err(error) if error.kind == StoreErrorKind::Corrupt => {
-                tracing::error!(%conversation, %error, "a conversation is left as it is");
+                tracing::error!(%conversation, %error, "a conversation with an unreadable event keeps its rows unchanged");
                 let mut keep = Statements::default();
-                keep.say(UNREADABLE).with(conversation.uuid());
-                pen.send(keep).await?;
+                keep.push(UNREADABLE).with(conversation.uuid());
+                guard.send(keep).await?;
             }
             Err(error) => return Err(error),
         }
     }
     let mut clear = Statements::default();
-    clear.say(CLEAR);
-    pen.send(clear).await?;
+    clear.push(CLEAR);
+    guard.send(clear).await?;
     let mut read = 0;
     for (conversation, user) in readable {
-        read += fold_conversation(pen, conversation, &user).await?;
+        read += fold_conversation(guard, conversation, &user).await?;
     }
     let mut finish = Statements::default();
-    finish.say(RENAME).say(MARK_DELIVERED);
-    pen.commit(finish).await?;
+    finish.push(RENAME).push(MARK_DELIVERED);
+    guard.commit(finish).await?;
     Ok(read)
 }
 
-async fn conversations(pen: &mut Pen<'_>) -> Result<Vec<(ConversationId, UserId)>, StoreError> {
+async fn conversations(guard: &mut WriterGuard<'_>) -> Result<Vec<(ConversationId, UserId)>, StoreError> {
     let mut all: Vec<(ConversationId, UserId)> = Vec::new();
     loop {
         let after = all.last().map_or_else(Vec::new, |(last, _)| last.uuid().as_bytes().to_vec());
-        let mut ask = Statements::default();
-        ask.say(CONVERSATIONS).with(after).with(PAGE_ROWS_MAX);
-        let page = pen.send(ask).await?;
+        let mut statements = Statements::default();
+        statements.push(CONVERSATIONS).with(after).with(PAGE_ROWS_MAX);
+        let page = guard.send(statements).await?;
         if page.is_empty() {
             return Ok(all);
         }
@@ -98,20 +98,24 @@ async fn conversations(pen: &mut Pen<'_>) -> Result<Vec<(ConversationId, UserId)
     }
 }
 
-/// Whether all events can be read.
-async fn check_conversation(pen: &mut Pen<'_>, conversation: ConversationId) -> Result<(), StoreError> {
+/// Fails if an event cannot be read.
+async fn check_conversation(guard: &mut WriterGuard<'_>, conversation: ConversationId) -> Result<(), StoreError> {
     let mut last = Seq(0);
-    while let Some(newest) = page(pen, conversation, last).await?.last() {
+    while let Some(newest) = page(guard, conversation, last).await?.last() {
         last = newest.seq;
     }
     Ok(())
 }
 
-async fn fold_conversation(pen: &mut Pen<'_>, conversation: ConversationId, user: &UserId) -> Result<u64, StoreError> {
+async fn fold_conversation(
+    guard: &mut WriterGuard<'_>,
+    conversation: ConversationId,
+    user: &UserId,
+) -> Result<u64, StoreError> {
     let mut last = Seq(0);
     let mut read = 0;
     loop {
-        let events = page(pen, conversation, last).await?;
+        let events = page(guard, conversation, last).await?;
         let Some(newest) = events.last() else { return Ok(read) };
         last = newest.seq;
         read += events.len() as u64;
@@ -120,15 +124,15 @@ async fn fold_conversation(pen: &mut Pen<'_>, conversation: ConversationId, user
             writes.project(conversation, user, seq, &projection::changes(&NewEvent { at, task, agent, body }));
         }
         for statement in batch::statements(writes.rows()) {
-            pen.send(statement).await?;
+            guard.send(statement).await?;
         }
     }
 }
 
-/// The next events behind a place.
-async fn page(pen: &mut Pen<'_>, conversation: ConversationId, after: Seq) -> Result<Vec<Event>, StoreError> {
-    let mut ask = Statements::default();
-    ask.say(EVENTS).with(conversation.uuid()).with(signed(after.0)).with(PAGE_ROWS_MAX);
-    let rows = pen.send(ask).await?;
+/// The next events after a sequence number.
+async fn page(guard: &mut WriterGuard<'_>, conversation: ConversationId, after: Seq) -> Result<Vec<Event>, StoreError> {
+    let mut statements = Statements::default();
+    statements.push(EVENTS).with(conversation.uuid()).with(signed(after.0)).with(PAGE_ROWS_MAX);
+    let rows = guard.send(statements).await?;
     rows.iter().map(|row| event_of(conversation, &mut Columns::of(row))).collect()
 }

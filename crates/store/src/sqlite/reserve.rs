@@ -1,5 +1,5 @@
-//! Space that is kept for a start on a full disk. SQLite makes two files beside a database that it opens, and on a full disk
-//! cannot: without this, a process that stopped in good order would not come up again, not even to read.
+//! Disk space that is reserved for a start on a full disk. SQLite creates two files beside a database that it opens, which
+//! fails on a full disk: without the reserve, a process that was shut down normally could not start again, not even to read.
 
 use std::{
     fs::{File, remove_file, rename},
@@ -9,16 +9,16 @@ use std::{
 
 use super::folder::private_file;
 
-/// The file in a data folder.
+/// The reserve file in a data folder.
 const RESERVE_FILE: &str = "annie.reserve";
 const DRAFT_FILE: &str = "annie.reserve.tmp";
-/// Room for the index of the write-ahead log (32 KiB), its first frames, and the small files of a start.
+/// Space for the index of the write-ahead log (32 KiB), its first frames, and the small files of a start.
 const RESERVE_BYTES: u64 = 256 * 1024;
-/// What is written at a time: a block of most file systems.
+/// Bytes per write: a block of most file systems.
 const BLOCK_BYTES: usize = 4096;
 
-/// Sees to it that the space is there. On a full disk that is what is left of it after a start, so that nothing else uses it
-/// up; there is another chance for the rest at the next start.
+/// Reserves the space. On a full disk it reserves what is left after a start, so that nothing else uses it; the next start
+/// tries to reserve the rest.
 pub(super) fn keep(folder: &Path) {
     let path = folder.join(RESERVE_FILE);
     let kept_bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
@@ -30,12 +30,12 @@ pub(super) fn keep(folder: &Path) {
         Ok(bytes) if bytes > kept_bytes && rename(&draft, &path).is_ok() => {}
         Ok(_) | Err(_) => {
             let _ = remove_file(&draft);
-            tracing::debug!("no space is kept for a start on a full disk");
+            tracing::debug!("no space is reserved for a start on a full disk");
         }
     }
 }
 
-/// Takes the space, or as much of it as there is: so many bytes.
+/// Writes the reserve file, as large as possible; returns its size in bytes.
 fn fill(draft: &Path) -> Result<u64, Error> {
     let mut file: File = private_file(draft)?;
     file.set_len(0)?;
@@ -50,7 +50,7 @@ fn fill(draft: &Path) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Gives the space free. False if none was kept.
+/// Releases the space. False if none was reserved.
 pub(super) fn release(folder: &Path) -> bool {
     remove_file(folder.join(RESERVE_FILE)).is_ok()
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn space_is_kept_once_and_given_free_once() {
+    fn reserve_is_kept_once_and_released_once() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!release(folder.path()));
         keep(folder.path());

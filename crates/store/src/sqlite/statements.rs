@@ -1,4 +1,4 @@
-//! Statements that go to the connection's thread in one trip, and their arguments.
+//! Statements that are sent to the connection's thread in one trip, and their arguments.
 
 use sqlx::{Arguments, Encode, Sqlite, Type, error::BoxDynError, sqlite::SqliteArguments};
 
@@ -18,7 +18,7 @@ impl Bound {
         }
     }
 
-    /// All of them.
+    /// The arguments for these values.
     pub fn of(cells: Vec<Cell>) -> Self {
         let mut bound = Self::default();
         cells.into_iter().for_each(|cell| bound.cell(cell));
@@ -43,8 +43,8 @@ impl Bound {
     }
 }
 
-/// Several statements in one text. The text is made of fixed pieces only, so that the same kind of work is the same text
-/// and its prepared statements are found again; whatever comes from outside is bound.
+/// Several statements in one text. The text consists of fixed pieces only, so that the same kind of work has the same text and
+/// finds its prepared statements; all outside values are bound.
 #[derive(Default)]
 pub(super) struct Statements {
     text: String,
@@ -55,7 +55,7 @@ impl Statements {
     /// Begins a transaction that may write.
     pub fn begin() -> Self {
         let mut statements = Self::default();
-        statements.say("BEGIN IMMEDIATE;");
+        statements.push("BEGIN IMMEDIATE;");
         statements
     }
 
@@ -65,13 +65,13 @@ impl Statements {
     }
 
     /// Adds a piece of SQL.
-    pub fn say(&mut self, sql: &'static str) -> &mut Self {
+    pub fn push(&mut self, sql: &'static str) -> &mut Self {
         self.text.push_str(sql);
         self
     }
 
-    /// Adds `piece` once, then `, piece` until it stands there `count` times.
-    pub fn say_list(&mut self, piece: &'static str, count: usize) -> &mut Self {
+    /// Adds `piece` `count` times, separated by commas.
+    pub fn push_list(&mut self, piece: &'static str, count: usize) -> &mut Self {
         for n in 0..count {
             if n > 0 {
                 self.text.push_str(", ");

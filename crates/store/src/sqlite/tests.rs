@@ -1,5 +1,5 @@
-//! The questions that are asked again and again find their rows by an index, however much has been kept.
-// A test says what went wrong by panicking.
+//! Frequent queries find their rows by an index, however much data there is.
+// Tests report failures by panicking.
 #![allow(clippy::unwrap_used)]
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
@@ -7,10 +7,10 @@ use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 use super::outbox;
 use crate::{migrations, sql::texts};
 
-/// What may be read from end to end: it is as long as what was asked for.
+/// Sources that may be scanned, because they contain only rows that are needed.
 const NO_TABLES: [&str; 3] = ["json_each", "SCAN due", "CONSTANT ROW"];
 
-/// How the database would answer, one line for each step.
+/// The database's query plan, one line for each step.
 async fn plan(sql: &'static str) -> Vec<String> {
     let mut db = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     migrations::sqlite().run_direct(None, &mut db, false).await.unwrap();
@@ -19,20 +19,20 @@ async fn plan(sql: &'static str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_asked_often_uses_an_index() {
+async fn frequent_queries_use_an_index() {
     for (sql, index) in [
         (texts::OPEN_TASKS, "tasks_open"),
         (texts::OPEN_CONVERSATIONS, "tasks_open"),
         (texts::OPEN_FOR, "tasks_open"),
-        (texts::LETTER, "PRIMARY KEY"),
-        (texts::LETTERS, "letters_by_time"),
-        (texts::LETTERS_OF_USER, "letters_by_user"),
-        (texts::COUNT_LETTERS, "letters_by_time"),
-        (texts::COUNT_LETTERS_OF_USER, "letters_by_user"),
-        (texts::DUE_LETTERS, "letters_to_retry"),
-        (texts::DUE_LETTERS, "letters_to_archive"),
-        (texts::LETTERS_WAITING, "letters_to_retry"),
-        (texts::LETTERS_WAITING, "letters_to_archive"),
+        (texts::DEAD_LETTER, "PRIMARY KEY"),
+        (texts::DEAD_LETTERS, "dead_letters_by_time"),
+        (texts::DEAD_LETTERS_OF_USER, "dead_letters_by_user"),
+        (texts::COUNT_DEAD_LETTERS, "dead_letters_by_time"),
+        (texts::COUNT_DEAD_LETTERS_OF_USER, "dead_letters_by_user"),
+        (texts::DUE_DEAD_LETTERS, "dead_letters_to_retry"),
+        (texts::DUE_DEAD_LETTERS, "dead_letters_to_archive"),
+        (texts::DEAD_LETTERS_WAITING, "dead_letters_to_retry"),
+        (texts::DEAD_LETTERS_WAITING, "dead_letters_to_archive"),
         (texts::OPERATION, "PRIMARY KEY"),
         (texts::OPERATIONS, "operations_by_time"),
         (texts::OPERATIONS_OF_USER, "operations_by_user"),
@@ -48,7 +48,7 @@ async fn what_is_asked_often_uses_an_index() {
         let steps = plan(sql).await;
         assert!(steps.iter().any(|step| step.contains(index)), "{index} for {sql}: {steps:#?}");
         let whole = steps.iter().find(|step| {
-            // A partial index may be read from end to end: it holds only what is wanted.
+            // A partial index may be scanned: it contains only rows that are needed.
             step.starts_with("SCAN") && !step.contains(" INDEX ") && !NO_TABLES.iter().any(|name| step.contains(name))
         });
         assert_eq!(whole, None, "{sql}");
@@ -65,5 +65,5 @@ async fn sqlite_reads_a_known_secret_without_a_write() {
     let read_only = super::Statements::one("PRAGMA query_only = ON", Vec::new());
     store.db.write("closing for writes", read_only).await.unwrap();
     assert_eq!(store.secret("operations", [8; 32]).await.unwrap(), secret);
-    assert!(store.secret("other", [8; 32]).await.is_err(), "a new one needs a write");
+    assert!(store.secret("other", [8; 32]).await.is_err(), "a new secret needs a write");
 }

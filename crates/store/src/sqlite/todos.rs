@@ -6,7 +6,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{SqliteStore, absence::Absence, statements::Statements, writer::Pen};
+use super::{SqliteStore, absence::Absence, statements::Statements, writer::WriterGuard};
 use crate::{
     sql::{Cell, Columns, corrupt, json, level, signed, summary_of, todo_of},
     todo_rules::{created, day_of, haystack, needles, patched},
@@ -30,7 +30,7 @@ const UPDATE: &str = "UPDATE todos SET title = ?, description = ?, status = ?, p
      haystack = ?, updated_at = ? WHERE user_id = ? AND number = ?;";
 const ARCHIVE: &str = "UPDATE todos SET archived_at = ? WHERE user_id = ? AND number = ? AND archived_at IS NULL \
      RETURNING number";
-/// A due day is over at its end, a due time at once.
+/// A due day is overdue when it has ended, a due time when it has passed.
 const SUMMARY: &str = "WITH open AS (SELECT number, title, priority, due, \
          coalesce(due < iif(length(due) > 10, $2, $3), 0) AS overdue, coalesce(substr(due, 1, 10) = $3, 0) AS today \
          FROM todos WHERE user_id = $1 AND archived_at IS NULL AND status IN ('todo', 'in_progress', 'blocked')) \
@@ -46,12 +46,12 @@ impl Todos for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Todo, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.db.pen("making a task").await?;
-            let mut ask = Statements::begin();
-            ask.say(BY_INTENT_AND_NEXT).with(name(&user)).with(intent.uuid()).with(name(&user));
-            let rows = pen.begin(ask).await?;
+            let mut guard = self.db.lock_writer("making a task").await?;
+            let mut statements = Statements::begin();
+            statements.push(BY_INTENT_AND_NEXT).with(name(&user)).with(intent.uuid()).with(name(&user));
+            let rows = guard.begin(statements).await?;
             if let [made, _next] = rows.as_slice() {
-                pen.roll_back().await;
+                guard.roll_back().await;
                 return todo_of(&mut Columns::of(made));
             }
             let number = match rows.first() {
@@ -60,10 +60,10 @@ impl Todos for SqliteStore {
             };
             let todo = created(new, number, at);
             let mut insert = Statements::default();
-            insert.say(INSERT).with(name(&user)).with(signed(number)).with(intent.uuid());
+            insert.push(INSERT).with(name(&user)).with(signed(number)).with(intent.uuid());
             bind(&mut insert, &todo)?;
             insert.with(todo.created_at.0).with(todo.updated_at.0);
-            commit(&mut pen, &self.db.no_open_todos, &user, insert).await?;
+            commit(&mut guard, &self.db.no_open_todos, &user, insert).await?;
             Ok(todo)
         })
     }
@@ -100,20 +100,20 @@ impl Todos for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Option<Todo>, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.db.pen("changing a task").await?;
-            let mut ask = Statements::begin();
-            ask.say(BY_NUMBER).with(name(&user)).with(signed(number));
-            let rows = pen.begin(ask).await?;
+            let mut guard = self.db.lock_writer("changing a task").await?;
+            let mut statements = Statements::begin();
+            statements.push(BY_NUMBER).with(name(&user)).with(signed(number));
+            let rows = guard.begin(statements).await?;
             let Some(row) = rows.first() else {
-                pen.roll_back().await;
+                guard.roll_back().await;
                 return Ok(None);
             };
             let todo = patched(todo_of(&mut Columns::of(row))?, patch, at);
             let mut update = Statements::default();
-            update.say(UPDATE);
+            update.push(UPDATE);
             bind(&mut update, &todo)?;
             update.with(todo.updated_at.0).with(name(&user)).with(signed(number));
-            commit(&mut pen, &self.db.no_open_todos, &user, update).await?;
+            commit(&mut guard, &self.db.no_open_todos, &user, update).await?;
             Ok(Some(todo))
         })
     }
@@ -121,7 +121,7 @@ impl Todos for SqliteStore {
     fn delete_todo(&self, user: UserId, number: u64, at: Micros) -> Fut<'_, Result<bool, StoreError>> {
         Box::pin(async move {
             let mut statements = Statements::default();
-            statements.say(ARCHIVE).with(at.0).with(name(&user)).with(signed(number));
+            statements.push(ARCHIVE).with(at.0).with(name(&user)).with(signed(number));
             Ok(!self.db.write("archiving a task", statements).await?.is_empty())
         })
     }
@@ -144,21 +144,21 @@ impl Todos for SqliteStore {
 }
 
 async fn commit(
-    pen: &mut Pen<'_>,
+    guard: &mut WriterGuard<'_>,
     no_open_todos: &Absence,
     user: &UserId,
     statements: Statements,
 ) -> Result<(), StoreError> {
     no_open_todos.begins(user);
-    let done = pen.commit(statements).await;
+    let done = guard.commit(statements).await;
     if done.is_err() {
-        pen.roll_back().await;
+        guard.roll_back().await;
     }
     no_open_todos.ended();
     done.map(drop)
 }
 
-/// title, description, status, priority, due, tags, haystack.
+/// Binds title, description, status, priority, due, tags, haystack.
 fn bind(statements: &mut Statements, todo: &Todo) -> Result<(), StoreError> {
     statements.with(todo.title.clone()).with(todo.description.clone()).with(todo.status.as_str());
     statements.with(level(todo.priority)).with(todo.due.clone()).with(json(&todo.tags)?).with(haystack(todo));

@@ -1,4 +1,4 @@
-//! The one connection that writes. Whoever holds it owns the transaction; a transaction that was left open, because its
+//! The one connection that writes. Its current holder owns the transaction; a transaction that was left open, because its
 //! holder failed or was dropped in the middle, is rolled back before the next one begins.
 
 use annie_core::ports::{StoreError, StoreErrorKind};
@@ -20,7 +20,7 @@ pub(super) struct Writer {
     connection: SqliteConnection,
     open: bool,
     recent: Recent,
-    /// Held, never read: the system frees the folder's lock with the file, however the process ends.
+    /// Never read: the system releases the folder's lock with the file, however the process ends.
     _lock: FolderLock,
 }
 
@@ -29,7 +29,7 @@ impl Writer {
         Self { connection, open: false, recent: Recent::default(), _lock: lock }
     }
 
-    /// Moves the write-ahead log into the database and closes; what fails here costs the next start some time, no data.
+    /// Moves the write-ahead log into the database and closes it. A failure here makes the next start slower and loses no data.
     pub async fn close(mut self) {
         self.roll_back().await;
         for sql in ["PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)"] {
@@ -44,8 +44,8 @@ impl Writer {
 
     async fn roll_back(&mut self) {
         if self.open {
-            // It fails when SQLite has rolled back by itself (a full disk does that); a transaction that were still open
-            // would make the next BEGIN fail.
+            // Fails when SQLite has rolled back by itself (as on a full disk). A transaction that is still open would make the
+            // next BEGIN fail.
             if let Err(error) = sqlx::query("ROLLBACK").execute(&mut self.connection).await {
                 tracing::debug!(%error, "rolling back");
             }
@@ -59,15 +59,15 @@ impl Writer {
     }
 }
 
-/// The writer in somebody's hands.
-pub(super) struct Pen<'a> {
+/// Exclusive access to the writer.
+pub(super) struct WriterGuard<'a> {
     writer: MappedMutexGuard<'a, Writer>,
     what: &'static str,
 }
 
 impl Sqlite {
-    /// Waits for the writer.
-    pub(super) async fn pen(&self, what: &'static str) -> Result<Pen<'_>, StoreError> {
+    /// Waits for exclusive access to the writer.
+    pub(super) async fn lock_writer(&self, what: &'static str) -> Result<WriterGuard<'_>, StoreError> {
         let guard = self.writer.lock().await;
         let mut writer = MutexGuard::try_map(guard, Option::as_mut).map_err(|_| StoreError {
             kind: StoreErrorKind::Unavailable,
@@ -75,22 +75,22 @@ impl Sqlite {
             detail: "the store is closed".to_owned(),
         })?;
         writer.roll_back().await;
-        Ok(Pen { writer, what })
+        Ok(WriterGuard { writer, what })
     }
 
-    /// One statement that is a transaction of its own.
+    /// Executes one statement that is a transaction of its own.
     pub(super) async fn write(&self, what: &'static str, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
-        self.pen(what).await?.send(statements).await
+        self.lock_writer(what).await?.send(statements).await
     }
 }
 
-impl Pen<'_> {
-    /// Statements outside of a transaction or within an open one.
+impl WriterGuard<'_> {
+    /// Executes statements outside of a transaction or within an open one.
     pub async fn send(&mut self, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
         self.writer.send(statements).await.map_err(failed(self.what))
     }
 
-    /// One statement that is a transaction of its own. Whether it was done; not, if a constraint forbids it.
+    /// Executes one statement that is a transaction of its own. False if a constraint forbids it.
     pub async fn attempt(&mut self, statement: Statements) -> Result<bool, StoreError> {
         match self.writer.send(statement).await {
             Ok(_) => Ok(true),
@@ -99,26 +99,26 @@ impl Pen<'_> {
         }
     }
 
-    /// Statements of which the first is BEGIN.
+    /// Executes statements of which the first is BEGIN.
     pub async fn begin(&mut self, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
         self.writer.open = true;
         self.send(statements).await
     }
 
-    /// Statements and COMMIT. If anything fails, nothing of the transaction is stored.
+    /// Executes statements and COMMIT. If anything fails, nothing of the transaction is stored.
     pub async fn commit(&mut self, mut statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
-        statements.say("COMMIT;");
+        statements.push("COMMIT;");
         let rows = self.send(statements).await?;
         self.writer.open = false;
         Ok(rows)
     }
 
-    /// Gives the transaction up.
+    /// Rolls the transaction back.
     pub async fn roll_back(&mut self) {
         self.writer.roll_back().await;
     }
 
-    /// What the last commits left.
+    /// The facts as the last commits left them.
     pub fn recent(&mut self) -> &mut Recent {
         &mut self.writer.recent
     }

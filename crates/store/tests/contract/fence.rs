@@ -1,4 +1,4 @@
-//! Owning a conversation.
+//! Ownership of a conversation.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,7 +10,7 @@ use annie_core::{
 
 use crate::make::*;
 
-pub async fn nobody_owns_a_conversation_before_it_is_claimed(store: Arc<dyn Store>) {
+pub async fn conversation_has_no_owner_before_it_is_claimed(store: Arc<dyn Store>) {
     let c = conversation(1);
     assert_eq!(store.claim(c, node(1)).await.unwrap(), None);
     let early = commit(&*store, owned(c, "ann", Epoch(0), vec![started(task(1), 1)])).await;
@@ -21,7 +21,7 @@ pub async fn nobody_owns_a_conversation_before_it_is_claimed(store: Arc<dyn Stor
     assert_eq!(early, Err(AppendError::Fenced));
 }
 
-pub async fn a_claim_raises_the_epoch_and_says_the_last_place(store: Arc<dyn Store>) {
+pub async fn claim_raises_the_epoch_and_returns_the_last_sequence_number(store: Arc<dyn Store>) {
     let c = conversation(1);
     let two = vec![received(task(1), "a", "x", 1), received(task(2), "b", "x", 1)];
     commit(&*store, inbox(c, "ann", two)).await.unwrap();
@@ -34,7 +34,7 @@ pub async fn a_claim_raises_the_epoch_and_says_the_last_place(store: Arc<dyn Sto
     assert_eq!(listed, [row]);
 }
 
-pub async fn an_earlier_owner_is_fenced_and_writes_nothing(store: Arc<dyn Store>) {
+pub async fn earlier_owner_is_fenced_and_writes_nothing(store: Arc<dyn Store>) {
     let c = conversation(1);
     let old = opened(&*store, c, "ann", task(1), 1).await;
     let new = store.claim(c, node(2)).await.unwrap().unwrap().epoch;
@@ -47,14 +47,14 @@ pub async fn an_earlier_owner_is_fenced_and_writes_nothing(store: Arc<dyn Store>
     assert_eq!(commit(&*store, future).await, Err(AppendError::Fenced));
 }
 
-pub async fn a_door_may_write_whoever_owns_the_conversation(store: Arc<dyn Store>) {
+pub async fn front_end_may_append_regardless_of_the_owner(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     commit(&*store, inbox(c, "ann", vec![received(task(2), "b", "x", 2)])).await.unwrap();
     assert!(commit(&*store, owned(c, "ann", epoch, vec![started(task(1), 3)])).await.is_ok());
 }
 
-pub async fn a_snapshot_is_kept_for_the_present_owner_only(store: Arc<dyn Store>) {
+pub async fn snapshot_is_stored_only_for_the_current_owner(store: Arc<dyn Store>) {
     let c = conversation(1);
     let old = opened(&*store, c, "ann", task(1), 1).await;
     let shot = |seq, state: &str| Snapshot { seq: Seq(seq), v: 3, state: state.to_owned() };

@@ -1,6 +1,6 @@
-//! Every JSON text that a store keeps beside the log stays readable for ever. `tests/golden/json_v1` holds one for each column,
-//! as its first version wrote it. These files are never changed; a shape that is written otherwise gets a new folder, and the
-//! old ones are read all the same. (Events and snapshots have theirs in core.)
+//! Every JSON text that a store keeps beside the log stays readable for ever. `tests/golden/json_v1` contains one for each
+//! column, as its first version wrote it. These files are never changed; a changed format gets a new folder, and the old files
+//! must still be readable. (The golden files of events and snapshots are in core.)
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::{
-    examine::Hand,
+    examine::DirectAccess,
     make::*,
     sqlite_only::{beside, open},
     stores::at,
@@ -31,27 +31,27 @@ fn golden(version: &str) -> BTreeMap<(String, String), String> {
     fs::read_dir(folder).unwrap().map(|entry| file(entry.unwrap().path())).collect()
 }
 
-/// Writes what the golden files of the present version hold, one row each.
+/// Writes the content of the golden files of the current version, one row each.
 async fn write(store: &dyn Store) {
     let c = conversation(1);
     let epoch = opened(store, c, "ann", task(1), 1).await;
     let waits = received_as(task(3), 2, |inbound| inbound.after = vec![task(2)]);
-    let dies = vec![waits, started(task(1), 3), died(task(1), letter(1, None), 4)];
-    commit(store, owned(c, "ann", epoch, dies)).await.unwrap();
-    let word = store.outbox(9).await.unwrap().remove(0);
-    store.notify(user("ann"), "Sorry.".into(), vec![(word.id, word.task)], Micros(5)).await.unwrap().unwrap();
-    let words = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
-    let todo = NewTodo { title: "t".into(), tags: words("home", "\"now\" ü"), ..NewTodo::default() };
+    let failing = vec![waits, started(task(1), 3), died(task(1), dead_letter(1, None), 4)];
+    commit(store, owned(c, "ann", epoch, failing)).await.unwrap();
+    let message = store.outbox(9).await.unwrap().remove(0);
+    store.notify(user("ann"), "Sorry.".into(), vec![(message.id, message.task)], Micros(5)).await.unwrap().unwrap();
+    let texts_of_two = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+    let todo = NewTodo { title: "t".into(), tags: texts_of_two("home", "\"now\" ü"), ..NewTodo::default() };
     store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
     let (content, category) = ("x".to_owned(), MemoryCategory::Fact);
-    let memory = NewMemory { content, tags: words("work", "a\\b"), category, importance: 0.5 };
+    let memory = NewMemory { content, tags: texts_of_two("work", "a\\b"), category, importance: 0.5 };
     store.save_memory(user("ann"), intent(2), memory, Micros(1)).await.unwrap();
     let key = ApiKey {
         id: "k1".into(),
         name: "laptop".into(),
         user: user("ann"),
         secret_sha256: vec![0; 32],
-        scopes: words("chat", "jobs:read"),
+        scopes: texts_of_two("chat", "jobs:read"),
         created_at: Micros(1),
         expires_at: None,
         last_used_at: None,
@@ -60,11 +60,13 @@ async fn write(store: &dyn Store) {
     store.put_key(key).await.unwrap();
 }
 
-/// What a store reads out of each of these columns, written as JSON by the test's own hand.
+/// The value that a store reads from each of these columns, converted to JSON by the test itself.
 async fn read(store: &dyn Store, table: &str, column: &str) -> serde_json::Value {
     let ann = || user("ann");
     match (table, column) {
-        ("letters", "tried") => store.letter(Scope::Operator, task(1)).await.unwrap().unwrap().letter.tried.into(),
+        ("dead_letters", "tried") => {
+            store.dead_letter(Scope::Operator, task(1)).await.unwrap().unwrap().dead_letter.tried.into()
+        }
         ("tasks", "after_ids") => {
             let after = store.task(Scope::Operator, task(3)).await.unwrap().unwrap().after;
             after.iter().map(ToString::to_string).collect()
@@ -79,44 +81,44 @@ async fn read(store: &dyn Store, table: &str, column: &str) -> serde_json::Value
             let tasks = store.notifications(ann(), 0, 9).await.unwrap().remove(0).tasks;
             tasks.iter().map(ToString::to_string).collect()
         }
-        other => panic!("{other:?} has a golden file and nobody reads it here"),
+        other => panic!("{other:?} has a golden file that this test does not read"),
     }
 }
 
-async fn golden_texts_are_written_and_read(store: &dyn Store, hand: &mut impl Hand) {
+async fn assert_golden_texts_are_written_and_read(store: &dyn Store, database_access: &mut impl DirectAccess) {
     write(store).await;
     for ((table, column), text) in golden("json_v1") {
         let of = format!("{column} IS NOT NULL");
-        let written = hand.ask(&format!("SELECT {column} FROM {table} WHERE {of}")).await;
+        let written = database_access.read_text(&format!("SELECT {column} FROM {table} WHERE {of}")).await;
         assert_eq!(
             written, text,
-            "{table}.{column} is written otherwise: that is a new version, in a folder of its own"
+            "{table}.{column} is written in another format: that is a new version, in a folder of its own"
         );
-        // As an earlier Annie left it.
-        hand.tell(&format!("UPDATE {table} SET {column} = '[]' WHERE {of}")).await;
+        // As an earlier Annie stored it.
+        database_access.run_sql(&format!("UPDATE {table} SET {column} = '[]' WHERE {of}")).await;
         assert_eq!(read(store, &table, &column).await, serde_json::json!([]), "{table}.{column}");
-        hand.tell(&format!("UPDATE {table} SET {column} = '{text}' WHERE {of}")).await;
-        let said: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(read(store, &table, &column).await, said, "{table}.{column}");
+        database_access.run_sql(&format!("UPDATE {table} SET {column} = '{text}' WHERE {of}")).await;
+        let sent: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read(store, &table, &column).await, sent, "{table}.{column}");
     }
     store.close().await;
 }
 
 #[tokio::test]
-async fn every_json_text_is_written_and_read_as_in_its_first_version() {
+async fn golden_json_texts_are_written_and_read_by_sqlite() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
-    golden_texts_are_written_and_read(&store, &mut beside(folder.path()).await).await;
+    assert_golden_texts_are_written_and_read(&store, &mut beside(folder.path()).await).await;
 }
 
 #[tokio::test]
-async fn every_json_text_on_postgres_is_written_and_read_as_in_its_first_version() {
+async fn golden_json_texts_are_written_and_read_by_postgres() {
     let Some(database) = database().await else { return };
-    let mut hand = PgConnection::connect(&database.url).await.unwrap();
-    golden_texts_are_written_and_read(&at(&database.url).await, &mut hand).await;
+    let mut database_access = PgConnection::connect(&database.url).await.unwrap();
+    assert_golden_texts_are_written_and_read(&at(&database.url).await, &mut database_access).await;
 }
 
-/// Columns whose shape core keeps.
+/// Columns whose format core defines.
 const OF_CORE: [(&str, &str); 2] = [("events", "body"), ("snapshots", "state")];
 
 async fn texts(db: &mut SqliteConnection, sql: String) -> Vec<String> {
@@ -124,7 +126,7 @@ async fn texts(db: &mut SqliteConnection, sql: String) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_column_with_json_is_without_a_golden_file() {
+async fn golden_files_cover_every_column_with_json() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     write(&store).await;

@@ -1,5 +1,5 @@
-//! Every short history of two owners and a door on one conversation, judged by the store and by a model of it that fits on a
-//! page. What tests by example leave out stands here: all orders.
+//! Every short history of two owners and a front end on one conversation, judged by the store and by a small model of it. It
+//! covers what the tests by example leave out: all orders.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use annie_core::{
 
 use crate::make::*;
 
-/// How many steps a history has after its beginning.
+/// Number of steps of a history after its beginning.
 const STEPS: u32 = 4;
-/// How many histories go on at once; their steps of the same place share a batch.
+/// Number of concurrent histories; their steps with the same index share a batch.
 const AT_ONCE: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,9 +23,9 @@ enum Step {
     Claim(usize),
     Start(usize),
     Finish(usize),
-    /// Both owners start the run, in one batch, this one first.
+    /// Both owners start the run in one batch, this one first.
     Race(usize),
-    Door,
+    Handle,
 }
 
 const ALPHABET: [Step; 9] = [
@@ -37,10 +37,10 @@ const ALPHABET: [Step; 9] = [
     Step::Finish(1),
     Step::Race(0),
     Step::Race(1),
-    Step::Door,
+    Step::Handle,
 ];
 
-/// What the store must be like: the truth, and what each owner believes.
+/// The expected state of the store, and the epoch that each owner believes to have.
 struct Model {
     number: u128,
     steps: Vec<Step>,
@@ -50,7 +50,7 @@ struct Model {
     intent: IntentState,
 }
 
-/// One append, and what must be answered.
+/// One append and its expected answer.
 type Expected = (Append, Result<Appended, AppendError>);
 
 impl Model {
@@ -117,22 +117,22 @@ impl Model {
         (append, answer)
     }
 
-    fn door(&mut self, place: usize) -> Expected {
-        let other = task((place as u128 + 1) << 32 | self.number);
+    fn handle(&mut self, step_index: usize) -> Expected {
+        let other = task((step_index as u128 + 1) << 32 | self.number);
         let message = received(other, &other.to_string(), "And?", 5);
         let append = inbox(self.conversation(), "ann", vec![message]);
         let answer = self.stored();
         (append, answer)
     }
 
-    /// What a step puts into the next batch. A claim is no append.
-    fn step(&mut self, place: usize) -> Vec<Expected> {
-        match self.steps[place] {
+    /// The appends of a step for the next batch. A claim is not an append.
+    fn step(&mut self, step_index: usize) -> Vec<Expected> {
+        match self.steps[step_index] {
             Step::Claim(_) => Vec::new(),
             Step::Start(owner) => vec![self.start(owner)],
             Step::Finish(owner) => vec![self.finish(owner)],
             Step::Race(first) => vec![self.start(first), self.start(1 - first)],
-            Step::Door => vec![self.door(place)],
+            Step::Handle => vec![self.handle(step_index)],
         }
     }
 
@@ -156,26 +156,26 @@ async fn all_stored(store: &dyn Store, batch: Vec<Append>) {
     assert_eq!(refused, None);
 }
 
-async fn go_through(store: &dyn Store, models: &mut [Model]) {
+async fn run_histories(store: &dyn Store, models: &mut [Model]) {
     all_stored(store, models.iter().map(Model::beginning).collect()).await;
     for model in models.iter() {
         store.claim(model.conversation(), node(0)).await.unwrap();
     }
     all_stored(store, models.iter().map(Model::plan).collect()).await;
-    for place in 0..STEPS as usize {
+    for step_index in 0..STEPS as usize {
         let mut expected = Vec::new();
         for (at, model) in models.iter_mut().enumerate() {
-            if let Step::Claim(owner) = model.steps[place] {
+            if let Step::Claim(owner) = model.steps[step_index] {
                 model.claim(store, owner).await;
             }
-            expected.extend(model.step(place).into_iter().map(|e| (at, e)));
+            expected.extend(model.step(step_index).into_iter().map(|e| (at, e)));
         }
         let (batch, wanted): (Vec<_>, Vec<_>) =
             expected.into_iter().map(|(at, (append, answer))| (append, (at, answer))).unzip();
         let answers = store.commit(batch).await;
         assert_eq!(answers.len(), wanted.len());
         for (answer, (at, wanted)) in answers.into_iter().zip(wanted) {
-            assert_eq!(answer, wanted, "step {place} of {:?}", models[at].steps);
+            assert_eq!(answer, wanted, "step {step_index} of {:?}", models[at].steps);
         }
     }
     for model in models.iter() {
@@ -183,10 +183,10 @@ async fn go_through(store: &dyn Store, models: &mut [Model]) {
     }
 }
 
-pub async fn every_short_history_of_two_owners_is_judged_as_the_model_says(store: Arc<dyn Store>) {
+pub async fn store_agrees_with_the_model_on_every_short_history_of_two_owners(store: Arc<dyn Store>) {
     let mut models: Vec<Model> =
         (0..ALPHABET.len().pow(STEPS)).map(|number| Model::new(number, STEPS as usize)).collect();
     for together in models.chunks_mut(AT_ONCE) {
-        go_through(&*store, together).await;
+        run_histories(&*store, together).await;
     }
 }

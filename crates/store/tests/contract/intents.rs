@@ -1,4 +1,4 @@
-//! Intents before effects, receipts after.
+//! Intents are stored before effects, receipts after them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ async fn row(store: &dyn Store, id: IntentId) -> IntentRow {
     store.intents(task(1)).await.unwrap().into_iter().find(|row| row.id == id).unwrap()
 }
 
-pub async fn a_once_run_starts_exactly_once(store: Arc<dyn Store>) {
+pub async fn once_run_starts_exactly_once(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let plan = plans(task(1), vec![planned(intent(1), "mail.send", Effect::Once)], 2);
@@ -38,7 +38,7 @@ pub async fn a_once_run_starts_exactly_once(store: Arc<dyn Store>) {
     assert_eq!(length(&*store, c).await, 3);
 }
 
-pub async fn a_run_that_was_cut_off_with_its_task_is_unknown(store: Arc<dyn Store>) {
+pub async fn run_that_ended_with_its_task_has_an_unknown_outcome(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let runs = (1..=3).map(|n| planned(intent(n), "mail.send", Effect::Once)).collect();
@@ -53,7 +53,7 @@ pub async fn a_run_that_was_cut_off_with_its_task_is_unknown(store: Arc<dyn Stor
     assert_eq!(states().await, [IntentState::Done, IntentState::Unknown, IntentState::Planned]);
 }
 
-pub async fn an_idempotent_run_starts_again_until_its_receipt(store: Arc<dyn Store>) {
+pub async fn idempotent_run_may_start_again_until_its_receipt(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let plan = plans(task(1), vec![planned(intent(1), "notes.edit", Effect::Idempotent)], 2);
@@ -69,7 +69,7 @@ pub async fn an_idempotent_run_starts_again_until_its_receipt(store: Arc<dyn Sto
     assert_eq!(row(&*store, intent(1)).await.state, IntentState::Done);
 }
 
-pub async fn a_read_leaves_no_intent(store: Arc<dyn Store>) {
+pub async fn read_run_stores_no_intent(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let plan = plans(task(1), vec![planned(intent(1), "tasks.search", Effect::Read)], 2);
@@ -78,7 +78,7 @@ pub async fn a_read_leaves_no_intent(store: Arc<dyn Store>) {
     assert_eq!(store.intents(task(1)).await.unwrap(), []);
 }
 
-pub async fn a_refused_start_refuses_its_whole_append(store: Arc<dyn Store>) {
+pub async fn refused_start_refuses_its_whole_append(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let calls = vec![planned(intent(1), "a.b", Effect::Once), planned(intent(2), "a.c", Effect::Once)];
@@ -92,7 +92,7 @@ pub async fn a_refused_start_refuses_its_whole_append(store: Arc<dyn Store>) {
     assert_eq!(commit(&*store, one).await.unwrap().first, Seq(4));
 }
 
-pub async fn a_receipt_is_final_and_an_unknown_outcome_is_not(store: Arc<dyn Store>) {
+pub async fn receipt_is_final_and_an_unknown_outcome_is_not(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let plan = plans(task(1), vec![planned(intent(1), "mail.send", Effect::Once)], 2);
@@ -119,7 +119,7 @@ pub async fn intents_are_listed_in_the_order_of_their_plans(store: Arc<dyn Store
     assert_eq!(ids(task(2)).await, [intent(2)]);
 }
 
-pub async fn a_run_that_was_never_planned_or_is_another_conversations_is_refused(store: Arc<dyn Store>) {
+pub async fn run_is_refused_if_it_was_never_planned_or_belongs_to_another_conversation(store: Arc<dyn Store>) {
     let (c, d) = (conversation(1), conversation(2));
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let other = opened(&*store, d, "bob", task(2), 1).await;
@@ -136,7 +136,7 @@ pub async fn a_run_that_was_never_planned_or_is_another_conversations_is_refused
     assert_eq!(row(&*store, intent(1)).await.state, IntentState::Planned);
 }
 
-pub async fn two_starts_in_one_batch_are_one_start(store: Arc<dyn Store>) {
+pub async fn once_run_with_two_starts_in_one_batch_starts_once(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     let plan = plans(task(1), vec![planned(intent(1), "mail.send", Effect::Once)], 2);

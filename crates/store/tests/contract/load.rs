@@ -1,4 +1,4 @@
-//! Many writers at once.
+//! Many concurrent writers.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ const CONVERSATIONS: u128 = 100;
 const TURNS: u128 = 50;
 const BATCH_MAX: usize = 256;
 
-/// Two appends a turn: the message, and its answer by the owner.
-pub async fn ten_thousand_appends_of_a_hundred_conversations_lose_nothing(store: Arc<dyn Store>) {
+/// Each turn has two appends: the message, and its answer by the owner.
+pub async fn store_loses_nothing_of_ten_thousand_appends_in_a_hundred_conversations(store: Arc<dyn Store>) {
     let (send, mut receive) = mpsc::channel::<(Append, tokio::sync::oneshot::Sender<Seq>)>(1_024);
     let mut writers = JoinSet::new();
     for n in 0..CONVERSATIONS {

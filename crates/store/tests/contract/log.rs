@@ -1,4 +1,4 @@
-//! Appending and reading.
+//! Appending to the log and reading it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub async fn sequence_numbers_are_dense_and_start_at_one(store: Arc<dyn Store>) 
     assert_eq!(seqs, [1, 2, 3, 4]);
 }
 
-pub async fn an_event_comes_back_exactly_as_it_was(store: Arc<dyn Store>) {
+pub async fn event_is_read_exactly_as_it_was_appended(store: Arc<dyn Store>) {
     let c = conversation(1);
     let sub = AgentId::sub("mailer").unwrap();
     let calls = vec![
@@ -49,7 +49,7 @@ pub async fn an_event_comes_back_exactly_as_it_was(store: Arc<dyn Store>) {
     assert_eq!(store.events(Scope::Operator, c, Seq(0), 10).await.unwrap(), wanted);
 }
 
-pub async fn a_batch_answers_in_the_order_of_its_appends(store: Arc<dyn Store>) {
+pub async fn batch_is_answered_in_the_order_of_its_appends(store: Arc<dyn Store>) {
     let batch = vec![
         inbox(conversation(2), "ann", vec![received(task(1), "a", "x", 1), started(task(1), 2)]),
         inbox(conversation(1), "bob", vec![received(task(2), "a", "x", 1)]),
@@ -61,7 +61,7 @@ pub async fn a_batch_answers_in_the_order_of_its_appends(store: Arc<dyn Store>) 
     assert_eq!(length(&*store, conversation(2)).await, 3);
 }
 
-pub async fn a_refused_append_leaves_nothing_and_does_not_hinder_the_others(store: Arc<dyn Store>) {
+pub async fn refused_append_stores_nothing_and_does_not_affect_the_others(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     store.claim(c, node(2)).await.unwrap();
@@ -85,14 +85,14 @@ pub async fn a_refused_append_leaves_nothing_and_does_not_hinder_the_others(stor
     assert_eq!(store.outbox(10).await.unwrap(), []);
 }
 
-pub async fn an_empty_batch_and_an_empty_append_store_nothing(store: Arc<dyn Store>) {
+pub async fn empty_batch_and_empty_append_store_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.commit(Vec::new()).await, []);
     let refused = commit(&*store, inbox(conversation(1), "ann", Vec::new())).await;
     assert!(matches!(&refused, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Internal), "{refused:?}");
     assert_eq!(store.conversation(Scope::Operator, conversation(1)).await.unwrap(), None);
 }
 
-pub async fn a_page_of_events_begins_after_its_place_and_keeps_its_limit(store: Arc<dyn Store>) {
+pub async fn page_of_events_begins_after_its_sequence_number_and_obeys_its_limit(store: Arc<dyn Store>) {
     let c = conversation(1);
     let events = (0..10).map(|n| received(task(n), &n.to_string(), "x", 1)).collect();
     commit(&*store, inbox(c, "ann", events)).await.unwrap();
@@ -106,7 +106,7 @@ pub async fn a_page_of_events_begins_after_its_place_and_keeps_its_limit(store: 
     assert_eq!(page(0, 0).await, [0_u64; 0]);
 }
 
-pub async fn a_large_append_is_stored_whole(store: Arc<dyn Store>) {
+pub async fn large_append_is_stored_whole(store: Arc<dyn Store>) {
     let c = conversation(1);
     let text = "ü".repeat(100_000);
     let events = (0..150).map(|n| received(task(n), &n.to_string(), if n == 77 { &text } else { "x" }, 1)).collect();
@@ -116,7 +116,7 @@ pub async fn a_large_append_is_stored_whole(store: Arc<dyn Store>) {
     assert!(matches!(&stored[77].body, EventBody::Received(inbound) if inbound.text == text));
 }
 
-pub async fn a_repeated_message_is_a_duplicate_that_names_the_first(store: Arc<dyn Store>) {
+pub async fn repeated_message_is_a_duplicate_that_names_the_first(store: Arc<dyn Store>) {
     let (c, d) = (conversation(1), conversation(2));
     let first = vec![started(task(9), 1), received(task(1), "a", "Hello", 1)];
     commit(&*store, inbox(c, "ann", first)).await.unwrap();
@@ -128,7 +128,7 @@ pub async fn a_repeated_message_is_a_duplicate_that_names_the_first(store: Arc<d
     assert_eq!(store.conversation(Scope::Operator, d).await.unwrap(), None);
 }
 
-pub async fn a_client_id_is_unique_per_user_and_within_one_batch(store: Arc<dyn Store>) {
+pub async fn client_id_is_unique_per_user_and_within_one_batch(store: Arc<dyn Store>) {
     let message = |c, name, t| inbox(conversation(c), name, vec![received(task(t), "same", "x", 1)]);
     let answers = store.commit(vec![message(1, "ann", 1), message(2, "bob", 2), message(3, "ann", 3)]).await;
     assert!(answers[0].is_ok() && answers[1].is_ok());
@@ -140,7 +140,7 @@ pub async fn a_client_id_is_unique_per_user_and_within_one_batch(store: Arc<dyn 
     assert_eq!(length(&*store, conversation(1)).await, 1);
 }
 
-pub async fn another_users_conversation_is_refused(store: Arc<dyn Store>) {
+pub async fn append_to_a_conversation_of_another_user_is_refused(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     for append in
@@ -153,7 +153,7 @@ pub async fn another_users_conversation_is_refused(store: Arc<dyn Store>) {
     assert_eq!(store.events(of("ann"), conversation(2), Seq(0), 10).await.unwrap(), []);
 }
 
-pub async fn a_used_task_id_is_refused(store: Arc<dyn Store>) {
+pub async fn task_id_that_is_in_use_is_refused(store: Arc<dyn Store>) {
     opened(&*store, conversation(1), "ann", task(1), 1).await;
     let again = inbox(conversation(2), "bob", vec![received(task(1), "b", "x", 2)]);
     let other = inbox(conversation(3), "bob", vec![received(task(2), "c", "x", 2)]);

@@ -1,14 +1,14 @@
-//! Things to store, made from small numbers.
+//! Test data, made from small numbers.
 
 use std::task::{Context, Poll};
 
 use annie_core::{
+    dead_letter::{DeadLetter, DeadLetterState},
     event::{
         Action, AgentReport, DispatchSpec, EventBody, Inbound, Mode, NewEvent, PlannedSkill, Priority, PromptFacts,
         ReportStatus, ResolvedCall, Retry, Scope,
     },
     ids::{AgentId, ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, Seq, TaskId, UserId},
-    letter::{Letter, LetterState},
     limits::TurnLimits,
     message::{Finish, Usage},
     outcome::{Operation, Outcome},
@@ -64,7 +64,7 @@ pub fn received(task: TaskId, client_id: &str, text: &str, at: i64) -> NewEvent 
     event(task, at, EventBody::Received(inbound))
 }
 
-/// A message with the task's id as its client id, and what else it is.
+/// A message with the task's id as its client id, and further changes.
 pub fn received_as(task: TaskId, at: i64, change: impl FnOnce(&mut Inbound)) -> NewEvent {
     let mut event = received(task, &task.to_string(), "Hello there", at);
     if let EventBody::Received(inbound) = &mut event.body {
@@ -85,35 +85,35 @@ pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {
 
 pub fn failed(task: TaskId, code: &str, at: i64) -> NewEvent {
     let (code, text, detail) = (code.to_owned(), "Sorry.".to_owned(), String::new());
-    event(task, at, EventBody::Failed { code, text, detail, letter: None })
+    event(task, at, EventBody::Failed { code, text, detail, dead_letter: None })
 }
 
 /// A failure that becomes a dead letter.
-pub fn died(task: TaskId, letter: Letter, at: i64) -> NewEvent {
+pub fn died(task: TaskId, dead_letter: DeadLetter, at: i64) -> NewEvent {
     let (code, text, detail) = ("model_unavailable".to_owned(), "Sorry.".to_owned(), "refused".to_owned());
-    event(task, at, EventBody::Failed { code, text, detail, letter: Some(letter) })
+    event(task, at, EventBody::Failed { code, text, detail, dead_letter: Some(dead_letter) })
 }
 
-pub fn letter(since: i64, retry_at: Option<i64>) -> Letter {
+pub fn dead_letter(since: i64, retry_at: Option<i64>) -> DeadLetter {
     let tried = vec!["b1: \"refused\"".to_owned(), "b2: ü".to_owned()];
-    Letter { tried, since: Micros(since), retry_at: retry_at.map(Micros) }
+    DeadLetter { tried, since: Micros(since), retry_at: retry_at.map(Micros) }
 }
 
-pub fn letter_moved(task: TaskId, state: LetterState, at: i64) -> NewEvent {
-    event(task, at, EventBody::LetterMoved { state, by: "ann".to_owned() })
+pub fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: i64) -> NewEvent {
+    event(task, at, EventBody::DeadLetterMoved { state, by: "ann".to_owned() })
 }
 
-pub fn letter_due(task: TaskId, at: i64) -> NewEvent {
-    event(task, at, EventBody::LetterDue { by: "ann".to_owned() })
+pub fn dead_letter_due(task: TaskId, at: i64) -> NewEvent {
+    event(task, at, EventBody::DeadLetterDue { by: "ann".to_owned() })
 }
 
-/// The run of task and operation `n`, which goes on elsewhere.
+/// The run of task and operation `n`, which continues elsewhere.
 pub fn pending(n: u128, expires_at: i64, at: i64) -> NewEvent {
     let operation = Operation { id: operation(n), expires_at: Micros(expires_at) };
     run_finished(task(n), intent(n), Outcome::pending(operation, "It goes on."), at)
 }
 
-/// A message that tries a dead letter again.
+/// A message that retries a dead letter.
 pub fn retries(task: TaskId, of: TaskId, at: i64) -> NewEvent {
     received_as(task, at, |inbound| inbound.retry = Some(Retry::of(of, Micros(1))))
 }
@@ -225,20 +225,20 @@ pub async fn commit(store: &dyn Store, append: Append) -> Result<Appended, Appen
     answers.remove(0)
 }
 
-/// A conversation with one received message, claimed.
+/// Stores a conversation with one received message, and claims it.
 pub async fn opened(store: &dyn Store, conversation: ConversationId, name: &str, task: TaskId, at: i64) -> Epoch {
     let message = received(task, &task.to_string(), "Hello there", at);
     commit(store, inbox(conversation, name, vec![message])).await.unwrap();
     store.claim(conversation, node(1)).await.unwrap().unwrap().epoch
 }
 
-/// How many events a conversation has.
+/// Number of events of a conversation.
 pub async fn length(store: &dyn Store, conversation: ConversationId) -> usize {
     store.events(Scope::Operator, conversation, Seq(0), u32::MAX).await.unwrap().len()
 }
 
-/// Polls something at most so often, each time when it can go on, and then gives it up.
-pub async fn given_up_after<T>(polls: u128, mut work: Fut<'_, T>) {
+/// Polls a future at most `polls` times, each time when it is woken, and then drops it.
+pub async fn drop_after_polls<T>(polls: u128, mut work: Fut<'_, T>) {
     let mut left = polls;
     let poll = |cx: &mut Context<'_>| {
         left -= 1;

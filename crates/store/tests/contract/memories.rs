@@ -13,8 +13,8 @@ fn about(content: &str, importance: f64) -> NewMemory {
     NewMemory { content: content.to_owned(), tags: Vec::new(), category: MemoryCategory::Fact, importance }
 }
 
-/// Keeps memories of Ann's under the intents 1, 2, 3 ...
-async fn keep(store: &dyn Store, memories: Vec<NewMemory>) {
+/// Stores memories of Ann's under the intents 1, 2, 3 ...
+async fn store_memories(store: &dyn Store, memories: Vec<NewMemory>) {
     for (memory, n) in memories.into_iter().zip(1..) {
         let saved = store.save_memory(user("ann"), intent(n), memory, Micros(n as i64)).await.unwrap();
         assert!(!saved.merged, "{saved:?}");
@@ -36,7 +36,7 @@ fn words(text: &str) -> MemoryQuery {
     MemoryQuery { text: text.to_owned(), limit: 20, ..MemoryQuery::default() }
 }
 
-/// Enough other memories that a word in a few of them is a rare one.
+/// Stores so many other memories that a word in a few of them is a rare one.
 async fn crowd(store: &dyn Store) {
     for n in 100..130 {
         let other = about(&format!("Entry {n} talks of something else entirely {}", n * 7), 0.5);
@@ -44,7 +44,7 @@ async fn crowd(store: &dyn Store) {
     }
 }
 
-pub async fn a_search_finds_any_word_in_any_form_and_ranks_by_importance(store: Arc<dyn Store>) {
+pub async fn memory_search_finds_any_word_in_any_form_and_ranks_by_importance(store: Arc<dyn Store>) {
     crowd(&*store).await;
     let memories = vec![
         about("Bob prefers email over phone calls", 0.2),
@@ -52,7 +52,7 @@ pub async fn a_search_finds_any_word_in_any_form_and_ranks_by_importance(store: 
         about("The office is in Müllerstraße", 0.5),
         NewMemory { tags: vec!["hobby".into()], ..about("Dave plays chess on Fridays", 0.5) },
     ];
-    keep(&*store, memories).await;
+    store_memories(&*store, memories).await;
     assert_eq!(found(&*store, words("what do they PREFER?")).await, [2, 1]);
     assert_eq!(found(&*store, words("email chess")).await.len(), 2);
     assert_eq!(found(&*store, words("mullerstraße")).await, [3]);
@@ -62,7 +62,7 @@ pub async fn a_search_finds_any_word_in_any_form_and_ranks_by_importance(store: 
     assert_eq!(store.find_memories(user("carol"), words("prefer")).await.unwrap(), []);
 }
 
-pub async fn rarer_words_weigh_more(store: Arc<dyn Store>) {
+pub async fn memory_search_ranks_rarer_words_higher(store: Arc<dyn Store>) {
     crowd(&*store).await;
     let memories = vec![
         about("Alpha project meeting notes", 0.5),
@@ -70,14 +70,14 @@ pub async fn rarer_words_weigh_more(store: Arc<dyn Store>) {
         about("Gamma project kick off", 0.5),
         about("Zebra", 0.5),
     ];
-    keep(&*store, memories).await;
+    store_memories(&*store, memories).await;
     assert_eq!(found(&*store, words("project zebra")).await[0], 4);
     assert_eq!(found(&*store, words("gamma meeting project")).await[0], 3);
     let ranks: Vec<f64> = hits(&*store, words("project")).await.iter().map(|hit| hit.rank).collect();
     assert!(ranks.iter().all(|rank| *rank > 0.0), "{ranks:?}");
 }
 
-pub async fn filters_narrow_a_search(store: Arc<dyn Store>) {
+pub async fn memory_search_is_narrowed_by_filters(store: Arc<dyn Store>) {
     let tagged = |content, tags: &[&str], category, importance| NewMemory {
         tags: tags.iter().map(|t| (*t).to_owned()).collect(),
         category,
@@ -88,7 +88,7 @@ pub async fn filters_narrow_a_search(store: Arc<dyn Store>) {
         tagged("coffee machine is broken", &["office"], MemoryCategory::Fact, 0.4),
         tagged("coffee with Bob next week", &[], MemoryCategory::Goal, 0.6),
     ];
-    keep(&*store, memories).await;
+    store_memories(&*store, memories).await;
     let coffee = || words("coffee");
     let tags = |tags: &[&str]| tags.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
     assert_eq!(found(&*store, coffee()).await.len(), 3);
@@ -103,16 +103,21 @@ pub async fn filters_narrow_a_search(store: Arc<dyn Store>) {
     );
 }
 
-pub async fn no_words_at_all_list_the_most_important(store: Arc<dyn Store>) {
-    keep(&*store, vec![about("low", 0.1), about("high", 0.9), about("same as low", 0.1), about("nothing", 0.0)]).await;
+pub async fn memory_search_without_words_lists_the_most_important(store: Arc<dyn Store>) {
+    store_memories(
+        &*store,
+        vec![about("low", 0.1), about("high", 0.9), about("same as low", 0.1), about("nothing", 0.0)],
+    )
+    .await;
     for text in ["", "  \n"] {
         assert_eq!(found(&*store, words(text)).await, [2, 3, 1, 4]);
     }
     assert_eq!(found(&*store, MemoryQuery { limit: 0, ..words("") }).await, [0_u64; 0]);
 }
 
-pub async fn a_hostile_query_is_only_words(store: Arc<dyn Store>) {
-    keep(&*store, vec![about("Bob's near OR not AND column content owner", 0.5), about("Hello world", 0.5)]).await;
+pub async fn memory_search_treats_a_hostile_query_as_words(store: Arc<dyn Store>) {
+    store_memories(&*store, vec![about("Bob's near OR not AND column content owner", 0.5), about("Hello world", 0.5)])
+        .await;
     for text in [
         "\"",
         "'",
@@ -154,7 +159,7 @@ pub async fn a_hostile_query_is_only_words(store: Arc<dyn Store>) {
     assert_eq!(odd.memory.content, "\"🎉\u{0} ' OR *");
 }
 
-pub async fn a_near_duplicate_is_merged_into_what_is_there(store: Arc<dyn Store>) {
+pub async fn near_duplicate_memory_is_merged_into_the_existing_one(store: Arc<dyn Store>) {
     let first = NewMemory { tags: vec!["bob".into(), "mail".into()], ..about("Bob prefers email", 0.7) };
     let first = store.save_memory(user("ann"), intent(1), first, Micros(10)).await.unwrap();
     assert!(!first.merged);
@@ -178,9 +183,9 @@ pub async fn a_near_duplicate_is_merged_into_what_is_there(store: Arc<dyn Store>
     assert_eq!(found(&*store, words("")).await, [1]);
 }
 
-pub async fn another_category_user_or_fact_is_not_merged(store: Arc<dyn Store>) {
+pub async fn memory_of_another_category_user_or_fact_is_not_merged(store: Arc<dyn Store>) {
     let same = || about("Standup is every day at 9 in the big room on the left", 0.5);
-    keep(
+    store_memories(
         &*store,
         vec![
             same(),
@@ -194,7 +199,7 @@ pub async fn another_category_user_or_fact_is_not_merged(store: Arc<dyn Store>) 
     assert_eq!((bobs.merged, bobs.memory.number), (false, 1));
 }
 
-pub async fn the_same_intent_changes_nothing_more(store: Arc<dyn Store>) {
+pub async fn memory_is_saved_once_per_intent(store: Arc<dyn Store>) {
     let first = store.save_memory(user("ann"), intent(1), about("Bob prefers email", 0.5), Micros(1)).await.unwrap();
     let again = store.save_memory(user("ann"), intent(1), about("Other words", 0.9), Micros(2)).await.unwrap();
     assert_eq!(first, again);
@@ -206,7 +211,7 @@ pub async fn the_same_intent_changes_nothing_more(store: Arc<dyn Store>) {
     assert_eq!(found(&*store, words("")).await, [1]);
 }
 
-pub async fn a_merged_text_is_found_by_its_new_words_only(store: Arc<dyn Store>) {
+pub async fn merged_memory_is_found_by_its_new_words(store: Arc<dyn Store>) {
     let old = "The weekly report for the board goes out on Friday";
     let new = "The weekly report for the whole board goes out on Friday";
     store.save_memory(user("ann"), intent(1), about(old, 0.5), Micros(1)).await.unwrap();
@@ -216,8 +221,8 @@ pub async fn a_merged_text_is_found_by_its_new_words_only(store: Arc<dyn Store>)
     assert_eq!(found(&*store, words("report")).await, [1]);
 }
 
-pub async fn found_memories_are_touched(store: Arc<dyn Store>) {
-    keep(&*store, vec![about("one", 0.5), about("two", 0.5), about("three", 0.5)]).await;
+pub async fn memories_that_were_found_are_touched(store: Arc<dyn Store>) {
+    store_memories(&*store, vec![about("one", 0.5), about("two", 0.5), about("three", 0.5)]).await;
     store.save_memory(user("bob"), intent(1), about("one", 0.5), Micros(1)).await.unwrap();
     store.touch_memories(user("ann"), vec![1, 3, 99], Micros(50)).await.unwrap();
     store.touch_memories(user("ann"), vec![3], Micros(40)).await.unwrap();
@@ -231,7 +236,7 @@ pub async fn found_memories_are_touched(store: Arc<dyn Store>) {
     assert_eq!(bobs[0].memory.updated_at, Micros(1));
 }
 
-pub async fn an_importance_out_of_range_is_brought_into_it(store: Arc<dyn Store>) {
+pub async fn memory_importance_out_of_range_is_clamped(store: Arc<dyn Store>) {
     for (n, given, kept) in [(1, 7.0, 1.0), (2, -1.0, 0.0), (3, f64::NAN, 0.0)] {
         let saved = store.save_memory(user("ann"), intent(n), about(&format!("n{n}"), given), Micros(1)).await.unwrap();
         assert!((saved.memory.importance - kept).abs() < 1e-9, "{given}");

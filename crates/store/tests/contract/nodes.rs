@@ -1,4 +1,4 @@
-//! Nodes and their leases, and claims that spare the living. A lease of no time has expired when it is asked after.
+//! Nodes and their leases, and claims that spare live owners. A lease of 0 ms has expired at the next check.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::make::*;
 
-/// Longer than any test.
+/// Longer than any test runs.
 const LONG_MS: u64 = 3_600_000;
 
 fn id(n: u128) -> NodeId {
@@ -36,7 +36,7 @@ async fn is_claimed(store: &dyn Store, n: u128, by: u128) -> bool {
             true
         }
         Claimed::Refused => false,
-        Claimed::Unknown => panic!("it is there"),
+        Claimed::Unknown => panic!("the conversation exists"),
     }
 }
 
@@ -48,7 +48,7 @@ async fn with_message(store: &dyn Store, n: u128) {
 pub async fn node_holds_its_lease_as_long_as_it_renews_it(store: Arc<dyn Store>) {
     let store = &*store;
     assert_eq!(store.nodes().await.unwrap(), []);
-    assert!(!renew(store, 1, LONG_MS, true).await.is_held, "it is not registered");
+    assert!(!renew(store, 1, LONG_MS, true).await.is_held, "the node is not registered");
     register(store, 1, LONG_MS).await;
     let first = store.nodes().await.unwrap().remove(0);
     assert_eq!((first.node, first.incarnation, first.ended_at), (id(1), node(1), None));
@@ -58,7 +58,7 @@ pub async fn node_holds_its_lease_as_long_as_it_renews_it(store: Arc<dyn Store>)
     let second = store.nodes().await.unwrap().remove(0);
     assert_eq!((second.started_at, second.expires_at.since_ms(second.heartbeat_at)), (first.started_at, 2 * LONG_MS));
     assert!(second.heartbeat_at >= first.heartbeat_at);
-    // Expired and not declared dead: nobody has taken anything from it.
+    // Its lease has expired, but it was not declared dead: no other node has claimed its conversations.
     register(store, 2, 0).await;
     assert!(renew(store, 2, LONG_MS, false).await.is_held);
 }
@@ -70,24 +70,27 @@ pub async fn expired_node_is_declared_dead_for_good_by_one_that_may(store: Arc<d
     }
     assert_eq!(renew(store, 1, LONG_MS, false).await, Renewal { is_held: true, ended: (0, None) });
     assert!(!renew(store, 4, LONG_MS, true).await.is_held);
-    assert!(store.nodes().await.unwrap().iter().all(|row| row.ended_at.is_none()), "who is not registered ends nobody");
+    assert!(
+        store.nodes().await.unwrap().iter().all(|row| row.ended_at.is_none()),
+        "a node that is not registered ends no other node"
+    );
     assert_eq!(
         renew(store, 1, 0, true).await,
         Renewal { is_held: true, ended: (0, None) },
-        "it was away for half a lease"
+        "the node did not renew for half a lease"
     );
     let renewal = renew(store, 1, LONG_MS, true).await;
     let rows = store.nodes().await.unwrap();
     assert_eq!(renewal, Renewal { is_held: true, ended: (1, rows[1].ended_at) });
     assert_eq!(rows.iter().map(|row| row.ended_at.is_some()).collect::<Vec<_>>(), [false, true, false]);
-    assert_eq!(renew(store, 3, LONG_MS, false).await, renewal, "every node hears of it");
+    assert_eq!(renew(store, 3, LONG_MS, false).await, renewal, "every node learns of it");
     assert!(!renew(store, 2, LONG_MS, true).await.is_held);
-    assert_eq!(store.nodes().await.unwrap()[1], rows[1], "a dead one stays as it is");
+    assert_eq!(store.nodes().await.unwrap()[1], rows[1], "a dead node's row does not change");
     register(store, 2, LONG_MS).await;
     assert!(!store.renew_node(node(9), LONG_MS, true).await.unwrap().is_held);
 }
 
-pub async fn new_incarnation_takes_the_place_of_the_one_before(store: Arc<dyn Store>) {
+pub async fn new_incarnation_replaces_the_previous_one(store: Arc<dyn Store>) {
     let store = &*store;
     register(store, 1, LONG_MS).await;
     with_message(store, 1).await;
@@ -114,7 +117,7 @@ pub async fn node_that_leaves_is_dead_at_once(store: Arc<dyn Store>) {
     assert!(is_claimed(store, 1, 2).await);
 }
 
-pub async fn claim_that_spares_the_living_takes_from_nobody_else(store: Arc<dyn Store>) {
+pub async fn claim_that_spares_live_owners_takes_no_conversation_of_a_live_node(store: Arc<dyn Store>) {
     let store = &*store;
     assert_eq!(store.claim_free(conversation(1), node(1)).await.unwrap(), Claimed::Unknown);
     for (n, lease_ms) in [(1, LONG_MS), (2, LONG_MS), (3, 0)] {
@@ -122,25 +125,25 @@ pub async fn claim_that_spares_the_living_takes_from_nobody_else(store: Arc<dyn 
     }
     with_message(store, 1).await;
     let first = store.claim_free(conversation(1), node(1)).await.unwrap();
-    assert_eq!(first, Claimed::Ours(Claim { epoch: Epoch(1), last: Seq(1) }), "it was nobody's");
+    assert_eq!(first, Claimed::Ours(Claim { epoch: Epoch(1), last: Seq(1) }), "it had no owner");
     assert!(is_claimed(store, 1, 1).await, "its own");
-    assert!(!is_claimed(store, 1, 2).await, "its owner lives");
+    assert!(!is_claimed(store, 1, 2).await, "its owner is alive");
     assert_eq!(epoch_of(store, 1).await, Epoch(2));
     assert!(commit(store, owned(conversation(1), "ann", Epoch(2), vec![started(task(1), 2)])).await.is_ok());
-    // The other kind of claim asks nobody.
+    // The other kind of claim ignores the present owner.
     assert_eq!(store.claim(conversation(1), node(3)).await.unwrap().map(|claim| claim.epoch), Some(Epoch(3)));
-    assert!(!is_claimed(store, 1, 2).await, "an expired lease alone says nothing");
+    assert!(!is_claimed(store, 1, 2).await, "an expired lease alone does not end its node");
     renew(store, 2, LONG_MS, true).await;
     assert!(is_claimed(store, 1, 2).await, "its owner is dead");
-    assert!(!is_claimed(store, 1, 3).await, "nor does a dead one take anything, once another has it");
+    assert!(!is_claimed(store, 1, 3).await, "a dead node claims nothing from another owner");
     let stale = owned(conversation(1), "ann", Epoch(3), vec![answered(task(1), "stale", 3)]);
     assert_eq!(commit(store, stale).await, Err(AppendError::Fenced));
     store.claim(conversation(1), node(77)).await.unwrap();
-    assert!(!is_claimed(store, 1, 3).await, "even from one that nobody knows");
+    assert!(!is_claimed(store, 1, 3).await, "a dead node claims nothing even from an unregistered owner");
     assert!(is_claimed(store, 1, 2).await);
 }
 
-pub async fn racing_claims_that_spare_the_living_have_one_winner(store: Arc<dyn Store>) {
+pub async fn racing_claims_that_spare_live_owners_have_one_winner(store: Arc<dyn Store>) {
     with_message(&*store, 1).await;
     for n in 0..16 {
         register(&*store, n, LONG_MS).await;
@@ -155,7 +158,7 @@ pub async fn racing_claims_that_spare_the_living_have_one_winner(store: Arc<dyn 
     assert_eq!(epoch_of(&*store, 1).await, Epoch(1));
 }
 
-pub async fn open_work_is_listed_for_its_owner_and_if_that_is_dead_for_everybody(store: Arc<dyn Store>) {
+pub async fn open_work_is_listed_for_its_owner_and_for_all_nodes_if_the_owner_is_dead(store: Arc<dyn Store>) {
     let store = &*store;
     for (n, lease_ms) in [(1, LONG_MS), (2, LONG_MS), (3, 0)] {
         register(store, n, lease_ms).await;
@@ -175,8 +178,8 @@ pub async fn open_work_is_listed_for_its_owner_and_if_that_is_dead_for_everybody
     }
     let open = async |n| {
         let open = store.open_for(node(n), true).await.unwrap();
-        let is_as_told = |one: &OpenConversation| {
-            // Of the fourth two messages wait behind one that is under way, and of the third none.
+        let is_as_expected = |one: &OpenConversation| {
+            // In conversation 4 two messages wait behind one that is under way, and in conversation 3 none.
             let (last, waiting) = match one.id.uuid().as_u128() & 0xff {
                 4 => (Seq(4), Some(Seq(3))),
                 3 => (Seq(2), None),
@@ -184,15 +187,15 @@ pub async fn open_work_is_listed_for_its_owner_and_if_that_is_dead_for_everybody
             };
             (one.last, one.waiting) == (last, waiting)
         };
-        assert!(open.iter().all(|one| one.user == user("ann") && is_as_told(one)), "{open:?}");
+        assert!(open.iter().all(|one| one.user == user("ann") && is_as_expected(one)), "{open:?}");
         open.into_iter().map(|one| (one.id, one.owner)).collect::<Vec<_>>()
     };
-    let nobodys = (conversation(1), None);
+    let without_owner = (conversation(1), None);
     let of = |c, n| (conversation(c), Some(node(n)));
-    assert_eq!(open(1).await, [nobodys, of(2, 1), of(6, 99)]);
-    assert_eq!(open(2).await, [nobodys, of(3, 2), of(6, 99)]);
+    assert_eq!(open(1).await, [without_owner, of(2, 1), of(6, 99)]);
+    assert_eq!(open(2).await, [without_owner, of(3, 2), of(6, 99)]);
     renew(store, 2, LONG_MS, true).await;
-    assert_eq!(open(1).await, [nobodys, of(2, 1), of(4, 3), of(6, 99)]);
+    assert_eq!(open(1).await, [without_owner, of(2, 1), of(4, 3), of(6, 99)]);
     let all: BTreeSet<_> = open(7).await.into_iter().map(|(id, _)| id).collect();
     assert_eq!(all, [1, 4, 6].map(conversation).into());
 }

@@ -13,14 +13,14 @@ use crate::make::*;
 
 const FAR: Micros = Micros(i64::MAX);
 
-/// A run of Ann's in a conversation of its own that goes on elsewhere.
-async fn pends(store: &dyn Store, n: u128, expires_at: i64, at: i64) {
+/// Stores a run of Ann's in a conversation of its own that continues elsewhere.
+async fn store_operation(store: &dyn Store, n: u128, expires_at: i64, at: i64) {
     opened(store, conversation(n), "ann", task(n), 1).await;
-    happens(store, n, vec![pending(n, expires_at, at)]).await;
+    append_events(store, n, vec![pending(n, expires_at, at)]).await;
 }
 
-/// Something happens in the conversation of this number.
-async fn happens(store: &dyn Store, n: u128, events: Vec<NewEvent>) {
+/// Appends events to the conversation with this number.
+async fn append_events(store: &dyn Store, n: u128, events: Vec<NewEvent>) {
     commit(store, inbox(conversation(n), "ann", events)).await.unwrap();
 }
 
@@ -28,8 +28,8 @@ async fn row(store: &dyn Store, n: u128) -> Option<OperationRow> {
     store.operation(Scope::Operator, operation(n)).await.unwrap()
 }
 
-pub async fn a_pending_outcome_opens_an_operation(store: Arc<dyn Store>) {
-    pends(&*store, 1, 90, 10).await;
+pub async fn pending_outcome_opens_an_operation(store: Arc<dyn Store>) {
+    store_operation(&*store, 1, 90, 10).await;
     let wanted = OperationRow {
         id: operation(1),
         user: user("ann"),
@@ -43,34 +43,34 @@ pub async fn a_pending_outcome_opens_an_operation(store: Arc<dyn Store>) {
         closed_at: None,
     };
     assert_eq!(row(&*store, 1).await, Some(wanted));
-    happens(&*store, 1, vec![run_finished(task(1), intent(2), Outcome::success("sent"), 11)]).await;
+    append_events(&*store, 1, vec![run_finished(task(1), intent(2), Outcome::success("sent"), 11)]).await;
     assert_eq!(store.operations(Scope::Operator, false, FAR.into(), 9).await.unwrap().len(), 1);
 }
 
-pub async fn an_operation_is_opened_once_and_closed_once(store: Arc<dyn Store>) {
-    happens(&*store, 1, vec![resumes(task(10), operation(1), 1)]).await;
-    pends(&*store, 1, 90, 10).await;
+pub async fn operation_is_opened_once_and_closed_once(store: Arc<dyn Store>) {
+    append_events(&*store, 1, vec![resumes(task(10), operation(1), 1)]).await;
+    store_operation(&*store, 1, 90, 10).await;
     let open = row(&*store, 1).await;
-    happens(&*store, 1, vec![pending(1, 99, 11)]).await;
-    assert_eq!(row(&*store, 1).await, open, "what was said before it was there does not close it");
-    happens(&*store, 1, vec![resumes(task(11), operation(1), 12), resumes(task(12), operation(1), 13)]).await;
+    append_events(&*store, 1, vec![pending(1, 99, 11)]).await;
+    assert_eq!(row(&*store, 1).await, open, "an earlier result does not close it");
+    append_events(&*store, 1, vec![resumes(task(11), operation(1), 12), resumes(task(12), operation(1), 13)]).await;
     let closed = OperationRow { closed_by: Some(task(11)), closed_at: Some(Micros(12)), ..open.unwrap() };
     assert_eq!(row(&*store, 1).await.as_ref(), Some(&closed));
-    happens(&*store, 1, vec![resumes(task(13), operation(1), 14), pending(1, 99, 15)]).await;
+    append_events(&*store, 1, vec![resumes(task(13), operation(1), 14), pending(1, 99, 15)]).await;
     assert_eq!(row(&*store, 1).await, Some(closed));
 }
 
-pub async fn only_a_conversations_own_events_close_its_operations(store: Arc<dyn Store>) {
-    pends(&*store, 1, 90, 10).await;
+pub async fn operations_are_closed_only_by_events_of_their_conversation(store: Arc<dyn Store>) {
+    store_operation(&*store, 1, 90, 10).await;
     commit(&*store, inbox(conversation(2), "bob", vec![resumes(task(2), operation(1), 11)])).await.unwrap();
     assert_eq!(row(&*store, 1).await.unwrap().closed_by, None);
 }
 
 pub async fn operations_are_listed_newest_first(store: Arc<dyn Store>) {
     for n in 1..=4 {
-        pends(&*store, n, 90, 10 * n as i64).await;
+        store_operation(&*store, n, 90, 10 * n as i64).await;
     }
-    happens(&*store, 3, vec![resumes(task(30), operation(3), 50)]).await;
+    append_events(&*store, 3, vec![resumes(task(30), operation(3), 50)]).await;
     for scope in [of("ann"), Scope::Operator] {
         let page = async |open, before, limit| -> Vec<_> {
             let rows = store.operations(scope.clone(), open, Micros(before).into(), limit).await.unwrap();
@@ -82,11 +82,11 @@ pub async fn operations_are_listed_newest_first(store: Arc<dyn Store>) {
     }
 }
 
-pub async fn expiring_operations_are_the_awaited_ones_in_time(store: Arc<dyn Store>) {
+pub async fn expiring_operations_are_the_open_ones_in_order_of_expiry(store: Arc<dyn Store>) {
     for (n, expires_at) in [(1, 80), (2, 70), (3, 60), (4, 90)] {
-        pends(&*store, n, expires_at, 10).await;
+        store_operation(&*store, n, expires_at, 10).await;
     }
-    happens(&*store, 3, vec![resumes(task(30), operation(3), 50)]).await;
+    append_events(&*store, 3, vec![resumes(task(30), operation(3), 50)]).await;
     let expiring = async |until, limit| -> Vec<_> {
         let rows = store.expiring_operations(Micros(until), limit).await.unwrap();
         rows.into_iter().map(|row| row.id).collect()
@@ -96,8 +96,8 @@ pub async fn expiring_operations_are_the_awaited_ones_in_time(store: Arc<dyn Sto
     assert_eq!(expiring(69, 9).await, []);
 }
 
-pub async fn a_wrong_owner_sees_no_operation(store: Arc<dyn Store>) {
-    pends(&*store, 1, 90, 10).await;
+pub async fn operations_are_hidden_from_other_users(store: Arc<dyn Store>) {
+    store_operation(&*store, 1, 90, 10).await;
     for (scope, seen) in [(of("bob"), 0), (of("Ann"), 0), (of("ann"), 1), (Scope::Operator, 1)] {
         let found = [
             store.operation(scope.clone(), operation(1)).await.unwrap().iter().count(),
@@ -108,31 +108,31 @@ pub async fn a_wrong_owner_sees_no_operation(store: Arc<dyn Store>) {
     }
 }
 
-pub async fn a_repeated_result_is_a_duplicate(store: Arc<dyn Store>) {
-    pends(&*store, 1, 90, 10).await;
+pub async fn repeated_operation_result_is_a_duplicate(store: Arc<dyn Store>) {
+    store_operation(&*store, 1, 90, 10).await;
     let result = || inbox(conversation(1), "ann", vec![resumes(task(2), operation(1), 11)]);
     commit(&*store, result()).await.unwrap();
     let again = commit(&*store, result()).await;
     assert!(matches!(again, Err(AppendError::Duplicate { same: true, .. })), "{again:?}");
 }
 
-pub async fn a_rebuild_gives_the_same_operations(store: Arc<dyn Store>) {
+pub async fn operations_are_the_same_after_a_rebuild(store: Arc<dyn Store>) {
     for n in 1..=4 {
-        happens(&*store, n, vec![resumes(task(10 + n), operation(n), 1)]).await;
-        pends(&*store, n, 90, 10).await;
+        append_events(&*store, n, vec![resumes(task(10 + n), operation(n), 1)]).await;
+        store_operation(&*store, n, 90, 10).await;
     }
-    happens(&*store, 2, vec![resumes(task(20), operation(2), 11)]).await;
-    happens(&*store, 2, vec![resumes(task(21), operation(2), 12), pending(2, 99, 13)]).await;
-    happens(&*store, 3, vec![resumes(task(30), operation(4), 11)]).await;
+    append_events(&*store, 2, vec![resumes(task(20), operation(2), 11)]).await;
+    append_events(&*store, 2, vec![resumes(task(21), operation(2), 12), pending(2, 99, 13)]).await;
+    append_events(&*store, 3, vec![resumes(task(30), operation(4), 11)]).await;
     let before = store.operations(Scope::Operator, false, FAR.into(), 99).await.unwrap();
     assert_eq!(before.iter().filter(|row| row.closed_by.is_some()).count(), 1);
     store.rebuild().await.unwrap();
     assert_eq!(store.operations(Scope::Operator, false, FAR.into(), 99).await.unwrap(), before);
 }
 
-pub async fn a_secret_is_made_once_for_each_name(store: Arc<dyn Store>) {
+pub async fn secret_is_created_once_for_each_name(store: Arc<dyn Store>) {
     assert_eq!(store.known_secret("operations").await.unwrap(), None);
-    assert_eq!(store.known_secret("operations").await.unwrap(), None, "a read keeps nothing");
+    assert_eq!(store.known_secret("operations").await.unwrap(), None, "a read stores nothing");
     assert_eq!(store.secret("operations", [1; 32]).await.unwrap(), [1; 32]);
     assert_eq!(store.known_secret("operations").await.unwrap(), Some([1; 32]));
     assert_eq!(store.secret("operations", [2; 32]).await.unwrap(), [1; 32]);

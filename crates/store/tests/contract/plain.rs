@@ -1,4 +1,4 @@
-//! Keys, breakers, and the store itself.
+//! API keys, breakers, and the store itself.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn key(id: &str, at: i64) -> ApiKey {
     }
 }
 
-pub async fn a_key_comes_back_whole_and_is_replaced_by_its_id(store: Arc<dyn Store>) {
+pub async fn api_key_is_read_as_written_and_replaced_by_its_id(store: Arc<dyn Store>) {
     assert_eq!(store.key("k1".into()).await.unwrap(), None);
     store.put_key(key("k1", 1)).await.unwrap();
     assert_eq!(store.key("k1".into()).await.unwrap(), Some(key("k1", 1)));
@@ -40,7 +40,7 @@ pub async fn a_key_comes_back_whole_and_is_replaced_by_its_id(store: Arc<dyn Sto
     assert_eq!(store.keys().await.unwrap(), [changed]);
 }
 
-pub async fn note_of_a_use_keeps_the_revocation_of_another_process(store: Arc<dyn Store>) {
+pub async fn api_key_use_keeps_a_revocation_by_another_process(store: Arc<dyn Store>) {
     store.put_key(key("k1", 1)).await.unwrap();
     let read_before = store.key("k1".into()).await.unwrap().unwrap();
     store.put_key(ApiKey { revoked_at: Some(Micros(60)), ..key("k1", 1) }).await.unwrap();
@@ -49,14 +49,14 @@ pub async fn note_of_a_use_keeps_the_revocation_of_another_process(store: Arc<dy
     store.note_key_use("unknown".into(), Micros(70)).await.unwrap();
     let noted = ApiKey { last_used_at: Some(Micros(70)), revoked_at: Some(Micros(60)), ..key("k1", 1) };
     assert_eq!(store.keys().await.unwrap(), [noted]);
-    // A writer that read the row before, or that revokes it again, does not undo the revocation.
+    // A writer that read the row earlier, or that revokes the key again, does not undo the revocation.
     for revoked_at in [None, Some(Micros(80))] {
         store.put_key(ApiKey { revoked_at, ..read_before.clone() }).await.unwrap();
         assert_eq!(store.key("k1".into()).await.unwrap().unwrap().revoked_at, Some(Micros(60)));
     }
 }
 
-pub async fn keys_are_listed_oldest_first(store: Arc<dyn Store>) {
+pub async fn api_keys_are_listed_oldest_first(store: Arc<dyn Store>) {
     for (id, at) in [("b", 20), ("a", 30), ("d", 10), ("c", 10)] {
         store.put_key(key(id, at)).await.unwrap();
     }
@@ -79,7 +79,7 @@ pub async fn open_breakers_lists_every_row_that_is_not_closed(store: Arc<dyn Sto
     assert_eq!(store.open_breakers(2).await.unwrap(), ["a.x", "c.x"]);
 }
 
-pub async fn a_breaker_row_comes_back_and_is_replaced(store: Arc<dyn Store>) {
+pub async fn breaker_row_is_read_as_written_and_replaced(store: Arc<dyn Store>) {
     assert_eq!(store.breaker("mail.send".into()).await.unwrap(), None);
     for state in [BreakerState::Open, BreakerState::HalfOpen, BreakerState::Closed] {
         let row = BreakerRow { state, failures: 5, opened_at: Micros(-3), trips: 1 << 40 };
@@ -89,7 +89,7 @@ pub async fn a_breaker_row_comes_back_and_is_replaced(store: Arc<dyn Store>) {
     assert_eq!(store.breaker("mail".into()).await.unwrap(), None);
 }
 
-pub async fn the_store_answers_and_says_what_it_is(store: Arc<dyn Store>) {
+pub async fn store_answers_a_ping_and_has_a_known_name(store: Arc<dyn Store>) {
     store.ping().await.unwrap();
     assert!(["sqlite", "memory", "postgres"].contains(&store.name()));
 }

@@ -1,5 +1,5 @@
-//! What goes wrong on the way to a database of many processes: connections are cut, the server is restarted, rows are
-//! locked, commits are given up. Nothing is lost, nothing is stored twice, and nobody has to be started again.
+//! Faults between a store and a database of many processes: connections are cut, the server is restarted, rows are locked,
+//! commits are abandoned. Nothing is lost, nothing is stored twice, and no process has to be restarted.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -32,10 +32,10 @@ use crate::{
     stores::at,
 };
 
-/// Long enough for anything that is going to happen.
+/// Longer than anything in a test takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Appends until told to stop; each answer and what was asked. `n` counts from a number of the caller's own.
+/// Appends until stopped; returns each append with whether it succeeded. `n` is the caller's own range of numbers.
 async fn append_until(store: Arc<PostgresStore>, stop: Arc<AtomicBool>, n: u128) -> Vec<(ConversationId, u128, bool)> {
     let mut done = Vec::new();
     for round in 0.. {
@@ -55,7 +55,7 @@ async fn append_until(store: Arc<PostgresStore>, stop: Arc<AtomicBool>, n: u128)
     done
 }
 
-/// Every append that was answered with success is stored, and nothing is stored twice.
+/// Asserts that every append that was answered with success is stored, and that nothing is stored twice.
 async fn assert_stored_once(store: &PostgresStore, done: Vec<(ConversationId, u128, bool)>) {
     assert!(done.iter().filter(|(.., is_ok)| *is_ok).count() > 0);
     let mut stored = BTreeMap::new();
@@ -73,7 +73,7 @@ async fn assert_stored_once(store: &PostgresStore, done: Vec<(ConversationId, u1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_cut_in_the_middle_lose_and_double_nothing() {
+async fn postgres_loses_and_doubles_nothing_when_connections_are_cut() {
     let Some((one, other, database)) = two().await else { return };
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = JoinSet::new();
@@ -97,7 +97,7 @@ async fn connections_that_are_cut_in_the_middle_lose_and_double_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_started_again_loses_and_doubles_nothing() {
+async fn postgres_loses_and_doubles_nothing_when_the_server_is_killed() {
     let Some(server) = Server::start(Options::default()).await else { return };
     let url = server.database().await;
     let store = Arc::new(at(&url).await);
@@ -115,7 +115,7 @@ async fn a_server_that_is_killed_and_started_again_loses_and_doubles_nothing() {
         writers.spawn(append_until(Arc::clone(&store), Arc::clone(&stop), n));
     }
     for round in 0..3 {
-        // Until something has been stored since the last time.
+        // Waits until something has been stored since the last round.
         while store.task(Scope::Operator, task(round)).await.unwrap().is_none() {
             tokio::task::yield_now().await;
         }
@@ -130,18 +130,18 @@ async fn a_server_that_is_killed_and_started_again_loses_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_unavailable_and_its_password_is_not_told() {
+async fn postgres_is_unavailable_without_a_server_and_errors_hide_the_password() {
     let Some(database) = database().await else { return };
     let wrong = database.url_tcp.replacen("the-password-of-the-test", "s3cret-but-wrong", 1);
     assert_ne!(wrong, database.url_tcp);
     let options = PostgresOptions { connect_ms_max: 200, ..PostgresOptions::default() };
-    let nobody = "postgres://ann:s3cret@127.0.0.1:1/annie".to_owned();
+    let unreachable = "postgres://ann:s3cret@127.0.0.1:1/annie".to_owned();
     let unknown = database.url_tcp.replace("/annie_", "/no_such_");
-    for url in [wrong, nobody, unknown] {
+    for url in [wrong, unreachable, unknown] {
         let Err(error) = PostgresStore::open(&url.parse().unwrap(), options).await else { continue };
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains("s3cret") && !said.contains("the-password-of-the-test"), "{said}");
+        let sent = format!("{error} {error:?}");
+        assert!(!sent.contains("s3cret") && !sent.contains("the-password-of-the-test"), "{sent}");
     }
     let store = PostgresStore::open(&database.url_tcp.parse().unwrap(), options).await.unwrap();
     store.close().await;
@@ -152,7 +152,7 @@ async fn a_server_that_is_away_is_unavailable_and_its_password_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_locked_for_too_long_is_locked_for_now() {
+async fn postgres_reports_locked_when_a_row_is_locked_for_too_long() {
     let Some(database) = database().await else { return };
     let options = PostgresOptions { statement_ms_max: 100, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_row_that_is_locked_for_too_long_is_locked_for_now() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
+async fn postgres_stores_a_dropped_commit_completely_or_not_at_all() {
     let Some(database) = database().await else { return };
     let store = at(&database.url).await;
     opened(&store, conversation(1), "ann", task(1), 1).await;
@@ -176,8 +176,8 @@ async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
             inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
             inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
         ];
-        given_up_after(polls, store.commit(batch)).await;
-        // Waits for the row, and so for whatever is still under way.
+        drop_after_polls(polls, store.commit(batch)).await;
+        // Waits for the row lock, and so for whatever is still running.
         store.claim(conversation(1), node(1)).await.unwrap();
         let first = store.task(Scope::Operator, task(100 + polls)).await.unwrap();
         let second = store.task(Scope::Operator, task(200 + polls)).await.unwrap();
@@ -187,30 +187,30 @@ async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
     assert!(is_dense(&all(&store, conversation(1)).await));
 }
 
-/// Waits until the server says yes.
-async fn until(db: &mut PgConnection, question: &'static str) {
+/// Waits until a query returns true.
+async fn until(db: &mut PgConnection, query: &'static str) {
     let yes = async {
-        while !sqlx::query_scalar::<_, bool>(question).fetch_one(&mut *db).await.unwrap() {
+        while !sqlx::query_scalar::<_, bool>(query).fetch_one(&mut *db).await.unwrap() {
             tokio::task::yield_now().await;
         }
     };
     timeout(LONG, yes).await.unwrap();
 }
 
-/// Whether a statement of a store waits for somebody else's lock.
+/// Whether a statement of a store waits for another connection's lock.
 const WAITS: &str = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'annie' AND wait_event_type = 'Lock'";
 
-/// A conversation with one message, and a second one whose commit was given up while it waited for a lock that somebody else
-/// holds.
-struct GivenUp {
+/// A conversation with one message, and a second message whose commit was abandoned while it waited for a lock of another
+/// connection.
+struct Abandoned {
     c: ConversationId,
     store: PostgresStore,
     holder: PgConnection,
     db: PgConnection,
 }
 
-impl GivenUp {
+impl Abandoned {
     async fn on(url: &str) -> Self {
         let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
         let store = PostgresStore::open(&url.parse().unwrap(), options).await.unwrap();
@@ -227,9 +227,9 @@ impl GivenUp {
 }
 
 #[tokio::test]
-async fn a_commit_that_was_given_up_is_stored_before_it_is_asked_what_is_open_or_never() {
+async fn postgres_decides_an_abandoned_commit_before_it_lists_open_conversations() {
     let Some(database) = database().await else { return };
-    let GivenUp { c, store, mut holder, .. } = GivenUp::on(&database.url).await;
+    let Abandoned { c, store, mut holder, .. } = Abandoned::on(&database.url).await;
     assert_eq!(store.open_conversations().await.unwrap(), [(c, user("ann"))]);
     holder.execute("ROLLBACK").await.unwrap();
     commit(&store, inbox(c, "ann", vec![message(3)])).await.unwrap();
@@ -238,9 +238,9 @@ async fn a_commit_that_was_given_up_is_stored_before_it_is_asked_what_is_open_or
 }
 
 #[tokio::test]
-async fn what_a_dead_process_asked_for_does_not_wait_on_in_a_queue() {
+async fn postgres_drops_the_waiting_statement_of_a_dead_process() {
     let Some(database) = database().await else { return };
-    let GivenUp { c, store, mut holder, mut db } = GivenUp::on(&database.url).await;
+    let Abandoned { c, store, mut holder, mut db } = Abandoned::on(&database.url).await;
     drop(store);
     until(
         &mut db,
@@ -253,7 +253,7 @@ async fn what_a_dead_process_asked_for_does_not_wait_on_in_a_queue() {
     assert_eq!(length(&next, c).await, 1);
 }
 
-/// The processes of the server that answer the stores of a database, frozen until this is dropped.
+/// The server processes of a database's stores, frozen until this value is dropped.
 struct Frozen(Vec<String>);
 
 impl Frozen {
@@ -263,26 +263,26 @@ impl Frozen {
         let pids = sqlx::query_scalar(sql).fetch_all(db).await.unwrap();
         let frozen = Self(pids);
         assert!(!frozen.0.is_empty());
-        assert!(frozen.tell("-STOP"));
+        assert!(frozen.signal_all("-STOP"));
         frozen
     }
 
-    fn tell(&self, signal: &str) -> bool {
+    fn signal_all(&self, signal: &str) -> bool {
         Command::new("kill").arg(signal).args(&self.0).status().is_ok_and(|status| status.success())
     }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // A second panic would hide what the first one says.
-        assert!(self.tell("-CONT") || std::thread::panicking());
+        // A second panic would hide the message of the first one.
+        assert!(self.signal_all("-CONT") || std::thread::panicking());
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_answers_no_more_costs_a_wait_and_no_append() {
+async fn postgres_stores_an_append_in_spite_of_a_silent_connection() {
     let Some(database) = database().await else { return };
-    // What is silent for longer than all patience is tried once more all the same.
+    // After a silence that is longer than the time limit the store still retries once.
     let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let c = conversation(1);
@@ -291,13 +291,13 @@ async fn a_connection_that_answers_no_more_costs_a_wait_and_no_append() {
     let frozen = Frozen::of(&mut db).await;
     assert_eq!(commit(&store, owned(c, "ann", epoch, vec![started(task(1), 2)])).await, Ok(Appended { first: Seq(2) }));
     drop(frozen);
-    // What woke up finds its place taken.
+    // The frozen statement finds its sequence number taken.
     store.open_conversations().await.unwrap();
     assert_eq!(length(&store, c).await, 2);
 }
 
 #[tokio::test]
-async fn a_question_that_was_given_up_keeps_nobody_from_asking_what_is_open() {
+async fn postgres_lists_open_conversations_in_spite_of_an_abandoned_query() {
     let Some(database) = database().await else { return };
     let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
@@ -307,7 +307,7 @@ async fn a_question_that_was_given_up_keeps_nobody_from_asking_what_is_open() {
     let frozen = Frozen::of(&mut db).await;
     tokio::select! {
         biased;
-        said = store.ping() => panic!("{said:?}"),
+        sent = store.ping() => panic!("{sent:?}"),
         () = tokio::task::yield_now() => {}
     }
     assert_eq!(timeout(LONG, store.open_conversations()).await.unwrap().unwrap(), [(c, user("ann"))]);
@@ -315,9 +315,9 @@ async fn a_question_that_was_given_up_keeps_nobody_from_asking_what_is_open() {
 }
 
 #[tokio::test]
-async fn another_process_is_woken_by_a_message_and_by_a_connection_that_was_lost() {
+async fn postgres_wakes_other_processes_for_a_message_and_a_lost_connection() {
     let Some((one, other, database)) = two().await else { return };
-    // Listening itself wakes once: what was told before is not known.
+    // The start of listening wakes once, because earlier notifications are unknown.
     timeout(LONG, other.woken()).await.unwrap();
     commit(&*one, inbox(conversation(1), "ann", vec![message(1)])).await.unwrap();
     timeout(LONG, other.woken()).await.unwrap();
@@ -334,25 +334,25 @@ async fn another_process_is_woken_by_a_message_and_by_a_connection_that_was_lost
     }
 }
 
-/// Stands between a store and its server, and cuts the connection when the server has answered for the `cut_at`th time from
-/// now: what it answered is done, and nobody hears of it.
-struct Between {
+/// A proxy between a store and its server. It cuts the connection when the server has answered for the `cut_at`th time from
+/// now: the statement is executed, and its answer is lost.
+struct CuttingProxy {
     port: u16,
     cut_at: Arc<AtomicI64>,
-    _ways: JoinSet<()>,
+    _connections: JoinSet<()>,
 }
 
-impl Between {
+impl CuttingProxy {
     async fn new(port: u16) -> Self {
-        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own_port = door.local_addr().unwrap().port();
+        let handle = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own_port = handle.local_addr().unwrap().port();
         let cut_at = Arc::new(AtomicI64::new(0));
         let answers = Arc::clone(&cut_at);
-        let mut ways = JoinSet::new();
-        ways.spawn(async move {
+        let mut connections = JoinSet::new();
+        connections.spawn(async move {
             let mut inner = JoinSet::new();
             loop {
-                let (mut client, _) = door.accept().await.unwrap();
+                let (mut client, _) = handle.accept().await.unwrap();
                 let answers = Arc::clone(&answers);
                 inner.spawn(async move {
                     let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -376,23 +376,23 @@ impl Between {
                 });
             }
         });
-        Self { port: own_port, cut_at, _ways: ways }
+        Self { port: own_port, cut_at, _connections: connections }
     }
 }
 
 #[tokio::test]
-async fn an_append_whose_answer_was_lost_is_answered_and_stored_once() {
+async fn postgres_answers_and_stores_an_append_once_when_its_answer_is_lost() {
     let Some(database) = database().await else { return };
     let port = database.url_tcp.rsplit(':').next().unwrap().split('/').next().unwrap();
-    let between = Between::new(port.parse().unwrap()).await;
-    let url = database.url_tcp.replacen(&format!(":{port}/"), &format!(":{}/", between.port), 1);
+    let proxy = CuttingProxy::new(port.parse().unwrap()).await;
+    let url = database.url_tcp.replacen(&format!(":{port}/"), &format!(":{}/", proxy.port), 1);
     assert_ne!(url, database.url_tcp);
     let store = at(&url).await;
     let c = conversation(1);
     let epoch = opened(&store, c, "ann", task(1), 1).await;
     let mut next = 2;
     for cut_at in 1..=12 {
-        // An owner's, one of a door, one that makes a conversation, and one of several statements.
+        // An append of the owner, one of a front end, one that creates a conversation, and one of several statements.
         let number = 100 * cut_at as u128;
         let whole = vec![message(number + 3), started(task(number + 3), 2), answered(task(number + 3), "Done.", 3)];
         for (append, first) in [
@@ -401,9 +401,9 @@ async fn an_append_whose_answer_was_lost_is_answered_and_stored_once() {
             (inbox(conversation(number), "ann", vec![message(number + 2)]), 1),
             (owned(c, "ann", epoch, whole), next + 2),
         ] {
-            between.cut_at.store(cut_at, SeqCst);
+            proxy.cut_at.store(cut_at, SeqCst);
             assert_eq!(commit(&store, append).await, Ok(Appended { first: Seq(first) }), "cut at answer {cut_at}");
-            between.cut_at.store(0, SeqCst);
+            proxy.cut_at.store(0, SeqCst);
         }
         next += 5;
         assert_eq!(length(&store, c).await as u64, next - 1);

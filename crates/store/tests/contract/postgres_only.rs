@@ -1,4 +1,4 @@
-//! What only a database of many processes has: two of them at once, each with its own store.
+//! Properties of a database of many processes: two processes at once, each with its own store.
 
 use std::{
     borrow::Cow,
@@ -27,7 +27,7 @@ use crate::{
     stores::{at, quick},
 };
 
-/// Two processes on one database.
+/// Two stores, as of two processes, on one database.
 pub async fn two() -> Option<(Arc<PostgresStore>, Arc<PostgresStore>, Database)> {
     let database = database().await?;
     let (one, other) = (at(&database.url).await, at(&database.url).await);
@@ -50,13 +50,13 @@ pub fn message(n: u128) -> NewEvent {
     received(task(n), &task(n).to_string(), "Hello there", 1)
 }
 
-/// Which owner wrote it.
+/// An answer that names the owner's epoch.
 pub fn signed(epoch: Epoch) -> NewEvent {
     answered(task(0), &epoch.0.to_string(), 2)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn racing_owners_write_only_while_they_own() {
+async fn postgres_racing_owners_write_only_while_they_own() {
     let Some((one, other, _database)) = two().await else { return };
     let c = conversation(1);
     commit(&*one, inbox(c, "ann", vec![message(1)])).await.unwrap();
@@ -90,12 +90,12 @@ async fn racing_owners_write_only_while_they_own() {
             _ => None,
         })
         .collect();
-    assert!(writers.is_sorted(), "an earlier owner wrote behind a later one: {writers:?}");
+    assert!(writers.is_sorted(), "an earlier owner wrote after a later one: {writers:?}");
     assert!(writers.len() > 8, "{writers:?}");
 }
 
 #[tokio::test]
-async fn an_owner_that_was_frozen_while_another_took_over_writes_nothing() {
+async fn postgres_fences_a_frozen_owner_after_a_takeover() {
     let Some((one, other, _database)) = two().await else { return };
     for n in 0..100 {
         let c = conversation(n);
@@ -113,7 +113,7 @@ async fn an_owner_that_was_frozen_while_another_took_over_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_in_opposite_orders_do_not_wait_for_each_other_in_a_circle() {
+async fn postgres_batches_in_opposite_orders_do_not_deadlock() {
     const CONVERSATIONS: u128 = 24;
     const ROUNDS: u128 = 40;
     let Some((one, other, database)) = two().await else { return };
@@ -123,7 +123,7 @@ async fn batches_in_opposite_orders_do_not_wait_for_each_other_in_a_circle() {
         writers.spawn(async move {
             for round in 0..ROUNDS {
                 let number = |c: u128| (n as u128) << 48 | round << 32 | c;
-                // Half of them are new in each round.
+                // Half of the conversations are new in each round.
                 let mut batch: Vec<Append> = (0..CONVERSATIONS)
                     .map(|c| {
                         let id = conversation(if c % 2 == 0 { c } else { 100 + round * CONVERSATIONS + c });
@@ -157,16 +157,16 @@ async fn batches_in_opposite_orders_do_not_wait_for_each_other_in_a_circle() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_comes_to_two_processes_at_once_is_received_once() {
+async fn postgres_stores_a_message_once_when_two_processes_receive_it() {
     let Some((one, other, _database)) = two().await else { return };
     for n in 0..40 {
         let send = |store: &Arc<PostgresStore>, c: u128, t: u128| {
             let (store, name) = (Arc::clone(store), n.to_string());
             async move { commit(&*store, inbox(conversation(c), "ann", vec![received(task(t), &name, "x", 1)])).await }
         };
-        // Now the same conversation, now two.
-        let there = if n % 2 == 0 { 2 * n } else { 2 * n + 1 };
-        let answers = tokio::join!(send(&one, 2 * n, 2 * n), send(&other, there, 2 * n + 1));
+        // Alternately the same conversation and two conversations.
+        let second_conversation = if n % 2 == 0 { 2 * n } else { 2 * n + 1 };
+        let answers = tokio::join!(send(&one, 2 * n, 2 * n), send(&other, second_conversation, 2 * n + 1));
         let is_repeat =
             |answer: &Result<_, _>| matches!(answer, Err(AppendError::Duplicate { same, .. }) if *same == (n % 2 == 0));
         assert!(
@@ -178,14 +178,14 @@ async fn a_message_that_comes_to_two_processes_at_once_is_received_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_once_run_is_started_by_one_of_two_processes() {
+async fn postgres_lets_one_of_two_processes_start_a_once_run() {
     let Some((one, other, _database)) = two().await else { return };
     let c = conversation(1);
     let epoch = opened(&*one, c, "ann", task(1), 1).await;
     for n in 0..40 {
         let plan = plans(task(1), vec![planned(intent(n), "mail.send", Effect::Once)], 2);
         commit(&*one, owned(c, "ann", epoch, vec![plan])).await.unwrap();
-        // What another process with the same epoch would do: there is none, and the store does not rely on it.
+        // Simulates another process with the same epoch: there is none, but the store does not rely on that.
         let start = |store: &Arc<PostgresStore>| {
             let store = Arc::clone(store);
             async move { commit(&*store, owned(c, "ann", epoch, vec![run_started(task(1), intent(n), 3)])).await }
@@ -201,7 +201,7 @@ async fn a_once_run_is_started_by_one_of_two_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_open_an_empty_database_at_once() {
+async fn postgres_lets_several_processes_open_an_empty_database_at_once() {
     let Some(database) = database().await else { return };
     let mut opening = JoinSet::new();
     for _ in 0..4 {
@@ -215,7 +215,7 @@ async fn two_processes_open_an_empty_database_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn todos_and_memories_of_two_processes_have_their_own_numbers() {
+async fn postgres_numbers_todos_and_memories_uniquely_across_processes() {
     let Some((one, other, _database)) = two().await else { return };
     let mut makers = JoinSet::new();
     for n in 0..40 {
@@ -240,7 +240,7 @@ async fn todos_and_memories_of_two_processes_have_their_own_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_are_notified_by_one_of_two_processes() {
+async fn postgres_lets_one_of_two_processes_store_a_notification() {
     let Some((one, other, _database)) = two().await else { return };
     for n in 0..20 {
         let c = conversation(n);
@@ -248,18 +248,18 @@ async fn words_are_notified_by_one_of_two_processes() {
         let finish = vec![started(task(n), 2), answered(task(n), "Done.", 3)];
         commit(&*one, owned(c, "ann", epoch, finish)).await.unwrap();
         let words: Vec<_> = one.outbox(9).await.unwrap().iter().map(|word| (word.id, word.task)).collect();
-        let tell = |store: &Arc<PostgresStore>, words: Vec<_>| {
+        let notify = |store: &Arc<PostgresStore>, words: Vec<_>| {
             let store = Arc::clone(store);
             async move { store.notify(user("ann"), "Done.".into(), words, Micros(4)).await.unwrap() }
         };
-        let told = tokio::join!(tell(&one, words.clone()), tell(&other, words));
-        assert!(told.0.is_some() != told.1.is_some(), "{told:?}");
+        let notifications = tokio::join!(notify(&one, words.clone()), notify(&other, words));
+        assert!(notifications.0.is_some() != notifications.1.is_some(), "{notifications:?}");
     }
     assert_eq!(one.notifications(user("ann"), 0, 99).await.unwrap().len(), 20);
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_annie_is_refused() {
+async fn database_of_a_newer_annie_is_refused() {
     let Some(database) = database().await else { return };
     at(&database.url).await.close().await;
     let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -271,7 +271,7 @@ async fn a_database_of_a_newer_annie_is_refused() {
 }
 
 #[tokio::test]
-async fn views_and_grants_of_an_operator_stay_when_a_database_is_brought_up_to_date() {
+async fn postgres_migration_keeps_views_and_grants_of_an_operator() {
     let Some(database) = database().await else { return };
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres"));
     let all = Migrator::new(folder).await.unwrap();
@@ -289,7 +289,7 @@ async fn views_and_grants_of_an_operator_stay_when_a_database_is_brought_up_to_d
     assert_eq!(db.fetch_one(sql).await.unwrap().get::<i64, _>(0), 1);
 }
 
-/// Sentences made of few words, so that they have many in common and weigh differently.
+/// Sentences from few words, so that they have many words in common and different weights.
 fn corpus() -> Vec<(String, Vec<String>, f64)> {
     let words = [
         "meeting", "project", "Müller", "prefers", "coffee", "PR-42", "naïve", "boats", "running", "the", "report",
@@ -302,7 +302,7 @@ fn corpus() -> Vec<(String, Vec<String>, f64)> {
     };
     (0..120)
         .map(|n| {
-            // Earlier words come more often.
+            // Earlier words are more frequent.
             let mut often = || 1 + next(words.len());
             let counts = (often() % 12 + 3, often() % 3);
             let ranges: Vec<usize> = (0..counts.0).map(|_| often()).collect();
@@ -314,17 +314,17 @@ fn corpus() -> Vec<(String, Vec<String>, f64)> {
 }
 
 #[tokio::test]
-async fn a_search_finds_the_same_in_the_same_order_as_sqlite_does() {
+async fn postgres_memory_search_finds_the_same_in_the_same_order_as_sqlite() {
     let Some(database) = database().await else { return };
     let folder = tempfile::tempdir().unwrap();
     let postgres = at(&database.url).await;
     let sqlite = SqliteStore::open(folder.path(), quick()).await.unwrap();
     for (n, (content, tags, importance)) in corpus().into_iter().enumerate() {
-        let who = user(["ann", "bob"][n % 2]);
+        let owner = user(["ann", "bob"][n % 2]);
         let memory = NewMemory { content, tags, category: MemoryCategory::Fact, importance };
         let id = intent(n as u128);
-        let there = sqlite.save_memory(who.clone(), id, memory.clone(), Micros(n as i64)).await.unwrap();
-        assert_eq!(postgres.save_memory(who, id, memory, Micros(n as i64)).await.unwrap(), there);
+        let from_sqlite = sqlite.save_memory(owner.clone(), id, memory.clone(), Micros(n as i64)).await.unwrap();
+        assert_eq!(postgres.save_memory(owner, id, memory, Micros(n as i64)).await.unwrap(), from_sqlite);
     }
     for text in [
         "project",
@@ -342,11 +342,11 @@ async fn a_search_finds_the_same_in_the_same_order_as_sqlite_does() {
         for tags in [vec![], vec!["zebra".to_owned(), "coffee".to_owned()]] {
             let query =
                 || MemoryQuery { text: text.to_owned(), tags: tags.clone(), limit: 30, ..MemoryQuery::default() };
-            let here = postgres.find_memories(user("ann"), query()).await.unwrap();
-            let there = sqlite.find_memories(user("ann"), query()).await.unwrap();
+            let from_postgres = postgres.find_memories(user("ann"), query()).await.unwrap();
+            let from_sqlite = sqlite.find_memories(user("ann"), query()).await.unwrap();
             let numbers = |hits: &[MemoryHit]| hits.iter().map(|h| h.memory.number).collect::<Vec<_>>();
-            assert_eq!(numbers(&here), numbers(&there), "{text}");
-            for (a, b) in here.iter().zip(&there) {
+            assert_eq!(numbers(&from_postgres), numbers(&from_sqlite), "{text}");
+            for (a, b) in from_postgres.iter().zip(&from_sqlite) {
                 assert!((a.rank - b.rank).abs() < 1e-9, "{text}: {a:?} {b:?}");
             }
         }
@@ -356,17 +356,17 @@ async fn a_search_finds_the_same_in_the_same_order_as_sqlite_does() {
     beside(&database.url).await.execute("DELETE FROM _memory_terms").await.unwrap();
     let postgres = at(&database.url).await;
     let query = || MemoryQuery { text: "project zebra".to_owned(), limit: 30, ..MemoryQuery::default() };
-    let here = postgres.find_memories(user("bob"), query()).await.unwrap();
-    let there = sqlite.find_memories(user("bob"), query()).await.unwrap();
-    assert!(!here.is_empty());
+    let from_postgres = postgres.find_memories(user("bob"), query()).await.unwrap();
+    let from_sqlite = sqlite.find_memories(user("bob"), query()).await.unwrap();
+    assert!(!from_postgres.is_empty());
     assert_eq!(
-        here.iter().map(|h| h.memory.number).collect::<Vec<_>>(),
-        there.iter().map(|h| h.memory.number).collect::<Vec<_>>()
+        from_postgres.iter().map(|h| h.memory.number).collect::<Vec<_>>(),
+        from_sqlite.iter().map(|h| h.memory.number).collect::<Vec<_>>()
     );
 }
 
 #[tokio::test]
-async fn a_text_with_the_character_zero_comes_back_as_it_was() {
+async fn postgres_text_with_the_character_zero_is_read_as_written() {
     let Some(database) = database().await else { return };
     let store = at(&database.url).await;
     let c = conversation(1);
@@ -375,9 +375,9 @@ async fn a_text_with_the_character_zero_comes_back_as_it_was() {
     commit(&store, inbox(c, "ann", vec![event.clone()])).await.unwrap();
     assert_eq!(all(&store, c).await[0].body, event.body);
     assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().title, text);
-    let said: String =
+    let sent: String =
         sqlx::query_scalar("SELECT text FROM messages").fetch_one(&mut beside(&database.url).await).await.unwrap();
-    assert!(said.starts_with("zero \u{fffd} ") && said.ends_with(" and \\u0000"), "{said}");
+    assert!(sent.starts_with("zero \u{fffd} ") && sent.ends_with(" and \\u0000"), "{sent}");
     let todo = NewTodo { title: text.into(), tags: vec!["x\0y".into()], ..NewTodo::default() };
     let made = store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
     assert_eq!(made.title, text);

@@ -1,4 +1,4 @@
-//! A database that is spoken to over TLS: whom it is believed, and whom not.
+//! A database over TLS: which servers are trusted, and which are refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     postgres_only::{beside, message},
 };
 
-/// Long enough for anything that is going to happen.
+/// Longer than anything in a test takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A server that wants TLS, a database of it, and who is to be believed.
+/// A server that requires TLS, a database of it, and the root certificates.
 async fn over_tls() -> Option<(Arc<Server>, String, Roots)> {
     let server = Server::start(Options::default()).await?;
     let roots = server.want_tls().await;
@@ -23,7 +23,7 @@ async fn over_tls() -> Option<(Arc<Server>, String, Roots)> {
     Some((server, url, roots))
 }
 
-/// By the address as users write it.
+/// Opens a store at an address as users write it.
 async fn open(address: &str) -> Result<PostgresStore, StoreError> {
     let options = PostgresOptions { connect_ms_max: 5_000, ..PostgresOptions::default() };
     PostgresStore::open(&address.parse().unwrap(), options).await
@@ -37,11 +37,11 @@ async fn refused(address: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_database_is_written_and_listened_to_over_tls() {
+async fn postgres_store_writes_and_listens_over_tls() {
     let Some((server, url, roots)) = over_tls().await else { return };
     let verified = |mode: &str| format!("{}?sslmode={mode}&sslrootcert={}", server.tls(&url), roots.right.display());
     let full = open(&verified("verify-full")).await.unwrap();
-    // By its number the server has no name, and a chain of certificates all the same.
+    // By its IP address the server has no name, but its chain of certificates is still checked.
     let chain = open(&verified("verify-ca").replace("@localhost:", "@127.0.0.1:")).await.unwrap();
     for store in [&full, &chain] {
         timeout(LONG, store.woken()).await.unwrap();
@@ -59,12 +59,12 @@ async fn a_database_is_written_and_listened_to_over_tls() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_the_one_that_was_meant_is_refused_and_so_is_who_comes_without_tls() {
+async fn postgres_store_refuses_an_untrusted_server_and_the_server_refuses_plain_connections() {
     let Some((server, url, roots)) = over_tls().await else { return };
     let tls = server.tls(&url);
     let (right, wrong) = (roots.right.display(), roots.wrong.display());
     let by_number = server.tcp(&url);
-    for (address, said) in [
+    for (address, sent) in [
         (format!("{tls}?sslmode=verify-full&sslrootcert={wrong}"), "invalid peer certificate"),
         (format!("{tls}?sslmode=verify-ca&sslrootcert={wrong}"), "invalid peer certificate"),
         (format!("{tls}?sslmode=verify-full"), "invalid peer certificate"),
@@ -76,16 +76,16 @@ async fn a_database_that_is_not_the_one_that_was_meant_is_refused_and_so_is_who_
         (format!("{tls}?sslmode=disable"), "no encryption"),
     ] {
         let error = refused(&address).await;
-        assert!(error.contains(said), "{address}: {error}");
+        assert!(error.contains(sent), "{address}: {error}");
     }
-    // Who does not ask who it is may come, and so may who asks for no more than that nobody listens.
+    // A client that does not verify the server may connect, and so may one that only requires encryption.
     for mode in ["prefer", "require"] {
         open(&format!("{tls}?sslmode={mode}")).await.unwrap().close().await;
     }
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_refused_by_who_wants_it() {
+async fn postgres_store_that_requires_tls_refuses_a_server_without_it() {
     let Some(database) = database().await else { return };
     for mode in ["require", "verify-ca", "verify-full"] {
         let error = refused(&format!("{}?sslmode={mode}", database.url_tcp)).await;

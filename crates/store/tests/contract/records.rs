@@ -13,7 +13,7 @@ use annie_core::{
 
 use crate::make::*;
 
-pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<dyn Store>) {
+pub async fn task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 10).await;
     let row = async || store.task(of("ann"), task(1)).await.unwrap().unwrap();
@@ -28,7 +28,7 @@ pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<
         received_at: Micros(10),
         not_before: None,
         after: Vec::new(),
-        is_order: false,
+        is_job_command: false,
         is_steer: false,
         joins: None,
         held_at: None,
@@ -51,7 +51,7 @@ pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<
     assert_eq!(words, ["Hi"]);
 }
 
-pub async fn a_failed_task_keeps_its_code(store: Arc<dyn Store>) {
+pub async fn failed_task_keeps_its_error_code(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     commit(&*store, inbox(c, "ann", vec![received(task(2), "b", "x", 2)])).await.unwrap();
@@ -65,7 +65,7 @@ pub async fn a_failed_task_keeps_its_code(store: Arc<dyn Store>) {
     assert_eq!(end(task(2)).await, (TaskState::Cancelled, Some(Micros(4)), None));
 }
 
-pub async fn events_move_only_tasks_of_their_own_conversation(store: Arc<dyn Store>) {
+pub async fn events_change_the_state_of_tasks_of_their_own_conversation_only(store: Arc<dyn Store>) {
     opened(&*store, conversation(1), "ann", task(1), 1).await;
     let epoch = opened(&*store, conversation(2), "bob", task(2), 1).await;
     let foreign = owned(conversation(2), "bob", epoch, vec![cancelled(task(1), 2)]);
@@ -73,7 +73,7 @@ pub async fn events_move_only_tasks_of_their_own_conversation(store: Arc<dyn Sto
     assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().state, TaskState::Queued);
 }
 
-pub async fn one_user_never_sees_anothers_anything(store: Arc<dyn Store>) {
+pub async fn user_cannot_see_data_of_another_user(store: Arc<dyn Store>) {
     let c = conversation(1);
     opened(&*store, c, "ann", task(1), 1).await;
     let far = Micros(i64::MAX);
@@ -122,7 +122,7 @@ pub async fn stateless_conversations_are_left_out_of_lists(store: Arc<dyn Store>
     opened(&*store, conversation(1), "ann", task(1), 10).await;
     commit(&*store, inbox(conversation(2), "ann", vec![stateless(2, 20)])).await.unwrap();
     commit(&*store, inbox(conversation(3), "ann", vec![stateless(3, 30)])).await.unwrap();
-    // Somebody came back to it.
+    // A message that is not stateless makes the conversation an ordinary one.
     commit(&*store, inbox(conversation(3), "ann", vec![received(task(4), "4", "x", 40)])).await.unwrap();
     let far = Micros(i64::MAX);
     for scope in [of("ann"), Scope::Operator] {
@@ -136,7 +136,7 @@ pub async fn stateless_conversations_are_left_out_of_lists(store: Arc<dyn Store>
     assert!(store.conversation(of("ann"), conversation(2)).await.unwrap().unwrap().stateless);
 }
 
-pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>) {
+pub async fn conversation_title_is_its_first_words(store: Arc<dyn Store>) {
     let c = conversation(1);
     let text = format!("\n  \n {} \nsecond line", "é".repeat(100));
     commit(&*store, inbox(c, "ann", vec![received(task(1), "a", "   ", 10)])).await.unwrap();
@@ -156,7 +156,7 @@ pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>
     assert_eq!(store.conversation(of("ann"), c).await.unwrap(), Some(wanted));
 }
 
-pub async fn open_conversations_are_those_with_work_left(store: Arc<dyn Store>) {
+pub async fn open_conversations_are_those_with_open_tasks(store: Arc<dyn Store>) {
     for n in 1..=4 {
         let epoch = opened(&*store, conversation(n), "ann", task(n), 100 - n as i64).await;
         if n == 2 {
@@ -171,7 +171,7 @@ pub async fn open_conversations_are_those_with_work_left(store: Arc<dyn Store>) 
     assert_eq!(open, [4, 2, 1].map(|n| (conversation(n), user("ann"))));
 }
 
-pub async fn a_rebuild_gives_the_same_tables_and_keeps_deliveries(store: Arc<dyn Store>) {
+pub async fn tables_are_the_same_after_a_rebuild_and_deliveries_are_kept(store: Arc<dyn Store>) {
     for n in 1..=6 {
         let c = conversation(n);
         let name = if n % 2 == 0 { "ann" } else { "bob" };

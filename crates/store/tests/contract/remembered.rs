@@ -1,4 +1,4 @@
-//! What the store remembers of its last commits decides nothing: a row that somebody else changed beneath it is noticed.
+//! The facts that the store remembers of its last commits decide nothing: a row that was changed past the store is noticed.
 
 use annie_core::{
     ids::{ConversationId, Epoch, IntentId, Seq},
@@ -19,7 +19,7 @@ async fn change(db: &mut SqliteConnection, sql: &'static str) {
 }
 
 #[tokio::test]
-async fn an_owner_whose_conversation_was_taken_beneath_the_store_is_fenced() {
+async fn owner_is_fenced_after_a_claim_past_the_store() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
@@ -40,7 +40,7 @@ async fn an_owner_whose_conversation_was_taken_beneath_the_store_is_fenced() {
 }
 
 #[tokio::test]
-async fn an_event_written_beneath_the_store_keeps_its_place() {
+async fn event_written_past_the_store_keeps_its_sequence_number() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
@@ -53,12 +53,12 @@ async fn an_event_written_beneath_the_store_keeps_its_place() {
     .await;
     let owner = owned(conversation(1), "ann", epoch, vec![started(task(1), 2)]);
     assert_eq!(commit(&store, owner).await, Ok(Appended { first: Seq(3) }));
-    let door = inbox(conversation(1), "ann", vec![received(task(2), "b", "x", 3)]);
-    assert_eq!(commit(&store, door).await, Ok(Appended { first: Seq(4) }));
+    let handle = inbox(conversation(1), "ann", vec![received(task(2), "b", "x", 3)]);
+    assert_eq!(commit(&store, handle).await, Ok(Appended { first: Seq(4) }));
 }
 
 #[tokio::test]
-async fn a_conversation_made_beneath_the_store_is_its_users() {
+async fn conversation_created_past_the_store_belongs_to_its_user() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let mut db = beside(folder.path()).await;
@@ -67,25 +67,25 @@ async fn a_conversation_made_beneath_the_store_is_its_users() {
     let refused = commit(&store, inbox(nil, "ann", vec![received(task(1), "a", "x", 1)])).await;
     assert_eq!(refused, Err(AppendError::WrongOwner));
     assert_eq!(length(&store, nil).await, 0);
-    let his = commit(&store, inbox(nil, "bob", vec![received(task(1), "a", "x", 1)])).await;
-    assert_eq!(his, Ok(Appended { first: Seq(1) }));
+    let of_bob = commit(&store, inbox(nil, "bob", vec![received(task(1), "a", "x", 1)])).await;
+    assert_eq!(of_bob, Ok(Appended { first: Seq(1) }));
 }
 
 #[tokio::test]
-async fn a_message_stored_beneath_the_store_is_a_duplicate() {
+async fn message_stored_past_the_store_is_a_duplicate() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     opened(&store, conversation(1), "ann", task(1), 1).await;
     let mut db = beside(folder.path()).await;
     change(&mut db, "UPDATE tasks SET client_id = 'other'").await;
-    let door = inbox(conversation(2), "ann", vec![received(task(2), "other", "x", 3)]);
-    let refused = commit(&store, door).await;
+    let handle = inbox(conversation(2), "ann", vec![received(task(2), "other", "x", 3)]);
+    let refused = commit(&store, handle).await;
     assert!(matches!(refused, Err(AppendError::Duplicate { seq: Seq(1), same: false, .. })), "{refused:?}");
     assert_eq!(length(&store, conversation(2)).await, 0);
 }
 
 #[tokio::test]
-async fn a_once_run_that_was_started_or_planned_beneath_the_store_does_not_start_again() {
+async fn once_run_started_or_planned_past_the_store_does_not_start_again() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
@@ -96,7 +96,7 @@ async fn a_once_run_that_was_started_or_planned_beneath_the_store_does_not_start
     change(&mut db, "UPDATE intents SET state = 'started'").await;
     let start = commit(&store, mine(vec![run_started(task(1), intent(1), 3)])).await;
     assert_eq!(start, Err(AppendError::AlreadyStarted(intent(1))));
-    // Nobody here remembers this one, but the table does.
+    // The store does not remember this intent, but the table has it.
     change(
         &mut db,
         "INSERT INTO intents SELECT zeroblob(16), conversation_id, task_id, seq, 9, skill, effect, state, attempts, \

@@ -1,4 +1,4 @@
-//! What only a database in a folder has: a second life, a lock, a full disk, views.
+//! Properties of a database in a folder: reopening, the lock, a full disk, views.
 
 use std::{borrow::Cow, path::Path, sync::Arc};
 
@@ -35,7 +35,7 @@ async fn create(folder: &Path) -> SqliteConnection {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_reopening() {
+async fn sqlite_keeps_data_after_reopening() {
     let folder = TempDir::new().unwrap();
     let inner = folder.path().join("deep/er");
     let c = conversation(1);
@@ -61,7 +61,7 @@ async fn what_was_stored_is_there_after_reopening() {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_which_folder_is_in_use() {
+async fn sqlite_refuses_a_second_store_and_names_the_folder() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let refused = SqliteStore::open(folder.path(), quick()).await.err().unwrap();
@@ -72,7 +72,7 @@ async fn a_second_opener_is_told_which_folder_is_in_use() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_that_it_is_closed() {
+async fn sqlite_store_is_unavailable_after_close() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     store.close().await;
@@ -83,7 +83,7 @@ async fn a_closed_store_says_that_it_is_closed() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_corrupt_and_a_file_in_the_way_is_unavailable() {
+async fn sqlite_reports_a_foreign_file_as_corrupt_and_a_file_as_folder_as_unavailable() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("annie.db"), "not a database, but long enough to be looked at".repeat(100))
         .unwrap();
@@ -96,7 +96,7 @@ async fn a_file_that_is_no_database_is_corrupt_and_a_file_in_the_way_is_unavaila
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_annie_is_refused() {
+async fn database_of_a_newer_annie_is_refused() {
     let folder = TempDir::new().unwrap();
     open(folder.path()).await.close().await;
     let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -107,24 +107,24 @@ async fn a_database_of_a_newer_annie_is_refused() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_annie_or_a_broken_body_is_corrupt_and_says_where() {
+async fn sqlite_reports_newer_or_broken_events_as_corrupt_with_their_position() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     opened(&store, conversation(1), "ann", task(1), 1).await;
     let mut other = beside(folder.path()).await;
-    for (sql, said) in [
+    for (sql, submitted) in [
         ("UPDATE events SET v = 2", "version 2"),
         ("UPDATE events SET v = 1, body = '{\"kind\":\"from_tomorrow\"}'", "from_tomorrow"),
     ] {
         other.execute(sql).await.unwrap();
         let error = store.events(Scope::Operator, conversation(1), Seq(0), 9).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Corrupt);
-        assert!(error.detail.contains(said) && error.detail.contains("event 1"), "{error}");
+        assert!(error.detail.contains(submitted) && error.detail.contains("event 1"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_database_locked_by_somebody_else_is_locked_for_now() {
+async fn sqlite_reports_locked_while_another_process_holds_the_database() {
     let folder = TempDir::new().unwrap();
     let options = SqliteOptions { busy_timeout_ms: 20, ..quick() };
     let store = SqliteStore::open(folder.path(), options).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_database_locked_by_somebody_else_is_locked_for_now() {
 }
 
 #[tokio::test]
-async fn a_full_database_stores_nothing_of_a_batch_and_reads_on() {
+async fn sqlite_when_full_stores_nothing_of_a_batch_and_still_reads() {
     let folder = TempDir::new().unwrap();
     let options = SqliteOptions { database_bytes_max: Some(400 * 1024), ..quick() };
     let store = SqliteStore::open(folder.path(), options).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_full_database_stores_nothing_of_a_batch_and_reads_on() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
+async fn sqlite_dropped_commit_does_not_block_the_next() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     opened(&store, conversation(1), "ann", task(1), 1).await;
@@ -168,8 +168,8 @@ async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
             inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
             inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
         ];
-        given_up_after(polls, store.commit(batch)).await;
-        // Waits until the writer is through with whatever was under way.
+        drop_after_polls(polls, store.commit(batch)).await;
+        // Waits until the writer has finished what was running.
         store.put_breaker("s".into(), BreakerRow::default()).await.unwrap();
         let first = store.task(Scope::Operator, task(100 + polls)).await.unwrap();
         let second = store.task(Scope::Operator, task(200 + polls)).await.unwrap();
@@ -181,20 +181,20 @@ async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
 }
 
 #[tokio::test]
-async fn a_commit_that_was_given_up_and_is_stored_later_is_among_what_is_open() {
+async fn sqlite_lists_an_abandoned_commit_among_the_open_conversations() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let mut other = beside(folder.path()).await;
     other.execute("BEGIN IMMEDIATE").await.unwrap();
     let message = inbox(conversation(1), "ann", vec![received(task(1), "a", "x", 1)]);
-    given_up_after(1, store.commit(vec![message])).await;
+    drop_after_polls(1, store.commit(vec![message])).await;
     let (open, released) = tokio::join!(store.open_conversations(), other.execute("COMMIT"));
     released.unwrap();
     assert_eq!(open.unwrap(), [(conversation(1), user("ann"))]);
 }
 
 #[tokio::test]
-async fn a_todo_and_a_memory_whose_makers_were_given_up_are_found_if_they_are_stored() {
+async fn sqlite_finds_a_todo_and_a_memory_of_abandoned_writes_if_stored() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let mut stored = (0, 0);
@@ -205,15 +205,15 @@ async fn a_todo_and_a_memory_whose_makers_were_given_up_are_found_if_they_are_st
             let query = MemoryQuery { limit: 9, ..MemoryQuery::default() };
             store.find_memories(ann.clone(), query).await.unwrap().len()
         };
-        // It is known now that there are none.
+        // The store now remembers that there are none.
         assert_eq!((open_todos().await, memories().await), (0, 0));
         let todo = NewTodo { title: "t".into(), ..NewTodo::default() };
-        given_up_after(polls, store.create_todo(ann.clone(), intent(polls), todo, Micros(1))).await;
+        drop_after_polls(polls, store.create_todo(ann.clone(), intent(polls), todo, Micros(1))).await;
         open_todos().await;
         let fact = NewMemory { content: "x".into(), tags: vec![], category: MemoryCategory::Fact, importance: 0.5 };
-        given_up_after(polls, store.save_memory(ann.clone(), intent(polls), fact, Micros(1))).await;
+        drop_after_polls(polls, store.save_memory(ann.clone(), intent(polls), fact, Micros(1))).await;
         memories().await;
-        // Waits until the writer is through with whatever was under way.
+        // Waits until the writer has finished what was running.
         store.put_breaker("s".into(), BreakerRow::default()).await.unwrap();
         let todos = store.find_todos(ann.clone(), TodoQuery { limit: 9, ..TodoQuery::default() }).await.unwrap();
         assert_eq!(open_todos().await, todos.len() as u64, "after {polls} polls");
@@ -227,7 +227,7 @@ async fn a_todo_and_a_memory_whose_makers_were_given_up_are_found_if_they_are_st
 }
 
 #[tokio::test]
-async fn readers_are_not_kept_waiting_by_a_writer() {
+async fn sqlite_readers_do_not_wait_for_a_writer() {
     let folder = TempDir::new().unwrap();
     let store = Arc::new(open(folder.path()).await);
     opened(&*store, conversation(1), "ann", task(1), 1).await;
@@ -238,8 +238,8 @@ async fn readers_are_not_kept_waiting_by_a_writer() {
     other.execute("ROLLBACK").await.unwrap();
 }
 
-/// A turn with two agents and one skill call of the orchestrator's own.
-async fn a_turn(store: &SqliteStore) {
+/// Stores a turn with two agents and one skill call of the orchestrator's own.
+async fn store_turn(store: &SqliteStore) {
     let c = conversation(1);
     let epoch = opened(store, c, "ann", task(1), 1).await;
     let sub = AgentId::sub("mailer").unwrap();
@@ -263,10 +263,10 @@ async fn a_turn(store: &SqliteStore) {
 }
 
 #[tokio::test]
-async fn the_views_show_messages_agents_executions_and_usage() {
+async fn sqlite_views_show_messages_agents_executions_and_usage() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
-    a_turn(&store).await;
+    store_turn(&store).await;
     let mut db = beside(folder.path()).await;
     let id = task(1).to_string();
     let mut rows = async |sql: &'static str| -> Vec<Vec<Option<String>>> {
@@ -327,7 +327,7 @@ async fn the_views_show_messages_agents_executions_and_usage() {
 }
 
 #[tokio::test]
-async fn a_database_from_before_letters_and_operations_is_brought_up_to_date() {
+async fn sqlite_migrates_a_database_without_dead_letters_and_operations() {
     let folder = TempDir::new().unwrap();
     let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();
     let early = all.iter().filter(|migration| migration.version <= 3).cloned().collect();

@@ -7,14 +7,14 @@ use annie_store::{Durability, MemoryStore, PostgresOptions, PostgresStore, Sqlit
 use annie_testkit::postgres::{Database, database};
 use tempfile::TempDir;
 
-/// A store and whatever must live as long as it.
+/// A store and the resources that it needs.
 pub struct Bench {
     pub store: Arc<dyn Store>,
     _folder: Option<TempDir>,
     _database: Option<Database>,
 }
 
-/// No case pulls the plug, so that none has to wait for the disk.
+/// Options without waits for the disk, because no case simulates a power cut.
 pub fn quick() -> SqliteOptions {
     SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() }
 }
@@ -29,7 +29,7 @@ pub async fn memory() -> Option<Bench> {
     Some(Bench { store: Arc::new(MemoryStore::new()), _folder: None, _database: None })
 }
 
-/// None where there is no PostgreSQL, which is said aloud.
+/// `None` where PostgreSQL is not installed; then the test is reported as skipped.
 pub async fn postgres() -> Option<Bench> {
     let database = database().await?;
     let store = at(&database.url).await;

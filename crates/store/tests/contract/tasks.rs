@@ -1,4 +1,4 @@
-//! What changes a task besides its beginning and its end.
+//! Changes of a task between its beginning and its end.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn one_by_one(store: &dyn Store, epoch: Epoch, events: Vec<NewEvent>) {
     }
 }
 
-pub async fn what_a_task_waits_for_comes_back(store: Arc<dyn Store>) {
+pub async fn task_keeps_its_start_time_and_dependencies(store: Arc<dyn Store>) {
     let message = received_as(task(3), 5, |inbound| {
         inbound.not_before = Some(Micros(70));
         inbound.after = vec![task(2), task(1)];
@@ -40,7 +40,7 @@ pub async fn what_a_task_waits_for_comes_back(store: Arc<dyn Store>) {
     assert_eq!((listed[0].not_before, listed[0].after.len()), (Some(Micros(70)), 2));
 }
 
-pub async fn what_takes_no_place_of_its_own_is_marked(store: Arc<dyn Store>) {
+pub async fn task_without_a_queue_position_is_marked(store: Arc<dyn Store>) {
     let messages = vec![
         received_as(task(1), 1, |inbound| inbound.order = true),
         received_as(task(2), 2, |inbound| inbound.steer = true),
@@ -51,17 +51,17 @@ pub async fn what_takes_no_place_of_its_own_is_marked(store: Arc<dyn Store>) {
     let wanted = [(false, false, None), (false, false, Some(task(9))), (false, true, None), (true, false, None)];
     let marks = async || {
         let listed = store.tasks(of("ann"), true, FAR.into(), 9).await.unwrap();
-        listed.into_iter().map(|row| (row.is_order, row.is_steer, row.joins)).collect::<Vec<_>>()
+        listed.into_iter().map(|row| (row.is_job_command, row.is_steer, row.joins)).collect::<Vec<_>>()
     };
     assert_eq!(marks().await, wanted);
     let first = row(&*store, 1).await;
-    assert!(first.is_order && !first.is_steer);
+    assert!(first.is_job_command && !first.is_steer);
     assert_eq!(row(&*store, 3).await.joins, Some(task(9)));
     store.rebuild().await.unwrap();
     assert_eq!(marks().await, wanted);
 }
 
-pub async fn a_held_task_is_suspended_and_goes_on_where_it_was(store: Arc<dyn Store>) {
+pub async fn task_that_is_suspended_resumes_in_its_former_state(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     for (event, wanted) in [
         (suspended(task(1), 2), TaskState::Suspended),
@@ -81,10 +81,10 @@ pub async fn a_held_task_is_suspended_and_goes_on_where_it_was(store: Arc<dyn St
     }
     let ended = row(&*store, 1).await;
     assert_eq!((ended.started_at, ended.ended_at), (Some(Micros(6)), Some(Micros(11))));
-    assert_eq!(ended.held_at, Some(Micros(10)), "when it was last held back or let go on");
+    assert_eq!(ended.held_at, Some(Micros(10)), "when it was last suspended or resumed");
 }
 
-pub async fn a_held_task_is_open_work(store: Arc<dyn Store>) {
+pub async fn task_that_is_suspended_is_open(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     one_by_one(&*store, epoch, vec![suspended(task(1), 2)]).await;
     assert_eq!(store.open_conversations().await.unwrap(), [(conversation(1), user("ann"))]);
@@ -95,7 +95,7 @@ pub async fn a_held_task_is_open_work(store: Arc<dyn Store>) {
     assert_eq!(store.open_conversations().await.unwrap(), []);
 }
 
-pub async fn a_deferred_task_keeps_its_state_and_its_time(store: Arc<dyn Store>) {
+pub async fn task_that_is_deferred_keeps_its_state_and_its_time(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     one_by_one(&*store, epoch, vec![started(task(1), 2), deferred(task(1), 500, 3)]).await;
     let after = row(&*store, 1).await;
@@ -107,7 +107,7 @@ pub async fn a_deferred_task_keeps_its_state_and_its_time(store: Arc<dyn Store>)
     assert_eq!(row(&*store, 1).await.not_before, Some(Micros(400)));
 }
 
-pub async fn a_task_changes_its_class(store: Arc<dyn Store>) {
+pub async fn task_changes_its_class(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     for class in [Priority::Background, Priority::Realtime] {
         one_by_one(&*store, epoch, vec![reprioritised(task(1), class, 2)]).await;
@@ -116,7 +116,7 @@ pub async fn a_task_changes_its_class(store: Arc<dyn Store>) {
     }
 }
 
-pub async fn a_task_that_has_ended_never_changes(store: Arc<dyn Store>) {
+pub async fn task_that_has_ended_never_changes(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     one_by_one(&*store, epoch, vec![answered(task(1), "x", 2)]).await;
     let ended = row(&*store, 1).await;
@@ -133,7 +133,7 @@ pub async fn a_task_that_has_ended_never_changes(store: Arc<dyn Store>) {
     assert_eq!(row(&*store, 1).await, ended);
 }
 
-/// What may happen to a task, in every order that matters.
+/// Sequences of changes of a task, in every order that matters.
 fn stories(n: u128) -> Vec<Vec<NewEvent>> {
     let t = task(n);
     vec![
@@ -149,15 +149,15 @@ fn stories(n: u128) -> Vec<Vec<NewEvent>> {
     ]
 }
 
-/// Everything about a task but which one it is.
-fn nameless(row: TaskRow) -> TaskRow {
+/// A task's row without its identity.
+fn without_ids(row: TaskRow) -> TaskRow {
     TaskRow { id: task(0), conversation: conversation(0), ..row }
 }
 
-pub async fn changes_in_one_batch_are_the_same_as_one_by_one(store: Arc<dyn Store>) {
+pub async fn task_changes_in_one_batch_equal_single_changes(store: Arc<dyn Store>) {
     for n in 0..stories(0).len() {
-        let place = n as u128;
-        let (single, whole, new) = (place + 100, place + 200, place + 300);
+        let base = n as u128;
+        let (single, whole, new) = (base + 100, base + 200, base + 300);
         for (task_n, apart) in [(single, true), (whole, false)] {
             let c = conversation(task_n);
             let epoch = opened(&*store, c, "ann", task(task_n), 1).await;
@@ -171,13 +171,13 @@ pub async fn changes_in_one_batch_are_the_same_as_one_by_one(store: Arc<dyn Stor
         let message = received(task(new), &task(new).to_string(), "Hello there", 1);
         let events = std::iter::once(message).chain(stories(new).swap_remove(n)).collect();
         commit(&*store, inbox(conversation(new), "ann", events)).await.unwrap();
-        let wanted = nameless(row(&*store, single).await);
-        assert_eq!(nameless(row(&*store, whole).await), wanted, "story {n} in one batch");
-        assert_eq!(nameless(row(&*store, new).await), wanted, "story {n} with its message");
+        let wanted = without_ids(row(&*store, single).await);
+        assert_eq!(without_ids(row(&*store, whole).await), wanted, "story {n} in one batch");
+        assert_eq!(without_ids(row(&*store, new).await), wanted, "story {n} with its message");
     }
 }
 
-pub async fn only_a_conversations_own_events_change_its_tasks(store: Arc<dyn Store>) {
+pub async fn tasks_are_changed_only_by_events_of_their_conversation(store: Arc<dyn Store>) {
     opened(&*store, conversation(1), "ann", task(1), 1).await;
     let before = row(&*store, 1).await;
     let epoch = opened(&*store, conversation(2), "bob", task(2), 1).await;
@@ -186,7 +186,7 @@ pub async fn only_a_conversations_own_events_change_its_tasks(store: Arc<dyn Sto
     assert_eq!(row(&*store, 1).await, before);
 }
 
-pub async fn a_rebuild_gives_the_same_tasks(store: Arc<dyn Store>) {
+pub async fn tasks_are_the_same_after_a_rebuild(store: Arc<dyn Store>) {
     for (story, n) in (0..).zip(1_u128..=stories(0).len() as u128) {
         let c = conversation(n);
         let message = received_as(task(n), 1, |inbound| {

@@ -17,7 +17,7 @@ fn all() -> TodoQuery {
     TodoQuery { limit: 100, ..TodoQuery::default() }
 }
 
-/// Makes todos for Ann under the intents 1, 2, 3 ...
+/// Stores todos of Ann's under the intents 1, 2, 3 ...
 async fn make(store: &dyn Store, todos: Vec<NewTodo>) {
     for (todo, n) in todos.into_iter().zip(1..) {
         store.create_todo(user("ann"), intent(n), todo, Micros(n as i64)).await.unwrap();
@@ -28,7 +28,7 @@ async fn titles(store: &dyn Store, query: TodoQuery) -> Vec<String> {
     store.find_todos(user("ann"), query).await.unwrap().into_iter().map(|todo| todo.title).collect()
 }
 
-pub async fn numbers_count_per_user_and_are_never_given_again(store: Arc<dyn Store>) {
+pub async fn todo_numbers_count_per_user_and_are_never_reused(store: Arc<dyn Store>) {
     make(&*store, vec![titled("a"), titled("b")]).await;
     let bobs = store.create_todo(user("bob"), intent(1), titled("c"), Micros(1)).await.unwrap();
     assert_eq!(bobs.number, 1);
@@ -39,14 +39,14 @@ pub async fn numbers_count_per_user_and_are_never_given_again(store: Arc<dyn Sto
     assert_eq!(store.todo(user("bob"), 3).await.unwrap(), None);
 }
 
-pub async fn the_same_intent_makes_one_todo(store: Arc<dyn Store>) {
+pub async fn todo_is_created_once_per_intent(store: Arc<dyn Store>) {
     let first = store.create_todo(user("ann"), intent(1), titled("a"), Micros(1)).await.unwrap();
     let again = store.create_todo(user("ann"), intent(1), titled("other"), Micros(2)).await.unwrap();
     assert_eq!(first, again);
     assert_eq!(titles(&*store, all()).await, ["a"]);
 }
 
-pub async fn every_field_comes_back_and_can_be_changed(store: Arc<dyn Store>) {
+pub async fn todo_fields_are_read_as_written_and_can_be_changed(store: Arc<dyn Store>) {
     let new = NewTodo {
         title: "Review PR 42 \u{1f680}".into(),
         description: "line\n\"two\"".into(),
@@ -95,7 +95,7 @@ pub async fn every_field_comes_back_and_can_be_changed(store: Arc<dyn Store>) {
     assert_eq!(store.update_todo(user("ann"), 2, TodoPatch::default(), Micros(8)).await.unwrap(), None);
 }
 
-pub async fn a_search_wants_all_words_in_any_case_and_any_script(store: Arc<dyn Store>) {
+pub async fn todo_search_requires_all_words_in_any_case_and_any_script(store: Arc<dyn Store>) {
     let todos = vec![
         NewTodo { description: "with GRÜSSE from Bob".into(), ..titled("Call the plumber") },
         NewTodo { tags: vec!["Bob".into()], ..titled("Привет") },
@@ -115,7 +115,7 @@ pub async fn a_search_wants_all_words_in_any_case_and_any_script(store: Arc<dyn 
     assert_eq!(search("painter").await, ["Ring the painter"]);
 }
 
-pub async fn filters_narrow_and_combine(store: Arc<dyn Store>) {
+pub async fn todo_filters_narrow_and_combine(store: Arc<dyn Store>) {
     let dated = |title, due: &str| NewTodo { due: Some(due.to_owned()), ..titled(title) };
     let todos = vec![
         dated("early", "2026-02-01"),
@@ -147,7 +147,7 @@ pub async fn filters_narrow_and_combine(store: Arc<dyn Store>) {
     assert_eq!(store.find_todos(user("bob"), all()).await.unwrap(), []);
 }
 
-pub async fn due_ones_come_first_then_the_important(store: Arc<dyn Store>) {
+pub async fn todos_are_listed_by_due_time_and_then_by_importance(store: Arc<dyn Store>) {
     let todo = |title, due: Option<&str>, priority| NewTodo { due: due.map(str::to_owned), priority, ..titled(title) };
     let todos = vec![
         todo("f", None, TodoPriority::Low),
@@ -162,7 +162,7 @@ pub async fn due_ones_come_first_then_the_important(store: Arc<dyn Store>) {
     assert_eq!(titles(&*store, all()).await, ["a", "b", "c", "d", "e", "f", "g"]);
 }
 
-pub async fn an_archived_todo_is_gone(store: Arc<dyn Store>) {
+pub async fn todo_that_is_archived_is_no_longer_found(store: Arc<dyn Store>) {
     make(&*store, vec![titled("a"), titled("b")]).await;
     assert!(!store.delete_todo(user("bob"), 1, Micros(4)).await.unwrap());
     assert!(store.delete_todo(user("ann"), 1, Micros(5)).await.unwrap());
@@ -173,7 +173,7 @@ pub async fn an_archived_todo_is_gone(store: Arc<dyn Store>) {
     assert_eq!(store.todo_summary(user("ann"), "2026-02-28T12:00".into()).await.unwrap().open, 1);
 }
 
-pub async fn the_summary_counts_what_is_open_overdue_and_due_today(store: Arc<dyn Store>) {
+pub async fn todo_summary_counts_open_overdue_and_due_today(store: Arc<dyn Store>) {
     let now = || "2026-02-28T14:05".to_owned();
     assert_eq!(store.todo_summary(user("ann"), now()).await.unwrap(), TodoSummary::default());
     let todo = |title, due: Option<&str>, priority| NewTodo { due: due.map(str::to_owned), priority, ..titled(title) };
@@ -199,7 +199,7 @@ pub async fn the_summary_counts_what_is_open_overdue_and_due_today(store: Arc<dy
     assert_eq!(store.todo_summary(user("bob"), now()).await.unwrap(), TodoSummary::default());
 }
 
-pub async fn nothing_in_a_text_is_taken_for_a_pattern(store: Arc<dyn Store>) {
+pub async fn todo_search_treats_pattern_characters_as_text(store: Arc<dyn Store>) {
     make(&*store, vec![titled("100% done_ish"), titled("100 percent \"quoted\" 'x'")]).await;
     let search = async |text: &str| titles(&*store, TodoQuery { text: text.to_owned(), ..all() }).await;
     assert_eq!(search("0%").await, ["100% done_ish"]);

@@ -1,4 +1,4 @@
-//! What real servers say of themselves, path by path.
+//! What real servers report about themselves, path by path.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Reply;
 
-/// The answers of one kind of server to questions about itself. Every other `GET` is answered with 404.
+/// The answers of one kind of server about itself. Every other `GET` is answered with 404.
 #[derive(Debug, Clone, Default)]
 pub struct Description {
     answers: BTreeMap<String, Value>,
@@ -17,7 +17,7 @@ impl Description {
         Self { answers: answers.into_iter().map(|(path, answer)| (path.to_owned(), answer)).collect() }
     }
 
-    /// llama.cpp's server with this window for each of its slots, and a template that knows tools.
+    /// llama.cpp's server with this window for each of its slots, and a template that supports tools.
     #[must_use]
     pub fn llama_cpp(model: &str, context_tokens: u32, slots: u32) -> Self {
         let meta = json!({"vocab_type": 2, "n_vocab": 151_936, "n_ctx_train": 32_768, "n_embd": 1536,
@@ -51,7 +51,7 @@ impl Description {
         ])
     }
 
-    /// Ollama, which has loaded the model with this window. Without `tools` the model knows none.
+    /// Ollama, which has loaded the model with this window. Without `tools` the model reports no tool support.
     #[must_use]
     pub fn ollama(model: &str, context_tokens: u32, tools: bool) -> Self {
         let capabilities = if tools { json!(["completion", "tools"]) } else { json!(["completion"]) };
@@ -90,14 +90,14 @@ impl Description {
         ])
     }
 
-    /// Without the answer at this path.
+    /// Removes the answer at this path.
     #[must_use]
     pub fn without(mut self, path: &str) -> Self {
         self.answers.remove(path);
         self
     }
 
-    /// With this in the model's entry of the list of models.
+    /// Adds this to the model's entry in the list of models.
     #[must_use]
     pub fn entry(mut self, key: &str, value: Value) -> Self {
         if let Some(list) = self.answers.get_mut("/v1/models") {
@@ -106,7 +106,7 @@ impl Description {
         self
     }
 
-    /// With this in llama.cpp's `/props`.
+    /// Adds this to llama.cpp's `/props`.
     #[must_use]
     pub fn prop(mut self, key: &str, value: Value) -> Self {
         if let Some(props) = self.answers.get_mut("/props") {
@@ -115,7 +115,7 @@ impl Description {
         self
     }
 
-    /// The answer to a question; nothing if it is none of these.
+    /// The answer to a request about the server; `None` if the path is not one of these.
     pub(super) fn answer(&self, path: &str, is_get: bool) -> Option<Reply> {
         match self.answers.get(path) {
             Some(answer) => Some(Reply::body(200, answer.to_string())),

@@ -1,4 +1,4 @@
-//! Replies as Anthropic's Messages: the events of a stream, a whole message, an error.
+//! Replies in the protocol of Anthropic's Messages: the events of a stream, a whole message, an error.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use super::{
     wire::pieces,
 };
 
-/// The signature of a thought, by which a request is found to have changed it.
+/// The signature of a thinking block, which shows whether a later request has changed it.
 pub(super) fn signature(thought: &str) -> String {
     let sum = thought.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     format!("c2ln{sum:016x}")
 }
 
-/// An error by its status, unless its kind is named.
+/// An error of the kind that belongs to the status, unless `kind` names one.
 pub(super) fn error(status: u16, kind: Option<&str>, message: &str) -> Value {
     let kind = kind.unwrap_or(match status {
         401 => "authentication_error",
@@ -32,7 +32,7 @@ pub(super) fn error(status: u16, kind: Option<&str>, message: &str) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"})
 }
 
-/// Frames with the names of the events; with comments there are pings too.
+/// Frames with the names of the events. If the reply has comments, ping events are added as well.
 pub(super) fn framed(reply: &Reply, events: Vec<String>) -> Vec<Vec<u8>> {
     let end = if reply.crlf { "\r\n" } else { "\n" };
     let ping = format!(": a comment{end}{end}event: ping{end}data: {{\"type\": \"ping\"}}{end}{end}");
@@ -110,7 +110,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
     events.into_iter().map(|event| event.to_string()).collect()
 }
 
-/// Blocks of calls: one after the other, all at once, or each whole at its beginning.
+/// The blocks of the calls: one after the other, interleaved, or each complete at its start.
 fn call_events(calls: &[Call], first: usize, reply: &Reply) -> Vec<Value> {
     let is_whole = !matches!(reply.shape, CallShape::Fragments | CallShape::SameIndex | CallShape::Interleaved);
     let begin = |at: usize, call: &Call| {
@@ -169,7 +169,7 @@ pub(super) fn whole(reply: &Reply) -> Value {
         "stop_reason": stop_reason(reply, finish), "stop_sequence": null, "usage": usage})
 }
 
-/// The texts of a request by their role; `system` and `tool` are blocks here and no messages.
+/// The texts of a request by role; `system` and `tool` are blocks in this protocol, not messages.
 pub(super) fn texts_of(body: &Value, role: &str) -> Vec<String> {
     let blocks = |content: &Value, kind: &str, field: &str| -> Vec<String> {
         let parts = content.as_array().into_iter().flatten().filter(|part| part["type"] == kind);

@@ -1,9 +1,9 @@
-//! A fake model server on a loopback port, for tests of the client and of everything behind it. A script (a closure or a
-//! queue) chooses a [`Reply`] for every request; the server records the exact bytes of each request and counts the clients
-//! that hung up in the middle of a reply.
+//! A fake model server on a loopback port, for tests of the client and of everything above it. A script (a closure or a queue)
+//! chooses a [`Reply`] for every request. The server records the exact bytes of each request and counts the clients that close
+//! the connection in the middle of a reply.
 //!
-//! It speaks OpenAI's Chat Completions, and Anthropic's Messages at paths that end with `/messages`: there it also refuses
-//! what Anthropic refuses, before the script is asked.
+//! The server supports OpenAI's Chat Completions, and Anthropic's Messages at paths that end with `/messages`. There it also
+//! refuses what Anthropic refuses, before the script is asked.
 
 mod description;
 mod messages;
@@ -51,10 +51,10 @@ enum Spoken {
     Messages,
 }
 
-/// A request that a server has seen.
+/// A request that a server has received.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Its number, from 0, in the order of arrival; only requests that ask for a completion are counted.
+    /// Its number, from 0, in order of arrival; only completion requests are counted.
     pub number: u64,
     /// Its path: `/v1/chat/completions`.
     pub path: String,
@@ -79,7 +79,7 @@ impl Seen {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Whether a stream is wanted.
+    /// Whether the request asks for a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
         self.json()["stream"] == true
@@ -91,8 +91,8 @@ impl Seen {
         self.json()["messages"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The text of all messages of a role, in order: plain content or the joined text parts. Of Anthropic's Messages the
-    /// results are those of the role `tool`, as elsewhere.
+    /// The text of all messages of a role, in order: plain content or the joined text parts. For Anthropic's Messages, tool
+    /// results count as role `tool`.
     #[must_use]
     pub fn texts_of(&self, role: &str) -> Vec<String> {
         match self.spoken() {
@@ -135,7 +135,7 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     probes: Mutex<Option<Reply>>,
     description: Mutex<Option<Description>>,
-    keeps: AtomicBool,
+    records: AtomicBool,
     numbers: AtomicU64,
     arrived: watch::Sender<u64>,
     hung_up: Arc<watch::Sender<u64>>,
@@ -152,14 +152,14 @@ impl FakeModelServer {
     /// Starts a server on a free loopback port that answers each request with what the script chooses.
     ///
     /// # Panics
-    /// If no loopback port can be had.
+    /// If no loopback port is available.
     pub async fn start(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared {
             script: Box::new(script),
             seen: Mutex::default(),
             probes: Mutex::default(),
             description: Mutex::default(),
-            keeps: AtomicBool::new(true),
+            records: AtomicBool::new(true),
             numbers: AtomicU64::new(0),
             arrived: watch::channel(0).0,
             hung_up: Arc::new(watch::channel(0).0),
@@ -176,8 +176,7 @@ impl FakeModelServer {
         Self { addr, shared, serving }
     }
 
-    /// Starts a server that gives these replies in turn, and status 500 with `scripted replies are used up` after the
-    /// last.
+    /// Starts a server that gives these replies in turn, and after the last one status 500 with `scripted replies are used up`.
     pub async fn queue(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Mutex<VecDeque<Reply>> = Mutex::new(replies.into_iter().collect());
         Self::start(move |_| {
@@ -186,38 +185,38 @@ impl FakeModelServer {
         .await
     }
 
-    /// Keeps no requests from now on: for a long load.
+    /// Records no requests from now on: for a long load.
     #[must_use]
     pub fn without_recording(self) -> Self {
-        self.shared.keeps.store(false, Relaxed);
+        self.shared.records.store(false, Relaxed);
         self
     }
 
-    /// What a client takes as its base URL: `http://127.0.0.1:PORT/v1`.
+    /// The base URL for a client: `http://127.0.0.1:PORT/v1`.
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.addr)
     }
 
-    /// All completion requests so far, in the order of arrival.
+    /// All completion requests so far, in order of arrival.
     #[must_use]
     pub fn requests(&self) -> Vec<Seen> {
         self.shared.seen.lock().clone()
     }
 
-    /// How many completion requests have arrived.
+    /// Number of completion requests that have arrived.
     #[must_use]
     pub fn request_count(&self) -> u64 {
         *self.shared.arrived.borrow()
     }
 
-    /// Waits until so many completion requests have arrived.
+    /// Waits until `count` completion requests have arrived.
     pub async fn arrived(&self, count: u64) {
         // The sender lives in `self`, so the wait can only end by the condition.
         let _ = self.shared.arrived.subscribe().wait_for(|n| *n >= count).await;
     }
 
-    /// Waits until so many clients have hung up before the end of a reply.
+    /// Waits until `count` clients have closed the connection before the end of a reply.
     pub async fn hung_up(&self, count: u64) {
         let _ = self.shared.hung_up.subscribe().wait_for(|n| *n >= count).await;
     }
@@ -227,7 +226,7 @@ impl FakeModelServer {
         *self.shared.probes.lock() = Some(reply);
     }
 
-    /// Says of itself what such a server says, from now on.
+    /// Reports itself as such a server from now on.
     pub fn describe_as(&self, description: Description) {
         *self.shared.description.lock() = Some(description);
     }
@@ -245,7 +244,7 @@ impl Drop for FakeModelServer {
     }
 }
 
-/// A second handle on a connection's socket, so that a reply can have it reset instead of closed.
+/// A second handle to a connection's socket, so that a reply can reset the connection instead of closing it.
 #[derive(Clone)]
 struct Peer(Option<Arc<OwnedFd>>);
 
@@ -256,7 +255,7 @@ impl Connected<IncomingStream<'_, TcpListener>> for Peer {
 }
 
 impl Peer {
-    /// Makes the coming close a reset: what was sent and not yet read is lost for the client.
+    /// Turns the next close into a reset: the client loses what was sent and not yet read.
     fn reset_on_close(&self) {
         let socket = self.0.as_ref().and_then(|fd| fd.try_clone().ok()).map(std::net::TcpStream::from);
         if let Some(socket) = socket.and_then(|s| TcpStream::from_std(s).ok()) {
@@ -293,7 +292,7 @@ async fn answer(
         let number = shared.numbers.fetch_add(1, Relaxed);
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let seen = Seen { number, path: parts.uri.path().to_owned(), query, headers, body };
-        if shared.keeps.load(Relaxed) {
+        if shared.records.load(Relaxed) {
             all.push(seen.clone());
         }
         seen

@@ -1,26 +1,26 @@
-//! What the fake server answers, and every way in which real servers misbehave, as one value with chained settings.
+//! The replies of the fake server, and every way in which real servers misbehave, as one value with chained settings.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How a streamed reply writes its tool calls.
+/// How a streamed reply encodes its tool calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CallShape {
     /// As OpenAI does: one call after the other, name first, then pieces of the arguments.
     #[default]
     Fragments,
-    /// The pieces of all calls mixed, told apart by their index.
+    /// The pieces of all calls interleaved, distinguished by their index.
     Interleaved,
-    /// Each call whole in one chunk (Ollama).
+    /// Each call complete in one chunk (Ollama).
     Whole,
-    /// Each call whole, with its arguments as a JSON object instead of text.
+    /// Each call complete, with its arguments as a JSON object instead of text.
     ObjectArguments,
-    /// Every call under index 0, told apart by its id.
+    /// Every call under index 0, distinguished by its id.
     SameIndex,
-    /// Each call whole, without an index.
+    /// Each call complete, without an index.
     NoIndex,
-    /// Each call whole, without an id.
+    /// Each call complete, without an id.
     NoIds,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Call {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Content {
-    /// A completion, streamed or whole as the request wants it.
+    /// A completion, streamed or as one body, as the request asks.
     Answer { text: String, reasoning: String, calls: Vec<Call>, finish: String },
-    /// An error in the shape of the protocol that was spoken.
+    /// An error in the format of the request's protocol.
     Error { kind: Option<&'static str>, message: String },
     /// The `data:` of server-sent events, verbatim.
     Events(Vec<String>),
@@ -105,7 +105,7 @@ impl Reply {
         Self::new(200, Content::Answer { text, reasoning: String::new(), calls, finish })
     }
 
-    /// A completion that is only text.
+    /// A completion with only text.
     #[must_use]
     pub fn says(text: impl Into<String>) -> Self {
         Self::answer(text.into(), Vec::new())
@@ -147,13 +147,13 @@ impl Reply {
         Self::new(status, Content::Body(body.into()))
     }
 
-    /// An error in the shape of the protocol that was spoken.
+    /// An error in the format of the request's protocol.
     #[must_use]
     pub fn error(status: u16, message: &str) -> Self {
         Self::new(status, Content::Error { kind: None, message: message.to_owned() })
     }
 
-    /// Status 529: Anthropic has too much to do.
+    /// Status 529: Anthropic is overloaded.
     #[must_use]
     pub fn overloaded() -> Self {
         Self::new(529, Content::Error { kind: Some("overloaded_error"), message: "Overloaded".to_owned() })
@@ -169,7 +169,7 @@ impl Reply {
         }
     }
 
-    /// Status 400: the prompt does not fit, as OpenRouter says it.
+    /// Status 400: the prompt does not fit, in OpenRouter's format.
     #[must_use]
     pub fn overflow_openrouter() -> Self {
         let error = json!({"error": {"code": 400, "message": "Prompt is too long",
@@ -177,7 +177,7 @@ impl Reply {
         Self::body(400, error.to_string())
     }
 
-    /// Status 400: the prompt does not fit, as an old vLLM says it (the error at the top level).
+    /// Status 400: the prompt does not fit, in the format of an old vLLM (the error at the top level).
     #[must_use]
     pub fn overflow_vllm() -> Self {
         let error = json!({"object": "error", "type": "BadRequestError", "code": 400,
@@ -185,7 +185,7 @@ impl Reply {
         Self::body(400, error.to_string())
     }
 
-    /// Status 400: the prompt does not fit, as llama.cpp says it.
+    /// Status 400: the prompt does not fit, in llama.cpp's format.
     #[must_use]
     pub fn overflow_llamacpp() -> Self {
         let error = json!({"error": {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 5000,
@@ -193,7 +193,7 @@ impl Reply {
         Self::body(400, error.to_string())
     }
 
-    /// Status 400: the prompt does not fit, as Anthropic says it.
+    /// Status 400: the prompt does not fit, in Anthropic's format.
     #[must_use]
     pub fn overflow_anthropic() -> Self {
         Self::error(400, "prompt is too long: 210000 tokens > 200000 maximum")
@@ -207,7 +207,7 @@ impl Reply {
         reply
     }
 
-    /// A completion of so many bytes of text, streamed in pieces of 4 KiB.
+    /// A completion with `bytes` bytes of text, streamed in pieces of 4 KiB.
     #[must_use]
     pub fn of_size(bytes: usize) -> Self {
         let mut reply = Self::says("x".repeat(bytes));
@@ -215,21 +215,21 @@ impl Reply {
         reply
     }
 
-    /// With a header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With this `usage`; null leaves it out.
+    /// Sets `usage`; null leaves it out.
     #[must_use]
     pub fn usage(mut self, usage: Value) -> Self {
         self.usage = usage;
         self
     }
 
-    /// With reasoning before the text: OpenRouter's field `reasoning`, or a signed block of Anthropic's.
+    /// Adds reasoning before the text: OpenRouter's field `reasoning`, or a signed block of Anthropic's.
     #[must_use]
     pub fn reasoning(mut self, thought: &str) -> Self {
         if let Content::Answer { reasoning, .. } = &mut self.content {
@@ -238,7 +238,7 @@ impl Reply {
         self
     }
 
-    /// With this `finish_reason`.
+    /// Sets `finish_reason`.
     #[must_use]
     pub fn finish(mut self, reason: &str) -> Self {
         if let Content::Answer { finish, .. } = &mut self.content {
@@ -247,7 +247,7 @@ impl Reply {
         self
     }
 
-    /// Writes tool calls in this shape.
+    /// Encodes tool calls in this shape.
     #[must_use]
     pub const fn shape(mut self, shape: CallShape) -> Self {
         self.shape = shape;
@@ -268,42 +268,42 @@ impl Reply {
         self
     }
 
-    /// Leaves `[DONE]`, or `message_stop`, out.
+    /// Leaves out `[DONE]` or `message_stop`.
     #[must_use]
     pub const fn without_done(mut self) -> Self {
         self.done = false;
         self
     }
 
-    /// Leaves the `finish_reason` out.
+    /// Leaves out the `finish_reason`.
     #[must_use]
     pub const fn without_finish(mut self) -> Self {
         self.finished = false;
         self
     }
 
-    /// Sends text and arguments in pieces of so many bytes (16 unless said; never splits a character).
+    /// Sends text and arguments in pieces of this many bytes (default 16; a character is never split).
     #[must_use]
     pub const fn pieces_of_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
         self
     }
 
-    /// Cuts the whole body into packets of so many bytes, in the middle of characters and line ends too.
+    /// Splits the whole body into packets of this many bytes, even within characters and line ends.
     #[must_use]
     pub const fn split_every_bytes(mut self, bytes: usize) -> Self {
         self.packet_bytes = Some(bytes);
         self
     }
 
-    /// Waits so long before the first byte of the body (the headers are sent at once).
+    /// Waits this long before the first byte of the body (the headers are sent at once).
     #[must_use]
     pub const fn first_after(mut self, delay: Duration) -> Self {
         self.first_after = Some(delay);
         self
     }
 
-    /// Sends so many events and then nothing more, with the connection open.
+    /// Sends this many events and then nothing more, with the connection open.
     #[must_use]
     pub const fn stall_after_events(mut self, count: usize) -> Self {
         self.ending = Ending::Stall;
@@ -311,7 +311,7 @@ impl Reply {
         self
     }
 
-    /// Sends so many events, which the client gets, and then closes the connection without ending the body.
+    /// Sends this many events, which the client receives, and then closes the connection without ending the body.
     #[must_use]
     pub const fn cut_after_events(mut self, count: usize) -> Self {
         self.ending = Ending::Cut;
@@ -319,7 +319,7 @@ impl Reply {
         self
     }
 
-    /// Sends so many events and then resets the connection, which may take away what the client has not read yet.
+    /// Sends this many events and then resets the connection, by which the client may lose what it has not read yet.
     #[must_use]
     pub const fn reset_after_events(mut self, count: usize) -> Self {
         self.ending = Ending::Reset;

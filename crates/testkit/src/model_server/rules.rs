@@ -1,4 +1,4 @@
-//! What Anthropic's Messages refuses, in its words: a client that passes here sends what the provider takes.
+//! What Anthropic's Messages refuses, in its own wording: a request that passes here is accepted by the provider.
 
 use std::collections::BTreeSet;
 
@@ -24,10 +24,10 @@ const FIELDS: [&str; 15] = [
     "service_tier",
     "output_config",
 ];
-/// Cache breakpoints in one request.
+/// The most cache breakpoints in one request.
 const BREAKPOINTS_MAX: usize = 4;
 
-/// The refusal of a request to `/messages`, if it is not as it must be.
+/// The refusal of a request to `/messages`, if it breaks a rule.
 pub(super) fn refusal(seen: &Seen) -> Option<Reply> {
     if seen.header("x-api-key").is_none() {
         return Some(Reply::error(401, "x-api-key header is required"));
@@ -38,7 +38,7 @@ pub(super) fn refusal(seen: &Seen) -> Option<Reply> {
     refusal_of_messages(&seen.json()).map(|why| Reply::error(400, &why))
 }
 
-/// Why Anthropic refuses this body, if it does.
+/// Why Anthropic refuses this body; `None` if it accepts it.
 #[must_use]
 pub fn refusal_of_messages(body: &Value) -> Option<String> {
     check(body).err()
@@ -77,9 +77,9 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn check_text(block: &Value, place: &str) -> Result<(), String> {
+fn check_text(block: &Value, location: &str) -> Result<(), String> {
     let is_filled = block["text"].as_str().is_some_and(|text| !text.trim().is_empty());
-    require(is_filled, &format!("{place}: text content blocks must contain non-whitespace text"))
+    require(is_filled, &format!("{location}: text content blocks must contain non-whitespace text"))
 }
 
 fn is_name(text: &str, bytes_max: usize) -> bool {
@@ -138,7 +138,7 @@ fn check_messages(body: &Value) -> Result<(), String> {
     require(!is_prefill || is_trimmed, "messages: final assistant content cannot end with trailing whitespace")
 }
 
-/// Checks one message's blocks against the calls before it; gives its own calls.
+/// Checks one message's blocks against the calls before it; returns the message's own calls.
 fn check_blocks<'a>(blocks: &'a [Value], role: &str, asked: &[&str]) -> Result<Vec<&'a str>, String> {
     let results: BTreeSet<&str> = blocks.iter().filter_map(|block| block["tool_use_id"].as_str()).collect();
     let unanswered: Vec<&&str> = asked.iter().filter(|id| !results.contains(**id)).collect();
@@ -193,7 +193,7 @@ fn check_thinking(body: &Value, max_tokens: u64) -> Result<(), String> {
     let budget = thinking["budget_tokens"].as_u64().unwrap_or(0);
     require(budget >= 1_024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")?;
     require(budget < max_tokens, "`max_tokens` must be greater than `thinking.budget_tokens`.")?;
-    // Only the calls that are being answered.
+    // Checks only the calls that are being answered.
     let [.., before, last] = list(&body["messages"]) else { return Ok(()) };
     let is_answer = list(&last["content"]).iter().any(|block| block["type"] == "tool_result");
     let first = list(&before["content"]).first().map_or("", |block| block["type"].as_str().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The fake model server does what a test asks of it, down to the packets.
+//! The fake model server does what a test asks, down to the packets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// Sends one completion request by hand and reads until the server closes or `until` has come.
+/// Sends one completion request over a raw socket and reads until the server closes the connection or `until` has arrived.
 async fn ask(server: &FakeModelServer, body: &str, until: Option<&str>) -> (TcpStream, String) {
     let mut socket = TcpStream::connect(server.addr).await.unwrap();
     let head = format!(
@@ -37,7 +37,7 @@ async fn ask(server: &FakeModelServer, body: &str, until: Option<&str>) -> (TcpS
 }
 
 #[tokio::test]
-async fn the_script_sees_the_exact_bytes_and_chooses_the_shape_by_the_request() {
+async fn fake_server_passes_the_exact_bytes_to_the_script_and_follows_the_requested_format() {
     let server = FakeModelServer::start(|seen| Reply::says(format!("you said {}", seen.last_user_text()))).await;
     let body = r#"{"stream":true,  "messages":[{"role":"user","content":"hi"}]}"#;
     let (_, streamed) = ask(&server, body, None).await;
@@ -50,7 +50,7 @@ async fn the_script_sees_the_exact_bytes_and_chooses_the_shape_by_the_request() 
 }
 
 #[tokio::test]
-async fn a_reset_reaches_the_client_as_a_reset() {
+async fn fake_server_resets_the_connection_of_the_client() {
     let server = FakeModelServer::queue([Reply::says("hello").reset_after_events(1)]).await;
     let (_, got) = ask(&server, r#"{"stream":true}"#, None).await;
     assert!(!got.contains("[DONE]"), "{got}");
@@ -58,7 +58,7 @@ async fn a_reset_reaches_the_client_as_a_reset() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_on_a_stall_is_counted() {
+async fn fake_server_counts_a_client_that_disconnects_during_a_stall() {
     let server = FakeModelServer::queue([Reply::says("hello").stall_after_events(2)]).await;
     let (socket, got) = ask(&server, r#"{"stream":true}"#, Some("hello")).await;
     assert!(got.contains("hello"));
@@ -67,7 +67,7 @@ async fn a_client_that_hangs_up_on_a_stall_is_counted() {
 }
 
 #[tokio::test]
-async fn packets_may_cut_a_character_in_two() {
+async fn fake_server_splits_packets_within_a_character() {
     let reply = Reply::says("žluťoučký").split_every_bytes(1);
     let (_, actions) = wire::render(&reply, Spoken::Completions, true);
     let sent: Vec<Bytes> =
@@ -77,7 +77,7 @@ async fn packets_may_cut_a_character_in_two() {
 }
 
 #[tokio::test]
-async fn replies_after_the_queue_are_a_plain_error() {
+async fn fake_server_answers_with_an_error_after_the_last_queued_reply() {
     let server = FakeModelServer::queue([Reply::calls([("a", json!({}))]).first_after(Duration::from_millis(5))]).await;
     let (_, first) = ask(&server, "{}", None).await;
     assert!(first.contains("tool_calls"), "{first}");
@@ -86,7 +86,7 @@ async fn replies_after_the_queue_are_a_plain_error() {
 }
 
 #[tokio::test]
-async fn messages_are_answered_in_their_own_protocol_and_held_to_its_rules() {
+async fn fake_server_answers_messages_in_their_protocol_and_enforces_its_rules() {
     let server = FakeModelServer::start(|seen| Reply::says(format!("you said {}", seen.last_user_text()))).await;
     let send = async |version: &str, body: &str| {
         let mut socket = TcpStream::connect(server.addr).await.unwrap();

@@ -13,7 +13,7 @@ use super::{
     reply::{Call, Content, Ending},
 };
 
-/// One thing that a body does.
+/// One step of sending a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Send(Bytes),
@@ -59,7 +59,7 @@ pub(super) fn render(reply: &Reply, spoken: Spoken, streams: bool) -> (&'static 
     let mut actions = VecDeque::new();
     actions.extend(reply.first_after.map(Action::Wait));
     if reply.ending == Ending::Endless {
-        // The first event of a stream with text; a whole body is only one.
+        // The first event of a stream that carries text; a plain body is a single frame.
         let first_text = if spoken == Spoken::Messages { 3 } else { 2 };
         let endless = frames.into_iter().take(first_text).next_back().unwrap_or_default();
         actions.push_back(Action::Repeat(endless.into()));
@@ -91,7 +91,7 @@ fn error(status: u16, spoken: Spoken, kind: Option<&str>, message: &str) -> Valu
     }
 }
 
-/// Counts a client that goes away before the last action is done.
+/// Counts a client that disconnects before the last action is done.
 struct HangUp(Option<Arc<watch::Sender<u64>>>);
 
 impl HangUp {
@@ -108,7 +108,7 @@ impl Drop for HangUp {
     }
 }
 
-/// Plays the actions as a body.
+/// Sends the actions as a body.
 pub(super) fn play(
     actions: VecDeque<Action>,
     hung_up: Arc<watch::Sender<u64>>,
@@ -121,7 +121,7 @@ pub(super) fn play(
                     return None;
                 }
                 Some(Action::Repeat(bytes)) => {
-                    // Lets the runtime notice a client that is gone.
+                    // Lets the runtime notice a client that has disconnected.
                     tokio::task::yield_now().await;
                     return Some((Ok(bytes), (actions, guard)));
                 }
@@ -150,7 +150,7 @@ pub(super) fn play(
     })
 }
 
-/// Server-sent events of these data lines, each as its own frame.
+/// Server-sent events with these data lines, each in its own frame.
 fn framed(reply: &Reply, mut events: Vec<String>) -> Vec<Vec<u8>> {
     if reply.done {
         events.push("[DONE]".to_owned());
@@ -194,7 +194,7 @@ fn chunk(delta: &Value, finish: Option<&str>) -> String {
     .to_string()
 }
 
-/// The pieces of a text, each of at most so many bytes but always a character at least.
+/// The pieces of a text, each at most `bytes` bytes long but at least one character.
 pub(super) fn pieces(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,14 +1,14 @@
-//! A throwaway PostgreSQL server. Most tests take a database of the one server that a run shares ([`database`]); a test that
+//! A throwaway PostgreSQL server. Most tests use a database of the one server that a run shares ([`database`]); a test that
 //! stops, kills or freezes the server has one of its own ([`Server::start`]).
 //!
-//! A server lives in a folder below the temporary one and listens on a socket there and on loopback. PostgreSQL refuses to
-//! be run by root, so there it runs as `postgres` or `nobody`. Whoever uses a server holds a shared lock on a file in its
-//! folder; a small shell process waits until nobody does, then ends the server and removes the folder. So nothing is left
-//! behind, also when a test is killed.
+//! A server has a folder below the temporary one and listens on a socket there and on loopback. PostgreSQL refuses to run as
+//! root; in that case it runs as `postgres` or `nobody`. Every process that uses a server holds a shared lock on a file in its
+//! folder. A small shell process waits until no lock is held, then ends the server and removes the folder. So nothing is left
+//! behind, even when a test is killed.
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test says what went wrong by panicking, in its helpers too")]
 
-mod place;
+mod files;
 mod tls;
 
 use std::{
@@ -23,13 +23,13 @@ use rustix::process::{Signal, kill_process};
 
 pub use tls::Roots;
 
-use place::{LINGER_QUARTERS, Place, children, is_at, lock, make_folder, new_name, open, run_as, unique_folder};
+use files::{Files, LINGER_QUARTERS, children, is_at, lock, make_folder, new_name, open, run_as, unique_folder};
 
 /// The role that owns all databases.
 pub const USER: &str = "annie";
-/// Its password, which is asked for on loopback and not on the socket.
+/// Password of that role. It is required on loopback and not on the socket.
 pub const PASSWORD: &str = "the-password-of-the-test";
-/// A database of its own on the shared server of this run. It is dropped with this.
+/// A database of its own on the shared server of this run. It is dropped with this value.
 pub struct Database {
     /// Its address, through the socket and without a password.
     pub url: String,
@@ -39,26 +39,27 @@ pub struct Database {
     server: Arc<Server>,
 }
 
-/// A new, empty database on the run's shared server, or none where there is no PostgreSQL: then the test is to end, and the
-/// reason has been said.
+/// A new, empty database on the run's shared server. `None` where PostgreSQL is not installed: then the test has been reported
+/// as skipped and must return.
 ///
 /// # Panics
-/// If there is a PostgreSQL and it does not work.
+/// If PostgreSQL is installed and does not work.
 pub async fn database() -> Option<Database> {
     let server = shared().await?;
     Some(blocking(move || server.fresh(None)).await)
 }
 
-/// A new database with the content that `fill` once gave to an empty one. `name` names that content, so whoever changes it
-/// takes another: small letters, digits and low lines, at most 40. `fill` must have closed its connections when it is done.
+/// A new database with the content that `fill` once gave to an empty one. `name` identifies that content: a test with other
+/// content needs another name. Allowed are lower-case letters, digits and underscores, at most 40. `fill` must have closed its
+/// connections when it returns.
 ///
 /// # Panics
-/// If there is a PostgreSQL and it does not work.
+/// If PostgreSQL is installed and does not work.
 pub async fn database_like(name: &str, fill: impl AsyncFnOnce(String)) -> Option<Database> {
     let server = shared().await?;
     let like = format!("like_{name}");
     if !server.clone().has(&like).await {
-        let path = server.place.folder.join("templates");
+        let path = server.files.folder.join("templates");
         let alone = blocking(move || lock(&path)).await;
         if !server.clone().has(&like).await {
             let raw = format!("raw_{like}");
@@ -74,7 +75,7 @@ pub async fn database_like(name: &str, fill: impl AsyncFnOnce(String)) -> Option
 }
 
 impl Database {
-    /// What the database says to a statement, one row a line.
+    /// The result of a statement, one row a line.
     ///
     /// # Panics
     /// If it fails.
@@ -86,33 +87,33 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // Nobody waits for it; with the server it goes in any case.
-        let _ = self.server.place.psql(&[&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)]).spawn();
+        // No caller waits for this; the database goes with the server in any case.
+        let _ = self.server.files.psql(&[&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)]).spawn();
     }
 }
 
-/// What a server of a test's own is like.
+/// Settings of a server of a test's own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Whether a commit waits for the disk. Without it a killed server loses nothing either, only a machine does.
+    /// Whether a commit waits for the disk. Even without it a killed server loses nothing, only a crashed machine does.
     pub fsync: bool,
 }
 
-/// A server of a test's own. Ended, with everything in it, when dropped.
+/// A server of a test's own. It ends, with all its data, when dropped.
 pub struct Server {
-    place: Place,
+    files: Files,
     child: Mutex<Option<Child>>,
     options: Options,
     is_shared: bool,
-    /// Held, shared, as long as this process uses the server.
+    /// A shared lock, held as long as this process uses the server.
     _user: File,
 }
 
 impl Server {
-    /// A new server, or none where there is no PostgreSQL: then the test is to end, and the reason has been said.
+    /// A new server. `None` where PostgreSQL is not installed: then the test has been reported as skipped and must return.
     ///
     /// # Panics
-    /// If there is a PostgreSQL and it does not start.
+    /// If PostgreSQL is installed and does not start.
     pub async fn start(options: Options) -> Option<Arc<Self>> {
         let programs = programs()?;
         Some(Arc::new(blocking(move || Self::start_in(unique_folder(), programs, options)).await))
@@ -121,11 +122,11 @@ impl Server {
     fn start_in(folder: PathBuf, programs: PathBuf, options: Options) -> Self {
         make_folder(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         let user = open(&folder.join("users")).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        user.lock_shared().expect("nobody else knows the folder");
-        let place = Place { folder, port: 0, programs, run_as: run_as() };
-        place.watch(1);
-        let (place, child) = place.begin(options);
-        Self { place, child: Mutex::new(Some(child)), options, is_shared: false, _user: user }
+        user.lock_shared().expect("the folder is new and unlocked");
+        let files = Files { folder, port: 0, programs, run_as: run_as() };
+        files.watch(1);
+        let (files, child) = files.begin(options);
+        Self { files, child: Mutex::new(Some(child)), options, is_shared: false, _user: user }
     }
 
     /// The address of a new, empty database, through the socket and without a password.
@@ -141,48 +142,48 @@ impl Server {
     #[must_use]
     pub fn tcp(&self, url: &str) -> String {
         let path = url.split_once('?').map_or(url, |(path, _)| path);
-        self.place.url_tcp(path.rsplit('/').next().unwrap_or_default())
+        self.files.url_tcp(path.rsplit('/').next().unwrap_or_default())
     }
 
-    /// SIGKILL to the server and everything that works for it, and waits until they are gone.
+    /// Sends SIGKILL to the server and all its workers, and waits until they have ended.
     pub fn kill(&self) {
-        let Some(pid) = self.place.pid() else { return };
+        let Some(pid) = self.files.pid() else { return };
         let workers = children(pid);
         let _ = kill_process(pid, Signal::KILL);
         for worker in &workers {
             let _ = kill_process(*worker, Signal::KILL);
         }
         self.reap();
-        self.place.wait(&workers);
+        self.files.wait(&workers);
     }
 
-    /// Ends the server as an operator would who does not wait for its clients: their connections are cut, nothing is lost.
+    /// Shuts the server down fast, without waiting for its clients: their connections are cut, no data is lost.
     pub fn stop_fast(&self) {
         self.end(Signal::INT);
     }
 
-    /// Starts it again on the same data and at the same addresses.
+    /// Starts the server again on the same data and at the same addresses.
     ///
     /// # Panics
     /// If it does not start.
     pub fn start_again(&self) {
-        let child = self.place.run(self.options);
-        self.place.until_ready().unwrap_or_else(|log| panic!("PostgreSQL does not start again: {log}"));
+        let child = self.files.run(self.options);
+        self.files.until_ready().unwrap_or_else(|log| panic!("PostgreSQL does not start again: {log}"));
         *self.child.lock() = Some(child);
     }
 
-    /// Whether its process is there, frozen or not.
+    /// Whether its process exists, frozen or not.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.place.pid().is_some()
+        self.files.pid().is_some()
     }
 
-    /// Freezes the server and everything that works for it: connections stay open and nobody answers.
+    /// Freezes the server and all its workers: connections stay open without an answer.
     pub fn pause(&self) {
         self.signal_all(Signal::STOP);
     }
 
-    /// Lets a frozen server go on.
+    /// Continues a frozen server.
     pub fn go_on(&self) {
         self.signal_all(Signal::CONT);
     }
@@ -192,17 +193,17 @@ impl Server {
     /// # Panics
     /// If one of them fails.
     pub fn run_sql(&self, database: &str, statements: &[&str]) -> String {
-        let mut psql = self.place.psql(statements);
+        let mut psql = self.files.psql(statements);
         psql.env("PGDATABASE", database).stdout(Stdio::piped()).stderr(Stdio::piped());
         let done = psql.output().unwrap_or_else(|e| panic!("psql: {e}"));
-        let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+        let output = String::from_utf8_lossy(&done.stdout).trim().to_owned();
         assert!(done.status.success(), "{statements:?}: {}", String::from_utf8_lossy(&done.stderr));
-        said
+        output
     }
 
     fn signal_all(&self, signal: Signal) {
-        let Some(pid) = self.place.pid() else { return };
-        // The parent first: a frozen one has no more children.
+        let Some(pid) = self.files.pid() else { return };
+        // The parent first: a frozen parent starts no more children.
         let _ = kill_process(pid, signal);
         for worker in children(pid) {
             let _ = kill_process(worker, signal);
@@ -210,11 +211,11 @@ impl Server {
     }
 
     fn end(&self, signal: Signal) {
-        let Some(pid) = self.place.pid() else { return };
+        let Some(pid) = self.files.pid() else { return };
         let _ = kill_process(pid, signal);
         self.go_on();
         self.reap();
-        self.place.wait(&[pid]);
+        self.files.wait(&[pid]);
     }
 
     fn reap(&self) {
@@ -228,12 +229,12 @@ impl Server {
     }
 
     async fn has(self: Arc<Self>, database: &str) -> bool {
-        let asked = format!("SELECT 1 FROM pg_database WHERE datname = '{database}'");
-        blocking(move || self.must(&[&asked]) == "1").await
+        let query = format!("SELECT 1 FROM pg_database WHERE datname = '{database}'");
+        blocking(move || self.must(&[&query]) == "1").await
     }
 
     async fn empty(self: Arc<Self>, name: &str) -> String {
-        let url = self.place.url(name);
+        let url = self.files.url(name);
         let statements = [format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"), format!("CREATE DATABASE {name}")];
         blocking(move || self.must(&statements.each_ref().map(String::as_str))).await;
         url
@@ -243,7 +244,7 @@ impl Server {
         let name = new_name();
         let like = like.map(|l| format!(" TEMPLATE {l}")).unwrap_or_default();
         self.must(&[&format!("CREATE DATABASE {name}{like}")]);
-        Database { url: self.place.url(&name), url_tcp: self.place.url_tcp(&name), name, server: self }
+        Database { url: self.files.url(&name), url_tcp: self.files.url_tcp(&name), name, server: self }
     }
 }
 
@@ -251,12 +252,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         if !self.is_shared {
             self.end(Signal::QUIT);
-            let _ = std::fs::remove_dir_all(&self.place.folder);
+            let _ = std::fs::remove_dir_all(&self.files.folder);
         }
     }
 }
 
-/// The server that all tests of a run share. It is started by the first one and ends some seconds after the last one.
+/// The server that all tests of a run share. The first test starts it, and it ends some seconds after the last one.
 async fn shared() -> Option<Arc<Server>> {
     static SERVER: OnceLock<Arc<Server>> = OnceLock::new();
     let programs = programs()?;
@@ -273,22 +274,22 @@ fn join(programs: &Path) -> Server {
             other => other.unwrap_or_else(|e| panic!("{}: {e}", folder.display())),
         };
         user.lock_shared().unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        // The folder of the last run may just have been taken away.
+        // The folder of the last run may just have been removed.
         if !is_at(&user, &folder.join("users")) {
             continue;
         }
         let alone = lock(&folder.join("start"));
         let port = std::fs::read_to_string(folder.join("ready")).ok().and_then(|port| port.parse().ok()).unwrap_or(0);
-        let mut place = Place { folder: folder.clone(), port, programs: programs.to_owned(), run_as };
-        if port == 0 || place.pid().is_none() {
+        let mut files = Files { folder: folder.clone(), port, programs: programs.to_owned(), run_as };
+        if port == 0 || files.pid().is_none() {
             let _ = std::fs::remove_dir_all(folder.join("data"));
-            place.watch(LINGER_QUARTERS);
-            place = place.begin(Options::default()).0;
-            let ready = std::fs::write(folder.join("ready"), place.port.to_string());
+            files.watch(LINGER_QUARTERS);
+            files = files.begin(Options::default()).0;
+            let ready = std::fs::write(folder.join("ready"), files.port.to_string());
             ready.unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         }
         drop(alone);
-        return Server { place, child: Mutex::new(None), options: Options::default(), is_shared: true, _user: user };
+        return Server { files, child: Mutex::new(None), options: Options::default(), is_shared: true, _user: user };
     }
 }
 
@@ -302,7 +303,7 @@ fn programs() -> Option<PathBuf> {
     versions.sort();
     folders.extend(versions.into_iter().rev());
     folders.extend(["/usr/local/bin", "/usr/local/pgsql/bin"].map(PathBuf::from));
-    // What lies on the path is often only a link or a wrapper; the programs lie together where it leads to.
+    // The program on the path is often only a link or a wrapper; the real programs are together at the link's target.
     let real =
         folders.iter().filter_map(|folder| Some(folder.join("initdb").canonicalize().ok()?.parent()?.to_owned()));
     let whole = |folder: &PathBuf| ["initdb", "postgres", "psql"].iter().all(|name| folder.join(name).is_file());

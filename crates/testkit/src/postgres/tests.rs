@@ -1,8 +1,8 @@
-//! A server that comes and goes, and what is left of it.
+//! A server that starts and stops, and the clean-up after it.
 
 use super::*;
 
-/// What a database says, over its address.
+/// The output of a statement, sent to a database's address.
 fn ask(url: &str, statement: &str) -> String {
     let programs = programs().unwrap();
     let done =
@@ -13,7 +13,7 @@ fn ask(url: &str, statement: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_database_is_new_and_answers_on_both_its_addresses() {
+async fn postgres_database_is_new_and_answers_on_both_addresses() {
     let Some(one) = database().await else { return };
     let other = database().await.expect("as the first");
     ask(&one.url, "CREATE TABLE seen (n int); INSERT INTO seen VALUES (1)");
@@ -22,7 +22,7 @@ async fn a_database_is_new_and_answers_on_both_its_addresses() {
 }
 
 #[tokio::test]
-async fn a_database_like_another_has_its_content_and_leaves_it_alone() {
+async fn postgres_database_like_another_copies_its_content() {
     let fill = async |url: String| {
         ask(&url, "CREATE TABLE filled (n int); INSERT INTO filled VALUES (7)");
     };
@@ -33,7 +33,7 @@ async fn a_database_like_another_has_its_content_and_leaves_it_alone() {
 }
 
 #[tokio::test]
-async fn a_killed_server_starts_again_with_what_was_committed_and_nothing_is_left_of_it_in_the_end() {
+async fn postgres_server_keeps_commits_across_a_kill_and_leaves_no_folder() {
     let Some(server) = Server::start(Options::default()).await else { return };
     let url = server.database().await;
     ask(&url, "CREATE TABLE kept (n int)");
@@ -46,8 +46,8 @@ async fn a_killed_server_starts_again_with_what_was_committed_and_nothing_is_lef
     server.pause();
     server.go_on();
     assert_eq!(ask(&url, "SELECT n FROM kept"), "1");
-    let folder = server.place.folder.clone();
+    let folder = server.files.folder.clone();
     assert!(folder.exists());
     drop(server);
-    assert!(!folder.exists(), "its folder is left");
+    assert!(!folder.exists(), "the folder still exists");
 }

@@ -1,7 +1,6 @@
-//! Chance without a state.
+//! Stateless randomness.
 
-/// A source of chance that is a value: the same question always gets the same answer, and another label is another
-/// question.
+/// A stateless source of randomness: the same question always gets the same answer, and another label is another question.
 ///
 /// ```
 /// use annie_testkit::sim::Dice;
@@ -27,7 +26,7 @@ impl Dice {
         Self(mix(seed.wrapping_add(GOLDEN)))
     }
 
-    /// The dice for a question of this name.
+    /// The dice for the question with this name.
     #[must_use]
     pub fn of(self, label: &str) -> Self {
         // FNV-1a: a hash whose result never changes with a toolchain.
@@ -35,13 +34,13 @@ impl Dice {
         Self(mix(self.0 ^ label.as_bytes().iter().fold(0xCBF2_9CE4_8422_2325, fnv)))
     }
 
-    /// The dice for the `n`th time of this question.
+    /// The dice for the `n`th repetition of this question.
     #[must_use]
     pub const fn nth(self, n: u64) -> Self {
         Self(mix(self.0.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN))))
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     #[must_use]
     pub const fn roll(self) -> u64 {
         mix(self.0 ^ GOLDEN)
@@ -53,22 +52,22 @@ impl Dice {
         if n == 0 { 0 } else { self.roll() % n }
     }
 
-    /// Between two numbers, both included.
+    /// A number between `low` and `high`, both included.
     #[must_use]
     pub const fn between(self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// True in `per_mille` of a thousand cases.
     #[must_use]
     pub const fn chance(self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// One of these.
+    /// One of the elements.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `from` is empty.
     #[must_use]
     pub fn pick<T: Copy>(self, from: &[T]) -> T {
         from[usize::try_from(self.below(from.len() as u64)).unwrap_or(0)]
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_comes_out_as_often_as_it_says() {
+    fn dice_chance_is_true_at_the_given_rate() {
         let hits = (0..10_000).filter(|n| Dice::new(1).nth(*n).chance(250)).count();
         assert!((2_300..2_700).contains(&hits), "{hits}");
     }

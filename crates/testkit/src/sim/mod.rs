@@ -1,7 +1,7 @@
-//! What a seeded simulation is made of: chance without a state, a schedule of faults, a model and skills that are played.
+//! Parts of a seeded simulation: stateless randomness, a schedule of faults, a simulated model and simulated skills.
 //!
-//! Everything here answers by the seed and by what it is asked, never by how often somebody else asked before: so a fault
-//! that is left out of a run changes nothing else in it, and a failing run can be made smaller.
+//! Every answer depends on the seed and on the question, never on the number of questions from other components. So leaving one
+//! fault out of a run changes nothing else in it, and a failing run can be minimised.
 
 mod dice;
 mod model;
@@ -10,5 +10,5 @@ mod skills;
 
 pub use dice::Dice;
 pub use model::{ModelWorld, RoundBegins, SimModel};
-pub use schedule::{Plan, Schedule, Strike};
-pub use skills::{Deed, Moment, SimSkills, SkillWorld, catalog};
+pub use schedule::{Injection, Plan, Schedule};
+pub use skills::{Moment, SimSkills, SkillEffect, SkillWorld, catalog};

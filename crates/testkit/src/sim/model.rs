@@ -1,4 +1,4 @@
-//! A model that is played: it plans by the seed and by what it is told, takes its time, and fails like real ones.
+//! A simulated model: it plans by the seed and by its request, takes time, and fails like real ones.
 
 use std::{
     collections::BTreeMap,
@@ -22,19 +22,19 @@ use crate::scripted_model::{calls_as, commands, says};
 /// A round that begins on a backend.
 #[derive(Debug)]
 pub struct RoundBegins<'a> {
-    /// On which backend.
+    /// Its backend.
     pub backend: &'a str,
-    /// In which life of the process.
-    pub life: u32,
-    /// What it was asked.
+    /// Number of the run of the process.
+    pub run: u32,
+    /// The request to the model.
     pub request: &'a ModelRequest,
-    /// How many rounds run there now, this one included.
+    /// Number of rounds that run on the backend now, including this one.
     pub running: u32,
 }
 
 type Watcher = dyn Fn(&RoundBegins<'_>) + Send + Sync;
 
-/// What all backends of a run have in common.
+/// State that all backends of a run share.
 pub struct ModelWorld {
     dice: Dice,
     schedule: Arc<Schedule>,
@@ -43,7 +43,7 @@ pub struct ModelWorld {
     pace_ms: (u64, u64),
 }
 
-/// How long rounds take, in milliseconds: one of these for a run.
+/// Durations of rounds in milliseconds, from and to: a run uses one of these.
 const PACES_MS: [(u64, u64); 4] = [(0, 3), (1, 60), (50, 900), (500, 9_000)];
 const TROUBLES: [&str; 12] = [
     "rate limited",
@@ -72,16 +72,16 @@ const NONSENSE: [&str; 9] = [
 ];
 
 impl ModelWorld {
-    /// `began` hears of every round that begins.
+    /// `began` is called for every round that begins.
     pub fn new(dice: Dice, schedule: Arc<Schedule>, began: impl Fn(&RoundBegins<'_>) + Send + Sync + 'static) -> Self {
         let dice = dice.of("model");
         let pace_ms = dice.of("pace").pick(&PACES_MS);
         Self { dice, schedule, began: Box::new(began), asked: Mutex::default(), pace_ms }
     }
 
-    /// The dice of a request: the same words in the same conversation are another question each time they come.
+    /// The dice of a request: every repetition of the same words in the same conversation is another question.
     fn dice_of(&self, request: &ModelRequest) -> Dice {
-        let mut dice = self.dice.of(&request.session_id).of(said(request).unwrap_or_default());
+        let mut dice = self.dice.of(&request.session_id).of(user_text(request).unwrap_or_default());
         dice = dice.nth(request.messages.len() as u64).nth(request.tools.len() as u64);
         let mut asked = self.asked.lock();
         let times = asked.entry(dice.roll()).or_default();
@@ -90,19 +90,19 @@ impl ModelWorld {
     }
 }
 
-/// One backend in one life of the process.
+/// One backend in one run of the process.
 pub struct SimModel {
     name: String,
     world: Arc<ModelWorld>,
-    life: u32,
+    run: u32,
     running: Arc<AtomicU32>,
 }
 
 impl SimModel {
     /// The backend of this name.
     #[must_use]
-    pub fn new(name: &str, world: Arc<ModelWorld>, life: u32) -> Self {
-        Self { name: name.to_owned(), world, life, running: Arc::default() }
+    pub fn new(name: &str, world: Arc<ModelWorld>, run: u32) -> Self {
+        Self { name: name.to_owned(), world, run, running: Arc::default() }
     }
 }
 
@@ -127,7 +127,7 @@ impl Model for SimModel {
         Box::pin(async move {
             let running = self.running.fetch_add(1, SeqCst) + 1;
             let _running = Running(self.running.clone());
-            (self.world.began)(&RoundBegins { backend: &self.name, life: self.life, request, running });
+            (self.world.began)(&RoundBegins { backend: &self.name, run: self.run, request, running });
             let dice = self.world.dice_of(request);
             let trouble = self.world.schedule.pass(&format!("model {}", self.name), &TROUBLES);
             let (low, high) = self.world.pace_ms;
@@ -183,15 +183,15 @@ impl SimModel {
     }
 }
 
-/// What the user of this turn said last.
-fn said(request: &ModelRequest) -> Option<&str> {
+/// The last text of the user of this turn.
+fn user_text(request: &ModelRequest) -> Option<&str> {
     request.messages.iter().rev().find_map(|m| match m {
         Message::User { text, .. } => Some(text.as_str()),
         Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => None,
     })
 }
 
-/// What came back since the model last spoke.
+/// The last message of the request.
 fn last(request: &ModelRequest) -> &str {
     match request.messages.last() {
         Some(
@@ -216,10 +216,11 @@ fn has_tool(request: &ModelRequest, name: &str) -> bool {
     request.tools.iter().any(|t| t.name == name)
 }
 
-/// What a model that understands its work says. `world` is the same for all rounds of a turn.
+/// The reply of a model that understands its work. `world` is the same for all rounds of a turn.
 fn sensible(dice: Dice, world: Dice, request: &ModelRequest) -> ModelReply {
-    let plan = world.of("plan").of(&request.session_id).of(said(request).unwrap_or_default());
-    let answer = || says(format!("re: {}", said(request).unwrap_or_default().chars().take(200).collect::<String>()));
+    let plan = world.of("plan").of(&request.session_id).of(user_text(request).unwrap_or_default());
+    let answer =
+        || says(format!("re: {}", user_text(request).unwrap_or_default().chars().take(200).collect::<String>()));
     if request.tools.is_empty() {
         return sub_agent(dice, request);
     }
@@ -270,7 +271,7 @@ fn dispatches(dice: Dice) -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// A sub-agent reads its skills off its mission and runs them, one reply at a time.
+/// A sub-agent reads its skills from its mission and runs them, one reply at a time.
 fn sub_agent(dice: Dice, request: &ModelRequest) -> ModelReply {
     let mission = request.messages.iter().find_map(|m| match m {
         Message::User { text, .. } => Some(text.as_str()),

@@ -1,5 +1,5 @@
-//! Which faults strike in a run, at two levels: the seed first chooses which sites may strike at all (so that runs differ in
-//! kind and not only in number), and then each passing of such a site strikes with a small chance.
+//! Which faults are injected in a run, at two levels: the seed first chooses the sites at which faults are possible at all (so
+//! that runs differ in kind and not only in number), and then each hit of such a site is a fault with a small probability.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,44 +15,44 @@ use parking_lot::Mutex;
 
 use super::Dice;
 
-/// A fault that struck.
+/// A fault that was injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Strike {
-    /// Where: `engine before:Wake`, `store commit`, `model main`.
+pub struct Injection {
+    /// The site: `engine before:Wake`, `store commit`, `model main`.
     pub site: String,
-    /// At which passing of that site, from 0.
+    /// Number of the hit of that site, from 0.
     pub nth: u64,
-    /// What happened.
+    /// The fault.
     pub what: String,
-    /// When.
+    /// Time of the injection.
     pub at: Micros,
 }
 
-impl fmt::Display for Strike {
+impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} #{}: {}", self.at, self.site, self.nth, self.what)
     }
 }
 
-/// How a schedule chooses.
+/// How a schedule chooses faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Only these strike, as (site, passing); nothing means that the seed decides.
+    /// Injects only these, as (site, hit number); `None` means that the seed decides.
     pub only: Option<BTreeSet<(String, u64)>>,
 }
 
-/// Who hears of each fault as it strikes.
-type Listener = Box<dyn Fn(&Strike) + Send + Sync>;
+/// Is called for each fault at its injection.
+type Listener = Box<dyn Fn(&Injection) + Send + Sync>;
 
 /// The faults of one run.
 pub struct Schedule {
     dice: Dice,
     plan: Plan,
     clock: Arc<dyn Clock>,
-    /// How often a passing of an enabled site strikes, in a thousand.
+    /// Faults per thousand hits of an enabled site.
     per_mille: u64,
     actions: Vec<FaultAction>,
-    told: Option<Listener>,
+    notified: Option<Listener>,
     state: Mutex<State>,
 }
 
@@ -60,16 +60,17 @@ pub struct Schedule {
 struct State {
     is_armed: bool,
     passed: BTreeMap<String, u64>,
-    struck: Vec<Strike>,
+    injected: Vec<Injection>,
 }
 
-/// Groups of sites: the first word of a site. A run without a group shows what the others do alone.
+/// Probability per thousand that a group of sites is enabled. A group is the first word of a site. A run without a group shows
+/// what the others do alone.
 const GROUP_PER_MILLE: u64 = 600;
-/// Sites of an enabled group that may strike.
+/// Probability per thousand that a site of an enabled group is enabled.
 const SITE_PER_MILLE: u64 = 350;
-/// How often those strike, in a thousand: one of these for a run.
-const STRIKES_PER_MILLE: [u64; 4] = [5, 15, 40, 120];
-/// How long a slow step takes at most, in milliseconds: one of these each time.
+/// Faults per thousand hits of an enabled site: a run uses one of these.
+const FAULTS_PER_MILLE: [u64; 4] = [5, 15, 40, 120];
+/// The longest duration of a slow step in milliseconds: one of these each time.
 const SLOW_MS: [u64; 3] = [3, 50, 3_000];
 
 impl Schedule {
@@ -90,41 +91,49 @@ impl Schedule {
             actions.push(FaultAction::Kill);
         }
         let state = Mutex::new(State { is_armed: true, ..State::default() });
-        Self { dice, plan, clock, per_mille: dice.of("strikes").pick(&STRIKES_PER_MILLE), actions, told: None, state }
+        Self {
+            dice,
+            plan,
+            clock,
+            per_mille: dice.of("injections").pick(&FAULTS_PER_MILLE),
+            actions,
+            notified: None,
+            state,
+        }
     }
 
-    /// Tells of every strike when it happens.
+    /// Calls `notified` for every fault at its injection.
     #[must_use]
-    pub fn telling(mut self, told: impl Fn(&Strike) + Send + Sync + 'static) -> Self {
-        self.told = Some(Box::new(told));
+    pub fn telling(mut self, notified: impl Fn(&Injection) + Send + Sync + 'static) -> Self {
+        self.notified = Some(Box::new(notified));
         self
     }
 
-    /// Nothing strikes any more.
+    /// Injects no further faults.
     pub fn disarm(&self) {
         self.state.lock().is_armed = false;
     }
 
-    /// What struck so far, in order.
+    /// The faults so far, in order.
     #[must_use]
-    pub fn struck(&self) -> Vec<Strike> {
-        self.state.lock().struck.clone()
+    pub fn injected(&self) -> Vec<Injection> {
+        self.state.lock().injected.clone()
     }
 
-    /// Whether a site may strike in this run.
+    /// Whether faults are possible at a site in this run.
     #[must_use]
-    pub fn may_strike(&self, site: &str) -> bool {
+    pub fn may_inject(&self, site: &str) -> bool {
         let group = site.split(' ').next().unwrap_or(site);
         self.dice.of("group").of(group).chance(GROUP_PER_MILLE) && self.dice.of("site").of(site).chance(SITE_PER_MILLE)
     }
 
-    /// A site is passed: the name of what strikes there, out of these, if anything does, and the dice for its details.
+    /// A hit of a site: the fault to inject there, out of `kinds`, if any, and the dice for its details.
     pub fn pass<'a>(&self, site: &str, kinds: &[&'a str]) -> Option<(&'a str, Dice)> {
-        let per_mille = if self.may_strike(site) { self.per_mille } else { 0 };
+        let per_mille = if self.may_inject(site) { self.per_mille } else { 0 };
         self.pass_at(site, kinds, per_mille)
     }
 
-    /// The same where somebody else chose how often it strikes there, in a thousand.
+    /// As `pass`, with a probability in a thousand that the caller chooses.
     pub fn pass_at<'a>(&self, site: &str, kinds: &[&'a str], per_mille: u64) -> Option<(&'a str, Dice)> {
         let dice = self.decide(site, per_mille)?;
         let kind = dice.of("kind").pick(kinds);
@@ -142,28 +151,28 @@ impl Schedule {
         *passed += 1;
         drop(state);
         let dice = self.dice.of("hit").of(site).nth(nth);
-        let strikes = match &self.plan.only {
+        let injections = match &self.plan.only {
             Some(only) => only.contains(&(site.to_owned(), nth)),
             None => dice.chance(per_mille),
         };
-        strikes.then_some(dice)
+        injections.then_some(dice)
     }
 
     fn note(&self, site: &str, what: String) {
         let at = self.clock.now();
         let mut state = self.state.lock();
         let nth = state.passed.get(site).copied().unwrap_or(1) - 1;
-        let strike = Strike { site: site.to_owned(), nth, what, at };
-        if let Some(told) = &self.told {
-            told(&strike);
+        let injection = Injection { site: site.to_owned(), nth, what, at };
+        if let Some(notified) = &self.notified {
+            notified(&injection);
         }
-        state.struck.push(strike);
+        state.injected.push(injection);
     }
 }
 
 impl Schedule {
     fn act(&self, site: &str, actions: &[FaultAction]) -> FaultAction {
-        let per_mille = if self.may_strike(site) { self.per_mille } else { 0 };
+        let per_mille = if self.may_inject(site) { self.per_mille } else { 0 };
         let Some(dice) = self.decide(site, per_mille) else { return FaultAction::Pass };
         let action = match dice.of("kind").pick(actions) {
             FaultAction::Slow { .. } => {
@@ -201,30 +210,30 @@ mod tests {
     use super::*;
     use crate::env::TestClock;
 
-    fn strikes(seed: u64, plan: Plan) -> Vec<(String, u64)> {
+    fn injections(seed: u64, plan: Plan) -> Vec<(String, u64)> {
         let schedule = Schedule::new(Dice::new(seed), plan, Arc::new(TestClock::new()));
         for n in 0..2_000 {
             schedule.at("engine", ["before:Wake", "after:Wake", "stored"][n % 3]);
             schedule.pass("store commit", &["Full", "Locked"]);
         }
-        schedule.struck().into_iter().map(|s| (s.site, s.nth)).collect()
+        schedule.injected().into_iter().map(|s| (s.site, s.nth)).collect()
     }
 
     #[tokio::test]
-    async fn a_seed_strikes_alike_each_time_and_a_chosen_few_strike_alone() {
-        let all = (0..20).map(|seed| strikes(seed, Plan::default())).find(|s| s.len() > 4).expect("some strike");
-        let seed = (0..20).find(|seed| strikes(*seed, Plan::default()) == all).expect("the seed");
-        assert_eq!(strikes(seed, Plan::default()), all);
+    async fn schedule_repeats_the_faults_of_a_seed_and_injects_only_the_chosen_ones() {
+        let all = (0..20).map(|seed| injections(seed, Plan::default())).find(|s| s.len() > 4).expect("some strike");
+        let seed = (0..20).find(|seed| injections(*seed, Plan::default()) == all).expect("the seed");
+        assert_eq!(injections(seed, Plan::default()), all);
         let few: BTreeSet<_> = all.iter().take(2).cloned().collect();
-        let again = strikes(seed, Plan { only: Some(few.clone()) });
+        let again = injections(seed, Plan { only: Some(few.clone()) });
         assert_eq!(again.into_iter().collect::<BTreeSet<_>>(), few);
     }
 
     #[tokio::test]
-    async fn seeds_differ_in_what_may_strike() {
+    async fn schedule_enables_different_sites_for_different_seeds() {
         let may = |seed| {
             let schedule = Schedule::new(Dice::new(seed), Plan::default(), Arc::new(TestClock::new()));
-            ["engine stored", "store commit", "model main", "skill sim.send"].map(|site| schedule.may_strike(site))
+            ["engine stored", "store commit", "model main", "skill sim.send"].map(|site| schedule.may_inject(site))
         };
         let kinds: BTreeSet<_> = (0..100).map(may).collect();
         assert!(kinds.len() > 4, "{kinds:?}");

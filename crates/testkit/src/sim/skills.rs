@@ -1,5 +1,5 @@
-//! Skills of a simulated world: they differ in what a repetition would mean, in how long they take and in how they fail,
-//! and what they did is counted outside of everything that dies.
+//! Skills of a simulated world. They differ in the effect of a repetition, in duration and in failures. Their effects are
+//! counted outside of every process that is killed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,55 +15,55 @@ use parking_lot::Mutex;
 use super::{Dice, Schedule};
 use crate::skills::{FixedCatalog, skill};
 
-/// Something that a skill did in the world.
+/// An effect that a skill had on the world.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
-    /// Under which intent.
+pub struct SkillEffect {
+    /// The intent of the run.
     pub intent: IntentId,
-    /// Which skill.
+    /// Name of the skill.
     pub skill: String,
-    /// For whom.
+    /// The user on whose behalf it ran.
     pub user: UserId,
-    /// Where.
+    /// The conversation of the run.
     pub conversation: ConversationId,
-    /// By which life of the process.
-    pub life: u32,
-    /// When.
+    /// Number of the run of the process.
+    pub run: u32,
+    /// Time of the effect.
     pub at: Micros,
 }
 
-/// An operation that goes on outside.
+/// An operation that continues outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outside {
-    /// Its id.
+    /// The operation's id.
     pub id: OperationId,
-    /// What its result must show.
+    /// The key that its result must present.
     pub key: String,
-    /// When the result is brought.
+    /// When the result is delivered.
     pub due: Micros,
 }
 
-/// A moment of a run.
+/// A moment of a skill run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// It begins, and has done nothing yet.
+    /// The run begins, without an effect so far.
     Begins,
-    /// What it is for is done.
+    /// The run takes effect.
     TakesEffect,
-    /// It is over, in whatever way: it returned, broke down, or was given up.
+    /// The run is over, in whatever way: it returned, failed, or was abandoned.
     Ends,
 }
 
 type Watcher = dyn Fn(Moment, &SkillCall, u32) + Send + Sync;
 
-/// How long a skill is down once it is, in milliseconds: one of these each time.
+/// How long an outage of a skill lasts, in milliseconds: one of these each time.
 const DOWN_MS: [u64; 3] = [1_000, 8_000, 40_000];
-/// Skills that go down in a run, and how often a call finds that one of these just did, in a thousand. A run has few calls,
-/// and a breaker opens only where several in a row fail.
+/// Probability per thousand that a skill has outages in a run, and that a call finds such a skill in a new outage. A run has
+/// few calls, and a breaker opens only where several in a row fail.
 const FRAIL_PER_MILLE: u64 = 300;
 const OUTAGES_PER_MILLE: u64 = 250;
 
-/// What is outside: it outlives every process.
+/// The outside world: it survives every process.
 pub struct SkillWorld {
     dice: Dice,
     schedule: Arc<Schedule>,
@@ -74,17 +74,17 @@ pub struct SkillWorld {
 
 #[derive(Default)]
 struct State {
-    deeds: Vec<Deed>,
+    effects: Vec<SkillEffect>,
     runs: BTreeMap<IntentId, u64>,
     outside: Vec<Outside>,
-    /// Results that somebody is bringing now.
+    /// Results that are being delivered now.
     in_hand: usize,
-    /// Until when skills are down, by the monotonic clock.
+    /// End of the outages of skills, by the monotonic clock.
     down_until_us: BTreeMap<String, u64>,
 }
 
 impl SkillWorld {
-    /// A world in which nothing was done. `watcher` hears of each moment of each run, with the life that runs it.
+    /// A world without effects. `watcher` is called at each moment of each skill run, with the number of the process run.
     pub fn new(
         dice: Dice,
         schedule: Arc<Schedule>,
@@ -94,19 +94,19 @@ impl SkillWorld {
         Self { dice: dice.of("skills"), schedule, clock, watcher: Box::new(watcher), state: Mutex::default() }
     }
 
-    /// All that was done, in order.
+    /// All effects, in order.
     #[must_use]
-    pub fn deeds(&self) -> Vec<Deed> {
-        self.state.lock().deeds.clone()
+    pub fn effects(&self) -> Vec<SkillEffect> {
+        self.state.lock().effects.clone()
     }
 
-    /// How many things were done.
+    /// Number of effects.
     #[must_use]
-    pub fn deed_count(&self) -> usize {
-        self.state.lock().deeds.len()
+    pub fn effect_count(&self) -> usize {
+        self.state.lock().effects.len()
     }
 
-    /// Takes out the operations whose results are due. Each of them is put back or brought.
+    /// Takes out the operations whose results are due. The caller passes each of them to `put_back`, or calls `brought`.
     pub fn due(&self, now: Micros) -> Vec<Outside> {
         let mut state = self.state.lock();
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut state.outside).into_iter().partition(|o| o.due <= now);
@@ -115,25 +115,25 @@ impl SkillWorld {
         due
     }
 
-    /// Puts an operation back whose result could not be brought.
+    /// Puts back an operation whose result could not be delivered.
     pub fn put_back(&self, operation: Outside) {
         let mut state = self.state.lock();
         state.in_hand -= 1;
         state.outside.push(operation);
     }
 
-    /// A result was brought, or nobody wants it any more.
+    /// A result was delivered, or is no longer wanted.
     pub fn brought(&self) {
         self.state.lock().in_hand -= 1;
     }
 
-    /// How many results are still to be brought.
+    /// Number of results still to be delivered.
     pub fn to_bring(&self) -> usize {
         let state = self.state.lock();
         state.outside.len() + state.in_hand
     }
 
-    /// Whether a skill is down: then every call of it fails, which opens its breaker.
+    /// Whether a skill has an outage: then every call of it fails, which opens its breaker.
     fn is_down(&self, skill: &str) -> bool {
         let now_us = self.clock.monotonic_us();
         let per_mille = if self.dice.of("frail").of(skill).chance(FRAIL_PER_MILLE) { OUTAGES_PER_MILLE } else { 0 };
@@ -145,31 +145,31 @@ impl SkillWorld {
         state.down_until_us.get(skill).is_some_and(|until| now_us < *until)
     }
 
-    fn does(&self, call: &SkillCall, life: u32) {
-        (self.watcher)(Moment::TakesEffect, call, life);
+    fn does(&self, call: &SkillCall, run: u32) {
+        (self.watcher)(Moment::TakesEffect, call, run);
         let at = self.clock.now();
-        self.state.lock().deeds.push(Deed {
+        self.state.lock().effects.push(SkillEffect {
             intent: call.intent,
             skill: call.skill.clone(),
             user: call.user.clone(),
             conversation: call.conversation,
-            life,
+            run,
             at,
         });
     }
 }
 
-/// The skills as one life of the process runs them.
+/// The skills as one run of the process runs them.
 pub struct SimSkills {
     world: Arc<SkillWorld>,
-    life: u32,
+    run: u32,
 }
 
 impl SimSkills {
-    /// As this life sees them.
+    /// The skills for the run of the process with this number.
     #[must_use]
-    pub const fn new(world: Arc<SkillWorld>, life: u32) -> Self {
-        Self { world, life }
+    pub const fn new(world: Arc<SkillWorld>, run: u32) -> Self {
+        Self { world, run }
     }
 }
 
@@ -189,23 +189,23 @@ pub fn catalog() -> FixedCatalog {
     FixedCatalog::of(all.map(|(name, effect, external)| -> SkillSpec { skill(name, effect, external) }))
 }
 
-/// A run that is under way; its end is told however it comes.
+/// A skill run under way; its end is reported however it ends.
 struct Run<'a> {
     world: &'a SkillWorld,
     call: &'a SkillCall,
-    life: u32,
+    run: u32,
 }
 
 impl<'a> Run<'a> {
-    fn begins(world: &'a SkillWorld, call: &'a SkillCall, life: u32) -> Self {
-        (world.watcher)(Moment::Begins, call, life);
-        Self { world, call, life }
+    fn begins(world: &'a SkillWorld, call: &'a SkillCall, run: u32) -> Self {
+        (world.watcher)(Moment::Begins, call, run);
+        Self { world, call, run }
     }
 }
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        (self.world.watcher)(Moment::Ends, self.call, self.life);
+        (self.world.watcher)(Moment::Ends, self.call, self.run);
     }
 }
 
@@ -216,7 +216,7 @@ impl SkillRunner for SimSkills {
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
         let world = &self.world;
         Box::pin(async move {
-            let _run = Run::begins(world, &call, self.life);
+            let _run = Run::begins(world, &call, self.run);
             let nth = {
                 let mut state = world.state.lock();
                 let runs = state.runs.entry(call.intent).or_default();
@@ -238,7 +238,7 @@ impl SkillRunner for SimSkills {
                 Some("transient") => return Outcome::transient("unreachable", "The other side does not answer."),
                 Some("permanent") => return Outcome::permanent("not_found", "There is no such thing."),
                 Some("rate limited") => return Outcome::transient("rate_limited", "Too many requests."),
-                _ => world.does(&call, self.life),
+                _ => world.does(&call, self.run),
             }
             tokio::time::sleep(pause("after")).await;
             match trouble {
@@ -248,7 +248,7 @@ impl SkillRunner for SimSkills {
                 _ => {}
             }
             if call.skill == "sim.order" {
-                return self.goes_on(&call, dice);
+                return self.start_operation(&call, dice);
             }
             let what = call.arguments["what"].as_str().unwrap_or("nothing");
             Outcome::success(format!("{} did {what} for @{}#", call.skill, call.user))
@@ -260,7 +260,7 @@ impl SkillRunner for SimSkills {
             if self.world.dice.of("knows").of(&call.skill).chance(500) {
                 return None;
             }
-            let is_done = self.world.state.lock().deeds.iter().any(|d| d.intent == call.intent);
+            let is_done = self.world.state.lock().effects.iter().any(|d| d.intent == call.intent);
             Some(if is_done {
                 Outcome::success(format!("{} had taken effect", call.skill))
             } else {
@@ -271,11 +271,11 @@ impl SkillRunner for SimSkills {
 }
 
 impl SimSkills {
-    fn goes_on(&self, call: &SkillCall, dice: Dice) -> Outcome {
+    fn start_operation(&self, call: &SkillCall, dice: Dice) -> Outcome {
         let now = self.world.clock.now();
         let after = |ms| now.plus_ms(i64::try_from(ms).unwrap_or(0));
         let expires_at = after(dice.of("expires").between(200, 60_000));
-        // Some results never come, some come too late.
+        // Some results never arrive, some arrive too late.
         if dice.of("comes").chance(800) {
             let due = after(dice.of("due").between(1, 80_000));
             let outside = Outside { id: call.operation.id, key: call.operation.key.clone(), due };

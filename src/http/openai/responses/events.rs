@@ -1,4 +1,4 @@
-//! A turn as the events of a streamed response.
+//! Converts a turn into the events of a streamed response.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::{
     },
     items::{Label, call, has_text, message, status_of, text_part, with_output},
 };
-use crate::{door::FeedItem, error::Fault};
+use crate::{api::FeedItem, error::ApiError};
 
 /// The events of one response.
 pub struct Events {
@@ -20,8 +20,8 @@ pub struct Events {
     task: TaskId,
     with_drafts: bool,
     writer: AnswerWriter,
-    /// All words that were given; nothing while the message has not begun.
-    given: Option<String>,
+    /// All text that was sent; absent before the message has started.
+    sent_text: Option<String>,
     sequence: u64,
     ready: VecDeque<(Option<&'static str>, String)>,
     over: bool,
@@ -30,7 +30,7 @@ pub struct Events {
 impl Events {
     pub fn new(label: Label, task: TaskId, with_drafts: bool) -> Self {
         let (writer, ready) = (AnswerWriter::default(), VecDeque::new());
-        let mut events = Self { label, task, with_drafts, writer, given: None, sequence: 0, ready, over: false };
+        let mut events = Self { label, task, with_drafts, writer, sent_text: None, sequence: 0, ready, over: false };
         for kind in ["response.created", "response.in_progress"] {
             let response = events.label.object("in_progress", Vec::new());
             events.send(kind, json!({ "response": response }));
@@ -57,26 +57,26 @@ impl Events {
     fn text(&mut self, text: Option<String>) {
         let Some(text) = text else { return };
         self.open();
-        let place = self.place();
-        self.send("response.output_text.delta", with(place, json!({ "delta": text, "logprobs": [] })));
-        if let Some(given) = &mut self.given {
-            given.push_str(&text);
+        let position = self.position();
+        self.send("response.output_text.delta", with(position, json!({ "delta": text, "logprobs": [] })));
+        if let Some(sent_text) = &mut self.sent_text {
+            sent_text.push_str(&text);
         }
     }
 
-    /// Begins the message.
+    /// Starts the message item, unless it has started.
     fn open(&mut self) {
-        if self.given.is_some() {
+        if self.sent_text.is_some() {
             return;
         }
-        self.given = Some(String::new());
+        self.sent_text = Some(String::new());
         let item = message(&self.label, "in_progress", Vec::new());
         self.send("response.output_item.added", json!({ "output_index": 0, "item": item }));
-        let place = self.place();
-        self.send("response.content_part.added", with(place, json!({ "part": text_part("") })));
+        let position = self.position();
+        self.send("response.content_part.added", with(position, json!({ "part": text_part("") })));
     }
 
-    fn place(&self) -> Value {
+    fn position(&self) -> Value {
         json!({ "item_id": self.label.message_id(), "output_index": 0, "content_index": 0 })
     }
 
@@ -87,11 +87,11 @@ impl Events {
             self.open();
         }
         let mut index = 0;
-        if let Some(text) = self.given.clone() {
+        if let Some(text) = self.sent_text.clone() {
             index = 1;
-            let place = self.place();
-            self.send("response.output_text.done", with(place.clone(), json!({ "text": text, "logprobs": [] })));
-            self.send("response.content_part.done", with(place, json!({ "part": text_part(&text) })));
+            let position = self.position();
+            self.send("response.output_text.done", with(position.clone(), json!({ "text": text, "logprobs": [] })));
+            self.send("response.content_part.done", with(position, json!({ "part": text_part(&text) })));
             let item = message(&self.label, status_of(answer), vec![text_part(&text)]);
             self.send("response.output_item.done", json!({ "output_index": 0, "item": item }));
         }
@@ -99,22 +99,22 @@ impl Events {
             let index = index + n;
             let item = |status: &str, arguments: &str| call(&self.label, n, called, status, arguments);
             let (begun, done) = (item("in_progress", ""), item("completed", &called.arguments));
-            let place = json!({ "item_id": self.label.call_id(n), "output_index": index });
+            let position = json!({ "item_id": self.label.call_id(n), "output_index": index });
             self.send("response.output_item.added", json!({ "output_index": index, "item": begun }));
-            let delta = with(place.clone(), json!({ "delta": called.arguments }));
+            let delta = with(position.clone(), json!({ "delta": called.arguments }));
             self.send("response.function_call_arguments.delta", delta);
-            let whole = with(place, json!({ "name": called.name, "arguments": called.arguments }));
+            let whole = with(position, json!({ "name": called.name, "arguments": called.arguments }));
             self.send("response.function_call_arguments.done", whole);
             self.send("response.output_item.done", json!({ "output_index": index, "item": done }));
         }
-        let response = with_output(&self.label, answer, self.given.as_deref().unwrap_or_default());
+        let response = with_output(&self.label, answer, self.sent_text.as_deref().unwrap_or_default());
         let kind = if response["status"] == "completed" { "response.completed" } else { "response.incomplete" };
         self.send(kind, json!({ "response": response }));
         self.over = true;
     }
 
-    fn fail(&mut self, fault: &Fault) {
-        let response = self.label.failed(fault);
+    fn fail(&mut self, error: &ApiError) {
+        let response = self.label.failed(error);
         self.send("response.failed", json!({ "response": response }));
         self.over = true;
     }
@@ -128,7 +128,7 @@ fn with(mut object: Value, more: Value) -> Value {
 }
 
 impl Pieces for Events {
-    fn take(&mut self, item: Result<Option<FeedItem>, Fault>) {
+    fn take(&mut self, item: Result<Option<FeedItem>, ApiError>) {
         match item {
             Ok(Some(FeedItem::Event(event))) if event.task == self.task => self.event(&event),
             Ok(Some(FeedItem::Draft { task, round, draft: Draft::Text(piece) }))
@@ -141,7 +141,7 @@ impl Pieces for Events {
                 self.fail(&cut_off(self.task));
             }
             Ok(Some(_)) => {}
-            Err(fault) => self.fail(&fault),
+            Err(error) => self.fail(&error),
         }
     }
 

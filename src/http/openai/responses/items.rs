@@ -1,4 +1,4 @@
-//! A response as an object: what it repeats of its request, and its output items.
+//! A response as a JSON object: the repeated fields of its request, and its output items.
 
 use annie_core::{
     ids::TaskId,
@@ -8,9 +8,9 @@ use annie_core::{
 use serde_json::{Value, json};
 
 use super::{super::turn::Answer, request::ResponseRequest};
-use crate::{error::Fault, http::problem};
+use crate::{error::ApiError, http::problem};
 
-/// What every event of one response says of it.
+/// The fields that every event of one response repeats.
 #[derive(Debug, Clone)]
 pub struct Label {
     hex: String,
@@ -25,7 +25,7 @@ impl Label {
         Self { hex, created_s: now.0 / 1_000_000, model: request.model.clone(), echoed: request.echoed() }
     }
 
-    /// The id of the message that it gives.
+    /// The id of the message in the response.
     pub fn message_id(&self) -> String {
         format!("msg_{}", self.hex)
     }
@@ -34,7 +34,7 @@ impl Label {
         format!("fc_{}_{n}", self.hex)
     }
 
-    /// The response so far.
+    /// The response object with this status and output.
     pub fn object(&self, status: &str, output: Vec<Value>) -> Value {
         let mut object = json!({
             "id": format!("resp_{}", self.hex), "object": "response", "created_at": self.created_s, "status": status,
@@ -47,21 +47,21 @@ impl Label {
         object
     }
 
-    /// A response that failed.
-    pub fn failed(&self, fault: &Fault) -> Value {
+    /// The response object of a failure.
+    pub fn failed(&self, error: &ApiError) -> Value {
         let mut object = self.object("failed", Vec::new());
-        let error = &problem::openai(fault)["error"];
+        let error = &problem::openai(error)["error"];
         object["error"] = json!({ "code": error["code"], "message": error["message"] });
         object
     }
 }
 
-/// The words of an answer as an output item.
+/// The text of an answer as an output item.
 pub fn message(label: &Label, status: &str, content: Vec<Value>) -> Value {
     json!({ "id": label.message_id(), "type": "message", "status": status, "role": "assistant", "content": content })
 }
 
-/// A piece of a message's content.
+/// A part of a message's content.
 pub fn text_part(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
 }
@@ -82,12 +82,12 @@ fn usage(cost: &Usage) -> Value {
     })
 }
 
-/// Whether an answer has words: one that only calls has none.
+/// Whether an answer has text. An answer that consists of calls only has none.
 pub const fn has_text(answer: &Answer<'_>) -> bool {
     !answer.text.is_empty() || answer.calls.is_empty()
 }
 
-/// Whether an answer is whole, in the words of the API.
+/// The status of an answer in OpenAI's terms: whether it is complete.
 pub const fn status_of(answer: &Answer<'_>) -> &'static str {
     if why_cut(answer).is_some() { "incomplete" } else { "completed" }
 }
@@ -100,12 +100,12 @@ const fn why_cut(answer: &Answer<'_>) -> Option<&'static str> {
     }
 }
 
-/// A whole response.
+/// The whole response.
 pub fn whole(label: &Label, answer: &Answer<'_>) -> Value {
     with_output(label, answer, answer.text)
 }
 
-/// A whole response of which this text was given.
+/// The whole response, of which this text was sent before.
 pub fn with_output(label: &Label, answer: &Answer<'_>, text: &str) -> Value {
     let status = status_of(answer);
     let mut output = Vec::new();

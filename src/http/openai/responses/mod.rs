@@ -1,6 +1,6 @@
-//! `POST /v1/responses`: the interface that agent libraries use today. A response's id is its task's, so that
-//! `previous_response_id` leads to what was said before: to its conversation where Annie keeps it, and to its messages where
-//! the client has tools of its own.
+//! `POST /v1/responses`, the API that current agent libraries use. The id of a response is the id of its task, so that
+//! `previous_response_id` leads to the earlier messages: to the conversation if Annie keeps it, or to the messages of the
+//! thread if the client has tools of its own.
 
 mod events;
 mod items;
@@ -23,15 +23,15 @@ use self::{
     request::ResponseRequest,
 };
 use super::{
-    attempt::{Asked, Attempt},
+    attempt::{Attempt, RequestIdentity},
     request::{mode_of, newest},
     thread,
-    turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
+    turn::{Answer, TurnOptions, begin, failed, name_conversation, on_behalf, streamed},
 };
 use crate::{
+    api::{AppState, ConversationRef},
     auth::Caller,
-    door::{AppState, Where},
-    error::Fault,
+    error::ApiError,
     http::{extract::Hashed, messages::client_id},
 };
 
@@ -41,14 +41,14 @@ pub async fn create(
     caller: Caller,
     headers: HeaderMap,
     Hashed(request, body_sha256, len_bytes): Hashed<ResponseRequest>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let caller = on_behalf(caller, &headers)?;
     request.check()?;
     let mode = mode_of(&request.model)?;
     let named = request.conversation(&headers);
     let key = client_id(None, &headers)?;
-    let this = Asked { surface: "responses", place: named.as_ref(), body_sha256 };
-    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), this).await?;
+    let identity = RequestIdentity { surface: "responses", conversation_ref: named.as_ref(), body_sha256 };
+    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), identity).await?;
     let previous = match request.previous() {
         Some(id) => {
             let known_as = key.as_deref().or_else(|| attempt.as_ref()?.earlier());
@@ -57,16 +57,16 @@ pub async fn create(
         None => None,
     };
     let stateless = named.is_none();
-    // What the request brings itself needs no more room than its body.
+    // The body of the request itself counts against the limit of the thread.
     let bytes_max = THREAD_BYTES_MAX.saturating_sub(len_bytes);
-    let wish = wish(&request, previous, named, bytes_max).await?;
-    let begun = begin(&state, caller, (key, attempt), TurnWish { stateless, mode, ..wish }).await?;
+    let options = options(&request, previous, named, bytes_max).await?;
+    let begun = begin(&state, caller, (key, attempt), TurnOptions { stateless, mode, ..options }).await?;
     let label = Label::new(&request, begun.task, state.kernel.now());
     let (task, conversation) = (begun.task, begun.conversation);
     let mut response = if request.stream == Some(true) {
-        // Of a repeat, drafts may have gone by; and only a whole answer was held against its form.
+        // The drafts of a repeated request may be over. And only the whole answer was validated against a requested format.
         let with_drafts = !begun.repeated && !request.is_formed();
-        streamed(begun.feed, Events::new(label, task, with_drafts), begun.stay)
+        streamed(begun.feed, Events::new(label, task, with_drafts), begun.guard)
     } else {
         let event = begun.end(&state).await?;
         let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
@@ -76,14 +76,14 @@ pub async fn create(
     Ok(response)
 }
 
-/// The turn that a request means: the model's own loop on the client's messages where tools of the client are in play, else a
-/// message in a conversation. Of an earlier response's messages it takes so many bytes at most.
-async fn wish(
+/// The turn for a request. If tools of the client are involved, it is a loop on the client's messages; else it is a message in
+/// a conversation. `bytes_max` limits the messages that are taken from an earlier response.
+async fn options(
     request: &ResponseRequest,
     previous: Option<Previous>,
-    named: Option<Where>,
+    named: Option<ConversationRef>,
     bytes_max: usize,
-) -> Result<TurnWish, Fault> {
+) -> Result<TurnOptions, ApiError> {
     let (options, tools) = request.options()?;
     if !tools.is_empty() || request.has_calls() || previous.as_ref().is_some_and(Previous::is_thread) {
         let with_skills = request.with_skills();
@@ -96,19 +96,34 @@ async fn wish(
         let thread = Some(Thread { system, messages, tools, with_skills });
         let instructions = request.instructions.clone().unwrap_or_default();
         let request = CallerRequest { options, instructions, thread };
-        return Ok(TurnWish { place: named, stateless: true, mode: None, text, preamble: Vec::new(), request });
+        return Ok(TurnOptions {
+            conversation_ref: named,
+            stateless: true,
+            mode: None,
+            text,
+            preamble: Vec::new(),
+            request,
+        });
     }
-    let said = request.said()?;
-    let mut preamble = said.before;
-    let mut place = named;
+    let prompt = request.prompt()?;
+    let mut preamble = prompt.before;
+    let mut conversation_ref = named;
     if let Some(previous) = previous {
-        if place.is_none() && previous.goes_on {
-            place = Some(Where::Id(previous.conversation.to_string()));
+        if conversation_ref.is_none() && previous.continues_here {
+            conversation_ref = Some(ConversationRef::Id(previous.conversation.to_string()));
         } else {
-            // Another response went on from there already: this one gets a conversation of its own with the same beginning.
-            preamble.splice(0..0, previous.spoken().await?);
+            // Another response has already continued that conversation: this one gets a conversation of its own with the same
+            // beginning.
+            preamble.splice(0..0, previous.role_texts().await?);
         }
     }
-    let request = CallerRequest { options, instructions: said.instructions, thread: None };
-    Ok(TurnWish { place, stateless: true, mode: None, text: said.text, preamble: newest(preamble), request })
+    let request = CallerRequest { options, instructions: prompt.instructions, thread: None };
+    Ok(TurnOptions {
+        conversation_ref,
+        stateless: true,
+        mode: None,
+        text: prompt.text,
+        preamble: newest(preamble),
+        request,
+    })
 }

@@ -1,5 +1,5 @@
-//! An earlier response, read out of the log: where a request that continues it belongs, and what was said until then. The log
-//! is read backwards and no further than it is needed: the newest response, which is the usual one, costs its own turn.
+//! Reads an earlier response from the log: the conversation to which its continuation belongs, and the messages up to it. The
+//! log is read backwards and only as far as needed: the newest response, which is the usual one, costs only its own turn.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,20 @@ use annie_core::{
 
 use super::super::{request::PREAMBLE_BYTES_MAX, turn::Answer};
 use crate::{
+    api::AppState,
     auth::Caller,
-    door::AppState,
-    error::{Code, Fault},
+    error::{ApiError, Code},
 };
 
-/// Events read at a time. Few, since each may hold a whole thread of a client.
+/// Events per read. Few, since each may contain a whole thread of a client.
 const WINDOW: u32 = 100;
 
 /// An earlier response.
 pub struct Previous {
     pub conversation: ConversationId,
-    /// A request that continues it belongs into its conversation: no message of a user came there since, or it was this one.
-    pub goes_on: bool,
+    /// Whether a continuation belongs to the same conversation: no later message of the user is in it, or the continuation is a
+    /// repeat that is stored there.
+    pub continues_here: bool,
     task: TaskId,
     asked: Box<Inbound>,
     answer: Message,
@@ -34,13 +35,13 @@ pub struct Previous {
 }
 
 impl Previous {
-    /// Reads the response of this id; another user's is not found. The key is that of the request that continues it: a repeat
-    /// belongs where the request was stored, whatever came there since.
-    pub async fn read(state: &AppState, caller: &Caller, id: &str, key: Option<&str>) -> Result<Self, Fault> {
+    /// Reads the response with this id. The response of another user counts as not found. The key is that of the continuing
+    /// request: a repeat belongs to the conversation in which the request was stored, whatever followed there.
+    pub async fn read(state: &AppState, caller: &Caller, id: &str, key: Option<&str>) -> Result<Self, ApiError> {
         let unknown = || {
-            let mut fault = Fault::not_found("response").at("previous_response_id");
-            fault.detail = format!("there is no response {id:?} of yours");
-            fault
+            let mut error = ApiError::not_found("response").at("previous_response_id");
+            error.detail = format!("there is no response {id:?} of yours");
+            error
         };
         let uuid = id.strip_prefix("resp_").and_then(|hex| uuid::Uuid::try_parse(hex).ok()).ok_or_else(unknown)?;
         let row = state.kernel.task(caller.scope(), TaskId::from_uuid(uuid)).await.map_err(|error| match error {
@@ -48,7 +49,7 @@ impl Previous {
             other => other.into(),
         })?;
         if !row.state.is_ended() {
-            return Err(Fault::new(Code::Stale, "that response is not complete yet").at("previous_response_id"));
+            return Err(ApiError::new(Code::Stale, "that response is not complete yet").at("previous_response_id"));
         }
         let is_repeat = match key {
             Some(key) => state.kernel.store().message(caller.user.clone(), key.to_owned()).await?,
@@ -59,8 +60,8 @@ impl Previous {
         let (mut results, mut is_followed) = (Results::default(), false);
         while let Some(Turn { task, asked, answer }) = log.turn().await? {
             if task == row.id {
-                let (answer, goes_on) = (answer.ok_or_else(unknown)?, is_repeat || !is_followed);
-                return Ok(Self { conversation: row.conversation, goes_on, task, asked, answer, results, log });
+                let (answer, continues_here) = (answer.ok_or_else(unknown)?, is_repeat || !is_followed);
+                return Ok(Self { conversation: row.conversation, continues_here, task, asked, answer, results, log });
             }
             if asked.resumes.is_some() || asked.retry.is_some() {
                 results.keep(&log, Turn { task, asked, answer }).await?;
@@ -72,53 +73,54 @@ impl Previous {
         Err(unknown())
     }
 
-    /// Whether the client kept the conversation.
+    /// Whether the client keeps the conversation.
     pub fn is_thread(&self) -> bool {
         self.asked.thread().is_some()
     }
 
-    /// The system messages of the thread, and what was said until then with the response itself. Of a conversation that Annie
-    /// keeps, the oldest messages are left out where all would have more than so many bytes.
-    pub async fn messages(mut self, bytes_max: usize) -> Result<(String, Vec<Message>), Fault> {
+    /// The system messages of the thread, and all messages up to and including the response. If Annie keeps the conversation,
+    /// the oldest messages are left out when all together exceed `bytes_max`.
+    pub async fn messages(mut self, bytes_max: usize) -> Result<(String, Vec<Message>), ApiError> {
         if let Some(thread) = self.asked.request.as_mut().and_then(|asked| asked.thread.take()) {
             let mut messages = thread.messages;
             messages.push(self.answer);
             return Ok((thread.system, messages));
         }
-        let said = self.said(bytes_max).await?;
-        let messages = said.into_iter().map(|said| match said {
-            Said::Message(message) => message,
-            // In a thread all that is no answer counts as the caller's own words: what the outside party sent is left out.
-            Said::Outside(text) => Message::user(text.lines().next().unwrap_or_default()),
+        let earlier = self.earlier_messages(bytes_max).await?;
+        let messages = earlier.into_iter().map(|message| match message {
+            Earlier::Message(message) => message,
+            // In a thread every message that is not an answer counts as the caller's own text, so the text of an outside party
+            // is left out.
+            Earlier::Outside(text) => Message::user(text.lines().next().unwrap_or_default()),
         });
         Ok((String::new(), messages.collect()))
     }
 
     /// Role and text of each message.
-    pub async fn spoken(self) -> Result<Vec<(String, String)>, Fault> {
-        let said = if self.is_thread() {
+    pub async fn role_texts(self) -> Result<Vec<(String, String)>, ApiError> {
+        let earlier = if self.is_thread() {
             let (_, messages) = self.messages(PREAMBLE_BYTES_MAX).await?;
-            messages.into_iter().map(Said::Message).collect()
+            messages.into_iter().map(Earlier::Message).collect()
         } else {
-            self.said(PREAMBLE_BYTES_MAX).await?
+            self.earlier_messages(PREAMBLE_BYTES_MAX).await?
         };
-        let spoken = said.into_iter().filter_map(|said| match said {
-            Said::Message(Message::User { text, .. }) => Some(("user".to_owned(), text)),
-            Said::Message(Message::Assistant { text, .. }) => Some(("assistant".to_owned(), text)),
-            Said::Message(_) => None,
-            Said::Outside(text) => Some((OUTSIDE.to_owned(), text)),
+        let texts = earlier.into_iter().filter_map(|message| match message {
+            Earlier::Message(Message::User { text, .. }) => Some(("user".to_owned(), text)),
+            Earlier::Message(Message::Assistant { text, .. }) => Some(("assistant".to_owned(), text)),
+            Earlier::Message(_) => None,
+            Earlier::Outside(text) => Some((OUTSIDE.to_owned(), text)),
         });
-        Ok(spoken.collect())
+        Ok(texts.collect())
     }
 
-    /// What was said in a conversation that Annie keeps: the response's own turn, and of what was said before it as much as
-    /// does not make more than so many bytes.
-    async fn said(mut self, bytes_max: usize) -> Result<Vec<Said>, Fault> {
+    /// The messages of a conversation that Annie keeps: the response's own turn, and as many earlier turns as fit into
+    /// `bytes_max`.
+    async fn earlier_messages(mut self, bytes_max: usize) -> Result<Vec<Earlier>, ApiError> {
         let own = Turn { task: self.task, asked: self.asked, answer: Some(self.answer) };
         let mut bytes = own.len_bytes() + self.results.len_bytes;
         let mut earlier = Vec::new();
         while let Some(mut turn) = self.log.turn().await? {
-            // Of a thread that a client kept, only what was said is of use here.
+            // Of a thread that a client keeps, only the messages are used here.
             turn.asked.request = None;
             bytes += turn.len_bytes();
             if bytes > bytes_max {
@@ -128,19 +130,19 @@ impl Previous {
         }
         let results = self.results.turns.into_iter().rev().map(|(_, turn)| turn);
         let turns = earlier.into_iter().rev().chain([own]).chain(results);
-        Ok(turns.flat_map(Turn::said).collect())
+        Ok(turns.flat_map(Turn::into_messages).collect())
     }
 }
 
 /// One message of an earlier turn.
-enum Said {
+enum Earlier {
     Message(Message),
-    /// An outside party's: the kernel's line about it, and below it the party's text.
+    /// The message of an outside party: the kernel's line about it, followed by the party's text.
     Outside(String),
 }
 
-/// Turns of the kernel's own behind the wanted one, newest first: each with the task that it came of. They belong to what was
-/// said until then, unless they came of another continuation.
+/// Turns that the kernel started itself after the requested response, newest first, each with the task that caused it. They
+/// belong to the earlier messages, unless they were caused by another continuation.
 #[derive(Default)]
 struct Results {
     turns: Vec<(TaskId, Turn)>,
@@ -148,7 +150,7 @@ struct Results {
 }
 
 impl Results {
-    async fn keep(&mut self, log: &Backwards, turn: Turn) -> Result<(), Fault> {
+    async fn keep(&mut self, log: &Backwards, turn: Turn) -> Result<(), ApiError> {
         if self.len_bytes > PREAMBLE_BYTES_MAX {
             return Ok(());
         }
@@ -166,7 +168,7 @@ impl Results {
         Ok(())
     }
 
-    /// Leaves out what came of this task.
+    /// Leaves out the turns that this task caused, directly or indirectly.
     fn leave_out(&mut self, task: TaskId) {
         let mut gone = vec![task];
         while let Some(task) = gone.pop() {
@@ -179,7 +181,7 @@ impl Results {
 struct Turn {
     task: TaskId,
     asked: Box<Inbound>,
-    /// Nothing if it failed, or has not ended.
+    /// Absent if the turn failed or has not ended.
     answer: Option<Message>,
 }
 
@@ -189,41 +191,41 @@ impl Turn {
         before + self.asked.text.len() + self.answer.as_ref().map_or(0, Message::len_bytes)
     }
 
-    /// What came with the message, the message, and its answer.
-    fn said(self) -> impl Iterator<Item = Said> {
+    /// The messages sent with the prompt, the prompt, and its answer.
+    fn into_messages(self) -> impl Iterator<Item = Earlier> {
         let is_outside = self.asked.outside_text().is_some();
         let Inbound { preamble, text, .. } = *self.asked;
         let before = preamble.into_iter().map(|(role, text)| match role.as_str() {
-            "assistant" => Said::Message(Message::assistant(text)),
-            OUTSIDE => Said::Outside(text),
-            _ => Said::Message(Message::user(text)),
+            "assistant" => Earlier::Message(Message::assistant(text)),
+            OUTSIDE => Earlier::Outside(text),
+            _ => Earlier::Message(Message::user(text)),
         });
-        let asked = if is_outside { Said::Outside(text) } else { Said::Message(Message::user(text)) };
-        before.chain([asked]).chain(self.answer.map(Said::Message))
+        let asked = if is_outside { Earlier::Outside(text) } else { Earlier::Message(Message::user(text)) };
+        before.chain([asked]).chain(self.answer.map(Earlier::Message))
     }
 }
 
-/// The turns of a conversation, newest first.
+/// Reads the turns of a conversation, newest first.
 struct Backwards {
     kernel: Kernel,
     scope: Scope,
     conversation: ConversationId,
-    /// The last event that was not read.
+    /// The sequence number of the last event that was not read.
     end: u64,
-    /// Events that were read and not looked at, oldest first.
+    /// Events that were read but not processed, oldest first.
     page: Vec<Event>,
-    /// Answers whose messages were not reached.
+    /// Answers whose prompts were not reached yet.
     answers: BTreeMap<TaskId, Option<Message>>,
 }
 
 impl Backwards {
-    async fn new(kernel: &Kernel, scope: Scope, conversation: ConversationId) -> Result<Self, Fault> {
+    async fn new(kernel: &Kernel, scope: Scope, conversation: ConversationId) -> Result<Self, ApiError> {
         let end = kernel.conversation(scope.clone(), conversation).await?.last_seq.0;
         Ok(Self { kernel: kernel.clone(), scope, conversation, end, page: Vec::new(), answers: BTreeMap::new() })
     }
 
-    /// The turn before; nothing before the first one.
-    async fn turn(&mut self) -> Result<Option<Turn>, Fault> {
+    /// The next earlier turn; nothing before the first one.
+    async fn turn(&mut self) -> Result<Option<Turn>, ApiError> {
         while let Some(Event { task, body, .. }) = self.event().await? {
             match body {
                 EventBody::Received(inbound) => {
@@ -231,7 +233,7 @@ impl Backwards {
                     return Ok(Some(Turn { task, asked: Box::new(inbound), answer }));
                 }
                 body if body.is_final() => {
-                    self.answers.insert(task, Answer::of(&body).map(said));
+                    self.answers.insert(task, Answer::of(&body).map(answer_message));
                 }
                 _ => {}
             }
@@ -239,7 +241,7 @@ impl Backwards {
         Ok(None)
     }
 
-    async fn event(&mut self) -> Result<Option<Event>, Fault> {
+    async fn event(&mut self) -> Result<Option<Event>, ApiError> {
         while self.page.is_empty() && self.end > 0 {
             let start = self.end.saturating_sub(u64::from(WINDOW));
             let count = u32::try_from(self.end - start).unwrap_or(WINDOW);
@@ -250,11 +252,11 @@ impl Backwards {
     }
 }
 
-/// An answer as the message that it is.
-fn said(answer: Answer<'_>) -> Message {
-    let mut said = Message::assistant(answer.text);
-    if let Message::Assistant { tool_calls, .. } = &mut said {
+/// An answer as a message.
+fn answer_message(answer: Answer<'_>) -> Message {
+    let mut message = Message::assistant(answer.text);
+    if let Message::Assistant { tool_calls, .. } = &mut message {
         *tool_calls = answer.calls.to_vec();
     }
-    said
+    message
 }

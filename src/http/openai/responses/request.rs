@@ -14,11 +14,11 @@ use super::super::{
     thread::Reader,
 };
 use crate::{
-    door::Where,
-    error::{Code, Fault},
+    api::ConversationRef,
+    error::{ApiError, Code},
 };
 
-/// What is asked. What a field may hold is checked by hand, so that a wrong one is named.
+/// The body. The types of optional fields are checked manually, so that an error names the field.
 #[derive(Debug, Deserialize)]
 pub struct ResponseRequest {
     pub model: String,
@@ -50,8 +50,8 @@ pub struct ResponseRequest {
 }
 
 impl ResponseRequest {
-    /// Refuses what would be misunderstood if it were ignored.
-    pub fn check(&self) -> Result<(), Fault> {
+    /// Refuses parameters that would change the answer if they were supported.
+    pub fn check(&self) -> Result<(), ApiError> {
         let is_set = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| *v != Value::Bool(false));
         params::refuse(&[
             ("background", is_set(&self.background), "post to /api/v1/messages for work in the background"),
@@ -68,13 +68,15 @@ impl ResponseRequest {
         self.previous_response_id.as_deref()
     }
 
-    /// The conversation that the client means, if it says.
-    pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
+    /// The conversation that the client names, if any.
+    pub fn conversation(&self, headers: &HeaderMap) -> Option<ConversationRef> {
         let named = given(self.conversation.as_ref());
         let named = named.and_then(|c| c.as_str().or_else(|| c["id"].as_str())).filter(|id| !id.is_empty());
         match named {
-            Some(id) if id.parse::<annie_core::ids::ConversationId>().is_ok() => Some(Where::Id(id.to_owned())),
-            Some(key) => Some(Where::Key(key.to_owned())),
+            Some(id) if id.parse::<annie_core::ids::ConversationId>().is_ok() => {
+                Some(ConversationRef::Id(id.to_owned()))
+            }
+            Some(key) => Some(ConversationRef::Key(key.to_owned())),
             None => request::conversation(headers, self.metadata.as_ref()),
         }
     }
@@ -91,7 +93,7 @@ impl ResponseRequest {
         self.format().is_some_and(|format| format["type"] != "text")
     }
 
-    /// What the response repeats of its request.
+    /// The fields of the request that the response repeats.
     pub fn echoed(&self) -> Value {
         let or = |value: Option<&Value>, default: Value| given(value).cloned().unwrap_or(default);
         serde_json::json!({
@@ -104,8 +106,8 @@ impl ResponseRequest {
         })
     }
 
-    /// What goes to the backend beside the words, and the client's tools.
-    pub fn options(&self) -> Result<(CallOptions, Vec<ToolDef>), Fault> {
+    /// The options of the request for the backend, and the client's tools.
+    pub fn options(&self) -> Result<(CallOptions, Vec<ToolDef>), ApiError> {
         let tools = params::tools(self.tools.as_ref())?;
         let options = params::options(
             &self.sampling,
@@ -116,31 +118,31 @@ impl ResponseRequest {
         Ok((options, tools))
     }
 
-    fn items(&self) -> Result<Vec<Item<'_>>, Fault> {
+    fn items(&self) -> Result<Vec<Item<'_>>, ApiError> {
         match &self.input {
-            Value::String(text) => Ok(vec![Item::Said("user", text.clone())]),
+            Value::String(text) => Ok(vec![Item::Message("user", text.clone())]),
             Value::Array(items) => {
                 items.iter().enumerate().filter_map(|(n, item)| Item::read(item, n).transpose()).collect()
             }
-            other => Err(Fault::invalid(format!("input is a text or a list, not {}", shown(other))).at("input")),
+            other => Err(ApiError::invalid(format!("input is a text or a list, not {}", shown(other))).at("input")),
         }
     }
 
-    /// Whether calls of tools or their results are part of it.
+    /// Whether the input contains tool calls or results.
     pub fn has_calls(&self) -> bool {
         let is_call = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.starts_with("function_call"));
         self.input.as_array().is_some_and(|items| items.iter().any(is_call))
     }
 
-    /// The system items and the messages, behind those of the earlier response.
-    pub fn thread(&self, system: String, before: Vec<Message>) -> Result<(String, Vec<Message>), Fault> {
-        let mut reader = Reader::behind(system, before);
+    /// The system messages and the messages of the thread, appended to those of the earlier response.
+    pub fn thread(&self, system: String, before: Vec<Message>) -> Result<(String, Vec<Message>), ApiError> {
+        let mut reader = Reader::continuing(system, before);
         for (n, item) in self.items()?.into_iter().enumerate() {
             let field = format!("input[{n}]");
             match item {
-                Item::Said("system" | "developer", text) => reader.system(text),
-                Item::Said("assistant", text) => reader.assistant(text, Vec::new(), &field)?,
-                Item::Said(_, text) => reader.user(text, &field)?,
+                Item::Message("system" | "developer", text) => reader.system(text),
+                Item::Message("assistant", text) => reader.assistant(text, Vec::new(), &field)?,
+                Item::Message(_, text) => reader.user(text, &field)?,
                 Item::Call(call) => reader.assistant(String::new(), vec![call], &field)?,
                 Item::Result(id, text) => reader.result(id, text, format!("{field}.call_id"))?,
             }
@@ -148,7 +150,7 @@ impl ResponseRequest {
         reader.finish("input")
     }
 
-    /// Whether what the user says now is nothing but what Annie cannot see or hear.
+    /// Whether the user's prompt has no text but only attachments that cannot be read.
     fn is_unreadable(&self) -> bool {
         let is_message = |item: &&Value| {
             matches!(item["type"].as_str(), None | Some("message"))
@@ -159,14 +161,14 @@ impl ResponseRequest {
         now.peek().is_some() && now.all(|item| has_attachments_only(&item["content"]))
     }
 
-    /// What the request says without calls of tools.
-    pub fn said(&self) -> Result<Said, Fault> {
+    /// The prompt of the request, without tool calls.
+    pub fn prompt(&self) -> Result<Prompt, ApiError> {
         let mut instructions: Vec<String> = self.instructions.iter().cloned().collect();
         let mut before = Vec::new();
         for item in self.items()? {
             match item {
-                Item::Said("system" | "developer", text) => instructions.push(text),
-                Item::Said(role, text) => before.push((role.to_owned(), text)),
+                Item::Message("system" | "developer", text) => instructions.push(text),
+                Item::Message(role, text) => before.push((role.to_owned(), text)),
                 Item::Call(_) | Item::Result(..) => {}
             }
         }
@@ -179,45 +181,45 @@ impl ResponseRequest {
         let now = before.split_off(before.len() - trailing);
         if now.is_empty() {
             let why = "the last item must be the user's, and must say something";
-            return Err(Fault::invalid(why).at("input"));
+            return Err(ApiError::invalid(why).at("input"));
         }
         let now: Vec<String> = now.into_iter().map(|(_, text)| text).collect();
-        Ok(Said { instructions: instructions.join("\n\n"), text: now.join("\n\n"), before })
+        Ok(Prompt { instructions: instructions.join("\n\n"), text: now.join("\n\n"), before })
     }
 }
 
-/// A request's words.
-pub struct Said {
-    /// Those for the model, by parameter or as items.
+/// The prompt of a request.
+pub struct Prompt {
+    /// The instructions for the model, from the parameter and from items.
     pub instructions: String,
     /// The trailing messages of the user.
     pub text: String,
-    /// Role and text of the messages before them.
+    /// Role and text of the messages before the prompt.
     pub before: Vec<(String, String)>,
 }
 
 /// An item of the input.
 enum Item<'a> {
-    /// Role and words.
-    Said(&'a str, String),
+    /// Role and text.
+    Message(&'a str, String),
     Call(ToolCall),
     Result(&'a str, String),
 }
 
 impl<'a> Item<'a> {
-    /// Nothing where the item says nothing to a model: reasoning, which belongs to the model that wrote it.
-    fn read(item: &'a Value, n: usize) -> Result<Option<Self>, Fault> {
+    /// Absent for items without content for a model, such as reasoning, which belongs to the model that wrote it.
+    fn read(item: &'a Value, n: usize) -> Result<Option<Self>, ApiError> {
         const ROLES: [&str; 4] = ["system", "developer", "user", "assistant"];
         let at = |name: &str| format!("input[{n}].{name}");
-        let word = |name: &str| item[name].as_str().ok_or_else(|| Fault::invalid("it must be a text").at(at(name)));
+        let word = |name: &str| item[name].as_str().ok_or_else(|| ApiError::invalid("it must be a text").at(at(name)));
         match item["type"].as_str() {
             None | Some("message") => {
                 let role = item["role"].as_str().unwrap_or_default();
                 if !ROLES.contains(&role) {
                     let why = format!("there is no role {}; the roles are {}", shown(&item["role"]), ROLES.join(", "));
-                    return Err(Fault::invalid(why).at(at("role")));
+                    return Err(ApiError::invalid(why).at(at("role")));
                 }
-                Ok(Some(Self::Said(role, text_of(&item["content"]))))
+                Ok(Some(Self::Message(role, text_of(&item["content"]))))
             }
             Some("function_call") => {
                 let (id, name) = (word("call_id")?.to_owned(), word("name")?.to_owned());
@@ -228,7 +230,7 @@ impl<'a> Item<'a> {
             Some("reasoning") => Ok(None),
             Some(_) => {
                 let why = format!("items of type {} cannot be read here; leave them out", shown(&item["type"]));
-                Err(Fault::new(Code::Unsupported, why).at(at("type")))
+                Err(ApiError::new(Code::Unsupported, why).at(at("type")))
             }
         }
     }
@@ -241,7 +243,7 @@ fn has_attachments_only(content: &Value) -> bool {
     is_silent && parts.iter().any(|part| words(part).is_none())
 }
 
-/// The text of a content. What Annie cannot see or hear is named in its place, so that the answer can say so.
+/// The text of a content. Parts that cannot be read are named in it, so that the answer can mention them.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,9 +1,9 @@
-//! Which job is meant, and what is said then.
+//! Resolution of targets, and the answers.
 
 use super::*;
 
 #[test]
-fn that_is_the_running_one_and_else_the_newest() {
+fn job_target_that_is_running_job_or_else_newest() {
     let that = |jobs: &[JobLine], verb| resolve(&Target::That, jobs, verb, None);
     assert_eq!(that(&three(), Verb::Cancel), Resolution::One(task(1)));
     assert_eq!(that(&three(), Verb::Pause), Resolution::One(task(1)));
@@ -15,7 +15,7 @@ fn that_is_the_running_one_and_else_the_newest() {
 }
 
 #[test]
-fn urgent_is_said_of_what_waits() {
+fn job_target_of_urgent_is_a_waiting_job() {
     let jobs = [running(1, "a"), waiting(2, "b"), waiting(3, "c")];
     assert_eq!(resolve(&Target::That, &jobs, Verb::Urgent, None), Resolution::One(task(3)));
     let jobs = [running(1, "a")];
@@ -25,7 +25,7 @@ fn urgent_is_said_of_what_waits() {
 }
 
 #[test]
-fn resume_takes_the_one_that_was_paused_last() {
+fn job_target_of_resume_is_last_paused_job() {
     let jobs = [suspended(1, "a", 900), suspended(2, "b", 500), running(3, "c")];
     assert_eq!(resolve(&Target::That, &jobs, Verb::Resume, None), Resolution::One(task(1)));
     assert_eq!(resolve(&Target::All, &jobs, Verb::Resume, None), Resolution::All(vec![task(1), task(2)]));
@@ -34,22 +34,22 @@ fn resume_takes_the_one_that_was_paused_last() {
 }
 
 #[test]
-fn a_job_of_this_conversation_comes_to_mind_first() {
+fn job_target_prefers_job_of_this_conversation() {
     let jobs = [JobLine { conversation: conversation(2), ..running(1, "a") }, waiting(2, "b")];
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, Some(conversation(1))), Resolution::One(task(2)));
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, Some(conversation(2))), Resolution::One(task(1)));
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, None), Resolution::One(task(1)));
-    let put_off = [JobLine { is_put_off: true, priority: Priority::High, position: None, ..waiting(1, "a") }];
-    assert_eq!(resolve(&Target::That, &put_off, Verb::Resume, None), Resolution::None, "it has to be named");
+    let deferred = [JobLine { is_deferred: true, priority: Priority::High, position: None, ..waiting(1, "a") }];
+    assert_eq!(resolve(&Target::That, &deferred, Verb::Resume, None), Resolution::None, "it has to be named");
     for verb in [Verb::Resume, Verb::First] {
-        assert_eq!(resolve(&Target::Number(1), &put_off, verb, None), Resolution::One(put_off[0].task), "{verb:?}");
+        assert_eq!(resolve(&Target::Number(1), &deferred, verb, None), Resolution::One(deferred[0].task), "{verb:?}");
     }
     let upkeep = [JobLine { priority: Priority::Background, ..running(1, "a") }, waiting(2, "b")];
     assert_eq!(resolve(&Target::That, &upkeep, Verb::Cancel, None), Resolution::One(task(2)));
 }
 
 #[test]
-fn a_message_that_is_a_command_is_never_meant_itself() {
+fn job_target_ignores_messages_that_are_commands() {
     let jobs =
         [waiting(1, "Research solar panels"), waiting(2, "never mind, cancel that"), waiting(3, "cancel the research")];
     assert_eq!(resolve(&Target::That, &jobs[..2], Verb::Cancel, None), Resolution::One(task(1)));
@@ -57,9 +57,9 @@ fn a_message_that_is_a_command_is_never_meant_itself() {
 }
 
 #[test]
-fn titles_match_whatever_the_endings_of_their_words() {
+fn job_title_matches_regardless_of_word_endings() {
     let jobs = three();
-    for (said, number) in [
+    for (sent, number) in [
         ("video", 1),
         ("video summary", 1),
         ("youtube summaries", 1),
@@ -70,15 +70,15 @@ fn titles_match_whatever_the_endings_of_their_words() {
         ("daily reflection", 3),
         ("writing", 3),
     ] {
-        assert_eq!(resolve(&words(said), &jobs, Verb::Cancel, None), Resolution::One(task(number)), "{said}");
+        assert_eq!(resolve(&words(sent), &jobs, Verb::Cancel, None), Resolution::One(task(number)), "{sent}");
     }
-    for said in ["music", "golf club", "the", "", "vid", "dailies of golf"] {
-        assert_eq!(resolve(&words(said), &jobs, Verb::Cancel, None), Resolution::None, "{said}");
+    for sent in ["music", "golf club", "the", "", "vid", "dailies of golf"] {
+        assert_eq!(resolve(&words(sent), &jobs, Verb::Cancel, None), Resolution::None, "{sent}");
     }
 }
 
 #[test]
-fn between_two_the_user_is_asked() {
+fn job_resolution_asks_user_if_several_jobs_match() {
     let jobs = [waiting(1, "Research solar panels"), waiting(2, "Research heat pumps")];
     let command = understand("cancel the research").unwrap();
     let found = resolve(&words("research"), &jobs, Verb::Cancel, None);
@@ -107,7 +107,7 @@ fn answer(text: &str, jobs: &[JobLine], style: Style) -> String {
 }
 
 #[test]
-fn the_list_is_one_breath_for_voice_and_lines_for_the_eye() {
+fn job_list_is_short_for_voice_and_detailed_for_text() {
     assert_eq!(
         answer("jobs", &three(), Style::Short),
         "I am working on \"Summarise that YouTube video I sent you\", round 3 of 5. Two more wait; \"Look up golf courses near \
@@ -133,7 +133,7 @@ fn the_list_is_one_breath_for_voice_and_lines_for_the_eye() {
 }
 
 #[test]
-fn how_busy_is_told_in_numbers() {
+fn job_load_is_reported_in_numbers() {
     assert_eq!(answer("top", &[], Style::Short), "I am not busy: nothing runs and nothing waits.");
     assert_eq!(
         answer("how busy are you", &three(), Style::Short),
@@ -147,9 +147,9 @@ fn how_busy_is_told_in_numbers() {
 }
 
 #[test]
-fn every_command_has_its_answer() {
+fn job_command_of_each_kind_has_an_answer() {
     let jobs = three();
-    for (said, answered) in [
+    for (sent, answered) in [
         ("cancel that", "I am cancelling \"Summarise that YouTube video I sent you\"."),
         ("cancel the golf thing", "\"Look up golf courses near Bangalore\" is cancelled."),
         (
@@ -168,7 +168,7 @@ fn every_command_has_its_answer() {
         ("cancel number 9", "There is no number 9. I have three jobs."),
         ("/cancel music", "I have no job about \"music\". I have three jobs."),
     ] {
-        assert_eq!(answer(said, &jobs, Style::Short), answered, "{said:?}");
+        assert_eq!(answer(sent, &jobs, Style::Short), answered, "{sent:?}");
     }
     assert_eq!(answer("cancel that", &[], Style::Short), "There is nothing to cancel.");
     assert_eq!(
@@ -178,7 +178,7 @@ fn every_command_has_its_answer() {
 }
 
 #[test]
-fn long_titles_are_cut_between_words() {
+fn job_titles_are_truncated_between_words() {
     let jobs = [waiting(1, "Find out which of the many\nheat pumps on the market is the quietest at night")];
     assert_eq!(
         answer("cancel that", &jobs, Style::Short),
@@ -187,7 +187,7 @@ fn long_titles_are_cut_between_words() {
 }
 
 #[test]
-fn whatever_an_answer_tells_to_say_is_understood() {
+fn job_answer_suggests_only_phrases_that_are_recognised() {
     let jobs = [
         waiting(1, "Research solar panels"),
         waiting(2, "Research heat pumps"),

@@ -1,4 +1,4 @@
-//! What holds for every text.
+//! Properties that hold for every text.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn no_text_is_too_strange(text in any::<String>()) {
+    fn job_command_detection_handles_every_text(text in any::<String>()) {
         let _ = understand(&text);
         let _ = understand(&format!("/cancel {text}"));
         let _ = understand(&format!("cancel the {text}"));
@@ -19,16 +19,16 @@ proptest! {
     }
 
     #[test]
-    fn whoever_says_much_asks_for_something_else(
-        said in prop::collection::vec(prop::sample::select(vec!["cancel", "that", "the", "please", "annie", "first", "do",
+    fn job_command_detection_ignores_long_messages(
+        sent in prop::collection::vec(prop::sample::select(vec!["cancel", "that", "the", "please", "annie", "first", "do",
             "never", "mind", "jobs", "now", "urgent", "is", "this", "resume", "ok", "can", "you", "research", "hey"]), 13..40),
         pause in prop::sample::select(vec![" ", ", ", "\n", "...", "-"]),
     ) {
-        prop_assert_eq!(understand(&said.join(pause)), None);
+        prop_assert_eq!(understand(&sent.join(pause)), None);
     }
 
     #[test]
-    fn one_more_word_makes_a_question_an_ordinary_one(
+    fn job_command_detection_ignores_phrase_with_additional_word(
         phrase in prop::sample::select(vec!["jobs", "what are you doing", "how busy are you", "cancel it", "pause everything"]),
         word in "(my|meeting|tomorrow|berlin|tom|because|with)",
     ) {

@@ -1,4 +1,4 @@
-//! The queue against a list that is searched from end to end, and the promises that hold for every history.
+//! The queue compared with a brute-force model, and properties that hold for every history.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,8 +8,8 @@ use super::*;
 
 type Key = (Micros, u64);
 
-/// Which rotation: a user's among the users of a band, or a conversation's among its user's.
-type Who = (BackendId, u8, UserId, Option<ConversationId>);
+/// Identity of a rotation: a user among the users of a band, or a conversation among those of its user.
+type RotationKey = (BackendId, u8, UserId, Option<ConversationId>);
 
 #[derive(Clone)]
 struct Row {
@@ -20,17 +20,17 @@ struct Row {
 }
 
 impl Row {
-    /// 0 is the front, otherwise the class.
+    /// 0 for the front band, otherwise the class level.
     fn band(&self) -> u8 {
         if self.is_front { 0 } else { self.waiting.class.level() }
     }
 
     fn key(&self) -> Key {
-        let parked = self.waiting.parked_at.filter(|_| self.is_front);
-        (parked.map_or(self.waiting.anchor, |at| at.max(self.waiting.anchor)), self.seq)
+        let preempted = self.waiting.preempted_at.filter(|_| self.is_front);
+        (preempted.map_or(self.waiting.anchor, |at| at.max(self.waiting.anchor)), self.seq)
     }
 
-    fn who(&self, whole_user: bool) -> Who {
+    fn rotation_key(&self, whole_user: bool) -> RotationKey {
         let conversation = (!whole_user).then_some(self.waiting.conversation);
         (self.waiting.backend, self.band(), self.waiting.user.clone(), conversation)
     }
@@ -39,7 +39,7 @@ impl Row {
 #[derive(Clone, Default)]
 struct Model {
     rows: Vec<Row>,
-    served: HashMap<Who, Key>,
+    served: HashMap<RotationKey, Key>,
     now: Micros,
     seq: u64,
 }
@@ -56,9 +56,13 @@ impl Model {
     }
 
     fn forget(&mut self) {
-        let here: BTreeSet<Who> =
-            self.rows.iter().filter(|r| r.is_ready).flat_map(|r| [r.who(true), r.who(false)]).collect();
-        self.served.retain(|who, _| here.contains(who));
+        let here: BTreeSet<RotationKey> = self
+            .rows
+            .iter()
+            .filter(|r| r.is_ready)
+            .flat_map(|r| [r.rotation_key(true), r.rotation_key(false)])
+            .collect();
+        self.served.retain(|rotation_key, _| here.contains(rotation_key));
     }
 
     fn put(&mut self, mut waiting: Waiting) {
@@ -72,8 +76,8 @@ impl Model {
     }
 
     fn take(&mut self, task: TaskId) -> Option<Waiting> {
-        let place = self.rows.iter().position(|r| r.waiting.task == task)?;
-        let row = self.rows.remove(place);
+        let expected_position = self.rows.iter().position(|r| r.waiting.task == task)?;
+        let row = self.rows.remove(expected_position);
         self.forget();
         Some(row.waiting)
     }
@@ -88,10 +92,10 @@ impl Model {
             .band();
         let rows = || ready().filter(|r| r.band() == band);
         let turn = |r: &Row, whole_user: bool| {
-            let who = r.who(whole_user);
-            let peers = rows().filter(|p| p.who(whole_user) == who);
+            let rotation_key = r.rotation_key(whole_user);
+            let peers = rows().filter(|p| p.rotation_key(whole_user) == rotation_key);
             let oldest = peers.map(|p| if whole_user { self.turn_of(p, &rows) } else { p.key() }).min();
-            oldest.max(self.served.get(&who).copied())
+            oldest.max(self.served.get(&rotation_key).copied())
         };
         let user = rows().min_by_key(|r| turn(r, true))?.waiting.user.clone();
         let of_user = || rows().filter(|r| r.waiting.user == user);
@@ -99,18 +103,18 @@ impl Model {
         of_user().filter(|r| r.waiting.conversation == conversation).min_by_key(|r| r.key())
     }
 
-    /// When a row's conversation has its turn within its user.
+    /// The key that ranks a row's conversation within its user.
     fn turn_of<'a, I: Iterator<Item = &'a Row>>(&self, row: &Row, rows: &impl Fn() -> I) -> Key {
-        let who = row.who(false);
-        let oldest = rows().filter(|p| p.who(false) == who).map(Row::key).min().unwrap_or(row.key());
-        self.served.get(&who).map_or(oldest, |served| oldest.max(*served))
+        let rotation_key = row.rotation_key(false);
+        let oldest = rows().filter(|p| p.rotation_key(false) == rotation_key).map(Row::key).min().unwrap_or(row.key());
+        self.served.get(&rotation_key).map_or(oldest, |served| oldest.max(*served))
     }
 
     fn pop(&mut self, backend: BackendId) -> Option<Waiting> {
         self.seq += 1;
         let row = self.next(backend)?.clone();
         for whole_user in [true, false] {
-            self.served.insert(row.who(whole_user), (self.now, self.seq));
+            self.served.insert(row.rotation_key(whole_user), (self.now, self.seq));
         }
         self.take(row.waiting.task)
     }
@@ -153,7 +157,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..count)
 }
 
-/// The queue, its model, and what was popped and not given back.
+/// The queue, its model, and the tasks that were popped and not returned.
 struct Pair {
     queue: Queue,
     model: Model,
@@ -170,23 +174,23 @@ impl Pair {
         Waiting::new(task(self.made), user(step.user), conversation, step.class, step.backend, anchor)
     }
 
-    fn someone(&self, step: &Step) -> Option<TaskId> {
+    fn any_task(&self, step: &Step) -> Option<TaskId> {
         (!self.model.rows.is_empty()).then(|| self.model.rows[step.pick.index(self.model.rows.len())].waiting.task)
     }
 
     fn admit(&mut self, waiting: Waiting) -> Result<(), TestCaseError> {
         self.model.tick(waiting.backend, self.now);
         let (most, total) = (DepthLimits::default().of(waiting.class) as usize, self.model.rows.len());
-        let room = self.model.depth(&waiting.user, waiting.class) < most && total < 30;
+        let has_capacity = self.model.depth(&waiting.user, waiting.class) < most && total < 30;
         match self.queue.admit(waiting.clone(), self.now) {
             Admission::Queued => {
-                prop_assert!(room);
+                prop_assert!(has_capacity);
                 prop_assert!(self.queue.depth(&waiting.user, waiting.class) as usize <= most);
                 prop_assert!(self.queue.len() <= 30);
                 self.model.put(waiting);
             }
             Admission::Refused(refusal) => {
-                prop_assert!(!room);
+                prop_assert!(!has_capacity);
                 prop_assert!((1_000..=3_600_000).contains(&refusal.retry_after_ms) && refusal.position >= 1);
             }
             other => prop_assert!(false, "{:?}", other),
@@ -216,12 +220,12 @@ impl Pair {
                 self.model.tick(waiting.backend, now);
                 let rounds_done = waiting.rounds_done + 1;
                 if step.what == 9 {
-                    self.model.put(Waiting { rounds_done, anchor: now, parked_at: None, ..waiting.clone() });
+                    self.model.put(Waiting { rounds_done, anchor: now, preempted_at: None, ..waiting.clone() });
                     prop_assert!(self.queue.yield_back(waiting, now));
                 } else {
-                    let parks = waiting.parks.saturating_add(1);
-                    self.model.put(Waiting { rounds_done, parks, parked_at: Some(now), ..waiting.clone() });
-                    prop_assert!(self.queue.park(waiting, now));
+                    let preemptions = waiting.preemptions.saturating_add(1);
+                    self.model.put(Waiting { rounds_done, preemptions, preempted_at: Some(now), ..waiting.clone() });
+                    prop_assert!(self.queue.preempt(waiting, now));
                 }
             }
             11 => {
@@ -231,7 +235,7 @@ impl Pair {
                 prop_assert!(self.queue.restore(waiting, now));
             }
             12 => {
-                if let Some(task) = self.someone(step) {
+                if let Some(task) = self.any_task(step) {
                     prop_assert_eq!(self.queue.remove(task), self.model.take(task));
                 }
             }
@@ -242,16 +246,16 @@ impl Pair {
     }
 
     fn reprioritise(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        let Some(task) = self.someone(step) else { return Ok(()) };
+        let Some(task) = self.any_task(step) else { return Ok(()) };
         let Some(old) = self.model.rows.iter().find(|r| r.waiting.task == task).map(|r| r.waiting.clone()) else {
             return Ok(());
         };
         if old.class != step.class {
             self.model.tick(old.backend, self.now);
         }
-        let room = self.model.depth(&old.user, step.class) < DepthLimits::default().of(step.class) as usize;
+        let has_capacity = self.model.depth(&old.user, step.class) < DepthLimits::default().of(step.class) as usize;
         let done = self.queue.reprioritise(task, step.class, self.now);
-        prop_assert_eq!(done.is_ok(), room || old.class == step.class, "{:?}", done);
+        prop_assert_eq!(done.is_ok(), has_capacity || old.class == step.class, "{:?}", done);
         if done.is_ok() && old.class != step.class {
             self.model.take(task);
             self.model.put(Waiting { class: step.class, ..old });
@@ -267,8 +271,8 @@ impl Pair {
         let ready: Vec<TaskId> = list.iter().filter(|r| r.position.is_some()).map(|r| r.task).collect();
         prop_assert_eq!(&ready, &want);
         prop_assert_eq!(self.queue.peek(backend, now).map(|r| r.task), want.first().copied());
-        for (rank, place) in list.iter().filter(|r| r.position.is_some()).zip(1..) {
-            prop_assert_eq!(rank.position, Some(place));
+        for (rank, expected_position) in list.iter().filter(|r| r.position.is_some()).zip(1..) {
+            prop_assert_eq!(rank.position, Some(expected_position));
         }
         if let Some(last) = list.last() {
             prop_assert_eq!(self.queue.position(last.task, now), Some(last.clone()));
@@ -279,7 +283,7 @@ impl Pair {
             .iter()
             .any(|r| r.is_ready && r.waiting.class == Priority::High && r.waiting.backend == backend);
         let running = Waiting { backend, ..entry(0, 0, Priority::Low, 0) };
-        prop_assert_eq!(self.queue.should_park(&running, now), high);
+        prop_assert_eq!(self.queue.should_preempt(&running, now), high);
         Ok(())
     }
 }
@@ -288,7 +292,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_history_gives_the_brute_force_order_and_loses_nothing(steps in steps(120)) {
+    fn queue_matches_brute_force_model_for_every_history(steps in steps(120)) {
         let limits = QueueLimits { waiting_max: 30, ..QueueLimits::default() };
         let mut pair = Pair { queue: Queue::new(limits), model: Model::default(), running: vec![], now: at(10_000), made: 0 };
         for step in &steps {
@@ -296,7 +300,7 @@ proptest! {
             pair.compare(step.backend)?;
             prop_assert_eq!(pair.queue.len(), pair.model.rows.len());
         }
-        // What is left comes out whole, once each.
+        // Each remaining task is popped exactly once.
         let mut left: BTreeSet<TaskId> = pair.model.rows.iter().map(|r| r.waiting.task).collect();
         let end = pair.now.plus_ms(1_000_000);
         for backend in [BackendId(0), BackendId(1)] {
@@ -308,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn with_one_task_a_user_the_order_is_the_aged_one(
+    fn queue_with_one_task_per_user_orders_by_effective_class(
         entries in prop::collection::vec((1..5_usize, 0..2_000_000_i64), 0..60)
     ) {
         let mut queue = Queue::new(QueueLimits::default());
@@ -328,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn users_of_a_band_are_never_more_than_one_turn_apart(
+    fn queue_users_of_a_band_differ_by_at_most_one_turn(
         counts in prop::collection::vec(1..12_u64, 1..8), class in 1..5_usize, wait_s in 0..100_i64,
     ) {
         let mut queue = Queue::new(QueueLimits::default());
@@ -352,7 +356,7 @@ proptest! {
     }
 
     #[test]
-    fn steady_urgent_load_starves_nobody_beyond_the_aging_bound(
+    fn queue_under_urgent_load_serves_every_task_within_aging_bound(
         users in 1..12_u64, round_s in 1..30_i64, class in 2..5_usize,
     ) {
         let mut queue = Queue::new(QueueLimits::default());

@@ -1,4 +1,4 @@
-//! Windows and health: what is learned while calls are made.
+//! Tests of the state learned from calls: rate windows and health.
 
 use super::*;
 use crate::breaker::{Admission, BreakerLimits};
@@ -11,7 +11,7 @@ fn ms(ms: i64) -> Micros {
 }
 
 #[test]
-fn the_reserve_is_for_people_who_wait_and_the_rest_waits_for_its_place() {
+fn rate_window_reserves_requests_for_urgent_classes() {
     let mut window = Window::new(Some(LIMIT));
     for n in 0..7 {
         window.may_start(Priority::Background, ms(n)).unwrap();
@@ -26,29 +26,29 @@ fn the_reserve_is_for_people_who_wait_and_the_rest_waits_for_its_place() {
     let full = window.may_start(Priority::Realtime, ms(20)).unwrap_err();
     assert_eq!(full, Shut { until: ms(60_000), by: ShutBy::Full });
     let low = window.may_start(Priority::Low, ms(20)).unwrap_err();
-    assert_eq!(low, Shut { until: ms(60_003), by: ShutBy::Full }, "four must leave before it has a place");
+    assert_eq!(low, Shut { until: ms(60_003), by: ShutBy::Full }, "four requests must leave the window first");
     assert!(window.may_start(Priority::Low, ms(60_002)).is_err());
     assert!(window.may_start(Priority::Low, ms(60_003)).is_ok());
 }
 
 #[test]
-fn a_providers_word_shuts_the_window_for_everybody_until_then() {
+fn rate_limit_response_closes_window_for_all_classes_until_given_time() {
     let mut window = Window::new(None);
     assert!(window.may_start(Priority::Low, ms(0)).is_ok());
     window.rate_limited(Some(5_000), ms(0));
     window.rate_limited(Some(1_000), ms(10));
     let shut = window.may_start(Priority::Realtime, ms(20)).unwrap_err();
-    assert_eq!((shut.until, shut.by), (ms(5_000), ShutBy::Provider), "the longer word counts");
+    assert_eq!((shut.until, shut.by), (ms(5_000), ShutBy::Provider), "the later time counts");
     assert!(window.may_start(Priority::Low, ms(5_000)).is_ok());
     window.rate_limited(None, ms(6_000));
     assert_eq!(window.may_start(Priority::Normal, ms(6_000)).unwrap_err().until, ms(36_000));
-    assert!(window.may_start(Priority::High, ms(6_000)).is_ok(), "who cannot wait is not kept by a guess");
+    assert!(window.may_start(Priority::High, ms(6_000)).is_ok(), "an urgent request ignores a guessed time");
     window.rate_limited(Some(u64::MAX), ms(6_000));
     assert_eq!(window.may_start(Priority::High, ms(6_000)).unwrap_err().until, ms(6_000 + 86_400_000));
 }
 
 #[test]
-fn a_clock_that_is_put_back_does_not_shut_the_window_for_longer_than_it_is() {
+fn rate_window_stays_closed_no_longer_than_its_length_after_clock_step() {
     let mut window = Window::new(Some(RateWindow { requests_max: 1, window_ms: 1_000, reserve: 0 }));
     window.started(ms(100_000_000));
     assert_eq!(window.may_start(Priority::High, ms(0)).unwrap_err().until, ms(1_000));
@@ -57,7 +57,7 @@ fn a_clock_that_is_put_back_does_not_shut_the_window_for_longer_than_it_is() {
 }
 
 #[test]
-fn five_failures_in_a_row_shut_a_backend_and_one_probe_decides() {
+fn health_closes_backend_after_five_failures_and_one_probe_decides() {
     let mut health = Health::default();
     for n in 0..5 {
         assert_eq!(health.state(&LIMITS, ms(n)), HealthState::Up);
@@ -75,7 +75,7 @@ fn five_failures_in_a_row_shut_a_backend_and_one_probe_decides() {
 }
 
 #[test]
-fn answers_are_no_illness_and_a_refused_key_shuts_at_once() {
+fn health_ignores_request_failures_and_closes_at_once_on_refused_key() {
     let mut health = Health::default();
     for n in 0..20 {
         let kinds = [Kind::RateLimited, Kind::Content, Kind::Overflow, Kind::InvalidRequest];
@@ -86,5 +86,5 @@ fn answers_are_no_illness_and_a_refused_key_shuts_at_once() {
     assert_eq!(health.state(&LIMITS, ms(1)), HealthState::Down { until: ms(60_000) });
     health.admit(&LIMITS, ms(60_000));
     health.failed(&LIMITS, Kind::RateLimited, true, ms(60_001));
-    assert_eq!(health.state(&LIMITS, ms(60_002)), HealthState::Up, "whoever wants fewer requests is there");
+    assert_eq!(health.state(&LIMITS, ms(60_002)), HealthState::Up, "a rate-limited backend is healthy");
 }

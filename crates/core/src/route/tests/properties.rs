@@ -1,4 +1,4 @@
-//! Whatever is asked of whatever pool: nothing panics, and nobody gets what is not for them.
+//! Properties of routing for arbitrary pools and requests: no panics, and no request reaches a backend that may not run it.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn texts() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_candidate_is_one_that_may_not_take_it(
+    fn route_candidates_are_always_suitable(
         facts in pools(),
         text in texts(),
         source in prop::sample::select(vec!["http", "voice"]),
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn no_window_ever_holds_more_than_its_limit_and_its_word_is_kept(
+    fn rate_window_never_exceeds_limit_and_reported_time_is_exact(
         requests_max in 1_u32..12,
         reserve in 0_u32..6,
         steps in prop::collection::vec((0_i64..400, prop::sample::select(Priority::ALL.to_vec())), 1..200),
@@ -82,7 +82,7 @@ proptest! {
             now = now.plus_ms(wait_ms);
             if let Err(shut) = window.may_start(class, now) {
                 prop_assert!(shut.until > now);
-                // With nobody else in between, the word is kept to the millisecond.
+                // Without other requests in between, the reported time is exact to the millisecond.
                 prop_assert!(window.clone().may_start(class, shut.until.plus_ms(-1)).is_err());
                 prop_assert!(window.clone().may_start(class, shut.until).is_ok());
                 continue;
@@ -96,15 +96,15 @@ proptest! {
     }
 
     #[test]
-    fn what_is_handed_over_fits_the_budget(
+    fn hand_over_message_fits_the_budget(
         persona in "\\PC{0,200}",
-        said in prop::collection::vec(("\\PC{0,300}", "\\PC{0,600}"), 0..8),
+        sent in prop::collection::vec(("\\PC{0,300}", "\\PC{0,600}"), 0..8),
         text in "\\PC{0,300}",
         tokens_max in 50_u32..600,
     ) {
         use crate::message::Message;
         let mut messages: Vec<Message> =
-            said.iter().flat_map(|(user, answer)| [Message::user(user.clone()), Message::assistant(answer.clone())]).collect();
+            sent.iter().flat_map(|(user, answer)| [Message::user(user.clone()), Message::assistant(answer.clone())]).collect();
         messages.push(Message::user(text));
         let bytes: usize = hand_over(&persona, &messages, tokens_max).iter().map(Message::len_bytes).sum();
         prop_assert!(bytes <= tokens_max as usize * 4, "{bytes}");

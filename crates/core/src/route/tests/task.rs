@@ -1,4 +1,4 @@
-//! What is handed over to a backend that works by itself.
+//! Tests of the request for an agentic backend.
 
 use super::*;
 use crate::message::Message;
@@ -17,7 +17,7 @@ fn parts(messages: &[Message]) -> (String, String) {
 }
 
 #[test]
-fn it_gets_the_persona_the_last_four_turns_and_the_instruction() {
+fn hand_over_contains_persona_last_four_turns_and_instruction() {
     let mut messages = conversation(9, "answer");
     messages.push(Message::User { context: Some("It is Monday.".to_owned()), text: "commit these changes".to_owned() });
     let (context, text) = parts(&hand_over("You are Annie.", &messages, 2_000));
@@ -28,7 +28,7 @@ fn it_gets_the_persona_the_last_four_turns_and_the_instruction() {
 }
 
 #[test]
-fn what_was_done_within_the_turn_is_told_too() {
+fn hand_over_contains_work_done_within_the_turn() {
     let mut messages = conversation(1, "answer");
     messages.push(Message::user("fix it"));
     messages.push(Message::assistant(""));
@@ -39,7 +39,7 @@ fn what_was_done_within_the_turn_is_told_too() {
 }
 
 #[test]
-fn the_instruction_goes_before_what_was_said_and_long_answers_are_cut() {
+fn hand_over_prefers_instruction_over_history_and_truncates_long_answers() {
     let mut messages = conversation(4, &"long ".repeat(2_000));
     messages.push(Message::user("i".repeat(1_000)));
     let (context, text) = parts(&hand_over("You are Annie.", &messages, 1_000));

@@ -1,16 +1,17 @@
-//! Dates as people name them in English and German, words that only look like dates, and what calls make of them.
+//! Tables of dates as people write them in English and German, of words that only resemble dates, and of the dates that
+//! calls contain.
 
 use super::*;
 
-fn check(said: &str, value: &str) -> Result<(), Invented> {
+fn check(user_text: &str, value: &str) -> Result<(), Invented> {
     let mut dates = Dates::default();
-    dates.said(said);
+    dates.add_user_text(user_text);
     dates.check(value)
 }
 
 #[test]
-fn date_that_the_user_named_in_any_form_is_taken() {
-    for (said, value) in [
+fn date_named_by_user_is_accepted_in_any_form() {
+    for (user_text, value) in [
         ("Remind me to see the dentist on Thursday", "thursday"),
         ("Create a task to pay the rent due yesterday", "yesterday"),
         ("Erstelle bitte eine Aufgabe, fällig gestern", "2026-11-21"),
@@ -64,13 +65,13 @@ fn date_that_the_user_named_in_any_form_is_taken() {
         ("Bitte verschiebe meine Aufgabe von Freitag auf Samstagabend", "saturday"),
         ("Bitte erstelle eine Aufgabe für übermorgen", "2026-11-24"),
     ] {
-        assert_eq!(check(said, value), Ok(()), "{said}: {value}");
+        assert_eq!(check(user_text, value), Ok(()), "{user_text}: {value}");
     }
 }
 
 #[test]
-fn word_that_is_a_day_in_another_language_or_sense_names_no_day() {
-    for (said, value) in [
+fn word_that_is_a_day_only_in_another_language_or_sense_is_no_date() {
+    for (user_text, value) in [
         ("Ajoute une tâche pour demain : appeler mon médecin", "tomorrow"),
         ("Ajoute une tâche pour mardi : appeler mon médecin", "tuesday"),
         ("Ajoute une tâche pour le 27 novembre : voir mon avocat", "2026-11-27"),
@@ -78,12 +79,12 @@ fn word_that_is_a_day_in_another_language_or_sense_names_no_day() {
         ("Crea una task para mañana: llamar a mamá", "tomorrow"),
         ("Pon la reunión con The Team en la lista para el lunes", "monday"),
     ] {
-        assert_eq!(check(said, value), Ok(()), "{said}: {value}");
+        assert_eq!(check(user_text, value), Ok(()), "{user_text}: {value}");
     }
 }
 
 #[test]
-fn confirmation_with_please_keeps_the_date_of_the_message_before() {
+fn confirmation_with_please_keeps_date_of_previous_message() {
     for (before, value) in [
         ("I have to pay the rent tomorrow", "tomorrow"),
         ("I have to pay the rent in three days", "+3d"),
@@ -91,25 +92,29 @@ fn confirmation_with_please_keeps_the_date_of_the_message_before() {
         ("I have to pay the rent on Thursday", "thursday"),
     ] {
         let (mut turn, mut known) = (Dates::default(), Dates::default());
-        turn.said(before);
+        turn.add_user_text(before);
         known.learn(&turn);
         let mut in_thread = Dates::default();
-        in_thread.said_before(before);
+        in_thread.add_earlier_user_text(before);
         assert_eq!(known, in_thread);
         for n in 0..LAST_TURNS_MAX {
             let mut next = known.clone();
-            next.said("Yes, please, I need that for my flat");
+            next.add_user_text("Yes, please, I need that for my flat");
             assert_eq!(next.check(value), Ok(()), "{n}: {before}: {value}");
             known.learn(&next);
         }
         let mut late = known.clone();
-        late.said("Create a task to buy my stamps, please");
-        assert_eq!(late.check("tomorrow"), Err(Invented::NoneNamed), "{before}: that was long ago");
+        late.add_user_text("Create a task to buy my stamps, please");
+        assert_eq!(
+            late.check("tomorrow"),
+            Err(Invented::NoneNamed),
+            "{before}: the date was named too many messages ago"
+        );
     }
 }
 
 #[test]
-fn date_behind_a_long_paste_is_taken_and_what_was_not_looked_at_is_not_judged() {
+fn date_after_long_paste_is_accepted_and_unexamined_text_is_not_judged() {
     let paste = "the cat and that ".repeat(2_000);
     assert_eq!(check(&format!("{paste} Please remind me of this on Friday"), "friday"), Ok(()));
     assert_eq!(check(&format!("{paste} Please remind me of this"), "friday"), Ok(()));
@@ -117,8 +122,8 @@ fn date_behind_a_long_paste_is_taken_and_what_was_not_looked_at_is_not_judged() 
 }
 
 #[test]
-fn date_that_nobody_named_is_known_as_such() {
-    for (said, value, why) in [
+fn date_named_by_no_message_is_recognised_as_invented() {
+    for (user_text, value, why) in [
         ("Create a task to buy stamps", "tomorrow", Invented::NoneNamed),
         ("Create a task to buy stamps", "2026-11-23", Invented::NoneNamed),
         ("Create a task to review PR 42", "+1w", Invented::NoneNamed),
@@ -135,30 +140,30 @@ fn date_that_nobody_named_is_known_as_such() {
         ("Please move my Friday task to next week", "monday", Invented::Unclear),
         ("Please add a task: prepare the slides for Friday", "thursday", Invented::NamedOther("friday".into())),
     ] {
-        assert_eq!(check(said, value), Err(why), "{said}: {value}");
+        assert_eq!(check(user_text, value), Err(why), "{user_text}: {value}");
     }
 }
 
 #[test]
-fn date_of_a_result_or_an_earlier_turn_is_taken_and_a_confirmation_is_not_judged() {
+fn date_of_result_or_earlier_turn_is_accepted_and_confirmation_is_not_judged() {
     let mut dates = Dates::default();
-    dates.said("I have to see the bank on Friday, and that is my only task");
+    dates.add_user_text("I have to see the bank on Friday, and that is my only task");
     let mut next = Dates::default();
     next.learn(&dates);
-    next.said("Add a task for that, please");
+    next.add_user_text("Add a task for that, please");
     assert_eq!(next.check("friday"), Ok(()));
     assert_eq!(next.check("monday"), Err(Invented::NoneNamed));
-    next.shown("- #1 Send the parcel, due 2026-11-27 (tomorrow)");
+    next.add_shown_text("- #1 Send the parcel, due 2026-11-27 (tomorrow)");
     assert_eq!(next.check("2026-11-27"), Ok(()));
     assert_eq!(next.check("tomorrow"), Err(Invented::NoneNamed));
     let mut last = Dates::default();
     last.learn(&next);
-    last.said("yes");
+    last.add_user_text("yes");
     assert_eq!(last.check("2026-11-30"), Ok(()));
 }
 
 #[test]
-fn weekdays_of_dates_are_right() {
+fn weekday_of_iso_date_is_correct() {
     for (date, day) in
         [("2026-11-22", "sunday"), ("2026-11-26", "thursday"), ("2024-02-29", "thursday"), ("2000-01-01", "saturday")]
     {
@@ -169,7 +174,7 @@ fn weekdays_of_dates_are_right() {
 }
 
 #[test]
-fn word_that_is_only_a_little_like_a_day_names_none() {
+fn word_with_weak_similarity_to_a_day_is_no_day() {
     for word in ["match", "money", "month", "sunny", "friend", "monitor", "toast", "order", "remember", "thirsty"] {
         assert_eq!(like_a_day(word), None, "{word}");
     }
@@ -178,11 +183,11 @@ fn word_that_is_only_a_little_like_a_day_names_none() {
 }
 
 #[test]
-fn days_that_are_remembered_are_bounded_and_names_of_days_stay() {
+fn remembered_dates_are_bounded_and_names_of_days_are_kept() {
     let mut dates = Dates::default();
-    dates.shown("It is due on Friday");
+    dates.add_shown_text("It is due on Friday");
     for year in 1_000..1_000 + WORDS_MAX {
-        dates.shown(&format!("{year}-01-01"));
+        dates.add_shown_text(&format!("{year}-01-01"));
     }
     assert_eq!(dates.seen.len(), WORDS_MAX);
     assert!(dates.seen.contains("friday") && !dates.seen.contains("1000-01-01"), "{:?}", dates.seen);

@@ -1,4 +1,4 @@
-//! The orchestrator's own tools: what is there, who is to do it, and what came of it.
+//! The orchestrator's own tools: `get_skill`, `dispatch_agent` and `get_agent_results`.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::{
     skill::SkillSet,
 };
 
-/// The longest mission that an agent may be given, in bytes.
+/// The longest mission of an agent, in bytes.
 const MISSION_BYTES_MAX: usize = 8 * 1024;
-/// The longest context beside it, in bytes.
+/// The longest context of a mission, in bytes.
 const CONTEXT_BYTES_MAX: usize = 16 * 1024;
 
 impl Resolver<'_> {
@@ -116,7 +116,7 @@ pub(super) fn collect(arguments: &Value) -> Action {
     Action::Collect { agents }
 }
 
-/// A list of texts; models also send one text, or several with commas.
+/// A list of strings. Models also send a single string, or several separated by commas.
 fn texts(value: &Value) -> Vec<String> {
     let trimmed = |text: &str| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
     match value {
@@ -126,14 +126,14 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// A whole number; models also send `"7"` and `7.0`.
+/// A whole number. Models also send `"7"` and `7.0`.
 fn whole(value: &Value) -> Option<u32> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
     (number >= 0.0).then_some(number as u32)
 }
 
-/// The domain summary that an unfiltered `get_skill` gives [S0 3.1].
+/// The domain summary that an unfiltered `get_skill` returns [S0 3.1].
 fn summary(skills: &SkillSet) -> String {
     let mut text = "Available domains:\n".to_owned();
     for domain in skills.domains() {

@@ -1,4 +1,4 @@
-//! One sub-agent's loop, by commands and by its JSON tool.
+//! The loop of a single sub-agent, with commands and with its JSON tool.
 
 use serde_json::json;
 
@@ -32,12 +32,12 @@ fn by_json() -> World {
 
 fn report(w: &World) -> (ReportStatus, String, u32) {
     let task = w.log[0].task;
-    let (_, report) = w.reports(task).pop().expect("a report");
+    let (_, report) = w.reports(task).pop().expect("the agent has reported");
     (report.status, report.result, report.tool_calls_used)
 }
 
 #[test]
-fn several_commands_run_in_their_order_one_at_a_time() {
+fn agent_commands_run_in_order_one_at_a_time() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.search\ntasks.create --title x\ntasks.create --title y"), &[]);
     for wanted in [json!({}), json!({"title": "x"}), json!({"title": "y"})] {
@@ -54,7 +54,7 @@ fn several_commands_run_in_their_order_one_at_a_time() {
 }
 
 #[test]
-fn commands_behind_a_failed_one_are_not_run_and_do_not_count() {
+fn agent_commands_after_failed_one_are_not_run_and_not_counted() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.search\ntasks.create --title x\ntasks.create --title y"), &[]);
     w.agent_skill("a", "none");
@@ -70,7 +70,7 @@ fn commands_behind_a_failed_one_are_not_run_and_do_not_count() {
 }
 
 #[test]
-fn commands_behind_a_wrong_one_are_not_run() {
+fn agent_commands_after_invalid_one_are_not_run() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.search\ntasks.create --titel x\ntasks.create --title y"), &[]);
     w.agent_skill("a", "none");
@@ -80,7 +80,7 @@ fn commands_behind_a_wrong_one_are_not_run() {
 }
 
 #[test]
-fn an_unknown_outcome_stops_the_commands_and_is_shown_as_what_it_is() {
+fn agent_unknown_outcome_stops_commands_and_is_shown_as_unknown() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.create --title x\ntasks.create --title y"), &[]);
     w.skill_ends(&agent("a"), 0, Outcome::unknown("It was started and its receipt is missing.", json!({})));
@@ -92,7 +92,7 @@ fn an_unknown_outcome_stops_the_commands_and_is_shown_as_what_it_is() {
 }
 
 #[test]
-fn help_uses_up_no_calls() {
+fn agent_help_does_not_count_as_call() {
     let mut w = by_commands();
     for command in ["tasks.create --help", "tasks --help", "tasks.search --help", "help"] {
         w.agent_replies("a", &cmd(command), &[]);
@@ -104,7 +104,7 @@ fn help_uses_up_no_calls() {
 }
 
 #[test]
-fn an_agent_that_only_asks_for_help_runs_out_of_rounds() {
+fn agent_requesting_only_help_runs_out_of_rounds() {
     let mut w = by_commands();
     for n in 0..12 {
         w.agent_replies("a", &cmd(&format!("tasks.create --help\n# {n}")), &[tool("t", "x", &json!({"n": n}))]);
@@ -118,7 +118,7 @@ fn an_agent_that_only_asks_for_help_runs_out_of_rounds() {
 }
 
 #[test]
-fn when_its_calls_are_used_up_an_agent_is_asked_to_report() {
+fn agent_is_asked_to_report_when_calls_are_used_up() {
     let mut w = by_commands();
     let many: Vec<String> = (0..7).map(|n| format!("tasks.create --title t{n}")).collect();
     w.agent_replies("a", &cmd(&many.join("\n")), &[]);
@@ -133,7 +133,7 @@ fn when_its_calls_are_used_up_an_agent_is_asked_to_report() {
 }
 
 #[test]
-fn an_agent_that_goes_on_at_its_limit_ends_with_what_it_did() {
+fn agent_continuing_at_its_limit_ends_with_list_of_its_effects() {
     let mut w = by_commands();
     for n in 0..5 {
         w.agent_replies("a", &cmd(&format!("tasks.create --title t{n}")), &[]);
@@ -149,7 +149,7 @@ fn an_agent_that_goes_on_at_its_limit_ends_with_what_it_did() {
 }
 
 #[test]
-fn calls_given_back_by_a_failure_can_be_made_later() {
+fn agent_calls_not_run_after_failure_can_be_made_later() {
     let mut w = by_commands();
     let many: Vec<String> = (0..6).map(|n| format!("tasks.create --title t{n}")).collect();
     w.agent_replies("a", &cmd(&many.join("\n")), &[]);
@@ -162,7 +162,7 @@ fn calls_given_back_by_a_failure_can_be_made_later() {
 }
 
 #[test]
-fn an_agent_is_kept_to_its_own_skills() {
+fn agent_can_call_only_granted_skills() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("email.send --to bob --body hi"), &[]);
     assert!(w.last_shown_to("a").contains("email.send is not available to this agent"), "{}", w.last_shown_to("a"));
@@ -174,7 +174,7 @@ fn an_agent_is_kept_to_its_own_skills() {
 }
 
 #[test]
-fn a_command_that_was_cut_off_is_never_run() {
+fn agent_truncated_command_is_never_run() {
     let mut w = by_commands();
     let cut = ModelReply {
         finish: Finish::Length,
@@ -189,7 +189,7 @@ fn a_command_that_was_cut_off_is_never_run() {
 }
 
 #[test]
-fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills() {
+fn agent_json_calls_run_concurrently_and_enum_lists_granted_skills() {
     let mut w = by_json();
     let request = w.sub("a").request();
     assert_eq!(request.tools[0].parameters["properties"]["skill"]["enum"], json!(["tasks.create", "tasks.search"]));
@@ -205,7 +205,7 @@ fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills()
     w.agent_skill("a", "created");
     let shown: Vec<String> = w.sub("a").run.messages[2..].iter().map(super::world::text_of).collect();
     assert_eq!(shown[0], "created");
-    assert!(shown[1].starts_with("[error_transient] slow"), "one failure stops nobody else");
+    assert!(shown[1].starts_with("[error_transient] slow"), "one failure does not stop the other calls");
     assert!(shown[2].contains("is not available to this agent; yours are tasks.create, tasks.search."), "{}", shown[2]);
     assert!(shown[3].contains("it has no argument \"titel\". Did you mean \"title\"?"), "{}", shown[3]);
     w.agent_replies("a", "Done.", &[]);
@@ -213,7 +213,7 @@ fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills()
 }
 
 #[test]
-fn by_json_the_call_limit_asks_for_a_report_too() {
+fn agent_with_json_is_asked_to_report_at_call_limit() {
     let mut w = by_json();
     let calls: Vec<_> =
         (0..6).map(|n| use_skill(&n.to_string(), "tasks.create", &json!({"title": n.to_string()}))).collect();
@@ -228,7 +228,7 @@ fn by_json_the_call_limit_asks_for_a_report_too() {
 }
 
 #[test]
-fn an_agents_empty_replies_end_in_a_failure() {
+fn agent_with_empty_replies_fails() {
     for mut w in [by_commands(), by_json()] {
         w.agent_replies("a", "", &[]);
         assert!(w.last_shown_to("a").contains("was empty"));
@@ -239,7 +239,7 @@ fn an_agents_empty_replies_end_in_a_failure() {
 }
 
 #[test]
-fn an_agents_model_failure_is_its_report_and_the_orchestrator_decides() {
+fn agent_model_failure_becomes_report_to_orchestrator() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.create --title x"), &[]);
     w.agent_skill("a", "created 1");
@@ -252,7 +252,7 @@ fn an_agents_model_failure_is_its_report_and_the_orchestrator_decides() {
 }
 
 #[test]
-fn an_agent_whose_context_overflows_goes_on_with_shorter_results() {
+fn agent_with_context_overflow_continues_with_shorter_results() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.search"), &[]);
     w.agent_skill("a", &"long ".repeat(2_000));
@@ -265,11 +265,11 @@ fn an_agent_whose_context_overflows_goes_on_with_shorter_results() {
 
     let mut w = by_commands();
     w.agent_model_fails("a", ModelErrorKind::Overflow);
-    assert_eq!(report(&w).0, ReportStatus::Failed, "nothing to shorten");
+    assert_eq!(report(&w).0, ReportStatus::Failed, "there are no results to shorten");
 }
 
 #[test]
-fn an_agent_keeps_what_it_did_over_a_restart() {
+fn agent_keeps_its_results_over_restart() {
     let mut w = by_commands();
     w.agent_replies("a", &cmd("tasks.create --title x\ntasks.create --title y"), &[]);
     w.agent_skill("a", "created x");
@@ -287,15 +287,15 @@ fn an_agent_keeps_what_it_did_over_a_restart() {
 }
 
 #[test]
-fn after_each_failure_of_a_kind_the_model_is_told_what_to_try_next_until_nothing_is_left() {
+fn agent_is_given_next_alternative_after_each_failure() {
     let mut w = by_commands();
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     for n in 0..3 {
         w.agent_replies("a", &cmd(&format!("tasks.search --query q{n}")), &[]);
         w.skill_ends(&agent("a"), 0, Outcome::permanent("empty_result", "nothing"));
-        said.push(w.last_shown_to("a"));
+        sent.push(w.last_shown_to("a"));
     }
-    for (shown, next) in said.iter().zip(["Ask more broadly.", "Look in another place.", "Nothing else is left to try"])
+    for (shown, next) in sent.iter().zip(["Ask more broadly.", "Look in another place.", "Nothing else is left to try"])
     {
         assert!(shown.contains(&format!("\nNext: {next}")), "{shown}");
     }

@@ -1,4 +1,4 @@
-//! One turn after another: plain answers, what they remember, and who is asked next.
+//! Consecutive turns: plain answers, their history, and truncated or missing answers.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn shown(w: &World) -> Vec<String> {
 }
 
 #[test]
-fn a_plain_answer_is_one_round_and_the_next_turn_remembers_it() {
+fn plain_answer_takes_one_round_and_is_in_history_of_next_turn() {
     let mut w = World::new();
     let hello = w.say("Hello");
     assert_eq!(shown(&w), ["Hello"]);
@@ -29,7 +29,7 @@ fn a_plain_answer_is_one_round_and_the_next_turn_remembers_it() {
 }
 
 #[test]
-fn a_turns_context_stands_before_the_users_words_and_only_in_its_own_turn() {
+fn turn_context_precedes_user_text_and_appears_only_in_its_turn() {
     let mut w = World::new();
     w.facts.memories = vec!["Bob prefers email".to_owned()];
     w.facts.todo_summary = "Tasks: 2 open".to_owned();
@@ -45,7 +45,7 @@ fn a_turns_context_stands_before_the_users_words_and_only_in_its_own_turn() {
 }
 
 #[test]
-fn a_slash_command_is_spoken_in_other_words_and_remembered_as_typed() {
+fn slash_command_is_expanded_for_model_and_kept_as_typed_in_history() {
     let mut w = World::new();
     w.facts.spoken = Some("Summarise the week in five lines.".to_owned());
     let task = w.say("/week");
@@ -58,7 +58,7 @@ fn a_slash_command_is_spoken_in_other_words_and_remembered_as_typed() {
 }
 
 #[test]
-fn what_a_stateless_front_end_says_came_before_becomes_history_once() {
+fn preamble_of_stateless_client_becomes_history_once() {
     let mut w = World::new();
     let pairs = [("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")];
     let preamble: Vec<(String, String)> = pairs.map(|(role, text)| (role.to_owned(), text.to_owned())).to_vec();
@@ -66,14 +66,14 @@ fn what_a_stateless_front_end_says_came_before_becomes_history_once() {
     inbound.preamble.clone_from(&preamble);
     w.receive(inbound.clone());
     assert_eq!(shown(&w), ["a\n\nb", "c", "d", "(no answer)", "e"]);
-    assert!(w.conv.turns.first().unwrap().inbound.preamble.is_empty(), "it is not kept twice");
+    assert!(w.conv.turns.first().unwrap().inbound.preamble.is_empty(), "the preamble is moved into the history");
     w.replies("f", &[]);
     w.receive(inbound);
-    assert_eq!(shown(&w)[4..], ["e", "f", "e"], "a conversation with a past has one");
+    assert_eq!(shown(&w)[4..], ["e", "f", "e"], "a conversation with a history ignores the preamble");
 }
 
 #[test]
-fn messages_wait_behind_a_running_turn_in_their_order() {
+fn messages_wait_behind_running_turn_in_order() {
     let mut w = World::new();
     let tasks = [w.say("one"), w.say("two"), w.say("three")];
     for (n, task) in tasks.into_iter().enumerate() {
@@ -87,7 +87,7 @@ fn messages_wait_behind_a_running_turn_in_their_order() {
 }
 
 #[test]
-fn an_empty_reply_is_pointed_out_once_and_then_given_up() {
+fn empty_reply_is_retried_once_and_then_reported() {
     let mut w = World::new();
     let task = w.say("Hello");
     w.replies(" \n", &[]);
@@ -102,7 +102,7 @@ fn an_empty_reply_is_pointed_out_once_and_then_given_up() {
 }
 
 #[test]
-fn the_answer_carries_what_the_whole_turn_cost() {
+fn answer_contains_usage_of_whole_turn() {
     let mut w = World::new();
     let task = w.say("Both please");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
@@ -116,7 +116,7 @@ fn the_answer_carries_what_the_whole_turn_cost() {
 }
 
 #[test]
-fn a_sum_of_costs_comes_back_from_json_as_it_was() {
+fn usage_sum_round_trips_through_json() {
     let mut sum = crate::message::Usage::default();
     for n in 0..10_000_u32 {
         sum.add(&crate::message::Usage { cost_usd: 0.1 + f64::from(n) * 0.000_123, ..USAGE });
@@ -124,11 +124,11 @@ fn a_sum_of_costs_comes_back_from_json_as_it_was() {
         assert_eq!(back, sum);
     }
     sum.add(&crate::message::Usage { input_tokens: u64::MAX, ..USAGE });
-    assert_eq!(sum.input_tokens, u64::MAX, "a provider's nonsense does not overflow");
+    assert_eq!(sum.input_tokens, u64::MAX, "sums saturate");
 }
 
 #[test]
-fn history_makes_room_for_the_message_and_keeps_its_window() {
+fn history_is_reduced_for_long_message_and_keeps_its_window() {
     let mut w = World::new();
     for n in 0..40 {
         w.say(&format!("question {n} {}", "x".repeat(300)));
@@ -144,7 +144,7 @@ fn history_makes_room_for_the_message_and_keeps_its_window() {
 }
 
 #[test]
-fn answer_cut_by_its_length_is_gone_on_with_once_and_joined() {
+fn answer_truncated_by_length_is_continued_once_and_joined() {
     let cut = |text: &str| crate::message::ModelReply { finish: Finish::Length, ..reply(text, &[]) };
     let finish = |w: &World, task| match w.finals(task)[0] {
         EventBody::Answered { finish, .. } => *finish,
@@ -175,7 +175,7 @@ fn answer_cut_by_its_length_is_gone_on_with_once_and_joined() {
 }
 
 #[test]
-fn call_that_is_cut_off_a_second_time_is_never_shown() {
+fn call_truncated_twice_is_never_shown() {
     let cut = |text: &str| crate::message::ModelReply { finish: Finish::Length, ..reply(text, &[]) };
     let half = r#"{"name": "notes_write", "arguments": {"text": "Once upon a"#;
     for again in [half, "{\"name\": \"notes_write\", \"argu"] {
@@ -191,7 +191,7 @@ fn call_that_is_cut_off_a_second_time_is_never_shown() {
 }
 
 #[test]
-fn answer_withheld_by_a_filter_or_lost_in_thinking_says_so() {
+fn answer_withheld_by_filter_or_lost_in_reasoning_names_the_cause() {
     let ends = |finish, text: &str| crate::message::ModelReply { finish, ..reply(text, &[]) };
     let mut w = World::new();
     let task = w.say("One");
@@ -210,7 +210,7 @@ fn answer_withheld_by_a_filter_or_lost_in_thinking_says_so() {
 }
 
 #[test]
-fn failed_turn_is_a_note_in_later_prompts_and_no_answer_to_follow() {
+fn failed_turn_appears_as_note_in_later_prompts() {
     let mut w = World::new();
     w.say("One");
     w.model_fails(crate::message::ModelErrorKind::Auth);
@@ -223,7 +223,7 @@ fn failed_turn_is_a_note_in_later_prompts_and_no_answer_to_follow() {
 }
 
 #[test]
-fn the_state_survives_its_own_json_at_every_step() {
+fn conversation_state_round_trips_through_json_at_every_step() {
     let mut w = World::in_mode(Mode::MultiAgent);
     let same = |w: &World| {
         let json = serde_json::to_string(&w.conv).unwrap();
@@ -246,7 +246,7 @@ fn the_state_survives_its_own_json_at_every_step() {
 }
 
 #[test]
-fn turn_declined_by_its_replier_is_answered_as_declined_and_its_task_says_so() {
+fn turn_declined_by_backend_is_answered_with_outcome_declined() {
     let mut w = World::new();
     let task = w.say("Water the plants");
     w.replies_with(&crate::message::ModelReply { declined: true, ..reply("I found no skill for that.", &[]) });

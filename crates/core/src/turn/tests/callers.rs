@@ -1,4 +1,4 @@
-//! Turns for programs: what goes to the backend, the caller's tools, and the form of the answer.
+//! Turns for programs: request parameters, the caller's tools, and the format of the answer.
 
 use serde_json::{Value, json};
 
@@ -51,25 +51,25 @@ fn formed(w: &mut World) -> TaskId {
     w.receive(asked(CallOptions { format: Some(schema()), ..CallOptions::default() }, None))
 }
 
-/// The final answer: text, calls, finish reason.
+/// The final answer as (text, calls, finish reason).
 fn answer(w: &World, task: TaskId) -> (String, Vec<ToolCall>, Finish) {
     let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
         EventBody::Answered { text, calls, finish, .. } => Some((text.clone(), calls.clone(), *finish)),
         _ => None,
     });
-    found.expect("it is answered")
+    found.expect("the task is answered")
 }
 
 fn failure(w: &World, task: TaskId) -> (String, String, bool) {
     let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
-        EventBody::Failed { code, text, letter, .. } => Some((code.clone(), text.clone(), letter.is_some())),
+        EventBody::Failed { code, text, dead_letter, .. } => Some((code.clone(), text.clone(), dead_letter.is_some())),
         _ => None,
     });
-    found.expect("it failed")
+    found.expect("the task failed")
 }
 
 #[test]
-fn sampling_goes_with_the_rounds_of_the_agent_that_answers_and_survives_a_restart() {
+fn caller_sampling_applies_to_main_agent_rounds_and_survives_restart() {
     let mut w = World::new();
     let sampling = Sampling {
         temperature: Some(0.into()),
@@ -82,14 +82,14 @@ fn sampling_goes_with_the_rounds_of_the_agent_that_answers_and_survives_a_restar
     let before = w.request();
     assert_eq!((before.options.sampling.clone(), before.output_tokens_max), (sampling, 9));
     w.restart(ResumeCause::Restart);
-    assert_eq!(w.request(), before, "a replay asks the same");
+    assert_eq!(w.request(), before, "a replay sends the same request");
     w.say("And without?");
     w.replies("3", &[]);
-    assert!(w.request().options.is_default(), "the next message did not ask for it");
+    assert!(w.request().options.is_default(), "parameters belong to one message");
 }
 
 #[test]
-fn a_thread_is_all_that_its_model_sees_and_a_call_of_its_tool_ends_the_turn() {
+fn caller_thread_is_the_whole_prompt_and_call_of_its_tool_ends_turn() {
     let mut w = World::in_mode(Mode::Direct);
     let task = threaded(&mut w, thread(false));
     let request = w.request();
@@ -106,7 +106,7 @@ fn a_thread_is_all_that_its_model_sees_and_a_call_of_its_tool_ends_the_turn() {
 }
 
 #[test]
-fn a_thread_without_skills_runs_none_and_a_wrong_call_is_the_models_to_correct() {
+fn caller_thread_without_skills_runs_none_and_wrong_call_is_returned_to_model() {
     let mut w = World::in_mode(Mode::Direct);
     let task = threaded(&mut w, thread(false));
     w.replies("", &[tool("c1", "tasks__search", &json!({"query": "x"})), tool("c2", "add", &json!({"a": 1, "b": 2}))]);
@@ -128,14 +128,14 @@ fn a_thread_without_skills_runs_none_and_a_wrong_call_is_the_models_to_correct()
 }
 
 #[test]
-fn beside_skills_the_callers_calls_wait_for_their_results_and_say_what_was_done() {
+fn caller_calls_wait_for_skill_results_and_answer_lists_effects() {
     let mut w = World::in_mode(Mode::Direct);
     let task = threaded(&mut w, thread(true));
     let names: Vec<String> = w.request().tools.into_iter().map(|t| t.name).collect();
     assert!(names.contains(&"add".to_owned()) && names.len() > 1, "{names:?}");
     let skill = tool("s1", "tasks__create", &json!({"title": "count"}));
     w.replies("Both.", &[skill, tool("c1", "add", &json!({"a": 1, "b": 2}))]);
-    assert!(w.conv.turn(task).is_some(), "the skill runs first");
+    assert!(w.conv.turn(task).is_some(), "the caller's call waits for the skill");
     w.main_skill("created");
     let (text, calls, _) = answer(&w, task);
     assert_eq!(calls.len(), 1);
@@ -143,22 +143,22 @@ fn beside_skills_the_callers_calls_wait_for_their_results_and_say_what_was_done(
 }
 
 #[test]
-fn calls_beyond_the_limit_of_a_reply_are_told_to_the_model() {
+fn caller_calls_above_reply_limit_are_reported_to_model() {
     let add = |n: usize| tool(&format!("c{n}"), "add", &json!({"a": n, "b": 2}));
     for (with_skills, most) in [(false, 128), (true, 32)] {
         let mut w = World::in_mode(Mode::Direct);
         let task = threaded(&mut w, thread(with_skills));
         w.replies("", &(0..most + 2).map(add).collect::<Vec<_>>());
         let seen = format!("{:?}", w.request().messages);
-        let told = format!("{most} were taken, this and what came behind it (2 in all) were not run");
-        assert!(seen.contains(&told), "{seen}");
+        let expected_note = format!("{most} were taken, this and what came behind it (2 in all) were not run");
+        assert!(seen.contains(&expected_note), "{seen}");
         w.replies("", &(0..most).map(add).collect::<Vec<_>>());
         assert_eq!(answer(&w, task).1.len(), most);
     }
 }
 
 #[test]
-fn thread_whose_cut_answer_cannot_be_gone_on_with_is_answered_with_what_there_is() {
+fn caller_thread_with_truncated_answer_and_failed_continuation_gets_the_part() {
     let mut w = World::in_mode(Mode::Direct);
     let task = threaded(&mut w, thread(true));
     w.replies_with(&ModelReply { finish: Finish::Length, ..reply("One, two,", &[]) });
@@ -168,24 +168,24 @@ fn thread_whose_cut_answer_cannot_be_gone_on_with_is_answered_with_what_there_is
 }
 
 #[test]
-fn a_thread_that_does_not_fit_fails_and_is_not_made_smaller() {
+fn caller_thread_exceeding_context_fails_without_being_shortened() {
     let mut w = World::in_mode(Mode::Direct);
     let messages = vec![Message::user("x".repeat(5_000)), Message::assistant("y"), Message::user("z".repeat(5_000))];
     let task = threaded(&mut w, Thread { messages, ..thread(false) });
     w.model_fails(ModelErrorKind::Overflow);
-    let (code, _, has_letter) = failure(&w, task);
-    assert_eq!((code.as_str(), has_letter), ("context_overflow", false), "nobody reads a stateless call's retry");
+    let (code, _, has_dead_letter) = failure(&w, task);
+    assert_eq!((code.as_str(), has_dead_letter), ("context_overflow", false), "a stateless call is not retried");
 }
 
 #[test]
-fn an_answer_that_does_not_fit_is_asked_for_once_more() {
+fn answer_violating_format_is_requested_once_more() {
     let mut w = World::new();
     let task = formed(&mut w);
     let system = format!("{:?}", w.request().system);
     assert!(system.contains("JSON Schema") && w.request().options.format == Some(schema()), "{system}");
     w.replies("The number is 3.", &[]);
     let again = w.request();
-    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "nothing is called while the form is mended");
+    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "no tools are called while the format is corrected");
     assert!(format!("{:?}", again.messages.last()).contains("not valid JSON"));
     w.restart(ResumeCause::Restart);
     w.replies("```json\n{\"n\": 3}\n```", &[]);
@@ -193,7 +193,7 @@ fn an_answer_that_does_not_fit_is_asked_for_once_more() {
 }
 
 #[test]
-fn answer_that_the_kernel_completes_from_receipts_is_held_against_the_form_too() {
+fn answer_completed_from_receipts_is_checked_against_format() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = formed(&mut w);
     let create = |id| use_skill(id, "tasks.create", &json!({"title": "milk"}));
@@ -203,24 +203,24 @@ fn answer_that_the_kernel_completes_from_receipts_is_held_against_the_form_too()
     w.replies("", &[create("3"), use_skill("4", "tasks.search", &json!({}))]);
     w.main_skill("milk");
     let again = w.request();
-    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "its last word is asked for, and no further call");
+    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "only the answer is requested again, without tools");
     w.replies("{\"n\": 1}", &[]);
     assert_eq!(answer(&w, task), ("{\"n\": 1}".to_owned(), Vec::new(), Finish::Stop));
 }
 
 #[test]
-fn a_form_that_the_model_never_meets_is_an_honest_failure() {
+fn answer_format_never_met_fails_with_the_reason() {
     let mut w = World::new();
     let task = formed(&mut w);
     w.replies("{\"n\": \"three\"}", &[]);
     w.replies("{}", &[]);
-    let (code, text, has_letter) = failure(&w, task);
-    assert_eq!((code.as_str(), has_letter), ("answer_format", false));
+    let (code, text, has_dead_letter) = failure(&w, task);
+    assert_eq!((code.as_str(), has_dead_letter), ("answer_format", false));
     assert!(text.contains("\"n\" is missing"), "{text}");
 }
 
 #[test]
-fn an_empty_answer_that_the_callers_own_limit_cut_is_its_answer() {
+fn empty_answer_truncated_by_caller_limit_is_final() {
     let mut w = World::new();
     let sampling = Sampling { output_tokens_max: Some(1), ..Sampling::default() };
     let task = w.receive(asked(CallOptions { sampling, ..CallOptions::default() }, None));
@@ -230,7 +230,7 @@ fn an_empty_answer_that_the_callers_own_limit_cut_is_its_answer() {
 }
 
 #[test]
-fn an_answer_that_the_provider_withholds_is_not_asked_for_again() {
+fn answer_withheld_by_provider_is_not_requested_again() {
     let mut w = World::new();
     let task = w.say("Something unspeakable");
     w.replies_with(&ModelReply { finish: Finish::ContentFilter, ..reply("", &[]) });
@@ -238,7 +238,7 @@ fn an_answer_that_the_provider_withholds_is_not_asked_for_again() {
 }
 
 #[test]
-fn an_answer_that_was_cut_is_given_as_it_is_with_its_reason() {
+fn truncated_answer_is_returned_with_its_finish_reason() {
     let mut w = World::new();
     let task = formed(&mut w);
     w.replies_with(&ModelReply { finish: Finish::Length, ..reply("{\"n\": ", &[]) });
@@ -247,20 +247,20 @@ fn an_answer_that_was_cut_is_given_as_it_is_with_its_reason() {
 }
 
 #[test]
-fn stateless_call_that_could_not_begin_in_time_leaves_no_dead_letter() {
+fn stateless_call_that_misses_deadline_leaves_no_dead_letter() {
     let mut w = World::new();
     w.slow_facts = true;
     let task = w.receive(asked(CallOptions::default(), None));
     assert_eq!(w.deadline(), Some((task, true)));
     let finals = w.finals(task);
     assert!(
-        matches!(finals[..], [EventBody::Failed { code, letter: None, .. }] if code == "deadline"),
-        "nobody reads a stateless call's retry: {finals:?}"
+        matches!(finals[..], [EventBody::Failed { code, dead_letter: None, .. }] if code == "deadline"),
+        "a stateless call is not retried: {finals:?}"
     );
 }
 
 #[test]
-fn person_whose_client_sets_the_length_is_shown_no_call_that_does_not_exist() {
+fn client_with_length_limit_is_never_shown_call_of_unknown_tool() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let sampling = Sampling { output_tokens_max: Some(100), ..Sampling::default() };
     let task = w.receive(asked(CallOptions { sampling, ..CallOptions::default() }, None));
@@ -271,11 +271,11 @@ fn person_whose_client_sets_the_length_is_shown_no_call_that_does_not_exist() {
     assert_eq!(answer(&w, task).0, "I cannot.");
     let task = threaded(&mut w, thread(false));
     w.replies(call, &[]);
-    assert_eq!(answer(&w, task).0, call, "a program reads it for itself");
+    assert_eq!(answer(&w, task).0, call, "a program receives the text unchanged");
 }
 
 #[test]
-fn call_that_is_shown_as_code_twice_is_the_answer() {
+fn call_written_as_code_twice_is_the_answer() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Show me a tool call as JSON");
     let code = "```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n```";

@@ -1,4 +1,4 @@
-//! What must hold after every step, whatever the story.
+//! Invariants that must hold after every step of every scenario.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +17,16 @@ impl World {
         if !self.conv.is_idle() {
             assert!(
                 !self.conv.outstanding(self.now).is_empty() || self.conv.next_due(self.now).is_some(),
-                "nothing moves: {:?}",
+                "a turn has no outstanding work: {:?}",
                 self.conv
             );
         }
-        assert_eq!(self.conv.decide(), None, "what follows from the state is stored with it");
+        assert_eq!(self.conv.decide(), None, "decisions must be stored together with their cause");
         for ((_, agent), turn) in &self.agents {
-            assert!(!turn.outstanding().is_empty(), "{agent} does not move: {:?}", turn.run.phase);
+            assert!(!turn.outstanding().is_empty(), "{agent} has no outstanding work: {:?}", turn.run.phase);
         }
         if self.agents.is_empty() {
-            assert_eq!(timeless(&self.conv), timeless(&self.retold()), "the log tells something else");
+            assert_eq!(timeless(&self.conv), timeless(&self.expected_from_log()), "the log gives another state");
         }
         self.check_finals();
         self.check_lanes();
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// Nothing that may begin waits behind another lane's turn, and nothing begins before what was accepted before it.
+    /// No message that may begin waits behind a turn of another lane, and messages of a lane begin in order of acceptance.
     fn check_lanes(&self) {
         let beginnings = self.beginnings();
         for lane in Lane::ALL {
@@ -61,7 +61,7 @@ impl World {
         }
         for event in &self.log {
             if matches!(event.body, EventBody::Received(_)) {
-                let open = self.conv.is_open(event.task) || self.unheard.iter().any(|e| e.task == event.task);
+                let open = self.conv.is_open(event.task) || self.undelivered.iter().any(|e| e.task == event.task);
                 assert!(ended.contains(&event.task) != open, "{} is lost or doubled", event.task);
             }
         }

@@ -1,4 +1,4 @@
-//! What each class's deadlines lead to [S3 5.3.5].
+//! The consequences of each class's deadlines [S3 5.3.5].
 
 use serde_json::json;
 
@@ -8,23 +8,23 @@ use super::{
 };
 use crate::{
     classify::Spoken,
+    dead_letter::DeadLetter,
     event::{EventBody, Inbound, Mode, Priority, ReportStatus},
     ids::{AgentId, TaskId},
-    letter::Letter,
     limits::Deadlines,
     message::{ModelError, ModelErrorKind},
     outcome::Outcome,
 };
 
-const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
-const SOFT: EventBody = EventBody::DeadlinePassed { hard: false, letters: None };
+const HARD: EventBody = EventBody::DeadlinePassed { hard: true, dead_letters: None };
+const SOFT: EventBody = EventBody::DeadlinePassed { hard: false, dead_letters: None };
 
-fn letter(w: &World, task: TaskId) -> Option<Letter> {
-    let EventBody::Failed { letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
-    letter.clone()
+fn dead_letter(w: &World, task: TaskId) -> Option<DeadLetter> {
+    let EventBody::Failed { dead_letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
+    dead_letter.clone()
 }
 
-/// A turn of this class with one agent done and one under way.
+/// A turn of this class with one finished and one running agent.
 fn busy(class: Priority) -> (World, TaskId) {
     let mut w = World::new();
     let task = w.say_as(class, "Much");
@@ -34,15 +34,19 @@ fn busy(class: Priority) -> (World, TaskId) {
 }
 
 #[test]
-fn soft_deadline_asks_the_model_once_to_come_to_an_end_when_it_has_results() {
+fn soft_deadline_asks_model_once_to_finish_if_it_has_results() {
     for class in Priority::ALL {
         let mut w = World::in_mode(Mode::SingleLoop);
         let task = w.say_as(class, "Much");
         assert_eq!(w.deadline(), Some((task, false)));
         w.happens(task, SOFT);
-        assert_eq!(w.last_shown(), "Much", "the round under way is as it was");
+        assert_eq!(w.last_shown(), "Much", "the running round is unchanged");
         w.replies("", &[tool("0", "get_skill", &json!({}))]);
-        assert!(!w.last_shown().contains("Time is nearly up"), "a slow first round is no reason: {}", w.last_shown());
+        assert!(
+            !w.last_shown().contains("Time is nearly up"),
+            "a slow first round is not asked to finish: {}",
+            w.last_shown()
+        );
         for n in 0..2 {
             w.replies("", &[use_skill(&n.to_string(), "tasks.search", &json!({"query": n.to_string()}))]);
             w.main_skill("none");
@@ -55,23 +59,31 @@ fn soft_deadline_asks_the_model_once_to_come_to_an_end_when_it_has_results() {
 }
 
 #[test]
-fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
+fn deadlines_do_not_count_wait_for_permit() {
     let mut w = World::new();
     let task = w.say("Much");
     let deadlines = Deadlines::default();
     let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
-    let waiting = w.conv.next_deadline_but(&deadlines, |_, at, _| at.plus_ms(40_000));
-    assert_eq!(waiting, Some((before.plus_ms(40_000), task, false)), "while it waits the caller knows");
+    let waiting = w.conv.next_deadline_adjusted(&deadlines, |_, at, _| at.plus_ms(40_000));
+    assert_eq!(
+        waiting,
+        Some((before.plus_ms(40_000), task, false)),
+        "during the wait, the caller passes the waiting time in"
+    );
     let mut reply = crate::turn::tests::world::replied(1, &crate::turn::tests::script::reply("", &[]), Vec::new());
     let EventBody::ModelReplied { waited_ms, .. } = &mut reply else { panic!("a reply") };
     *waited_ms = 40_000;
     w.wait_ms(40_000);
     w.happens(task, reply);
-    assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(40_000), task, false)), "then the log says it");
+    assert_eq!(
+        w.conv.next_deadline(&deadlines),
+        Some((before.plus_ms(40_000), task, false)),
+        "afterwards, the log contains the waiting time"
+    );
 }
 
 #[test]
-fn time_before_the_first_token_moves_the_soft_deadline_and_not_the_hard_one() {
+fn deadline_soft_is_extended_by_prefill_and_hard_is_not() {
     let mut w = World::new();
     let task = w.say("Much");
     let deadlines = Deadlines::default();
@@ -93,11 +105,15 @@ fn time_before_the_first_token_moves_the_soft_deadline_and_not_the_hard_one() {
     assert_eq!(w.conv.next_deadline(&deadlines), Some((soft.plus_ms(48_000), task, false)));
     w.happens(task, SOFT);
     let hard_ms = i64::try_from(deadlines.high.hard_ms - deadlines.high.soft_ms).unwrap();
-    assert_eq!(w.conv.next_deadline(&deadlines), Some((soft.plus_ms(hard_ms), task, true)), "the hard one stays");
+    assert_eq!(
+        w.conv.next_deadline(&deadlines),
+        Some((soft.plus_ms(hard_ms), task, true)),
+        "the hard deadline is unchanged"
+    );
 }
 
 #[test]
-fn longest_time_that_agents_read_at_the_same_time_moves_the_soft_deadline() {
+fn deadline_soft_is_extended_by_longest_concurrent_prefill_of_agents() {
     let mut w = World::new();
     w.say("Much");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
@@ -114,7 +130,7 @@ fn longest_time_that_agents_read_at_the_same_time_moves_the_soft_deadline() {
 }
 
 #[test]
-fn time_that_a_failed_round_waited_for_its_permit_is_not_the_tasks() {
+fn deadlines_do_not_count_wait_for_permit_of_failed_round() {
     let mut w = World::new();
     let task = w.say("Much");
     let deadlines = Deadlines::default();
@@ -122,12 +138,12 @@ fn time_that_a_failed_round_waited_for_its_permit_is_not_the_tasks() {
     let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
     w.wait_ms(130_000);
     w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 130_000 });
-    assert_eq!(w.turn().main.round, 2, "the round is asked again by commands");
+    assert_eq!(w.turn().main.round, 2, "the round is repeated with commands");
     assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(130_000), task, false)));
 }
 
 #[test]
-fn wait_for_a_permit_moves_the_deadlines_of_a_person_by_its_limit_at_most() {
+fn deadlines_are_extended_by_permit_wait_up_to_its_limit() {
     let deadlines = Deadlines::default();
     let most_ms = i64::try_from(deadlines.permit_ms_max).unwrap();
     let hours = |n: i64| n * 3_600_000;
@@ -142,25 +158,25 @@ fn wait_for_a_permit_moves_the_deadlines_of_a_person_by_its_limit_at_most() {
         let task = w.say_as(class, "Much");
         let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
         let waits = |w: &World, ms: i64| w.turn().permit_credit_ms(&deadlines, ms.unsigned_abs());
-        assert_eq!(waits(&w, hours(5)), moved_ms.unsigned_abs(), "{class:?}: while it waits");
+        assert_eq!(waits(&w, hours(5)), moved_ms.unsigned_abs(), "{class:?}: during the wait");
         w.wait_ms(hours(5));
         let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
         w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: hours(5).unsigned_abs() });
-        assert_eq!(w.turn().main.round, 2, "{class:?}: the round is asked again by commands");
+        assert_eq!(w.turn().main.round, 2, "{class:?}: the round is repeated with commands");
         let (after, ..) = w.conv.next_deadline(&deadlines).unwrap();
-        assert_eq!(after, before.plus_ms(moved_ms), "{class:?}: as the log says");
+        assert_eq!(after, before.plus_ms(moved_ms), "{class:?}: according to the log");
         let left_ms = if moved_ms == hours(5) { 1_000 } else { 0 };
-        assert_eq!(waits(&w, 1_000), left_ms, "{class:?}: the limit is the turn's and not the round's");
+        assert_eq!(waits(&w, 1_000), left_ms, "{class:?}: the limit applies to the turn and not to each round");
     }
 }
 
 #[test]
-fn wait_before_the_deadlines_began_to_count_does_not_move_them() {
+fn deadlines_are_not_extended_by_wait_before_they_count() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Much");
     w.suspend(task);
     w.wait_ms(3_600_000);
-    w.let_go_on(task);
+    w.resume(task);
     let from = w.turn().clock.from;
     w.wait_ms(2_000);
     let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
@@ -170,7 +186,7 @@ fn wait_before_the_deadlines_began_to_count_does_not_move_them() {
 }
 
 #[test]
-fn longest_wait_of_agents_at_the_same_time_is_not_the_tasks() {
+fn deadlines_do_not_count_longest_concurrent_wait_of_agents() {
     let mut w = World::new();
     w.say("Much");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
@@ -187,7 +203,7 @@ fn longest_wait_of_agents_at_the_same_time_is_not_the_tasks() {
 }
 
 #[test]
-fn spoken_requests_have_the_time_of_their_kind() {
+fn deadlines_of_spoken_request_depend_on_its_kind() {
     for (kind, soft_ms, hard_ms) in
         [(Spoken::Simple, 3_000, 5_000), (Spoken::Action, 5_000, 8_000), (Spoken::Complex, 8_000, 12_000)]
     {
@@ -202,17 +218,17 @@ fn spoken_requests_have_the_time_of_their_kind() {
 }
 
 #[test]
-fn deadlines_count_from_a_turns_beginning_and_the_soft_one_comes_first() {
+fn deadlines_count_from_turn_start_and_soft_one_is_first() {
     let mut w = World::new();
     w.slow_facts = true;
     let deadlines = Deadlines::default();
     let first = w.say("one");
     let accepted = w.log[0].at;
     assert_eq!(w.conv.next_deadline(&deadlines), Some((accepted.plus_ms(120_000), first, true)));
-    // While the process is away nobody can begin it.
+    // While the process is down, no turn can begin.
     w.wait_ms(3_600_000);
     w.begin();
-    let begun = w.conv.turn(first).expect("it has begun").started_at;
+    let begun = w.conv.turn(first).expect("the turn has begun").started_at;
     assert_eq!(w.conv.next_deadline(&deadlines), Some((begun.plus_ms(30_000), first, false)));
     w.deadline();
     assert_eq!(w.conv.next_deadline(&deadlines), Some((begun.plus_ms(120_000), first, true)));
@@ -221,17 +237,17 @@ fn deadlines_count_from_a_turns_beginning_and_the_soft_one_comes_first() {
 }
 
 #[test]
-fn at_the_hard_deadline_realtime_says_that_it_has_trouble() {
+fn hard_deadline_of_realtime_task_fails_with_apology() {
     let (mut w, task) = busy(Priority::Realtime);
     w.happens(task, HARD);
     let (how, text) = w.ending(task);
     assert!(how == "failed" && text.starts_with("deadline: I'm having trouble with that right now."), "{text}");
-    assert_eq!(letter(&w, task), None);
+    assert_eq!(dead_letter(&w, task), None);
     assert_eq!(w.statuses(task), [("a", ReportStatus::Completed), ("b", ReportStatus::Cancelled)]);
 }
 
 #[test]
-fn at_the_hard_deadline_high_work_answers_with_what_it_has_and_can_be_continued() {
+fn hard_deadline_of_high_task_answers_with_partial_results_and_pauses() {
     let (mut w, task) = busy(Priority::High);
     w.happens(task, HARD);
     let (how, text) = w.ending(task);
@@ -248,7 +264,7 @@ fn at_the_hard_deadline_high_work_answers_with_what_it_has_and_can_be_continued(
 }
 
 #[test]
-fn a_turn_that_ran_out_of_time_among_its_calls_can_be_continued_by_any_provider() {
+fn turn_paused_by_deadline_during_calls_has_result_for_every_call() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Mail Bob");
     let calls = [
@@ -275,19 +291,19 @@ fn a_turn_that_ran_out_of_time_among_its_calls_can_be_continued_by_any_provider(
 }
 
 #[test]
-fn at_the_hard_deadline_background_work_is_put_off_once_and_goes_on_from_where_it_is() {
+fn hard_deadline_of_background_task_defers_once_and_then_fails() {
     for class in [Priority::Normal, Priority::Low] {
         let (mut w, task) = busy(class);
         w.happens(task, HARD);
-        let until = w.conv.turn(task).and_then(|t| t.deferral.until).expect("it is deferred");
+        let until = w.conv.turn(task).and_then(|t| t.deferral.until).expect("the turn is deferred");
         assert!(until.since_ms(w.now).abs_diff(w.limits.defer_ms) < 10);
         assert!(matches!(w.log.last().map(|e| &e.body), Some(EventBody::Deferred { .. })));
-        assert_eq!(w.running(), ["b"], "what is under way goes on");
+        assert_eq!(w.running(), ["b"], "running agents continue");
         let next = w.say_as(class, "Next");
-        assert!(w.conv.turn(next).is_some(), "its lane goes on");
+        assert!(w.conv.turn(next).is_some(), "the lane is free for the next turn");
         w.on(next).replies("n", &[]);
         let (at, _, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
-        assert!(at > until && !hard, "they count anew from when it may go on");
+        assert!(at > until && !hard, "deadlines count anew from the time of resumption");
         w.on(task).agent_replies("b", "b too", &[]);
         w.on(task).replies("Both", &[]);
         assert_eq!(w.answer(task), "Both");
@@ -301,37 +317,37 @@ fn at_the_hard_deadline_background_work_is_put_off_once_and_goes_on_from_where_i
             "{text}"
         );
         assert!(text.ends_with("I'll try again by myself in 6 hours."), "{text}");
-        let letter = letter(&w, task).expect("a letter");
-        assert_eq!(letter.retry_at, Some(letter.since.plus_ms(6 * 3_600_000)));
-        assert_eq!(letter.tried, [format!("the hard deadline of class {} passed", class.as_str())]);
+        let dead_letter = dead_letter(&w, task).expect("a dead letter");
+        assert_eq!(dead_letter.retry_at, Some(dead_letter.since.plus_ms(6 * 3_600_000)));
+        assert_eq!(dead_letter.tried, [format!("the hard deadline of class {} passed", class.as_str())]);
     }
 }
 
 #[test]
-fn what_was_put_off_goes_on_at_once_when_its_user_says_so() {
+fn deferred_turn_resumes_at_once_at_users_request() {
     let (mut w, task) = busy(Priority::Normal);
     w.happens(task, HARD);
-    w.let_go_on(task);
-    let deferral = w.conv.turn(task).expect("it is under way").deferral;
+    w.resume(task);
+    let deferral = w.conv.turn(task).expect("the turn is running").deferral;
     assert!(deferral.until.is_some_and(|until| until <= w.now) && deferral.count == 1, "{deferral:?}");
     let deferred: Vec<_> = w.log.iter().filter(|e| matches!(e.body, EventBody::Deferred { .. })).collect();
-    assert_eq!(deferred.len(), 2, "the queue hears of it, too");
+    assert_eq!(deferred.len(), 2, "the queue is notified of the resumption");
     let (at, _, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
     assert!(!hard && at <= w.now.plus_ms(300_000));
-    w.let_go_on(task);
+    w.resume(task);
     assert_eq!(w.log.iter().filter(|e| matches!(e.body, EventBody::Deferred { .. })).count(), 2);
 }
 
 #[test]
-fn at_the_hard_deadline_maintenance_is_given_up_and_nothing_is_kept() {
+fn hard_deadline_of_maintenance_fails_without_dead_letter() {
     let (mut w, task) = busy(Priority::Background);
     w.happens(task, HARD);
     assert!(w.ending(task).1.starts_with("deadline: It took longer than it may."));
-    assert_eq!(letter(&w, task), None);
+    assert_eq!(dead_letter(&w, task), None);
 }
 
 #[test]
-fn a_turn_that_only_waits_for_its_agents_has_a_deadline_too() {
+fn deadline_applies_to_turn_waiting_for_agents() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
@@ -342,7 +358,7 @@ fn a_turn_that_only_waits_for_its_agents_has_a_deadline_too() {
 }
 
 #[test]
-fn a_message_that_could_not_begin_in_time_fails_with_a_letter_if_somebody_may_want_it_yet() {
+fn message_that_misses_deadline_fails_with_dead_letter_depending_on_class() {
     for (class, terms) in [
         (Priority::Realtime, 1),
         (Priority::High, 1),
@@ -359,16 +375,16 @@ fn a_message_that_could_not_begin_in_time_fails_with_a_letter_if_somebody_may_wa
         }
         let (how, text) = w.ending(task);
         assert!(how == "failed" && text.starts_with("deadline: "), "{text}");
-        let letter = letter(&w, task);
-        assert_eq!(letter.is_some(), matches!(class, Priority::Normal | Priority::Low), "{class:?}");
-        let retried = letter.is_some_and(|l| l.retry_at.is_some());
+        let dead_letter = dead_letter(&w, task);
+        assert_eq!(dead_letter.is_some(), matches!(class, Priority::Normal | Priority::Low), "{class:?}");
+        let retried = dead_letter.is_some_and(|l| l.retry_at.is_some());
         assert_eq!(retried, matches!(class, Priority::Normal | Priority::Low), "{class:?}");
         assert!(w.conv.is_idle());
     }
 }
 
 #[test]
-fn a_message_is_late_only_after_its_time_has_come() {
+fn delayed_message_has_deadline_only_after_its_time() {
     let mut w = World::new();
     let due = w.now.plus_ms(3_600_000);
     let task = w.receive(Inbound { not_before: Some(due), ..World::inbound("Remind me") });
@@ -376,7 +392,7 @@ fn a_message_is_late_only_after_its_time_has_come() {
 }
 
 #[test]
-fn what_is_held_back_has_no_deadlines_and_afterwards_they_count_anew() {
+fn suspended_task_has_no_deadlines_and_they_restart_on_resumption() {
     let mut w = World::new();
     let (running, waiting) = (w.say("one"), w.say("two"));
     w.slow_facts = true;
@@ -386,29 +402,29 @@ fn what_is_held_back_has_no_deadlines_and_afterwards_they_count_anew() {
     for task in [running, waiting] {
         w.happens(task, HARD);
         w.happens(task, HARD);
-        assert!(w.finals(task).is_empty(), "what the clock said too late means nothing");
+        assert!(w.finals(task).is_empty(), "a late deadline event is ignored");
     }
     w.wait_ms(3_600_000);
-    w.let_go_on(running);
+    w.resume(running);
     assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((w.now.plus_ms(30_000), running, false)));
-    w.let_go_on(waiting);
+    w.resume(waiting);
     w.on(running).replies("1", &[]);
     assert_eq!(w.conv.next_deadline(&Deadlines::default()).map(|(at, ..)| at > w.now), Some(true));
 }
 
 #[test]
-fn a_turn_that_was_put_off_and_then_held_back_gets_its_whole_time() {
+fn deferred_turn_that_was_suspended_gets_full_deadline() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.happens(task, HARD);
     w.suspend(task);
-    w.let_go_on(task);
-    let turn = w.conv.turn(task).expect("it is under way");
+    w.resume(task);
+    let turn = w.conv.turn(task).expect("the turn is running");
     assert_eq!((turn.clock.from, turn.deferral.until), (w.now.plus_ms(-1), Some(w.now.plus_ms(-1))));
 }
 
 #[test]
-fn what_is_made_urgent_gets_the_time_of_its_new_class() {
+fn deadlines_follow_changed_class() {
     let mut w = World::new();
     let task = w.say_as(Priority::Low, "Report");
     w.wait_ms(20 * 60_000);
@@ -420,14 +436,14 @@ fn what_is_made_urgent_gets_the_time_of_its_new_class() {
     let task = w.say_as(Priority::Normal, "Report");
     w.deadline();
     w.make(task, Priority::High);
-    assert!(w.finals(task).is_empty(), "it was late as something else");
+    assert!(w.finals(task).is_empty(), "the deadline of the former class does not count");
     w.begin();
     w.replies("Report", &[]);
     assert_eq!(w.answer(task), "Report");
 }
 
 #[test]
-fn an_answer_that_is_there_is_given_however_late() {
+fn existing_answer_is_given_after_deadline() {
     let mut w = World::new();
     let task = w.say("Hello");
     let main = AgentId::orchestrator();
@@ -452,7 +468,7 @@ fn an_answer_that_is_there_is_given_however_late() {
 }
 
 #[test]
-fn a_message_behind_a_turn_of_its_lane_has_its_whole_time_once_the_lane_is_free() {
+fn deadline_of_waiting_message_starts_when_lane_is_free() {
     let mut w = World::new();
     let (first, second) = (w.say("one"), w.say("two"));
     w.wait_ms(110_000);
@@ -464,7 +480,7 @@ fn a_message_behind_a_turn_of_its_lane_has_its_whole_time_once_the_lane_is_free(
 }
 
 #[test]
-fn a_message_has_its_whole_time_when_the_turn_before_it_leaves_its_lane() {
+fn deadline_of_waiting_message_starts_when_turn_leaves_lane() {
     let mut w = World::new();
     let (first, second) = (w.say("one"), w.say("two"));
     w.wait_ms(110_000);
@@ -476,7 +492,7 @@ fn a_message_has_its_whole_time_when_the_turn_before_it_leaves_its_lane() {
 }
 
 #[test]
-fn the_time_in_which_the_process_was_away_is_nobodys_delay() {
+fn deadlines_do_not_count_downtime_of_process() {
     let mut w = World::new();
     let task = w.say("one");
     w.wait_ms(3_600_000);
@@ -486,7 +502,7 @@ fn the_time_in_which_the_process_was_away_is_nobodys_delay() {
 }
 
 #[test]
-fn a_turn_that_was_put_off_is_not_to_blame_for_what_dies_meanwhile() {
+fn deferred_turn_is_not_blamed_for_crash() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Much");
     w.happens(task, HARD);
@@ -498,13 +514,13 @@ fn a_turn_that_was_put_off_is_not_to_blame_for_what_dies_meanwhile() {
 }
 
 #[test]
-fn what_waits_for_other_tasks_holds_nobody_up_and_has_no_deadlines_until_its_first_round() {
+fn turn_waiting_for_other_tasks_blocks_no_lane_and_has_no_deadlines() {
     let mut w = World::new();
     let other = w.log.len() as u128 + 77;
     let before = TaskId::from_uuid(uuid::Uuid::from_u128(other));
     let waits = w.receive(Inbound { after: vec![before], ..World::inbound("Then this") });
     let next = w.say("And now?");
-    assert!(w.conv.turn(waits).is_some() && w.conv.turn(next).is_some(), "the one behind it has begun");
+    assert!(w.conv.turn(waits).is_some() && w.conv.turn(next).is_some(), "the next message has begun");
     w.on(next).replies("Now.", &[]);
     assert_eq!(w.conv.next_deadline(&Deadlines::default()), None);
     w.wait_ms(3_600_000);
@@ -514,7 +530,7 @@ fn what_waits_for_other_tasks_holds_nobody_up_and_has_no_deadlines_until_its_fir
 }
 
 #[test]
-fn what_waited_for_other_tasks_has_its_whole_time_also_if_its_first_round_fails() {
+fn turn_that_waited_for_other_tasks_gets_full_deadline_after_failed_round() {
     let mut w = World::new();
     w.route = ["a", "b"].map(str::to_owned).to_vec();
     let before = TaskId::from_uuid(uuid::Uuid::from_u128(77));
@@ -522,20 +538,24 @@ fn what_waited_for_other_tasks_has_its_whole_time_also_if_its_first_round_fails(
     let waits = w.receive(inbound);
     w.wait_ms(3_600_000);
     w.model_fails(crate::message::ModelErrorKind::Unavailable);
-    assert_eq!(w.turn().main.round, 2, "it is tried elsewhere");
+    assert_eq!(w.turn().main.round, 2, "the round is retried on another backend");
     let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
-    assert!(task == waits && !hard && at > w.now, "{at}, it is {}", w.now);
+    assert!(task == waits && !hard && at > w.now, "{at}, now is {}", w.now);
 }
 
 #[test]
-fn the_letter_of_a_message_that_never_began_keeps_to_the_limits_of_its_house() {
+fn dead_letter_of_message_that_never_began_follows_configured_limits() {
     let mut w = World::new();
     w.slow_facts = true;
     let task = w.say_as(Priority::Normal, "Much");
-    let letters = crate::letter::LetterLimits { retry_after_ms: 60_000, ..crate::letter::LetterLimits::default() };
+    let dead_letters = crate::dead_letter::DeadLetterLimits {
+        retry_after_ms: 60_000,
+        ..crate::dead_letter::DeadLetterLimits::default()
+    };
     for _ in 0..2 {
-        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: Some(letters.clone()) });
+        w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: Some(dead_letters.clone()) });
     }
-    let passed = w.log.iter().rfind(|e| matches!(e.body, EventBody::DeadlinePassed { .. })).expect("it is late").at;
-    assert_eq!(letter(&w, task).and_then(|l| l.retry_at), Some(passed.plus_ms(60_000)));
+    let passed =
+        w.log.iter().rfind(|e| matches!(e.body, EventBody::DeadlinePassed { .. })).expect("the deadline has passed").at;
+    assert_eq!(dead_letter(&w, task).and_then(|l| l.retry_at), Some(passed.plus_ms(60_000)));
 }

@@ -17,7 +17,7 @@ fn first_message(w: &World, name: &str) -> String {
 }
 
 #[test]
-fn a_whole_turn_discovers_delegates_collects_and_answers() {
+fn orchestrator_turn_discovers_dispatches_collects_and_answers() {
     let mut w = World::new();
     let task = w.say("Create a task: review PR 42");
     w.replies("", &[tool("g", "get_skill", &json!({"domain": "tasks"}))]);
@@ -45,7 +45,7 @@ fn a_whole_turn_discovers_delegates_collects_and_answers() {
 }
 
 #[test]
-fn agents_without_dependencies_run_in_parallel_and_are_collected_in_the_reply_that_dispatched_them() {
+fn agents_without_dependencies_run_in_parallel_and_are_collected_at_once() {
     let mut w = World::new();
     let task = w.say("Both");
     w.replies("", &[collect(&[]), dispatch("a", &[]), dispatch("b", &[])]);
@@ -60,7 +60,7 @@ fn agents_without_dependencies_run_in_parallel_and_are_collected_in_the_reply_th
 }
 
 #[test]
-fn some_agents_can_be_collected_while_others_go_on() {
+fn orchestrator_collects_some_agents_while_others_run() {
     let mut w = World::new();
     let task = w.say("Both");
     w.replies("", &[dispatch("quick", &[]), dispatch("slow", &[]), collect(&["quick"])]);
@@ -74,7 +74,7 @@ fn some_agents_can_be_collected_while_others_go_on() {
 }
 
 #[test]
-fn in_a_diamond_each_agent_starts_as_soon_as_its_own_dependencies_are_done() {
+fn agent_starts_when_its_own_dependencies_are_done() {
     let mut w = World::new();
     w.say("Diamond");
     let diamond = [
@@ -94,9 +94,9 @@ fn in_a_diamond_each_agent_starts_as_soon_as_its_own_dependencies_are_done() {
     let brief = first_message(&w, "c");
     assert!(brief.starts_with("MISSION: Do c\n\n<report-"), "{brief}");
     let reports = framed(&brief, "report");
-    let told: Vec<(&str, &str)> = reports.iter().map(|r| (r.attributes, r.text.as_ref())).collect();
+    let reported: Vec<(&str, &str)> = reports.iter().map(|r| (r.attributes, r.text.as_ref())).collect();
     let from = |agent: &str| format!("agent=\"{agent}\" status=\"completed\"");
-    assert_eq!(told, [(from("a").as_str(), "from a"), (from("x").as_str(), "from x")]);
+    assert_eq!(reported, [(from("a").as_str(), "from a"), (from("x").as_str(), "from x")]);
     w.agent_replies("c", "from c", &[]);
     w.agent_replies("b", "from b", &[]);
     assert_eq!(w.running(), ["d"]);
@@ -105,7 +105,7 @@ fn in_a_diamond_each_agent_starts_as_soon_as_its_own_dependencies_are_done() {
 }
 
 #[test]
-fn an_agent_dispatched_later_gets_the_results_of_an_earlier_one() {
+fn agent_dispatched_later_receives_results_of_earlier_dependency() {
     let mut w = World::new();
     w.say("First, then");
     w.replies("", &[dispatch("first", &[]), collect(&[])]);
@@ -115,7 +115,7 @@ fn an_agent_dispatched_later_gets_the_results_of_an_earlier_one() {
 }
 
 #[test]
-fn what_depends_on_a_failure_is_skipped_with_the_reason_and_nothing_else_is() {
+fn agent_depending_on_failed_one_is_skipped_with_reason() {
     let mut w = World::new();
     let task = w.say("Chain");
     let chain =
@@ -136,12 +136,12 @@ fn what_depends_on_a_failure_is_skipped_with_the_reason_and_nothing_else_is() {
 }
 
 #[test]
-fn an_orchestrator_that_answers_without_a_look_is_given_the_results_first() {
+fn orchestrator_answering_without_reading_results_is_given_them_first() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
     w.replies("All done!", &[]);
-    assert!(w.finals(task).is_empty(), "the agent still runs");
+    assert!(w.finals(task).is_empty(), "the turn waits for the running agent");
     w.agent_replies("a", "It failed: no such task.", &[]);
     assert!(w.log.iter().any(|e| e.body == EventBody::ResultsGiven));
     assert!(w.last_shown().starts_with("[Agent results]") && w.last_shown().contains("no such task"));
@@ -150,7 +150,7 @@ fn an_orchestrator_that_answers_without_a_look_is_given_the_results_first() {
 }
 
 #[test]
-fn an_orchestrator_that_answers_in_the_reply_that_dispatches_is_asked_again() {
+fn orchestrator_answering_in_dispatching_reply_is_asked_again() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("I am on it, here is what I think.", &[dispatch("a", &[])]);
@@ -162,7 +162,7 @@ fn an_orchestrator_that_answers_in_the_reply_that_dispatches_is_asked_again() {
 }
 
 #[test]
-fn the_model_may_think_while_its_agents_run() {
+fn orchestrator_may_run_rounds_while_agents_run() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
@@ -175,7 +175,7 @@ fn the_model_may_think_while_its_agents_run() {
 }
 
 #[test]
-fn the_results_of_a_failed_agent_do_not_stop_a_new_one_with_an_adjusted_mission() {
+fn orchestrator_may_dispatch_new_agent_after_failed_one() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -188,7 +188,7 @@ fn the_results_of_a_failed_agent_do_not_stop_a_new_one_with_an_adjusted_mission(
 }
 
 #[test]
-fn a_sub_agent_knows_its_mission_its_context_and_its_skills_and_nothing_else() {
+fn sub_agent_prompt_contains_only_mission_context_and_granted_skills() {
     let mut w = World::new();
     w.facts.memories = vec!["A secret".to_owned()];
     w.say("Mail Bob");

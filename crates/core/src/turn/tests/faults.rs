@@ -1,4 +1,4 @@
-//! What goes wrong around a turn: failing models, cancels, deaths, events that come late or twice.
+//! Failures around a turn: failing models, cancellations, crashes, and late or repeated events.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ const KINDS: [ModelErrorKind; 11] = [
 ];
 
 #[test]
-fn every_failure_of_the_model_ends_the_turn_in_words_and_the_next_message_is_answered() {
+fn model_failure_of_each_kind_ends_turn_with_text_and_next_message_is_answered() {
     for kind in KINDS {
         let mut w = World::new();
         let (first, second) = (w.say("Hello"), w.say("Anyone?"));
@@ -39,7 +39,7 @@ fn every_failure_of_the_model_ends_the_turn_in_words_and_the_next_message_is_ans
         assert_eq!(how, "failed");
         assert!(text.contains(kind.as_str()), "{text}");
         let EventBody::Failed { detail, .. } = w.finals(first)[0] else { panic!("no failure") };
-        assert!(detail.contains("so it is"), "the operator is told more: {detail}");
+        assert!(detail.contains("so it is"), "the operator gets more details: {detail}");
         assert!(!text.contains("so it is"));
         w.replies("Here.", &[]);
         assert_eq!(w.answer(second), "Here.");
@@ -47,7 +47,7 @@ fn every_failure_of_the_model_ends_the_turn_in_words_and_the_next_message_is_ans
 }
 
 #[test]
-fn a_failure_in_the_middle_says_what_was_done_before_it() {
+fn failed_turn_reports_effects_made_before_failure() {
     for kind in KINDS {
         let mut w = World::new();
         let task = w.say("Two things");
@@ -64,7 +64,7 @@ fn a_failure_in_the_middle_says_what_was_done_before_it() {
 }
 
 #[test]
-fn a_context_that_overflows_is_sent_again_without_the_history_once() {
+fn context_overflow_is_retried_once_without_history() {
     let mut w = World::new();
     w.say("One");
     w.replies("First", &[]);
@@ -73,15 +73,15 @@ fn a_context_that_overflows_is_sent_again_without_the_history_once() {
     w.model_fails(ModelErrorKind::Overflow);
     assert_eq!((w.request().messages.len(), w.request().stable_messages), (1, 0));
     let turn = w.conv.turns.first().unwrap();
-    assert_eq!(turn.main.rounds_max - turn.main.round, 5, "the round that did not fit does not count");
+    assert_eq!(turn.main.rounds_max - turn.main.round, 5, "the round that exceeded the context does not count");
     w.model_fails(ModelErrorKind::Overflow);
     assert!(w.ending(task).1.starts_with("context_overflow"));
     w.say("Three");
-    assert_eq!(w.request().messages.len(), 5, "the past is kept");
+    assert_eq!(w.request().messages.len(), 5, "the history is kept");
 }
 
 #[test]
-fn a_context_that_overflows_in_the_middle_goes_on_with_shorter_results() {
+fn context_overflow_in_turn_is_retried_with_shorter_results() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Read");
     w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
@@ -93,7 +93,7 @@ fn a_context_that_overflows_in_the_middle_goes_on_with_shorter_results() {
 }
 
 #[test]
-fn a_queued_message_is_cancelled_where_it_stands() {
+fn queued_message_can_be_cancelled() {
     let mut w = World::new();
     let (one, two, three) = (w.say("one"), w.say("two"), w.say("three"));
     w.cancel(two);
@@ -106,7 +106,7 @@ fn a_queued_message_is_cancelled_where_it_stands() {
 }
 
 #[test]
-fn a_message_can_be_cancelled_while_its_facts_are_read() {
+fn message_can_be_cancelled_while_its_facts_are_read() {
     let mut w = World::new();
     w.slow_facts = true;
     let task = w.say("one");
@@ -120,11 +120,11 @@ fn a_message_can_be_cancelled_while_its_facts_are_read() {
         continues: None,
     };
     w.record(task, AgentId::orchestrator(), late);
-    assert!(w.conv.is_idle(), "facts that come late begin nothing");
+    assert!(w.conv.is_idle(), "facts that arrive late do not begin a turn");
 }
 
 #[test]
-fn a_turn_is_cancelled_while_its_model_thinks() {
+fn turn_can_be_cancelled_during_model_call() {
     let mut w = World::new();
     let task = w.say("one");
     let late = w.conv.turns.first().unwrap().main.round;
@@ -146,12 +146,12 @@ fn a_turn_is_cancelled_while_its_model_thinks() {
         prefill_ms: 0,
     };
     w.record(task, AgentId::orchestrator(), reply);
-    assert!(w.current().is_some_and(|t| t != task), "the next turn is not answered by it");
+    assert!(w.current().is_some_and(|t| t != task), "the late reply does not answer the next turn");
     assert_eq!(w.last_shown(), "two");
 }
 
 #[test]
-fn when_a_turn_is_cancelled_every_agent_reports_once_and_then_the_turn_ends() {
+fn cancelled_turn_ends_after_each_agent_reported_once() {
     let mut w = World::new();
     let task = w.say("Much");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), dispatch("c", &["a"]), dispatch("d", &[]), collect(&[])]);
@@ -175,7 +175,7 @@ fn when_a_turn_is_cancelled_every_agent_reports_once_and_then_the_turn_ends() {
 }
 
 #[test]
-fn what_was_under_way_when_a_turn_was_cancelled_is_called_in_doubt() {
+fn cancelled_turn_reports_running_calls_as_in_doubt() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Mail Bob");
     let calls = [
@@ -194,7 +194,7 @@ fn what_was_under_way_when_a_turn_was_cancelled_is_called_in_doubt() {
 }
 
 #[test]
-fn an_engine_that_dies_once_in_a_turn_goes_on_under_the_same_ids_and_the_second_time_sets_the_message_aside() {
+fn engine_crash_resumes_turn_once_and_second_crash_quarantines_message() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let (first, second) = (w.say("Mail Bob"), w.say("Hello"));
     w.replies("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
@@ -213,7 +213,7 @@ fn an_engine_that_dies_once_in_a_turn_goes_on_under_the_same_ids_and_the_second_
 }
 
 #[test]
-fn an_engine_that_dies_over_one_turn_is_held_against_no_other() {
+fn engine_crash_is_blamed_on_one_turn_only() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Hello");
     for _ in 0..9 {
@@ -225,7 +225,7 @@ fn an_engine_that_dies_over_one_turn_is_held_against_no_other() {
 }
 
 #[test]
-fn a_process_that_ends_five_times_in_a_turn_sets_the_message_aside_after_its_agents() {
+fn fifth_process_restart_in_turn_quarantines_message_after_its_agents() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), collect(&[])]);
@@ -239,7 +239,7 @@ fn a_process_that_ends_five_times_in_a_turn_sets_the_message_aside_after_its_age
 }
 
 #[test]
-fn what_waits_for_other_tasks_may_wait_over_any_number_of_restarts_until_it_has_begun() {
+fn turn_waiting_for_other_tasks_survives_any_number_of_restarts() {
     let mut w = World::new();
     let before = TaskId::from_uuid(uuid::Uuid::from_u128(77));
     let waits = Inbound { after: vec![before], ..World::inbound("Then this") };
@@ -250,16 +250,16 @@ fn what_waits_for_other_tasks_may_wait_over_any_number_of_restarts_until_it_has_
     assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(0));
     w.on(task).replies("", &[tool("1", "get_skill", &json!({}))]);
     w.restart(ResumeCause::Restart);
-    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(1), "now it works");
+    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(1), "a turn that has begun its work counts restarts");
 
     let task = w.receive(waits);
     w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
     w.restart(ResumeCause::Restart);
-    assert_eq!(w.ending(task).0, "failed", "a program had begun");
+    assert_eq!(w.ending(task).0, "failed", "a program's round had begun");
 }
 
 #[test]
-fn a_restart_between_turns_changes_nothing() {
+fn restart_between_turns_changes_nothing() {
     let mut w = World::new();
     w.say("One");
     w.replies("1", &[]);
@@ -271,7 +271,7 @@ fn a_restart_between_turns_changes_nothing() {
     assert_eq!(w.request().messages.len(), 3);
 }
 
-/// A world in the middle of much, and its log.
+/// A world with much unfinished work, and its log.
 fn busy(mode: Mode) -> World {
     let limits = TurnLimits::default();
     let mut w = World::with(mode, limits);
@@ -304,21 +304,21 @@ fn busy(mode: Mode) -> World {
 }
 
 #[test]
-fn an_event_that_comes_a_second_time_changes_nothing() {
+fn repeated_event_changes_nothing() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let w = busy(mode);
         let mut twice = w.conv.clone();
         let mut replay = crate::turn::Conversation::new(w.conv.id, w.conv.user.clone());
         for event in &w.log {
             replay.apply(event);
-            // Straight away, as an actor's repeated message would be.
+            // Immediately, like a repeated message to an actor.
             let once = replay.clone();
             if !matches!(event.body, EventBody::Resumed { .. }) {
                 replay.fold(event.at, event.task, &event.agent, &event.body);
             }
             assert_eq!(replay, once, "{event:?}");
         }
-        // And late, all of it.
+        // And later, all events again.
         for event in &w.log {
             twice.fold(event.at, event.task, &event.agent, &event.body);
         }
@@ -335,11 +335,11 @@ fn stray(w: &World, task: TaskId, agent: &AgentId, body: EventBody) {
 }
 
 #[test]
-fn events_that_fit_nothing_change_nothing() {
+fn inapplicable_events_change_nothing() {
     let w = busy(Mode::SingleLoop);
     let task = w.current().unwrap();
     let main = AgentId::orchestrator();
-    let nobody = agent("nobody");
+    let unknown_agent = agent("nobody");
     let report = crate::event::AgentReport {
         tool_calls_used: u32::MAX,
         ..crate::event::AgentReport::bare(ReportStatus::Completed, "?")
@@ -353,9 +353,9 @@ fn events_that_fit_nothing_change_nothing() {
     };
     let other = IntentId::for_call(task, &main, "another");
     stray(&w, task, &main, EventBody::ResultsGiven);
-    stray(&w, task, &nobody, EventBody::AgentStarted { calls_granted: 5 });
-    stray(&w, task, &nobody, EventBody::AgentReported { report });
-    // Round 1 had a call of the same id, which models do.
+    stray(&w, task, &unknown_agent, EventBody::AgentStarted { calls_granted: 5 });
+    stray(&w, task, &unknown_agent, EventBody::AgentReported { report });
+    // Round 1 had a call with the same id, as models do.
     stray(&w, task, &main, finished("1", other));
     stray(&w, task, &main, EventBody::SkillStarted { intent: other, call_id: "1".into(), skill: "email.send".into() });
     let waiting = w.conv.inbox[0].task;
@@ -379,13 +379,13 @@ fn events_that_fit_nothing_change_nothing() {
         &w,
         first.task,
         &main,
-        EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new(), letter: None },
+        EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new(), dead_letter: None },
     );
     stray(&w, first.task, &main, EventBody::CancelRequested { by: "x".into() });
 }
 
 #[test]
-fn calls_with_one_id_in_two_rounds_have_two_intents() {
+fn calls_with_same_id_in_two_rounds_have_different_intents() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Twice");
     let call = |title: &str| use_skill("same", "tasks.create", &json!({"title": title}));
@@ -402,7 +402,7 @@ fn calls_with_one_id_in_two_rounds_have_two_intents() {
 }
 
 #[test]
-fn an_effect_whose_outcome_is_unknown_is_not_repeated_by_the_model_either() {
+fn effect_with_unknown_outcome_is_not_repeated_at_models_request() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Mail Bob");
     let mail = |body: &str| use_skill("1", "email.send", &json!({"to": "bob", "body": body}));
@@ -418,7 +418,7 @@ fn an_effect_whose_outcome_is_unknown_is_not_repeated_by_the_model_either() {
 }
 
 #[test]
-fn cancel_over_a_round_of_a_program_says_what_may_have_happened() {
+fn cancellation_during_program_round_reports_possible_effects() {
     let main = AgentId::orchestrator();
     let began = || EventBody::RoundBegan { round: 1, backend: "coder".to_owned() };
     let wanted = "Cancelled.\n\nMay or may not have happened:\n- the work of a program (it was under way)";
@@ -432,7 +432,7 @@ fn cancel_over_a_round_of_a_program_says_what_may_have_happened() {
     let task = w.say("Commit it");
     w.only_logged(task, &main, began());
     w.conv.round_acts(task, 1);
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
     assert!(
         w.ending(task).1.contains("May or may not have happened:\n- the work of a program"),
         "{:?}",
@@ -449,30 +449,30 @@ fn cancel_over_a_round_of_a_program_says_what_may_have_happened() {
 }
 
 #[test]
-fn a_round_that_began_on_a_backend_that_acts_is_not_begun_again_by_the_next_life() {
+fn round_begun_on_agentic_backend_is_not_repeated_by_next_incarnation() {
     let mut w = World::new();
     let task = w.say("Commit it");
     let main = AgentId::orchestrator();
     w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
-    assert_eq!(w.conv.outstanding(w.now).len(), 1, "this life waits for its end");
+    assert_eq!(w.conv.outstanding(w.now).len(), 1, "this incarnation waits for the end of the round");
     w.restart(ResumeCause::Restart);
     assert!(w.ending(task).1.starts_with("model_in_doubt: "));
 
     let task = w.say_as(crate::event::Priority::Normal, "Commit it in the background");
     w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
     w.restart(ResumeCause::Crash);
-    assert_eq!(w.ending(task).0, "failed", "nor is it tried in another way");
+    assert_eq!(w.ending(task).0, "failed", "the turn is not retried with another strategy");
 
     let task = w.say("Have it committed");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
     w.only_logged(task, &agent("a"), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
     w.restart(ResumeCause::Restart);
-    let sub = w.conv.sub_turn(task, &agent("a")).expect("it runs");
+    let sub = w.conv.sub_turn(task, &agent("a")).expect("the agent is running");
     assert!(matches!(sub.interrupted(), Some(EventBody::ModelFailed { round: 1, .. })));
 }
 
 #[test]
-fn reply_of_a_stand_in_for_a_program_that_never_began_is_not_the_programs_work() {
+fn fallback_reply_after_program_that_never_began_is_not_programs_work() {
     let main = AgentId::orchestrator();
     let backend = || "coder".to_owned();
     let mut w = World::new();

@@ -1,4 +1,4 @@
-//! A conversation's state stays small, however long it lives and whatever it is fed.
+//! Bounds of a conversation's state, however long the conversation is and whatever it receives.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn fast(mode: Mode, limits: TurnLimits) -> World {
     w
 }
 
-/// A turn that talks much and returns much; every hundredth with all the agents it may have.
+/// A turn with many long texts and results. Every hundredth one has the maximum number of agents.
 fn long_turn(w: &mut World, n: usize) {
     let long = |what: &str| format!("{what} {n} \"\n{}", "lorem ipsum\n".repeat(1_700));
     let agents = if n.is_multiple_of(100) { 8 } else { 1 };
@@ -49,8 +49,8 @@ fn long_turn(w: &mut World, n: usize) {
 }
 
 #[test]
-fn state_stops_growing_and_stays_small_over_hundreds_of_long_turns() {
-    // With the budget of a small model, and of one so big that nothing is left out for its sake.
+fn conversation_state_is_bounded_over_hundreds_of_long_turns() {
+    // With the budget of a small model, and with a budget so large that nothing is omitted.
     for (context_tokens_max, turns) in [(8_000, 40), (200_000, 240)] {
         let mut w = fast(Mode::MultiAgent, TurnLimits { context_tokens_max, ..TurnLimits::default() });
         let mut largest = [0; 3];
@@ -62,14 +62,15 @@ fn state_stops_growing_and_stays_small_over_hundreds_of_long_turns() {
                 *third = bytes(&w.conv).max(*third);
             }
         }
-        // What every limit of the state allows is reached in the first 160 turns; whatever grows on would grow for ever.
+        // Every limit of the state is reached in the first 160 turns. A state that still grows afterwards would grow for
+        // ever.
         let has_stopped = largest[2] <= largest[1] + largest[1] / 100;
         assert!(has_stopped || turns < 240, "{context_tokens_max} tokens: {largest:?} bytes");
     }
 }
 
 #[test]
-fn a_turn_that_is_continued_again_and_again_does_not_grow_without_end() {
+fn repeatedly_continued_turn_has_bounded_state() {
     let limits = TurnLimits { context_tokens_max: 200_000, ..TurnLimits::default() };
     let mut w = fast(Mode::SingleLoop, limits);
     w.say("Read everything");
@@ -90,7 +91,7 @@ fn a_turn_that_is_continued_again_and_again_does_not_grow_without_end() {
 }
 
 #[test]
-fn a_continued_plan_keeps_results_and_drops_what_the_agents_were_told() {
+fn continued_plan_keeps_results_and_drops_prompts_of_agents() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { iterations_max: 2, ..TurnLimits::default() });
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);

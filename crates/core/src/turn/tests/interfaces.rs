@@ -1,4 +1,4 @@
-//! The agent that answers the user by commands: from the beginning, and from a refusal of tools on.
+//! The main agent with the command interface, from the beginning or after a backend refused tools.
 
 use serde_json::json;
 
@@ -28,15 +28,19 @@ fn refuses(w: &mut World, kind: ModelErrorKind, detail: &str) {
 const REFUSAL: &str = "gemma3:4b does not support tools";
 
 #[test]
-fn by_commands_the_main_agent_runs_skills_and_answers() {
+fn main_agent_with_commands_runs_skills_and_answers() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let mut w = with(mode, MainInterface::Cmd);
         let task = w.say("Buy milk and look");
         assert!(w.request().tools.is_empty(), "{mode:?}");
-        assert!(w.request().system[0].text.contains("```cmd"), "the grammar is told");
+        assert!(w.request().system[0].text.contains("```cmd"), "the prompt contains the grammar");
         w.replies(&cmd("tasks.create --title milk\ntasks.search --query milk"), &[]);
         let main = AgentId::orchestrator();
-        assert_eq!(w.skill_calls(&main), [("tasks.create".to_owned(), json!({"title": "milk"}))], "one after another");
+        assert_eq!(
+            w.skill_calls(&main),
+            [("tasks.create".to_owned(), json!({"title": "milk"}))],
+            "commands run one after another"
+        );
         w.main_skill("Created task #1.");
         w.main_skill("#1 milk");
         assert!(w.last_shown().contains("Created task #1.") && w.last_shown().contains("#1 milk"));
@@ -48,7 +52,7 @@ fn by_commands_the_main_agent_runs_skills_and_answers() {
 }
 
 #[test]
-fn later_turns_by_commands_see_the_commands_of_earlier_ones_and_no_mistakes() {
+fn history_with_commands_contains_earlier_commands_without_errors() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     w.say("Buy milk");
     w.replies(&cmd("tasks.create --wrong x"), &[]);
@@ -63,7 +67,7 @@ fn later_turns_by_commands_see_the_commands_of_earlier_ones_and_no_mistakes() {
 }
 
 #[test]
-fn later_turns_by_tools_see_the_calls_of_earlier_ones_and_their_results_and_no_mistakes() {
+fn history_with_tools_contains_earlier_calls_without_errors() {
     let mut w = with(Mode::SingleLoop, MainInterface::Tools);
     w.say("Buy milk");
     w.replies("", &[tool("0", "get_skill", &json!({}))]);
@@ -80,7 +84,7 @@ fn later_turns_by_tools_see_the_calls_of_earlier_ones_and_their_results_and_no_m
     assert!(text.starts_with("Created task #1 milk") && text.len() < 700, "{text}");
     assert!(!format!("{messages:?}").contains("wrong"), "{messages:#?}");
     assert_eq!(w.request().stable_messages, 4);
-    // The ids of several turns are their own.
+    // The ids of several turns are different.
     w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "bread"}))]);
     w.main_skill("Created task #2 bread");
     w.replies("I added task #2.", &[]);
@@ -92,7 +96,7 @@ fn later_turns_by_tools_see_the_calls_of_earlier_ones_and_their_results_and_no_m
 }
 
 #[test]
-fn calls_of_another_mode_are_not_shown_to_a_later_turn() {
+fn history_omits_calls_of_another_mode() {
     let mut w = with(Mode::SingleLoop, MainInterface::Tools);
     w.say("Buy milk");
     w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "milk"}))]);
@@ -104,7 +108,7 @@ fn calls_of_another_mode_are_not_shown_to_a_later_turn() {
 }
 
 #[test]
-fn claim_without_a_command_is_asked_once_to_act() {
+fn claim_without_command_is_asked_once_to_act() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Delete the dentist task");
     w.replies("I deleted task #1 \"Call the dentist\".", &[]);
@@ -120,20 +124,20 @@ fn claim_without_a_command_is_asked_once_to_act() {
 }
 
 #[test]
-fn claim_in_answer_to_words_that_ask_for_no_change_is_not_turned_into_an_order_to_act() {
+fn claim_after_message_without_request_is_not_asked_to_act() {
     for words in ["Thanks, that was helpful!", "What is in my groceries note?"] {
         let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
         let task = w.say(words);
         w.replies("I added task #5 \"Send the parcel\".", &[]);
-        let told = w.last_shown();
-        assert!(told.contains("asks for no change") && !told.contains("cmd block"), "{told}");
+        let kernel_note = w.last_shown();
+        assert!(kernel_note.contains("asks for no change") && !kernel_note.contains("cmd block"), "{kernel_note}");
         w.replies("You are welcome.", &[]);
         assert_eq!(w.answer(task), "You are welcome.");
     }
 }
 
 #[test]
-fn by_commands_the_call_limit_of_a_single_loop_holds() {
+fn main_agent_with_commands_respects_call_limit_of_single_loop() {
     let mut w = with(Mode::MultiAgent, MainInterface::Cmd);
     let task = w.say("Many");
     for n in 0..11 {
@@ -146,7 +150,7 @@ fn by_commands_the_call_limit_of_a_single_loop_holds() {
 }
 
 #[test]
-fn a_refusal_of_tools_changes_the_turn_to_commands_and_a_replay_knows() {
+fn refusal_of_tools_changes_turn_to_commands_also_on_replay() {
     for (mode, kind, detail) in [
         (Mode::MultiAgent, ModelErrorKind::InvalidRequest, REFUSAL),
         (Mode::SingleLoop, ModelErrorKind::InvalidRequest, "\"auto\" tool choice requires --enable-auto-tool-choice"),
@@ -159,7 +163,7 @@ fn a_refusal_of_tools_changes_the_turn_to_commands_and_a_replay_knows() {
         refuses(&mut w, kind, detail);
         assert!(w.request().tools.is_empty(), "{mode:?}");
         let changes = w.log.iter().filter(|e| e.body.kind() == "interface_changed").count();
-        assert_eq!(changes, 1, "the log says so");
+        assert_eq!(changes, 1, "the change is in the log");
         w.restart(ResumeCause::Restart);
         w.replies(&cmd("tasks.create --title milk"), &[]);
         w.main_skill("Created task #1.");
@@ -169,7 +173,7 @@ fn a_refusal_of_tools_changes_the_turn_to_commands_and_a_replay_knows() {
 }
 
 #[test]
-fn tools_that_are_set_stay_and_other_errors_change_nothing() {
+fn configured_tools_interface_is_kept_and_other_errors_change_nothing() {
     let mut w = with(Mode::SingleLoop, MainInterface::Tools);
     let task = w.say("Buy milk");
     refuses(&mut w, ModelErrorKind::InvalidRequest, REFUSAL);
@@ -187,12 +191,12 @@ fn tools_that_are_set_stay_and_other_errors_change_nothing() {
 }
 
 #[test]
-fn three_rounds_without_a_usable_call_change_to_commands_and_the_mistakes_are_forgotten() {
+fn three_rounds_of_malformed_calls_change_turn_to_commands() {
     let mut w = with(Mode::MultiAgent, MainInterface::Auto);
     w.say("Buy milk");
     w.replies("", &[tool("1", "buy_milk", &json!({}))]);
     w.replies("", &[tool("1", "make_task", &json!({}))]);
-    assert!(!w.request().tools.is_empty(), "twice may be a slip");
+    assert!(!w.request().tools.is_empty(), "two rounds of invalid calls are tolerated");
     w.replies("", &[tool("1", "todo_add", &json!({}))]);
     let request = w.request();
     assert!(request.tools.is_empty());
@@ -205,7 +209,7 @@ fn three_rounds_without_a_usable_call_change_to_commands_and_the_mistakes_are_fo
 }
 
 #[test]
-fn refusals_of_sound_calls_change_no_interface() {
+fn rejected_well_formed_calls_do_not_change_interface() {
     let mut w = with(Mode::SingleLoop, MainInterface::Auto);
     let mut drop = skill("tasks.drop", Effect::Once, &[("id", true)]);
     drop.args[0].kind = ArgKind::Id;
@@ -217,28 +221,28 @@ fn refusals_of_sound_calls_change_no_interface() {
     w.replies("", &[tool("1", "get_skill", &json!({"domain": "pets"}))]);
     assert!(
         !w.request().tools.is_empty(),
-        "a number that nobody named, a missing argument, unknown skills and domains"
+        "invented numbers, missing arguments, and unknown skills and domains are ordinary errors"
     );
 }
 
 #[test]
-fn continued_turn_that_changes_to_commands_keeps_what_ran_before_the_pause() {
+fn continued_turn_changing_to_commands_keeps_earlier_calls() {
     let mut w = with(Mode::SingleLoop, MainInterface::Auto);
     let task = w.say("Buy milk");
     w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
     w.main_skill("Created task #1 milk");
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
     assert_eq!(w.ending(task).0, "paused");
     let task = w.say("continue");
     let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "no tools here");
     w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 0 });
-    assert!(w.request().tools.is_empty(), "it works with commands");
+    assert!(w.request().tools.is_empty(), "the continued turn uses commands");
     let shown = w.request().messages.iter().map(super::world::text_of).collect::<Vec<_>>().join("\n");
     assert!(shown.contains("tasks.create {\"title\":\"milk\"}") && shown.contains("Created task #1 milk"), "{shown}");
 }
 
 #[test]
-fn what_ran_before_the_change_stays_in_the_context_as_commands() {
+fn calls_before_change_of_interface_stay_in_context_as_commands() {
     let mut w = with(Mode::SingleLoop, MainInterface::Auto);
     w.say("Buy milk");
     w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
@@ -253,7 +257,7 @@ fn what_ran_before_the_change_stays_in_the_context_as_commands() {
 }
 
 #[test]
-fn change_to_commands_counts_the_calls_that_the_turn_has_made() {
+fn change_to_commands_keeps_count_of_calls() {
     let limits = TurnLimits { main_interface: MainInterface::Auto, window_calls_max: 3, ..TurnLimits::default() };
     let mut w = World::with(Mode::SingleLoop, limits);
     w.say("Buy milk");
@@ -262,11 +266,11 @@ fn change_to_commands_counts_the_calls_that_the_turn_has_made() {
         w.main_skill(&format!("Created task {title}"));
     }
     refuses(&mut w, ModelErrorKind::InvalidRequest, REFUSAL);
-    assert_eq!((w.turn().main.calls_used, w.turn().main.calls_max), (2, 3), "one call of the window is left");
+    assert_eq!((w.turn().main.calls_used, w.turn().main.calls_max), (2, 3), "one call is left");
 }
 
 #[test]
-fn an_orchestrator_whose_agents_are_at_work_keeps_its_tools() {
+fn orchestrator_with_running_agents_keeps_tools() {
     let mut w = with(Mode::MultiAgent, MainInterface::Auto);
     w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
@@ -277,7 +281,7 @@ fn an_orchestrator_whose_agents_are_at_work_keeps_its_tools() {
 }
 
 #[test]
-fn by_commands_a_call_of_a_skill_that_the_client_found_in_the_text_runs_too() {
+fn main_agent_with_commands_runs_call_found_in_text() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     w.say("Buy milk");
     w.replies("", &[tool("1", "tasks_create", &json!({"title": "milk"}))]);
@@ -288,7 +292,7 @@ fn by_commands_a_call_of_a_skill_that_the_client_found_in_the_text_runs_too() {
 }
 
 #[test]
-fn answer_that_stands_in_a_block_of_commands_is_given_as_words() {
+fn answer_in_command_block_is_returned_as_text() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Hi there");
     w.replies("```cmd\nHi there! How can I help you today?\n```", &[]);
@@ -296,7 +300,7 @@ fn answer_that_stands_in_a_block_of_commands_is_given_as_words() {
 }
 
 #[test]
-fn command_in_two_words_with_a_capital_runs_and_prose_beside_a_block_of_commands_does_not_keep_it_from_running() {
+fn command_in_two_capitalised_words_runs_despite_prose_next_to_block() {
     for reply in [
         "```cmd\nTasks create --title milk\n```",
         "```cmd\nTasks create milk please\n```",

@@ -1,4 +1,4 @@
-//! Several turns at once: two lanes, what is held back, and what waits for its time.
+//! Concurrent turns: two lanes, suspended turns, and delayed messages.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn running(w: &World) -> Vec<TaskId> {
 }
 
 #[test]
-fn what_a_person_waits_for_never_waits_behind_the_background() {
+fn interactive_message_never_waits_for_background_turn() {
     for class in BACK {
         let mut w = World::new();
         let back = w.say_as(class, "A long report");
@@ -35,7 +35,7 @@ fn what_a_person_waits_for_never_waits_behind_the_background() {
 }
 
 #[test]
-fn each_lane_begins_its_messages_in_their_order_one_at_a_time() {
+fn lane_begins_messages_in_order_one_at_a_time() {
     let mut w = World::new();
     let [b1, f1, b2, f2, b3] = [
         w.say_as(Priority::Low, "b1"),
@@ -46,16 +46,16 @@ fn each_lane_begins_its_messages_in_their_order_one_at_a_time() {
     ];
     assert_eq!(running(&w), [b1, f1]);
     w.on(f1).replies("1", &[]);
-    assert_eq!(running(&w), [b1, f2], "realtime waits for its own lane");
+    assert_eq!(running(&w), [b1, f2], "a realtime message waits for its own lane");
     w.on(b1).replies("1", &[]);
-    assert_eq!(running(&w), [f2, b2], "background came before normal");
+    assert_eq!(running(&w), [f2, b2], "the background message arrived before the normal one");
     w.on(b2).replies("2", &[]);
     w.on(f2).replies("2", &[]);
     assert_eq!(running(&w), [b3]);
 }
 
 #[test]
-fn two_turns_have_agents_of_the_same_name_without_mixing_them_up() {
+fn concurrent_turns_may_have_agents_of_same_name() {
     let mut w = World::new();
     let back = w.say_as(Priority::Normal, "Back");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -71,7 +71,7 @@ fn two_turns_have_agents_of_the_same_name_without_mixing_them_up() {
 }
 
 #[test]
-fn a_turn_remembers_what_was_answered_when_it_began() {
+fn turn_history_contains_answers_given_before_it_began() {
     let mut w = World::new();
     let back = w.say_as(Priority::Normal, "Back");
     let front = w.say("Front");
@@ -84,14 +84,14 @@ fn a_turn_remembers_what_was_answered_when_it_began() {
 }
 
 #[test]
-fn turns_side_by_side_share_the_conversations_window() {
+fn concurrent_turns_share_call_window_of_conversation() {
     let mut w = World::with(Mode::SingleLoop, TurnLimits { window_calls_max: 3, ..TurnLimits::default() });
     let call = |n: u32| use_skill(&n.to_string(), "tasks.create", &json!({"title": n.to_string()}));
     let back = w.say_as(Priority::Normal, "Back");
     let front = w.say("Front");
     w.on(back).replies("", &[call(1), call(2)]);
     w.on(front).replies("", &[call(3), call(4)]);
-    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "two of three are under way elsewhere");
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "another turn uses two of three calls");
     w.main_skill("created");
     assert_eq!(w.ending(front).0, "paused");
     assert!(w.ending(front).1.contains("3 skill calls within"));
@@ -99,11 +99,11 @@ fn turns_side_by_side_share_the_conversations_window() {
     w.main_skill("created");
     w.wait_ms(400_000);
     w.on(back).replies("", &[call(5), call(6), call(7)]);
-    assert_eq!(w.on(back).skill_calls(&AgentId::orchestrator()).len(), 3, "the window has moved on");
+    assert_eq!(w.on(back).skill_calls(&AgentId::orchestrator()).len(), 3, "the calls have left the window");
 }
 
 #[test]
-fn agents_of_all_turns_are_granted_calls_out_of_one_window() {
+fn agents_of_concurrent_turns_share_call_window() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { window_calls_max: 7, ..TurnLimits::default() });
     let back = w.say_as(Priority::Normal, "Back");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -113,32 +113,32 @@ fn agents_of_all_turns_are_granted_calls_out_of_one_window() {
 }
 
 #[test]
-fn a_suspended_turn_stands_aside_and_goes_on_where_it_was() {
+fn suspended_turn_frees_its_lane_and_resumes_where_it_was() {
     let mut w = World::new();
     let first = w.say("First");
     let before: Vec<DirectiveId> = w.conv.outstanding(w.now).iter().map(crate::turn::Directive::id).collect();
     w.suspend(first);
-    assert!(w.conv.is_idle(), "nothing but what is held back");
+    assert!(w.conv.is_idle(), "only a suspended turn is left");
     assert_eq!(w.conv.outstanding(w.now).iter().map(crate::turn::Directive::id).collect::<Vec<_>>(), before);
     let second = w.say("Second");
-    assert_eq!(running(&w), [first, second], "its lane goes on");
+    assert_eq!(running(&w), [first, second], "the lane is free for the next turn");
     w.on(second).replies("2", &[]);
     assert!(w.conv.is_idle());
-    w.let_go_on(first);
+    w.resume(first);
     assert!(!w.conv.is_idle());
     let third = w.say("Third");
-    assert_eq!(running(&w), [first, third], "it does not hold its lane up again");
+    assert_eq!(running(&w), [first, third], "the resumed turn does not block its lane");
     w.on(first).replies("1", &[]);
     assert_eq!(w.answer(first), "1");
 }
 
 #[test]
-fn a_suspended_turn_is_at_rest_only_when_its_skills_and_agents_have_ended() {
+fn suspended_turn_is_idle_only_after_skills_and_agents_have_ended() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Mail Bob");
     w.replies("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
     w.suspend(task);
-    assert!(!w.conv.is_idle(), "a run is under way");
+    assert!(!w.conv.is_idle(), "a skill is running");
     w.main_skill("sent");
     assert!(w.conv.is_idle());
 
@@ -155,13 +155,13 @@ fn a_suspended_turn_is_at_rest_only_when_its_skills_and_agents_have_ended() {
     w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), collect(&[])]);
     w.suspend(task);
     w.agent_replies("a", "done", &[]);
-    assert!(w.running().is_empty() && w.conv.is_idle(), "what is held back starts nobody");
-    w.let_go_on(task);
+    assert!(w.running().is_empty() && w.conv.is_idle(), "a suspended turn starts no agent");
+    w.resume(task);
     assert_eq!(w.running(), ["b"]);
 }
 
 #[test]
-fn a_round_that_was_under_way_when_its_turn_was_suspended_may_be_its_last() {
+fn running_round_of_suspended_turn_may_complete_it() {
     let mut w = World::new();
     let task = w.say("Hello");
     w.suspend(task);
@@ -170,7 +170,7 @@ fn a_round_that_was_under_way_when_its_turn_was_suspended_may_be_its_last() {
 }
 
 #[test]
-fn a_suspended_turn_can_be_cancelled() {
+fn suspended_turn_can_be_cancelled() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -182,7 +182,7 @@ fn a_suspended_turn_can_be_cancelled() {
 }
 
 #[test]
-fn a_message_that_is_held_back_lets_the_others_go_first() {
+fn suspended_message_does_not_block_later_messages() {
     let mut w = World::new();
     let (one, two, three) = (w.say("one"), w.say("two"), w.say("three"));
     w.suspend(two);
@@ -190,7 +190,7 @@ fn a_message_that_is_held_back_lets_the_others_go_first() {
     assert_eq!(running(&w), [three]);
     w.replies("3", &[]);
     assert!(w.conv.is_idle());
-    w.let_go_on(two);
+    w.resume(two);
     w.replies("2", &[]);
     assert_eq!(w.answer(two), "2");
     let four = w.say("four");
@@ -200,7 +200,7 @@ fn a_message_that_is_held_back_lets_the_others_go_first() {
 }
 
 #[test]
-fn a_message_that_is_held_back_can_be_cancelled() {
+fn suspended_message_can_be_cancelled() {
     let mut w = World::new();
     let (_, two) = (w.say("one"), w.say("two"));
     w.suspend(two);
@@ -209,7 +209,7 @@ fn a_message_that_is_held_back_can_be_cancelled() {
 }
 
 #[test]
-fn what_is_held_back_is_not_to_blame_for_a_death() {
+fn suspended_turn_is_not_blamed_for_crash() {
     let mut w = World::new();
     let task = w.say("Hello");
     w.suspend(task);
@@ -217,13 +217,13 @@ fn what_is_held_back_is_not_to_blame_for_a_death() {
         w.restart(ResumeCause::Crash);
         w.happens(task, EventBody::Resumed { cause: ResumeCause::Restart });
     }
-    w.let_go_on(task);
+    w.resume(task);
     w.replies("Hi", &[]);
     assert_eq!(w.answer(task), "Hi");
 }
 
 #[test]
-fn a_new_class_is_a_new_lane_for_a_message_and_for_a_turn() {
+fn changed_class_moves_message_or_turn_to_another_lane() {
     let mut w = World::new();
     let (one, two, three) =
         (w.say_as(Priority::Normal, "one"), w.say_as(Priority::Normal, "two"), w.say_as(Priority::Normal, "three"));
@@ -232,16 +232,16 @@ fn a_new_class_is_a_new_lane_for_a_message_and_for_a_turn() {
     w.make(three, Priority::Low);
     assert_eq!(w.conv.turn(three).map(|t| t.lane), Some(Lane::Back));
     let front = w.say("front");
-    assert_eq!(running(&w), [one, three, front], "nobody waits behind what is not urgent any more");
+    assert_eq!(running(&w), [one, three, front], "no message waits for a turn that left the lane");
     w.on(front).replies("f", &[]);
     w.on(one).replies("1", &[]);
-    assert_eq!(running(&w), [three], "two waits for the turn that is in its lane now");
+    assert_eq!(running(&w), [three], "message two waits for the turn that is now in its lane");
     w.replies("3", &[]);
     assert_eq!(running(&w), [two]);
 }
 
 #[test]
-fn voice_alone_is_realtime() {
+fn only_voice_can_be_realtime() {
     let mut w = World::new();
     let (voice, text) = (w.say_as(Priority::Realtime, "spoken"), w.say("typed"));
     w.make(voice, Priority::Low);
@@ -251,7 +251,7 @@ fn voice_alone_is_realtime() {
 }
 
 #[test]
-fn a_message_begins_when_its_time_has_come_and_holds_nobody_up_before() {
+fn delayed_message_begins_when_due_and_does_not_block_its_lane() {
     let mut w = World::new();
     let due = w.now.plus_ms(60_000);
     let later = w.receive(Inbound { not_before: Some(due), ..World::inbound("Remind me") });
@@ -260,8 +260,8 @@ fn a_message_begins_when_its_time_has_come_and_holds_nobody_up_before() {
     let now = w.say("Now");
     assert_eq!(running(&w), [now]);
     w.wait_ms(60_000);
-    w.go_on();
-    assert_eq!(running(&w), [now], "it waits for its lane like any other");
+    w.advance();
+    assert_eq!(running(&w), [now], "a due message waits for its lane");
     let behind = w.say("Behind");
     w.replies("n", &[]);
     assert_eq!(running(&w), [later]);
@@ -270,7 +270,7 @@ fn a_message_begins_when_its_time_has_come_and_holds_nobody_up_before() {
 }
 
 #[test]
-fn a_turn_begins_though_an_earlier_message_fell_due_while_its_facts_were_read() {
+fn turn_begins_although_earlier_message_became_due_meanwhile() {
     let mut w = World::new();
     w.slow_facts = true;
     let due = w.now.plus_ms(1_000);
@@ -286,18 +286,18 @@ fn a_turn_begins_though_an_earlier_message_fell_due_while_its_facts_were_read() 
 }
 
 #[test]
-fn several_turns_go_on_after_a_restart_under_the_same_ids() {
+fn concurrent_turns_resume_after_restart_under_same_ids() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let back = w.say_as(Priority::Low, "Back");
     w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "x"}))]);
-    let held = w.say("Held");
-    w.suspend(held);
+    let suspended_task = w.say("Held");
+    w.suspend(suspended_task);
     let front = w.say("Front");
     let ids = |w: &World| w.conv.outstanding(w.now).iter().map(crate::turn::Directive::id).collect::<Vec<_>>();
     let before = ids(&w);
     w.restart(ResumeCause::Crash);
     assert_eq!(ids(&w), before);
-    assert_eq!(running(&w), [back, held, front]);
+    assert_eq!(running(&w), [back, suspended_task, front]);
     w.on(back).skill_ends(&AgentId::orchestrator(), 0, Outcome::success("created"));
     w.on(front).replies("f", &[]);
     w.on(back).replies("b", &[]);

@@ -1,5 +1,5 @@
-//! Messages that the log has at one place and of which the Engine hears at a later one: what it did meanwhile is the same in
-//! every life, and so is what becomes of them.
+//! Messages whose position in the log is before the point at which the Engine receives them. The Engine's actions in
+//! between, and the handling of these messages, must be the same in every incarnation.
 
 use serde_json::json;
 
@@ -8,9 +8,9 @@ use super::{
     world::{World, timeless},
 };
 use crate::{
+    dead_letter::DeadLetterState,
     event::{Action, Event, EventBody, Inbound, Mode, Priority, ResumeCause},
     ids::{AgentId, Seq, TaskId},
-    letter::LetterState,
     message::{ModelErrorKind, ToolCall},
     turn::{Conversation, Directive, DirectiveId},
 };
@@ -25,17 +25,17 @@ fn mail(to: &str) -> ToolCall {
     use_skill("m", "email.send", &json!({"to": to, "body": "b"}))
 }
 
-/// A message that steers is stored, and its Engine has not heard of it.
+/// Stores a steering message that the Engine has not received yet.
 fn post_steer(w: &mut World, text: &str) -> TaskId {
     w.post(Inbound { steer: true, ..World::inbound(text) })
 }
 
-/// The next life; nothing that mattered to the former one is forgotten in it.
-fn next_life(w: &mut World) {
+/// Restarts the Engine, and asserts that the next incarnation has the same relevant state.
+fn next_incarnation(w: &mut World) {
     let (turns, runs) = (w.conv.turns.clone(), w.conv.outstanding(w.now));
     w.restart(ResumeCause::Restart);
     for turn in &turns {
-        let now = w.conv.turn(turn.task).expect("it is under way");
+        let now = w.conv.turn(turn.task).expect("the turn is running");
         assert_eq!((&now.told, now.main.round, &now.main.messages), (&turn.told, turn.main.round, &turn.main.messages));
     }
     let asks = |d: &Directive| matches!(d.id(), DirectiveId::Model(..));
@@ -45,7 +45,7 @@ fn next_life(w: &mut World) {
     );
 }
 
-/// How many runs of a skill were planned, begun or not.
+/// Number of planned runs of a skill, whether started or not.
 fn planned(w: &World, skill: &str) -> usize {
     let calls = w.log.iter().filter_map(|e| match &e.body {
         EventBody::ModelReplied { calls, .. } => Some(calls),
@@ -58,14 +58,14 @@ fn has_begun(w: &World, task: TaskId) -> bool {
     w.log.iter().any(|e| e.task == task && matches!(e.body, EventBody::TurnStarted { .. }))
 }
 
-/// The log as it is if a message came into it before the turn of another began, which was not stored yet when the Engine
-/// heard of the message.
+/// The log as it would be if a message was stored before the beginning of another turn, whose event was not stored yet when
+/// the Engine received the message.
 fn stored_before_it_began(w: &World, message: TaskId, turn: TaskId) -> Vec<Event> {
     let mut log = w.log.clone();
-    let received = log.iter().position(|e| e.task == message).expect("it was received");
+    let received = log.iter().position(|e| e.task == message).expect("the message was received");
     let received = log.remove(received);
     let began = |e: &Event| e.task == turn && matches!(e.body, EventBody::TurnStarted { .. });
-    let began = log.iter().position(began).expect("it began");
+    let began = log.iter().position(began).expect("the turn began");
     log.insert(began, received);
     for (event, seq) in log.iter_mut().zip(1..) {
         event.seq = Seq(seq);
@@ -73,9 +73,9 @@ fn stored_before_it_began(w: &World, message: TaskId, turn: TaskId) -> Vec<Event
     log
 }
 
-/// The reply of an older message's commit was lost, so that the Engine hears of a younger one first.
+/// The reply of an older message's commit was lost, so the Engine receives a newer message first.
 #[test]
-fn a_turn_that_began_before_an_older_message_was_heard_of_goes_on_in_the_next_life_and_repeats_nothing() {
+fn turn_begun_before_older_message_was_received_resumes_without_repetition() {
     for is_same in [false, true] {
         let mut w = World::in_mode(Mode::SingleLoop);
         let older = w.post(World::inbound("Mail Bob"));
@@ -84,10 +84,10 @@ fn a_turn_that_began_before_an_older_message_was_heard_of_goes_on_in_the_next_li
         w.replies("", &[mail("bob")]);
         w.skill_starts(&AgentId::orchestrator());
         w.main_skill("sent");
-        next_life(&mut w);
+        next_incarnation(&mut w);
         assert_eq!(w.current(), Some(younger));
-        assert!(w.skill_calls(&AgentId::orchestrator()).is_empty(), "it is not sent again");
-        assert!(w.conv.inbox.iter().map(|p| p.task).eq([older]), "the older one waits for its lane");
+        assert!(w.skill_calls(&AgentId::orchestrator()).is_empty(), "the e-mail is not sent again");
+        assert!(w.conv.inbox.iter().map(|p| p.task).eq([older]), "the older message waits for its lane");
         w.replies("Sent", &[]);
         w.on(older).replies("Nothing to do", &[]);
         assert_eq!((w.answer(younger), w.answer(older)), ("Sent".to_owned(), "Nothing to do".to_owned()));
@@ -95,10 +95,10 @@ fn a_turn_that_began_before_an_older_message_was_heard_of_goes_on_in_the_next_li
     }
 }
 
-/// The beginning of a turn waits a moment before it is stored; meanwhile the Engine has heard of what came before it in the
+/// The event of a turn's beginning is stored late. In the meantime the Engine has received messages that precede it in the
 /// log.
 #[test]
-fn what_a_turn_was_told_that_is_stored_before_its_beginning_was_told_to_it_in_every_life() {
+fn steering_message_logged_before_turn_start_joins_turn_on_replay() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Mail Bob");
     let more = w.add("And Eve");
@@ -107,38 +107,38 @@ fn what_a_turn_was_told_that_is_stored_before_its_beginning_was_told_to_it_in_ev
     w.replies("", &[mail("eve")]);
     w.main_skill("sent");
     w.log = stored_before_it_began(&w, more, task);
-    next_life(&mut w);
-    assert!(w.conv.inbox.is_empty(), "it is no message of its own");
+    next_incarnation(&mut w);
+    assert!(w.conv.inbox.is_empty(), "the message has no turn of its own");
     w.replies("Sent", &[]);
     assert_eq!((w.answer(task), w.answer(more)), ("Sent".to_owned(), TAKEN_UP.to_owned()));
     assert!(w.conv.is_idle() && !has_begun(&w, more));
 }
 
-/// A reply whose calls are answered at once leads straight to the next round.
+/// A reply whose calls are answered by the kernel leads directly to the next round.
 #[test]
-fn what_is_heard_of_after_a_round_was_sent_is_told_in_the_one_after_it_in_every_life() {
+fn steering_message_received_after_round_was_sent_joins_next_round_on_replay() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = post_steer(&mut w, "In French");
     w.replies("", &[look()]);
-    assert!(!w.last_shown().contains("In French"), "nobody has heard of it");
-    w.hear(more);
-    next_life(&mut w);
+    assert!(!w.last_shown().contains("In French"), "the Engine has not received the message");
+    w.deliver(more);
+    next_incarnation(&mut w);
     w.replies("Hello!", &[]);
     assert!(w.finals(task).is_empty() && w.last_shown().ends_with("In French"));
-    next_life(&mut w);
+    next_incarnation(&mut w);
     w.replies("Salut !", &[]);
     assert_eq!((w.answer(task), w.answer(more)), ("Salut !".to_owned(), TAKEN_UP.to_owned()));
 }
 
 #[test]
-fn what_nobody_heard_of_before_the_death_is_told_by_the_next_life() {
+fn steering_message_unreceived_at_crash_is_read_by_next_incarnation() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = post_steer(&mut w, "In French");
     w.replies("", &[look()]);
     w.restart(ResumeCause::Crash);
-    assert!(!w.last_shown().contains("In French"), "this round was asked without it");
+    assert!(!w.last_shown().contains("In French"), "this round was requested without the message");
     w.replies("Hello!", &[]);
     assert!(w.last_shown().ends_with("In French"));
     w.replies("Salut !", &[]);
@@ -146,26 +146,26 @@ fn what_nobody_heard_of_before_the_death_is_told_by_the_next_life() {
 }
 
 #[test]
-fn what_is_heard_of_while_a_said_answer_waits_for_agents_is_a_message_of_its_own_in_every_life() {
+fn message_received_while_final_answer_waits_for_agents_gets_own_turn_on_replay() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
     let late = post_steer(&mut w, "And mail Bob");
     w.replies("Under way", &[]);
-    w.hear(late);
-    assert!(w.conv.inbox.iter().any(|p| p.task == late), "its last word was said");
+    w.deliver(late);
+    assert!(w.conv.inbox.iter().any(|p| p.task == late), "the final answer was already given");
     w.agent_replies("a", "done", &[]);
-    next_life(&mut w);
+    next_incarnation(&mut w);
     assert!(w.conv.inbox.iter().any(|p| p.task == late));
     w.replies("Done", &[]);
     assert_eq!(w.answer(task), "Done");
-    next_life(&mut w);
+    next_incarnation(&mut w);
     w.on(late).replies("Mailed", &[]);
     assert_eq!(w.answer(late), "Mailed");
 }
 
 #[test]
-fn what_is_heard_of_while_the_answer_is_stored_is_answered_by_itself_once() {
+fn message_received_while_answer_is_stored_gets_own_answer_once() {
     for dies in [false, true] {
         let mut w = World::new();
         let task = w.say("Hello");
@@ -175,24 +175,24 @@ fn what_is_heard_of_while_the_answer_is_stored_is_answered_by_itself_once() {
         if dies {
             w.restart(ResumeCause::Crash);
         } else {
-            w.hear(late);
+            w.deliver(late);
         }
         assert_eq!(w.current(), Some(late));
-        next_life(&mut w);
+        next_incarnation(&mut w);
         w.replies("Salut !", &[]);
         assert_eq!(w.answer(late), "Salut !");
     }
 }
 
 #[test]
-fn equal_work_that_is_heard_of_after_its_original_has_ended_has_a_turn_of_its_own_and_else_its_answer() {
+fn equal_task_received_after_original_ended_gets_own_turn() {
     let same = |task: TaskId| Inbound { same_as: Some(task), ..World::inbound("Search") };
     for is_late in [false, true] {
         let mut w = World::new();
         let task = w.say("Search");
         let again = w.post(same(task));
         if !is_late {
-            w.hear(again);
+            w.deliver(again);
         }
         w.replies("Found", &[]);
         w.restart(ResumeCause::Crash);
@@ -206,12 +206,12 @@ fn equal_work_that_is_heard_of_after_its_original_has_ended_has_a_turn_of_its_ow
 }
 
 #[test]
-fn equal_work_that_is_heard_of_before_its_original_waits_for_that_as_long_as_it_has_not_begun() {
+fn equal_task_received_before_original_waits_for_it() {
     let mut w = World::new();
     let busy = w.say("Something else");
     let original = w.post(World::inbound("Search"));
     let again = w.receive(Inbound { same_as: Some(original), ..World::inbound("Search") });
-    w.hear(original);
+    w.deliver(original);
     assert!(w.conv.inbox.iter().map(|p| p.task).eq([original]));
     w.on(busy).replies("ok", &[]);
     w.replies("Found", &[]);
@@ -219,38 +219,38 @@ fn equal_work_that_is_heard_of_before_its_original_waits_for_that_as_long_as_it_
 }
 
 #[test]
-fn messages_and_orders_stand_in_the_order_of_the_log_whenever_they_are_heard_of() {
+fn messages_and_job_commands_keep_log_order_whenever_received() {
     let mut w = World::new();
     w.say("Busy");
     let [one, two] = [w.post(World::inbound("one")), w.post(World::inbound("two"))];
     let order = |text: &str| Inbound { order: true, ..World::inbound(text) };
-    let [stop, go_on] = [w.post(order("Pause that")), w.post(order("Go on"))];
-    for task in [go_on, two, stop, one] {
-        w.hear(task);
+    let [stop, resume_command] = [w.post(order("Pause that")), w.post(order("Go on"))];
+    for task in [resume_command, two, stop, one] {
+        w.deliver(task);
     }
     assert!(w.conv.inbox.iter().map(|p| p.task).eq([one, two]));
-    assert!(w.conv.orders.iter().map(|o| o.task).eq([stop, go_on]));
+    assert!(w.conv.job_commands.iter().map(|o| o.task).eq([stop, resume_command]));
 }
 
 #[test]
-fn the_time_of_what_is_heard_of_late_is_what_the_log_says() {
+fn late_received_message_has_times_of_the_log() {
     let mut w = World::new();
     let first = w.say("first");
     w.say("second");
     let late = w.post(World::inbound("late"));
     w.wait_ms(5_000);
-    // The lane is free for a moment.
+    // The lane is free for a short time.
     w.on(first).replies("1", &[]);
     w.wait_ms(5_000);
-    w.hear(late);
+    w.deliver(late);
     assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
-    let pending = w.conv.inbox.iter().find(|p| p.task == late).expect("it waits");
-    assert!(pending.at.since_ms(pending.accepted_at) >= 5_000, "it stood behind another turn");
+    let pending = w.conv.inbox.iter().find(|p| p.task == late).expect("the message is in the inbox");
+    assert!(pending.at.since_ms(pending.accepted_at) >= 5_000, "the message waited for another turn");
 }
 
-/// Doors, keepers and rounds store events of their own, which no live Engine folds.
+/// Front ends, background workers and rounds store events that no live Engine folds.
 #[test]
-fn the_times_of_what_is_stored_beside_an_engine_are_no_times_of_its_state() {
+fn events_stored_by_other_components_do_not_change_times_of_state() {
     let mut w = World::new();
     let task = w.say("Hello");
     let main = AgentId::orchestrator();
@@ -260,7 +260,7 @@ fn the_times_of_what_is_stored_beside_an_engine_are_no_times_of_its_state() {
         reasoning: "long work".to_owned(),
         alternatives: Vec::new(),
     };
-    let moved = EventBody::LetterMoved { state: LetterState::Archived, by: "ann".to_owned() };
+    let moved = EventBody::DeadLetterMoved { state: DeadLetterState::Archived, by: "ann".to_owned() };
     let began = EventBody::RoundBegan { round: 1, backend: "program".to_owned() };
     for body in [decided, moved, began] {
         w.wait_ms(60_000);
@@ -270,36 +270,36 @@ fn the_times_of_what_is_stored_beside_an_engine_are_no_times_of_its_state() {
     w.wait_ms(60_000);
     w.post(World::inbound("And?"));
     assert_eq!(w.refolded().at, w.conv.at);
-    // The task that runs the round tells the Engine with its end.
+    // The task that runs the round notifies the Engine when the round ends.
     w.conv.round_acts(task, 1);
     w.replies("", &[look()]);
-    assert_eq!(w.refolded().turns, w.conv.turns, "a round that is over is as if nobody had noted its beginning");
+    assert_eq!(w.refolded().turns, w.conv.turns, "the beginning of a finished round leaves no trace in the state");
 }
 
 #[test]
-fn what_was_accepted_before_a_turn_listened_has_a_turn_of_its_own_whenever_it_is_heard_of() {
+fn message_accepted_before_turn_was_steerable_gets_own_turn() {
     let mut w = World::new();
     w.slow_facts = true;
     let task = w.say("Hello");
     let early = post_steer(&mut w, "In French");
     w.begin();
-    w.hear(early);
+    w.deliver(early);
     assert!(w.conv.inbox.iter().any(|p| p.task == early));
     w.suspend(task);
     let meanwhile = post_steer(&mut w, "In Greek");
-    w.let_go_on(task);
-    w.hear(meanwhile);
+    w.resume(task);
+    w.deliver(meanwhile);
     assert!(w.conv.inbox.iter().any(|p| p.task == meanwhile));
     let now = w.add("Now");
     assert!(w.conv.inbox.iter().all(|p| p.task != now) && w.conv.is_open(now));
 }
 
 #[test]
-fn a_turn_that_was_put_off_and_let_go_on_listens_at_once() {
+fn deferred_turn_that_is_resumed_is_steerable_at_once() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "A long report");
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
-    w.let_go_on(task);
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
+    w.resume(task);
     let more = w.add("With pictures");
     assert!(w.conv.inbox.is_empty() && w.conv.turn(more).is_none());
     w.replies("The report", &[]);
@@ -307,23 +307,23 @@ fn a_turn_that_was_put_off_and_let_go_on_listens_at_once() {
     assert_eq!((w.answer(task), w.answer(more)), ("The report, with pictures".to_owned(), TAKEN_UP.to_owned()));
 }
 
-/// A person's turn that waits for one more round is answered without it when its time is up.
+/// An interactive turn that waits for one more round is answered without it when its deadline passes.
 #[test]
-fn what_a_said_answer_waited_for_in_vain_is_a_message_of_its_own() {
+fn steering_message_not_read_before_deadline_gets_own_turn() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = w.add("In French");
     w.replies("Hello!", &[]);
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
     assert_eq!(w.ending(task).0, "paused");
     assert_eq!(w.current(), Some(more));
-    next_life(&mut w);
+    next_incarnation(&mut w);
     w.replies("Salut !", &[]);
     assert_eq!(w.answer(more), "Salut !");
 }
 
 #[test]
-fn what_was_given_back_by_a_turn_joins_no_other() {
+fn message_returned_by_a_turn_joins_no_other_turn() {
     let mut w = World::new();
     let back = w.say_as(Priority::Normal, "Back");
     let front = w.say("Front");
@@ -334,9 +334,9 @@ fn what_was_given_back_by_a_turn_joins_no_other() {
     assert!(joined.map(|e| (e.task, e.body.clone())).eq([(more, EventBody::Joined { into: front })]));
 }
 
-/// Before it was stored what a message joins, nothing but its final told of it.
+/// Events of old versions do not record what a message joined; only its final event shows it.
 #[test]
-fn a_log_that_does_not_say_what_its_messages_joined_is_read_to_its_end() {
+fn log_without_joined_events_is_replayed_to_its_end() {
     let mut w = World::new();
     let task = w.say("Hello");
     let (more, same) = (w.add("In French"), w.receive(Inbound { same_as: Some(task), ..World::inbound("Hello") }));
@@ -352,11 +352,11 @@ fn a_log_that_does_not_say_what_its_messages_joined_is_read_to_its_end() {
     assert!(read.is_idle() && read.turns.is_empty() && read.inbox.is_empty() && read.decide().is_none());
     assert!([task, more, same].iter().all(|t| read.finished.contains(t)));
     let in_the_middle = old(&w.log[..waits]);
-    assert!([more, same].iter().all(|t| in_the_middle.is_open(*t)), "nobody is forgotten");
+    assert!([more, same].iter().all(|t| in_the_middle.is_open(*t)), "no message is lost");
 }
 
 #[test]
-fn a_final_that_was_stored_for_a_message_of_which_nobody_heard_ends_it() {
+fn final_event_of_unreceived_message_ends_it() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = post_steer(&mut w, "More");
@@ -367,7 +367,7 @@ fn a_final_that_was_stored_for_a_message_of_which_nobody_heard_ends_it() {
 }
 
 #[test]
-fn agents_of_a_turn_that_an_older_message_does_not_stand_before_are_run_once() {
+fn agents_of_turn_begun_before_older_message_run_once() {
     let mut w = World::new();
     let older = w.post(World::inbound("older"));
     let task = w.say("Do it");

@@ -1,4 +1,4 @@
-//! What a turn and a conversation may use up, and the "continue?" report [S0 5.1] [S4 7.1] [S4 7.4].
+//! Resource limits of a turn and a conversation, and the "continue?" report [S0 5.1] [S4 7.1] [S4 7.4].
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::{
     message::ToolCall,
 };
 
-/// Asks for `get_skill` until the iteration limit stops it.
+/// Requests `get_skill` until the iteration limit stops the turn.
 fn run_into_the_iteration_limit(w: &mut World) -> (&'static str, String) {
     let task = w.current().unwrap();
     for n in 0..6 {
@@ -22,7 +22,7 @@ fn run_into_the_iteration_limit(w: &mut World) -> (&'static str, String) {
     w.ending(task)
 }
 
-/// The agent does so many things and reports.
+/// The agent makes this many calls and reports.
 fn works(w: &mut World, name: &str, calls: u32) {
     for n in 0..calls {
         w.agent_replies(name, &cmd(&format!("tasks.search --query {name}{n}")), &[]);
@@ -36,7 +36,7 @@ fn dispatches(names: impl Iterator<Item = usize>) -> Vec<ToolCall> {
 }
 
 #[test]
-fn the_ninth_agent_is_refused_and_named_in_the_report() {
+fn turn_refuses_agent_above_limit_and_names_it_in_report() {
     let mut w = World::new();
     let task = w.say("Nine things");
     w.replies("", &dispatches(0..9));
@@ -44,7 +44,7 @@ fn the_ninth_agent_is_refused_and_named_in_the_report() {
     w.replies("", &[dispatch("a8", &[])]);
     for n in 0..8 {
         let name = format!("a{n}");
-        // The first six hold the whole budget between them.
+        // The first six agents reserve the whole budget.
         works(&mut w, &name, 0);
     }
     w.replies("", &[collect(&[])]);
@@ -62,7 +62,7 @@ fn the_ninth_agent_is_refused_and_named_in_the_report() {
 }
 
 #[test]
-fn what_depends_on_a_refused_agent_is_not_started() {
+fn agent_depending_on_refused_one_is_not_started() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { agents_max: 2, ..TurnLimits::default() });
     let task = w.say("Three");
     w.replies("", &[dispatch("a", &["c"]), dispatch("b", &[]), dispatch("c", &[])]);
@@ -71,15 +71,15 @@ fn what_depends_on_a_refused_agent_is_not_started() {
 }
 
 #[test]
-fn agents_share_the_skill_budget_and_later_ones_start_with_what_is_left() {
+fn agents_share_skill_budget_and_later_ones_get_the_rest() {
     let mut w = World::new();
     let task = w.say("Eight things");
     let mut calls = dispatches(0..8);
     calls.push(collect(&[]));
     w.replies("", &calls);
-    assert_eq!(w.running().len(), 6, "six times five calls are set aside");
+    assert_eq!(w.running().len(), 6, "six times five calls are reserved");
     works(&mut w, "a0", 2);
-    assert_eq!(w.granted("a6"), 3, "what a0 did not use");
+    assert_eq!(w.granted("a6"), 3, "the calls that a0 did not use");
     works(&mut w, "a1", 5);
     assert_eq!(w.running(), ["a2", "a3", "a4", "a5", "a6"], "nothing is left for a7 yet");
     for name in ["a2", "a3", "a4", "a5"] {
@@ -95,7 +95,7 @@ fn agents_share_the_skill_budget_and_later_ones_start_with_what_is_left() {
 }
 
 #[test]
-fn a_crash_does_not_stretch_the_budget() {
+fn agent_crash_does_not_extend_budget() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { skill_calls_max: 6, ..TurnLimits::default() });
     w.say("Two things");
     w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &["x"]), dispatch("x", &[]), collect(&[])]);
@@ -104,11 +104,11 @@ fn a_crash_does_not_stretch_the_budget() {
     w.agent_skill("a", "created");
     w.agent_ends("a", ReportStatus::Crashed);
     w.agent_replies("x", "x is done", &[]);
-    assert_eq!(w.granted("b"), 1, "what x left; what a used nobody knows here");
+    assert_eq!(w.granted("b"), 1, "the calls that x left; the use of the crashed agent a is unknown here");
 }
 
 #[test]
-fn at_the_iteration_limit_the_turn_pauses_and_continue_goes_on_from_there() {
+fn turn_pauses_at_iteration_limit_and_continue_resumes_it() {
     let mut w = World::new();
     let task = w.say("Something hard");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -129,17 +129,17 @@ fn at_the_iteration_limit_the_turn_pauses_and_continue_goes_on_from_there() {
     let before = w.conv.paused.as_ref().unwrap().messages.clone();
     let next = w.say("Yes please!");
     let request = w.request();
-    assert_eq!(request.messages[..before.len()], before, "nothing that was done is forgotten or asked again");
+    assert_eq!(request.messages[..before.len()], before, "the context is kept unchanged");
     assert!(w.last_shown().contains("Do not repeat actions that were already completed"));
     let turn = w.conv.turns.first().unwrap();
     assert_eq!((turn.main.round, turn.main.rounds_max, turn.plan.calls_committed()), (1, 6, 0));
     w.replies("", &[dispatch("a", &[])]);
-    assert!(w.results()[0].contains("already used"), "its result is still known");
+    assert!(w.results()[0].contains("already used"), "the earlier agent is still known");
     w.replies("", &[collect(&["a"])]);
     assert!(w.results()[0].contains("a is done"));
     let more: Vec<ToolCall> = dispatches(0..8);
     w.replies("", &more);
-    assert_eq!(w.running().len(), 6, "counted anew");
+    assert_eq!(w.running().len(), 6, "budgets start anew");
     for n in 0..8 {
         works(&mut w, &format!("a{n}"), 0);
     }
@@ -151,7 +151,7 @@ fn at_the_iteration_limit_the_turn_pauses_and_continue_goes_on_from_there() {
 }
 
 #[test]
-fn another_message_after_a_pause_drops_it() {
+fn paused_turn_is_dropped_by_another_message() {
     let mut w = World::new();
     w.say("Something hard");
     assert_eq!(run_into_the_iteration_limit(&mut w).0, "paused");
@@ -162,11 +162,11 @@ fn another_message_after_a_pause_drops_it() {
     assert!(shown[1].starts_with("I haven't finished your request yet."), "{}", shown[1]);
     w.replies("Two.", &[]);
     w.say("continue");
-    assert!(!w.last_shown().contains("paused"), "there is nothing to go on with");
+    assert!(!w.last_shown().contains("paused"), "the pause was dropped");
 }
 
 #[test]
-fn only_a_short_yes_lets_a_paused_turn_go_on() {
+fn paused_turn_is_continued_only_by_short_confirmation() {
     for (text, goes_on) in [
         ("continue", true),
         ("Yes, please continue.", true),
@@ -187,7 +187,7 @@ fn only_a_short_yes_lets_a_paused_turn_go_on() {
 }
 
 #[test]
-fn a_pause_outlives_a_cancelled_message() {
+fn paused_turn_survives_cancelled_message() {
     let mut w = World::new();
     w.say("Something hard");
     run_into_the_iteration_limit(&mut w);
@@ -200,7 +200,7 @@ fn a_pause_outlives_a_cancelled_message() {
 }
 
 #[test]
-fn a_paused_context_that_is_too_long_goes_on_from_its_report() {
+fn paused_turn_with_long_context_continues_from_its_report() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Read everything");
     for n in 0..5 {
@@ -221,7 +221,7 @@ fn a_paused_context_that_is_too_long_goes_on_from_its_report() {
 }
 
 #[test]
-fn single_loop_has_ten_calls_and_get_skill_is_one_of_them() {
+fn single_loop_is_limited_to_ten_calls_including_get_skill() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Many things");
     w.replies("", &[tool("g", "get_skill", &json!({"domain": "tasks"}))]);
@@ -230,7 +230,7 @@ fn single_loop_has_ten_calls_and_get_skill_is_one_of_them() {
         w.replies("", &[use_skill("1", "tasks.create", &json!({"title": n.to_string()}))]);
         w.main_skill(&format!("created {n}"));
     }
-    assert!(w.finals(task).is_empty(), "ten calls may be made, and the answer given");
+    assert!(w.finals(task).is_empty(), "after ten calls the answer may still be given");
     w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "more"}))]);
     let (kind, text) = w.ending(task);
     assert_eq!(kind, "paused");
@@ -250,7 +250,7 @@ fn single_loop_has_ten_calls_and_get_skill_is_one_of_them() {
 }
 
 #[test]
-fn of_too_many_calls_in_one_reply_the_first_are_made() {
+fn single_loop_runs_first_calls_of_reply_exceeding_limit() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Many things");
     let calls: Vec<_> =
@@ -269,7 +269,7 @@ fn of_too_many_calls_in_one_reply_the_first_are_made() {
 }
 
 #[test]
-fn direct_mode_has_a_tool_for_each_skill_and_the_same_limit() {
+fn direct_mode_has_tool_per_skill_and_same_limit() {
     let mut w = World::in_mode(Mode::Direct);
     let task = w.say("Many things");
     let names: Vec<String> = w.request().tools.iter().map(|t| t.name.clone()).collect();
@@ -289,7 +289,7 @@ fn direct_mode_has_a_tool_for_each_skill_and_the_same_limit() {
     assert_eq!(w.ending(task).0, "paused");
 }
 
-/// One turn in which one agent makes so many calls; none if the window does not allow one.
+/// One turn in which one agent makes this many calls; none if the window does not allow any.
 fn turn_with_calls(w: &mut World, calls: u32) -> TaskId {
     let task = w.say("Some more");
     let arguments = json!({"agent_id": "a", "mission": "Do a", "skills": ["tasks.search"], "max_tool_calls": 15});
@@ -303,7 +303,7 @@ fn turn_with_calls(w: &mut World, calls: u32) -> TaskId {
 }
 
 #[test]
-fn a_conversation_makes_fifty_calls_in_five_minutes() {
+fn conversation_is_limited_to_fifty_calls_in_five_minutes() {
     let mut w = World::new();
     for _ in 0..3 {
         turn_with_calls(&mut w, 15);
@@ -320,7 +320,7 @@ fn a_conversation_makes_fifty_calls_in_five_minutes() {
 }
 
 #[test]
-fn the_window_counts_in_every_mode() {
+fn conversation_call_window_applies_in_every_mode() {
     let mut w = World::new();
     for _ in 0..3 {
         turn_with_calls(&mut w, 15);
@@ -343,7 +343,7 @@ fn the_window_counts_in_every_mode() {
 }
 
 #[test]
-fn limits_that_are_zero_stop_work_and_nothing_else() {
+fn zero_limits_stop_work_but_allow_answers() {
     let none = TurnLimits {
         agents_max: 0,
         skill_calls_max: 0,

@@ -1,4 +1,4 @@
-//! The loop guard inside a turn: warnings, vetoes, and the truthful end [S3 4.9].
+//! The loop guard within a turn: warnings, vetoes, and the truthful report at the end [S3 4.9].
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn search() -> crate::message::ToolCall {
 }
 
 #[test]
-fn a_repeated_call_is_warned_of_then_blocked_and_after_two_vetoes_the_turn_ends_with_a_report() {
+fn repeated_call_is_warned_then_blocked_and_second_veto_ends_turn() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Find it");
     for n in 0..5 {
@@ -32,13 +32,13 @@ fn a_repeated_call_is_warned_of_then_blocked_and_after_two_vetoes_the_turn_ends_
     let text = w.answer(task);
     assert!(text.starts_with("I had to stop: The same call came up again and again without progress.\n\nCompleted:"));
     assert!(text.contains("Not completed:\n- tasks.search (blocked: it went on without progress)"), "{text}");
-    assert!(!text.contains("continue?"), "this is no invitation to go on");
+    assert!(!text.contains("continue?"), "the report does not offer to continue");
     w.say("continue");
     assert_eq!(w.last_shown(), "continue");
 }
 
 #[test]
-fn a_block_does_not_end_a_run_that_finds_another_way() {
+fn blocked_call_does_not_end_run_that_changes_its_approach() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Find it");
     for _ in 0..5 {
@@ -51,7 +51,7 @@ fn a_block_does_not_end_a_run_that_finds_another_way() {
 }
 
 #[test]
-fn an_orchestrator_that_gave_up_says_what_its_agents_did() {
+fn stopped_orchestrator_reports_effects_of_agents() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&["a"])]);
@@ -64,7 +64,7 @@ fn an_orchestrator_that_gave_up_says_what_its_agents_did() {
 }
 
 #[test]
-fn a_sub_agent_that_goes_in_circles_fails_and_its_commands_behind_the_block_are_not_run() {
+fn looping_sub_agent_fails_and_commands_after_blocked_one_are_not_run() {
     let mut w = World::new();
     let task = w.say("Do it");
     let arguments =
@@ -83,14 +83,14 @@ fn a_sub_agent_that_goes_in_circles_fails_and_its_commands_behind_the_block_are_
     assert!(report.result.starts_with("The same call came up again and again"), "{}", report.result);
 }
 
-/// Tools and nothing else: after two rounds of mistakes a turn would go on by commands.
+/// Tools only. Otherwise the turn would change to commands after two rounds of errors.
 fn by_tools() -> World {
     let limits = TurnLimits { main_interface: MainInterface::Tools, ..TurnLimits::default() };
     World::with(Mode::SingleLoop, limits)
 }
 
 #[test]
-fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
+fn repeated_wrong_arguments_are_not_reported_as_unknown_tool() {
     let mut w = by_tools();
     w.say("Do it");
     for n in 0..4 {
@@ -104,7 +104,7 @@ fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
 }
 
 #[test]
-fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_arguments() {
+fn unknown_tool_is_blocked_after_three_calls_whatever_its_arguments() {
     let mut w = by_tools();
     let task = w.say("Do it");
     let invented = |n: u32| tool("1", "web_search", &json!({"q": n}));
@@ -119,7 +119,7 @@ fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_argument
 }
 
 #[test]
-fn unknown_names_in_a_row_are_blocked_after_three_whatever_they_are() {
+fn consecutive_unknown_names_are_blocked_after_three() {
     let mut w = by_tools();
     let task = w.say("Do it");
     w.replies("", &[tool("1", "web_search", &json!({}))]);
@@ -129,24 +129,24 @@ fn unknown_names_in_a_row_are_blocked_after_three_whatever_they_are() {
     assert!(w.results()[0].starts_with("[blocked] STOP: 3 calls in a row"), "{:?}", w.results());
     w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
     w.main_skill("nothing");
-    assert_eq!(w.results(), ["nothing"], "what exists is not blocked with them");
+    assert_eq!(w.results(), ["nothing"], "existing tools are not blocked");
     w.replies("There is nothing.", &[]);
     assert_eq!(w.answer(task), "There is nothing.");
 }
 
 #[test]
-fn many_unknown_names_in_one_reply_are_one_mistake() {
+fn unknown_names_in_one_reply_count_as_one_veto() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Do it");
     let invented: Vec<_> = (0..6).map(|n| tool(&n.to_string(), &format!("tool_{n}"), &json!({}))).collect();
     w.replies("", &invented);
     assert!(w.results()[5].starts_with("[blocked]"), "{:?}", w.results());
     w.replies("I cannot.", &[]);
-    assert_eq!(w.answer(task), "I cannot.", "it may correct itself");
+    assert_eq!(w.answer(task), "I cannot.", "the model may correct itself");
 }
 
 #[test]
-fn the_same_call_many_times_in_one_reply_is_run_once() {
+fn repeated_call_in_one_reply_is_run_once() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Create it");
     let create = |n: u32| use_skill(&n.to_string(), "tasks.create", &json!({"title": "milk"}));
@@ -161,7 +161,7 @@ fn the_same_call_many_times_in_one_reply_is_run_once() {
 }
 
 #[test]
-fn a_flood_of_calls_is_cut_and_told_in_one_line() {
+fn excess_calls_are_reported_in_one_line() {
     let mut w = by_tools();
     let task = w.say("Do it");
     let create = |n: u32| use_skill(&n.to_string(), "tasks.create", &json!({"title": n.to_string()}));
@@ -180,7 +180,7 @@ fn a_flood_of_calls_is_cut_and_told_in_one_line() {
 }
 
 #[test]
-fn an_unknown_command_is_blocked_after_three_times_too() {
+fn unknown_command_is_blocked_after_three_times() {
     let mut w = World::new();
     w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
@@ -195,12 +195,12 @@ fn an_unknown_command_is_blocked_after_three_times_too() {
 }
 
 #[test]
-fn the_guard_looks_at_skills_and_not_at_the_tool_that_runs_them() {
+fn loop_guard_compares_skills_and_not_the_generic_tool() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Create many");
     for n in 0..8 {
         w.replies("", &[use_skill("1", "tasks.create", &json!({"title": n.to_string()}))]);
         w.main_skill("created");
-        assert_eq!(w.results(), ["created"], "different tasks are no loop");
+        assert_eq!(w.results(), ["created"], "calls with different arguments are not a loop");
     }
 }

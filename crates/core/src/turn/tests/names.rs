@@ -1,4 +1,4 @@
-//! Calls as models make them: named like the skill, with flat arguments, with another type of value.
+//! Variants of calls that models make: names like those of skills, flat arguments, values of another type.
 
 use serde_json::{Value, json};
 
@@ -21,13 +21,13 @@ fn called(mode: Mode, call: ToolCall) -> World {
     w
 }
 
-/// The text of a result, in its frame if its call could not be sent back as a call.
+/// The text of a result. It is in a frame if its call could not be sent back as a call.
 fn unframed(result: &str) -> String {
     framed(result, "result").first().map_or_else(|| result.to_owned(), |frame| frame.text.clone().into_owned())
 }
 
 #[test]
-fn a_call_named_like_a_skill_runs_the_skill() {
+fn call_named_like_a_skill_runs_the_skill() {
     let meant = [("tasks.create".to_owned(), json!({"title": "milk"}))];
     for name in ["tasks.create", "tasks_create", "tasks__create", "Tasks-Create"] {
         for mode in [Mode::SingleLoop, Mode::Direct] {
@@ -40,7 +40,7 @@ fn a_call_named_like_a_skill_runs_the_skill() {
 }
 
 #[test]
-fn arguments_are_found_wherever_they_stand() {
+fn call_arguments_are_found_in_every_position() {
     let create = |arguments: Value| tool("1", "use_skill", &arguments);
     for call in [
         create(json!({"skill": "tasks.create", "title": "milk", "due": "friday"})),
@@ -59,46 +59,49 @@ fn arguments_are_found_wherever_they_stand() {
 }
 
 #[test]
-fn an_orchestrator_that_calls_a_skill_is_given_the_dispatch_to_copy() {
+fn orchestrator_calling_a_skill_is_given_dispatch_to_copy() {
     for call in [
         tool("1", "tasks.create", &json!({"title": "Buy milk"})),
         use_skill("1", "tasks.create", &json!({"title": "Buy milk"})),
     ] {
         let w = called(Mode::MultiAgent, call);
         let result = w.results().remove(0);
-        let told = unframed(&result);
+        let error_text = unframed(&result);
         let want = r#"tasks.create is a skill, not a tool. Call: dispatch_agent {"agent_id":"a1","mission":"Run tasks.create --title \"Buy milk\"","skills":["tasks.create"]} and then get_agent_results {}"#;
-        assert_eq!(told, format!("Error: {want}"));
+        assert_eq!(error_text, format!("Error: {want}"));
     }
 }
 
 #[test]
-fn errors_of_json_calls_are_in_json_and_hold_the_whole_call() {
+fn json_call_error_contains_complete_json_call() {
     let w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"due": "tomorrow", "colour": "red"})));
-    let told = unframed(&w.results()[0]);
-    assert!(told.contains("it has no argument \"colour\""), "{told}");
+    let error_text = unframed(&w.results()[0]);
+    assert!(error_text.contains("it has no argument \"colour\""), "{error_text}");
     assert!(
-        told.ends_with(r#"use_skill {"skill":"tasks.create","arguments":{"due":"tomorrow","title":"…"}}"#),
-        "{told}"
+        error_text.ends_with(r#"use_skill {"skill":"tasks.create","arguments":{"due":"tomorrow","title":"…"}}"#),
+        "{error_text}"
     );
-    assert!(!told.contains("--"), "{told}");
+    assert!(!error_text.contains("--"), "{error_text}");
     let w = called(Mode::Direct, tool("1", "tasks__create", &json!({})));
-    let told = w.results().remove(0);
-    assert!(told.ends_with(r#"tasks__create {"title":"…"}"#), "{told}");
+    let error_text = w.results().remove(0);
+    assert!(error_text.ends_with(r#"tasks__create {"title":"…"}"#), "{error_text}");
 }
 
 #[test]
-fn what_a_skill_says_of_flags_is_told_in_the_language_of_the_call() {
+fn skill_error_about_flags_is_rewritten_in_calling_style() {
     let mut w = called(Mode::SingleLoop, use_skill("1", "tasks.create", &json!({"title": "x", "due": "someday"})));
-    let said = "--due is no date\nUsage: tasks.create --title TEXT [--due TEXT]\nTry `tasks.create --help`.";
-    w.skill_ends(&AgentId::orchestrator(), 0, crate::outcome::Outcome::permanent("invalid_arguments", said));
-    let told = w.results().remove(0);
-    assert!(told.contains("\"due\" is no date\nYour call was: use_skill {\"skill\":\"tasks.create\""), "{told}");
-    assert!(!told.contains("--"), "{told}");
+    let sent = "--due is no date\nUsage: tasks.create --title TEXT [--due TEXT]\nTry `tasks.create --help`.";
+    w.skill_ends(&AgentId::orchestrator(), 0, crate::outcome::Outcome::permanent("invalid_arguments", sent));
+    let error_text = w.results().remove(0);
+    assert!(
+        error_text.contains("\"due\" is no date\nYour call was: use_skill {\"skill\":\"tasks.create\""),
+        "{error_text}"
+    );
+    assert!(!error_text.contains("--"), "{error_text}");
 }
 
 #[test]
-fn the_words_of_the_model_stay_in_its_history() {
+fn model_text_of_misnamed_call_is_kept_in_context() {
     let mut w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"title": "milk"})));
     w.main_skill("Created task #1.");
     let messages = w.request().messages;
@@ -112,7 +115,7 @@ fn the_words_of_the_model_stay_in_its_history() {
 }
 
 #[test]
-fn a_sub_agent_with_json_calls_its_skills_by_their_names_too_and_no_others() {
+fn sub_agent_with_json_may_call_granted_skills_by_name_only() {
     let limits = TurnLimits { interface: SubAgentInterface::Json, ..TurnLimits::default() };
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Do it");

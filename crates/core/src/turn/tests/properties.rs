@@ -1,5 +1,5 @@
-//! Any interleaving of replies, outcomes, deaths, cancels, repeats and restarts: the checks of [`World::check`] hold after
-//! every step, nothing panics, and in the end every message has its one final event.
+//! Property tests with arbitrary interleavings of replies, outcomes, crashes, cancellations, repetitions and restarts:
+//! [`World::check`] holds after every step, nothing panics, and in the end every message has exactly one final event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     script::{skills, use_skill},
-    steps::{limits, main_thinks, step, step_with_delays, take, wind_up},
+    steps::{finish_all, limits, main_thinks, perform, step, step_with_delays},
     world::{World, timeless},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     turn::{Conversation, Lane},
 };
 
-/// Each agent that was dispatched reported once, before the final event of its turn.
+/// Asserts that each started agent reported once, before the final event of its turn.
 fn assert_reported(w: &World) {
     let mut open = BTreeMap::new();
     for event in &w.log {
@@ -46,7 +46,7 @@ fn accepted_dispatches(w: &World) -> Vec<(TaskId, AgentId)> {
     for event in &w.log {
         conv.apply(event);
         for (turn, node) in conv.turns.iter().flat_map(|t| t.plan.nodes().iter().map(move |n| (t, n))) {
-            // Those of a continued turn belong to the turn before.
+            // The agents of a continued turn belong to the turn before.
             let is_new = turn.plan.before() <= turn.plan.nodes().iter().position(|n| n == node).unwrap_or(0);
             if is_new && !accepted.contains(&(turn.task, node.spec.agent.clone())) {
                 accepted.push((turn.task, node.spec.agent.clone()));
@@ -56,7 +56,7 @@ fn accepted_dispatches(w: &World) -> Vec<(TaskId, AgentId)> {
     accepted
 }
 
-/// Skill runs per turn stay within the budget, by the log alone.
+/// Asserts from the log alone that the skill runs of each turn are within its budget.
 fn assert_budgets(w: &World) {
     let mut used = BTreeMap::<TaskId, u32>::new();
     for event in &w.log {
@@ -71,7 +71,8 @@ fn assert_budgets(w: &World) {
     assert!(used.values().all(|n| *n <= most), "{used:?} of {most}");
 }
 
-/// Of equal effects in one turn at most one was made or may have been made, by the log alone, whichever agent asked.
+/// Asserts from the log alone that at most one of several equal effects in a turn was made or may have been made, whichever
+/// agent requested it.
 pub(super) fn assert_equal_effects_once(w: &World) {
     let (mut planned, mut made) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
     for event in &w.log {
@@ -92,7 +93,7 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             EventBody::SkillFinished { intent, outcome, .. } => {
                 let Some(effect) = planned.get(intent) else { continue };
                 let intents = made.entry(effect.clone()).or_default();
-                // A part may be followed by the rest.
+                // A partial effect may be followed by the rest.
                 if matches!(outcome.status, Status::Success | Status::Pending | Status::Unknown) {
                     intents.insert(*intent);
                 } else {
@@ -107,15 +108,15 @@ pub(super) fn assert_equal_effects_once(w: &World) {
     }
 }
 
-/// Messages of one lane that nobody moved begin in the order in which they were accepted.
+/// Asserts that messages of one lane whose class was not changed begin in the order of acceptance.
 fn assert_order(w: &World) {
     let mut accepted: BTreeMap<TaskId, (usize, Lane)> = BTreeMap::new();
-    for (place, event) in w.log.iter().enumerate() {
+    for (index, event) in w.log.iter().enumerate() {
         if let EventBody::Received(inbound) = &event.body
             && !inbound.steer
             && inbound.not_before.is_none()
         {
-            accepted.insert(event.task, (place, Lane::of(inbound.priority)));
+            accepted.insert(event.task, (index, Lane::of(inbound.priority)));
         }
     }
     for event in &w.log {
@@ -125,8 +126,9 @@ fn assert_order(w: &World) {
     }
     for lane in Lane::ALL {
         let begun = w.log.iter().filter(|e| matches!(e.body, EventBody::TurnStarted { .. }));
-        let places = begun.filter_map(|e| accepted.get(&e.task)).filter(|(_, of)| *of == lane).map(|(place, _)| *place);
-        assert!(places.is_sorted(), "{lane:?}");
+        let indexes =
+            begun.filter_map(|e| accepted.get(&e.task)).filter(|(_, of)| *of == lane).map(|(index, _)| *index);
+        assert!(indexes.is_sorted(), "{lane:?}");
     }
 }
 
@@ -134,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_every_message_ends_once_and_the_log_tells_the_whole_story(
+    fn every_message_ends_once_and_replay_equals_state_for_every_history(
         mode in prop_oneof![3 => Just(Mode::MultiAgent), 1 => Just(Mode::SingleLoop), 1 => Just(Mode::Direct)],
         limits in limits(),
         steps in prop::collection::vec(step(), 1..60),
@@ -142,9 +144,9 @@ proptest! {
         let mut w = World::with(mode, limits);
         w.say("Do it");
         for step in steps {
-            take(&mut w, step);
+            perform(&mut w, step);
         }
-        wind_up(&mut w);
+        finish_all(&mut w);
         let received: Vec<TaskId> =
             w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_))).map(|e| e.task).collect();
         for task in received {
@@ -159,10 +161,10 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<Conversation>(&json).unwrap(), w.conv);
     }
 
-    /// The log has each message at its place, and the Engine hears of it any number of events later. [`World::check`] compares
-    /// the whole state with what a replay makes of the log, after every step.
+    /// The log contains each message at its position, and the Engine receives it any number of events later. After every
+    /// step, [`World::check`] compares the whole state with a replay of the log.
     #[test]
-    fn however_late_an_engine_hears_of_its_messages_the_log_tells_what_it_did(
+    fn replay_equals_state_however_late_engine_receives_messages(
         mode in prop_oneof![3 => Just(Mode::MultiAgent), 1 => Just(Mode::SingleLoop), 1 => Just(Mode::Direct)],
         limits in limits(),
         steps in prop::collection::vec(step_with_delays(), 1..60),
@@ -170,11 +172,11 @@ proptest! {
         let mut w = World::with(mode, limits);
         w.say("Do it");
         for step in steps {
-            take(&mut w, step);
+            perform(&mut w, step);
         }
         let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.request(t.task, &skills())).collect::<Vec<_>>();
-        prop_assert_eq!(asked(&w.conv), asked(&w.retold()));
-        wind_up(&mut w);
+        prop_assert_eq!(asked(&w.conv), asked(&w.expected_from_log()));
+        finish_all(&mut w);
         let received = w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_)));
         for task in received.map(|e| e.task) {
             prop_assert_eq!(w.finals(task).len(), 1);
@@ -187,16 +189,16 @@ proptest! {
     }
 
     #[test]
-    fn the_log_folds_the_same_from_a_snapshot_at_any_place(
+    fn log_folds_equally_from_snapshot_at_any_position(
         steps in prop::collection::vec(step(), 1..40),
-        place in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
     ) {
         let mut w = World::new();
         w.say("Do it");
         for step in steps {
-            take(&mut w, step);
+            perform(&mut w, step);
         }
-        let at = place.index(w.log.len());
+        let at = cut.index(w.log.len());
         let mut conv = Conversation::new(w.conv.id, w.conv.user.clone());
         for (n, event) in w.log.iter().enumerate() {
             if n == at {
@@ -208,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn no_reply_makes_the_machine_panic_or_stand_still(
+    fn turn_machine_handles_every_reply_without_panic_or_stall(
         mode in prop_oneof![Just(Mode::MultiAgent), Just(Mode::SingleLoop), Just(Mode::Direct)],
         text in "(?s).{0,200}",
         names in prop::collection::vec((".{0,30}", ".{0,30}", "(?s).{0,80}"), 0..4),
@@ -221,6 +223,6 @@ proptest! {
         if main_thinks(&w) {
             w.replies(&format!("```cmd\n{text}\n```"), &[use_skill("1", &text, &json!({"x": text}))]);
         }
-        wind_up(&mut w);
+        finish_all(&mut w);
     }
 }

@@ -1,4 +1,4 @@
-//! What a client wrote into its reply for itself comes back to it with the reply's calls, within the turn.
+//! Provider state: the opaque data of a client's reply is sent back with the reply's calls within the turn.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn with_state(reply: ModelReply) -> ModelReply {
 }
 
 #[test]
-fn provider_state_goes_back_with_its_calls_after_a_restart_too_and_ends_with_the_turn() {
+fn provider_state_is_sent_back_with_its_calls_within_turn_and_after_restart() {
     let mut w = World::new();
     let task = w.say("Look");
     w.replies_with(&with_state(reply("I look.", &[tool("c1", "get_skill", &json!({}))])));
@@ -45,18 +45,18 @@ fn provider_state_goes_back_with_its_calls_after_a_restart_too_and_ends_with_the
 }
 
 #[test]
-fn provider_state_of_a_sub_agent_goes_back_with_its_calls() {
+fn provider_state_of_sub_agent_is_sent_back_with_its_calls() {
     let limits = TurnLimits { interface: SubAgentInterface::Json, ..TurnLimits::default() };
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Look");
     w.replies("", &[dispatch("a", &[])]);
-    assert_eq!(w.sub("a").request().skill_names, ["mcp.files.read__all", "tasks.search"], "what it was granted");
+    assert_eq!(w.sub("a").request().skill_names, ["mcp.files.read__all", "tasks.search"], "the agent's granted skills");
     w.agent_replies_with("a", &with_state(reply("", &[use_skill("u", "tasks.none", &json!({}))])));
     assert_eq!(states(&w.sub("a").request().messages), [Some(&json!({"signature": "c2ln"}))]);
 }
 
 #[test]
-fn requests_name_the_skills_that_a_text_call_may_mean() {
+fn request_lists_skills_that_text_calls_may_name() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
         let mut w = World::in_mode(mode);
         w.say("Look");

@@ -1,13 +1,13 @@
-//! Failed work that nobody waits for is tried in other ways before it becomes a dead letter [S3 5.9].
+//! Retries of failed background work with other strategies, before it becomes a dead letter [S3 5.9].
 
 use super::{
     script::{cmd, collect, dispatch, dispatch_to_act, skill, skills, tool, use_skill},
     world::World,
 };
 use crate::{
+    dead_letter::{DeadLetter, DeadLetterLimits, Strategy},
     event::{EventBody, Inbound, Mode, Priority, ResumeCause, Retry},
     ids::{AgentId, TaskId},
-    letter::{Letter, LetterLimits, Strategy},
     message::{ModelErrorKind, ToolCall},
     outcome::Outcome,
     receipt::Receipt,
@@ -18,9 +18,9 @@ use crate::{
 
 const HOUR_MS: i64 = 3_600_000;
 
-fn letter(w: &World, task: TaskId) -> Letter {
-    let EventBody::Failed { letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
-    letter.clone().expect("a letter")
+fn dead_letter(w: &World, task: TaskId) -> DeadLetter {
+    let EventBody::Failed { dead_letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
+    dead_letter.clone().expect("a dead letter")
 }
 
 fn strategies(w: &World) -> Vec<Strategy> {
@@ -31,13 +31,13 @@ fn strategies(w: &World) -> Vec<Strategy> {
 }
 
 #[test]
-fn work_that_nobody_waits_for_is_tried_elsewhere_then_later_then_becomes_a_letter() {
+fn background_task_is_retried_elsewhere_then_later_then_becomes_dead_letter() {
     for class in [Priority::Normal, Priority::Low, Priority::Background] {
         let mut w = World::new();
         w.route = ["a", "b", "c"].map(str::to_owned).to_vec();
         let task = w.say_as(class, "Report");
         w.model_fails(ModelErrorKind::Unavailable);
-        assert_eq!(w.turn().route, ["b", "c", "a"], "the one that failed comes last");
+        assert_eq!(w.turn().route, ["b", "c", "a"], "the failed backend comes last");
         assert_eq!((w.turn().main.round, w.turn().deferral.until), (2, None));
         let first = w.now;
         w.model_fails(ModelErrorKind::Timeout);
@@ -47,13 +47,13 @@ fn work_that_nobody_waits_for_is_tried_elsewhere_then_later_then_becomes_a_lette
         assert_eq!(w.turn().main.rounds_max - w.turn().main.round, 5, "failed rounds do not count");
         w.wait_ms(900_000);
         w.model_fails(ModelErrorKind::Protocol);
-        let letter = letter(&w, task);
-        assert_eq!(letter.tried.len(), 3);
-        for (tried, word) in letter.tried.iter().zip(["unavailable", "timeout", "protocol"]) {
+        let dead_letter = dead_letter(&w, task);
+        assert_eq!(dead_letter.tried.len(), 3);
+        for (tried, word) in dead_letter.tried.iter().zip(["unavailable", "timeout", "protocol"]) {
             assert!(tried.contains(word), "{tried}");
         }
-        assert_eq!(letter.since, first, "the first of them failed then");
-        let wait_ms = letter.retry_at.map(|at| at.since_ms(w.now).abs_diff(6 * HOUR_MS.unsigned_abs()));
+        assert_eq!(dead_letter.since, first, "the time of the first failure");
+        let wait_ms = dead_letter.retry_at.map(|at| at.since_ms(w.now).abs_diff(6 * HOUR_MS.unsigned_abs()));
         assert!(wait_ms < Some(10) && wait_ms.is_some());
         let text = w.ending(task).1;
         assert!(text.contains("I tried 3 times") && text.ends_with("I'll try again by myself in 6 hours."), "{text}");
@@ -62,14 +62,14 @@ fn work_that_nobody_waits_for_is_tried_elsewhere_then_later_then_becomes_a_lette
 }
 
 #[test]
-fn another_try_goes_on_from_where_the_turn_is() {
+fn retry_continues_turn_with_its_results() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), collect(&["a"])]);
     w.agent_replies("a", "found", &[]);
     w.model_fails(ModelErrorKind::Unavailable);
     assert!(w.results().iter().any(|r| r.contains("found")), "{:?}", w.results());
-    assert_eq!(w.running(), ["b"], "its agents go on");
+    assert_eq!(w.running(), ["b"], "the agents continue");
     w.agent_replies("b", "done", &[]);
     w.replies("", &[collect(&[])]);
     w.replies("Report", &[]);
@@ -77,91 +77,95 @@ fn another_try_goes_on_from_where_the_turn_is() {
 }
 
 #[test]
-fn who_waits_is_told_at_once_and_decides() {
+fn failure_of_interactive_task_is_reported_at_once_without_retry() {
     for class in [Priority::Realtime, Priority::High] {
         let mut w = World::new();
         let task = w.say_as(class, "Hello");
         w.model_fails(ModelErrorKind::Unavailable);
         assert!(strategies(&w).is_empty());
-        assert!(matches!(w.finals(task)[0], EventBody::Failed { letter: None, .. }), "{class:?}: {:?}", w.finals(task));
+        assert!(
+            matches!(w.finals(task)[0], EventBody::Failed { dead_letter: None, .. }),
+            "{class:?}: {:?}",
+            w.finals(task)
+        );
         assert!(!w.ending(task).1.contains("I'll try again"));
     }
 }
 
 #[test]
-fn retry_of_a_dead_letter_that_a_person_asked_for_is_a_dead_letter_again_when_it_fails() {
+fn requested_retry_of_dead_letter_becomes_dead_letter_again_on_failure() {
     let mut w = World::new();
     let before = vec!["x".to_owned()];
     let retry = Retry { tried: before, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), Micros(0)) };
     let task = w.receive(Inbound { priority: Priority::High, retry: Some(retry), ..World::inbound("Report") });
     w.model_fails(ModelErrorKind::Unavailable);
-    let letter = letter(&w, task);
-    assert_eq!((letter.tried.len(), letter.retry_at), (2, None), "kept, and not tried again by itself");
+    let dead_letter = dead_letter(&w, task);
+    assert_eq!((dead_letter.tried.len(), dead_letter.retry_at), (2, None), "kept without an automatic retry");
 }
 
 #[test]
-fn what_would_fail_in_the_same_way_is_not_tried_again_by_itself() {
+fn failure_that_would_recur_is_not_retried_automatically() {
     for kind in [ModelErrorKind::Content, ModelErrorKind::InvalidRequest, ModelErrorKind::Overflow] {
         let mut w = World::new();
         let task = w.say_as(Priority::Normal, "Report");
         w.model_fails(kind);
         assert!(strategies(&w).is_empty());
-        assert_eq!(letter(&w, task).retry_at, None);
+        assert_eq!(dead_letter(&w, task).retry_at, None);
     }
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.restart(ResumeCause::Crash);
     w.restart(ResumeCause::Crash);
     assert!(w.ending(task).1.starts_with("engine_crashed"));
-    assert_eq!(letter(&w, task).retry_at, None, "a message that kills Engines is not given to one again");
+    assert_eq!(dead_letter(&w, task).retry_at, None, "a message that crashes Engines is not retried automatically");
 }
 
 #[test]
-fn a_retrys_failures_count_on_and_stop_before_the_archive_is_due() {
+fn automatic_retries_stop_before_archive_time() {
     for (hours, again) in [(6, true), (41, true), (42, false), (47, false)] {
         let mut w = World::new();
         w.now = Micros(0).plus_ms(hours * HOUR_MS);
-        let before = Letter { tried: vec!["x".to_owned(), "y".to_owned()], since: Micros(0), retry_at: None };
+        let before = DeadLetter { tried: vec!["x".to_owned(), "y".to_owned()], since: Micros(0), retry_at: None };
         let retry = Retry { tried: before.tried, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), before.since) };
         let inbound = Inbound { priority: Priority::Normal, retry: Some(retry), ..World::inbound("Report") };
         let task = w.receive(inbound);
         for _ in 0..3 {
             w.model_fails(ModelErrorKind::Unavailable);
         }
-        let letter = letter(&w, task);
-        assert_eq!((letter.since, letter.tried.len()), (Micros(0), 5));
-        assert_eq!(letter.tried[..2], ["x", "y"]);
-        assert_eq!(letter.retry_at.is_some(), again, "after {hours} h");
+        let dead_letter = dead_letter(&w, task);
+        assert_eq!((dead_letter.since, dead_letter.tried.len()), (Micros(0), 5));
+        assert_eq!(dead_letter.tried[..2], ["x", "y"]);
+        assert_eq!(dead_letter.retry_at.is_some(), again, "after {hours} h");
         assert_eq!(w.ending(task).1.contains("I'll try again by myself"), again);
     }
 }
 
 #[test]
-fn a_turn_that_is_put_off_after_failures_is_not_put_off_again_by_its_deadline() {
+fn turn_deferred_after_failures_is_not_deferred_again_by_deadline() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.model_fails(ModelErrorKind::Unavailable);
     w.model_fails(ModelErrorKind::Unavailable);
     assert_eq!((w.deadline(), w.deadline()), (Some((task, false)), Some((task, true))));
-    assert_eq!(letter(&w, task).tried.len(), 3);
+    assert_eq!(dead_letter(&w, task).tried.len(), 3);
 }
 
 #[test]
-fn a_turn_can_be_cancelled_and_held_back_between_its_tries() {
+fn turn_can_be_cancelled_and_suspended_between_attempts() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.model_fails(ModelErrorKind::Unavailable);
     w.suspend(task);
     w.model_fails(ModelErrorKind::Unavailable);
     assert!(w.conv.is_idle());
-    w.let_go_on(task);
+    w.resume(task);
     assert_eq!(w.turn().deferral.until, Some(w.turn().clock.from));
     w.cancel(task);
     assert_eq!(w.ending(task).0, "cancelled");
 }
 
 #[test]
-fn each_way_is_tried_once_in_a_turn() {
+fn retry_strategies_are_used_once_per_turn() {
     let mut w = World::in_mode(Mode::MultiAgent);
     let task = w.say_as(Priority::Normal, "Report");
     w.model_fails(ModelErrorKind::Unavailable);
@@ -173,8 +177,8 @@ fn each_way_is_tried_once_in_a_turn() {
     assert_eq!(w.ending(task).0, "failed");
 }
 
-/// A new try of a failed task, made of the log as the keeper of the dead letters makes it.
-fn again(w: &mut World, task: TaskId, priority: Priority) -> TaskId {
+/// A retry of a failed task, built from the log in the same way as by the worker for dead letters.
+fn retry_of(w: &mut World, task: TaskId, priority: Priority) -> TaskId {
     let mut effects = TaskEffects::of(task);
     w.log.iter().for_each(|event| effects.take(event));
     let retry = effects.retry(w.now);
@@ -186,7 +190,7 @@ fn fails_in_each_way(w: &mut World) {
 }
 
 #[test]
-fn retry_of_a_turn_with_receipts_or_doubts_does_not_repeat_its_effects() {
+fn retry_does_not_repeat_effects_with_receipts_or_doubts() {
     let unknown = Outcome::unknown("Its receipt is missing.", serde_json::json!({}));
     for (outcome, shown, answered) in [
         (Outcome::success("Sent to Bob #9"), "Do not do it again.]", "[done already] Sent to Bob #9"),
@@ -199,17 +203,18 @@ fn retry_of_a_turn_with_receipts_or_doubts_does_not_repeat_its_effects() {
         w.replies("", std::slice::from_ref(&send));
         w.skill_ends(&main, 0, outcome);
         fails_in_each_way(&mut w);
-        assert_eq!(letter(&w, task).retry_at, None);
+        assert_eq!(dead_letter(&w, task).retry_at, None);
         assert!(w.ending(task).1.contains("I won't try it again by myself"), "{}", w.ending(task).1);
-        // By hand, and the new try's own letter in the same way; a background one is only made of an older version's letter.
+        // A retry by hand, and the dead letter of the retry in the same way. Background retries exist only for dead letters
+        // of older versions.
         for class in [Priority::High, Priority::Background, Priority::High] {
-            task = again(&mut w, task, class);
+            task = retry_of(&mut w, task, class);
             assert!(w.last_shown().contains(shown) && w.last_shown().contains("<result-"), "{}", w.last_shown());
             w.replies("", std::slice::from_ref(&send));
             assert!(w.skill_calls(&main).is_empty(), "{answered}");
             assert!(w.results()[0].contains(answered), "{:?}", w.results());
             fails_in_each_way_of(&mut w, class);
-            assert_eq!(letter(&w, task).retry_at, None);
+            assert_eq!(dead_letter(&w, task).retry_at, None);
         }
     }
 }
@@ -223,7 +228,7 @@ fn fails_in_each_way_of(w: &mut World, class: Priority) {
 }
 
 #[test]
-fn retry_does_not_repeat_the_effects_of_agents_of_the_turn_that_failed() {
+fn retry_does_not_repeat_effects_of_agents_of_failed_turn() {
     const CREATE: &str = "tasks.create --title milk";
     for (is_over, answered) in [(true, "[done already] Created task #1 milk"), (false, "may have happened already")] {
         let mut w = World::new();
@@ -236,8 +241,8 @@ fn retry_does_not_repeat_the_effects_of_agents_of_the_turn_that_failed() {
         }
         w.agent_ends("a", crate::event::ReportStatus::Crashed);
         fails_in_each_way(&mut w);
-        assert_eq!(letter(&w, task).retry_at, None);
-        again(&mut w, task, Priority::High);
+        assert_eq!(dead_letter(&w, task).retry_at, None);
+        retry_of(&mut w, task, Priority::High);
         w.replies("", &[dispatch_to_act("b", &[]), collect(&[])]);
         w.agent_replies("b", &cmd(CREATE), &[]);
         assert!(w.last_shown_to("b").contains(answered), "{}", w.last_shown_to("b"));
@@ -246,18 +251,18 @@ fn retry_does_not_repeat_the_effects_of_agents_of_the_turn_that_failed() {
 }
 
 #[test]
-fn turn_in_which_a_program_worked_is_not_tried_again_by_itself() {
+fn turn_with_program_round_is_not_retried_automatically() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say_as(Priority::Normal, "Write the file");
     w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
     w.conv.round_acts(task, 1);
     w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
     fails_in_each_way(&mut w);
-    assert_eq!(letter(&w, task).retry_at, None);
+    assert_eq!(dead_letter(&w, task).retry_at, None);
 }
 
 #[test]
-fn retry_of_a_letter_with_effects_that_could_not_begin_in_time_waits_for_a_person() {
+fn retry_with_earlier_effects_that_misses_deadline_waits_for_a_person() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say_as(Priority::Normal, "Hold the lane");
     let doubt = ("email.send".to_owned(), serde_json::json!({"to": "bob"}));
@@ -265,14 +270,14 @@ fn retry_of_a_letter_with_effects_that_could_not_begin_in_time_waits_for_a_perso
     let retry = Inbound { priority: Priority::Normal, retry: Some(retry), ..World::inbound("Write to Bob") };
     let task = w.receive(retry);
     for _ in 0..2 {
-        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: Some(LetterLimits::default()) });
+        w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: Some(DeadLetterLimits::default()) });
     }
-    assert_eq!(letter(&w, task).retry_at, None);
+    assert_eq!(dead_letter(&w, task).retry_at, None);
 }
 
-const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
+const HARD: EventBody = EventBody::DeadlinePassed { hard: true, dead_letters: None };
 
-/// A turn that has sent a message, or may have, and then paused as often as this; the last one that went on fails for good.
+/// A turn that has sent a message, or may have, and then paused this many times. The last continuation fails permanently.
 fn fails_after_pauses(w: &mut World, send: &ToolCall, is_over: bool, pauses: usize) -> TaskId {
     let main = AgentId::orchestrator();
     let mut task = w.say("Write to Bob");
@@ -287,16 +292,19 @@ fn fails_after_pauses(w: &mut World, send: &ToolCall, is_over: bool, pauses: usi
         let before = std::mem::replace(&mut task, w.say("yes, continue"));
         let is_it =
             |body: &EventBody| matches!(body, EventBody::TurnStarted { continues, .. } if *continues == Some(before));
-        assert!(w.log.iter().any(|event| event.task == task && is_it(&event.body)), "the log has which turn goes on");
+        assert!(
+            w.log.iter().any(|event| event.task == task && is_it(&event.body)),
+            "the log records which turn is continued"
+        );
     }
     w.make(task, Priority::Normal);
     fails_in_each_way(w);
-    assert_eq!(letter(w, task).retry_at, None);
+    assert_eq!(dead_letter(w, task).retry_at, None);
     task
 }
 
 #[test]
-fn retry_of_a_turn_that_went_on_after_pauses_does_not_repeat_what_was_done_before_them() {
+fn retry_of_turn_continued_after_pauses_does_not_repeat_earlier_effects() {
     for (is_over, shown, answered) in [
         (true, "Do not do it again.]", "[done already] Sent to Bob #9"),
         (false, "say that it is not known", "may have happened already"),
@@ -305,7 +313,7 @@ fn retry_of_a_turn_that_went_on_after_pauses_does_not_repeat_what_was_done_befor
             let mut w = World::in_mode(Mode::SingleLoop);
             let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
             let task = fails_after_pauses(&mut w, &send, is_over, pauses);
-            again(&mut w, task, Priority::High);
+            retry_of(&mut w, task, Priority::High);
             assert!(w.last_shown().contains(shown), "{pauses}: {}", w.last_shown());
             w.replies("", std::slice::from_ref(&send));
             assert!(w.skill_calls(&AgentId::orchestrator()).is_empty(), "{pauses}: {answered}");
@@ -315,7 +323,7 @@ fn retry_of_a_turn_that_went_on_after_pauses_does_not_repeat_what_was_done_befor
 }
 
 #[test]
-fn retry_is_not_told_of_the_effects_of_turns_that_it_did_not_go_on_from() {
+fn retry_ignores_effects_of_turns_that_it_does_not_continue() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
     w.say("Write to Bob");
@@ -324,20 +332,20 @@ fn retry_is_not_told_of_the_effects_of_turns_that_it_did_not_go_on_from() {
     w.replies("Sent.", &[]);
     let task = w.say_as(Priority::Normal, "Write to Bob once more");
     fails_in_each_way(&mut w);
-    again(&mut w, task, Priority::High);
+    retry_of(&mut w, task, Priority::High);
     w.replies("", &[send]);
-    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "it was asked for again");
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "the new turn requested the effect itself");
 }
 
 #[test]
-fn result_that_comes_after_the_failure_is_a_receipt_of_the_retry() {
+fn late_result_of_failed_turn_is_receipt_of_retry() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let main = AgentId::orchestrator();
     let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
     let task = w.say_as(Priority::Normal, "Write to Bob");
     w.replies("", std::slice::from_ref(&send));
     w.skill_starts(&main);
-    let planned = w.turn().main.wanted_skills().map(|(_, planned)| planned.clone()).next().expect("a run");
+    let planned = w.turn().main.wanted_skills().map(|(_, planned)| planned.clone()).next().expect("a planned run");
     w.restart(ResumeCause::Crash);
     w.restart(ResumeCause::Crash);
     assert_eq!(w.ending(task).0, "failed");
@@ -348,14 +356,14 @@ fn result_that_comes_after_the_failure_is_a_receipt_of_the_retry() {
         &main,
         EventBody::SkillFinished { intent, call_id: "1".to_owned(), skill, outcome, duration_ms: 5 },
     );
-    again(&mut w, task, Priority::High);
+    retry_of(&mut w, task, Priority::High);
     assert!(w.turn().main.in_doubt.is_empty(), "{:?}", w.turn().main.in_doubt);
     w.replies("", &[send]);
     assert!(w.results()[0].contains("[done already] Sent to Bob #9"), "{:?}", w.results());
 }
 
 #[test]
-fn retry_may_act_on_the_things_that_the_try_before_it_made() {
+fn retry_may_act_on_things_created_by_earlier_attempt() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true)]);
     update.args[0].kind = ArgKind::Id;
@@ -371,7 +379,7 @@ fn retry_may_act_on_the_things_that_the_try_before_it_made() {
 }
 
 #[test]
-fn effects_of_a_task_are_bounded_and_the_newest_stay() {
+fn effects_of_task_are_bounded_and_newest_are_kept() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let receipt = |n: i64| {
         let outcome = Outcome::success(format!("Sent {n}"));
@@ -391,7 +399,7 @@ fn effects_of_a_task_are_bounded_and_the_newest_stay() {
 }
 
 #[test]
-fn retry_of_what_a_program_worked_on_says_so_and_is_not_tried_again_by_itself() {
+fn retry_after_program_round_is_reported_and_not_retried_automatically() {
     let begins = |round| EventBody::RoundBegan { round, backend: "coder".to_owned() };
     for class in [Priority::High, Priority::Background] {
         let mut w = World::in_mode(Mode::SingleLoop);
@@ -401,11 +409,11 @@ fn retry_of_what_a_program_worked_on_says_so_and_is_not_tried_again_by_itself() 
         w.conv.round_acts(task, 1);
         w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
         fails_in_each_way(&mut w);
-        let task = again(&mut w, task, class);
+        let task = retry_of(&mut w, task, class);
         assert!(w.last_shown().contains("[A program worked on an earlier try of this request"), "{}", w.last_shown());
         fails_in_each_way_of(&mut w, class);
-        assert_eq!(letter(&w, task).retry_at, None, "{class:?}");
-        let task = again(&mut w, task, Priority::High);
+        assert_eq!(dead_letter(&w, task).retry_at, None, "{class:?}");
+        let task = retry_of(&mut w, task, Priority::High);
         w.replies("The file is there.", &[]);
         let answer = w.answer(task);
         assert!(answer.starts_with("The file is there.\n\n(A program had worked on an earlier try"), "{answer}");
@@ -416,6 +424,6 @@ fn retry_of_what_a_program_worked_on_says_so_and_is_not_tried_again_by_itself() 
     let not_begun = EventBody::RoundNotBegun { round: 1, backend: "coder".to_owned() };
     w.only_logged(task, &AgentId::orchestrator(), not_begun);
     fails_in_each_way(&mut w);
-    again(&mut w, task, Priority::High);
-    assert!(!w.last_shown().contains("A program worked"), "it did not begin: {}", w.last_shown());
+    retry_of(&mut w, task, Priority::High);
+    assert!(!w.last_shown().contains("A program worked"), "no program had begun: {}", w.last_shown());
 }

@@ -1,4 +1,4 @@
-//! Lines for the scripted model, and the skills that it may ask for.
+//! Replies of the scripted model, and the skills that it may request.
 
 use serde_json::{Value, json};
 
@@ -62,12 +62,12 @@ pub fn tool(id: &str, name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
 }
 
-/// A `dispatch_agent` of this name, for an agent that only looks things up.
+/// A `dispatch_agent` with this name, for an agent that only reads.
 pub fn dispatch(name: &str, depends_on: &[&str]) -> ToolCall {
     dispatch_with(name, depends_on, &["tasks.search", "mcp.files.read__all"])
 }
 
-/// A `dispatch_agent` of this name, for an agent that is to change something.
+/// A `dispatch_agent` with this name, for an agent that changes something.
 pub fn dispatch_to_act(name: &str, depends_on: &[&str]) -> ToolCall {
     dispatch_with(name, depends_on, &["tasks.search", "tasks.create"])
 }

@@ -1,4 +1,4 @@
-//! Messages without a turn of their own: what steers a turn, and what is answered with another's answer.
+//! Messages without a turn of their own: steering messages, and messages that share another task's answer.
 
 use super::{
     script::{collect, dispatch, tool},
@@ -18,16 +18,20 @@ fn same_as(w: &mut World, task: TaskId) -> TaskId {
 }
 
 #[test]
-fn what_the_user_adds_is_told_before_the_next_round_and_gets_its_own_final() {
+fn steering_message_reaches_model_before_next_round_and_gets_own_final_event() {
     let mut w = World::new();
     let task = w.say("Plan my week");
     let (more, most) = (w.add("Not on Monday"), w.add("Nor Tuesday"));
     assert!(w.conv.inbox.is_empty());
-    assert_eq!(w.request().messages.len(), 1, "the round that is under way is as it was");
+    assert_eq!(w.request().messages.len(), 1, "the running round is unchanged");
     w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
     let shown = w.last_shown();
-    let told = |text: &str| shown.find(&format!("[The user adds, while you work on this:]\n{text}")).expect("told");
-    assert!(told("Not on Monday") < told("Nor Tuesday"));
+    let position_of = |text: &str| {
+        shown
+            .find(&format!("[The user adds, while you work on this:]\n{text}"))
+            .expect("the model received the added text")
+    };
+    assert!(position_of("Not on Monday") < position_of("Nor Tuesday"));
     w.replies("The plan", &[]);
     assert_eq!(w.answer(task), "The plan");
     for added in [more, most] {
@@ -37,11 +41,11 @@ fn what_the_user_adds_is_told_before_the_next_round_and_gets_its_own_final() {
     }
     assert!(w.conv.is_idle());
     let history = w.say("And?");
-    assert_eq!(w.on(history).request().messages.len(), 3, "the turn is one exchange");
+    assert_eq!(w.on(history).request().messages.len(), 3, "the turn is a single exchange in the history");
 }
 
 #[test]
-fn spoken_question_to_which_a_wish_is_added_is_a_wish() {
+fn spoken_question_becomes_request_when_a_request_is_added() {
     for (added, kind) in [("and add milk", Spoken::Action), ("And what is due?", Spoken::Simple)] {
         let mut w = World::in_mode(Mode::SingleLoop);
         w.facts.spoken_as = Some(Spoken::Simple);
@@ -54,7 +58,7 @@ fn spoken_question_to_which_a_wish_is_added_is_a_wish() {
 }
 
 #[test]
-fn an_answer_that_did_not_hear_what_was_added_waits_for_one_more_round() {
+fn answer_given_without_steering_message_waits_for_one_more_round() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = w.add("In French");
@@ -66,7 +70,7 @@ fn an_answer_that_did_not_hear_what_was_added_waits_for_one_more_round() {
 }
 
 #[test]
-fn an_answer_in_the_last_round_is_given_and_what_was_added_is_a_message_of_its_own() {
+fn answer_of_last_round_is_final_and_steering_message_gets_own_turn() {
     let mut w = World::with(crate::event::Mode::MultiAgent, TurnLimits { iterations_max: 1, ..TurnLimits::default() });
     let task = w.say("Hello");
     let more = w.add("In French");
@@ -77,31 +81,31 @@ fn an_answer_in_the_last_round_is_given_and_what_was_added_is_a_message_of_its_o
     assert_eq!(w.answer(more), "Salut !");
 }
 
-/// The Engine hears of a message after it has stored what came behind it in the log.
+/// The Engine receives a message after it has stored events that follow the message in the log.
 #[test]
-fn what_the_log_has_before_the_last_word_and_the_engine_heard_behind_it_is_a_message_of_its_own_in_every_life() {
+fn engine_message_logged_before_final_but_received_after_starts_its_own_turn_on_replay() {
     let mut w = World::new();
     let task = w.say("Hello");
     w.replies("Hello!", &[]);
     let late = w.add("In French");
     w.replies("", &[dispatch("a", &[])]);
-    let received = w.log.iter().position(|e| e.task == late).expect("it was received");
+    let received = w.log.iter().position(|e| e.task == late).expect("the message was received");
     let mut log = w.log.clone();
     let received = log.remove(received);
-    let said = log.iter().position(|e| matches!(e.body, EventBody::ModelReplied { .. })).expect("it was said");
-    log.insert(said, received);
-    let mut next_life = Conversation::new(w.conv.id, w.conv.user.clone());
+    let sent = log.iter().position(|e| matches!(e.body, EventBody::ModelReplied { .. })).expect("the model replied");
+    log.insert(sent, received);
+    let mut next_incarnation = Conversation::new(w.conv.id, w.conv.user.clone());
     for event in &log {
-        next_life.fold(event.at, event.task, &event.agent, &event.body);
-        assert!(next_life.is_open(late) || event.task == task, "{event:?}");
+        next_incarnation.fold(event.at, event.task, &event.agent, &event.body);
+        assert!(next_incarnation.is_open(late) || event.task == task, "{event:?}");
     }
-    assert_eq!(next_life.turn(late).map(|t| &t.plan), w.conv.turn(late).map(|t| &t.plan));
-    assert!(next_life.turn(late).is_some() && next_life.decide().is_none());
-    assert_eq!(next_life.history, w.conv.history);
+    assert_eq!(next_incarnation.turn(late).map(|t| &t.plan), w.conv.turn(late).map(|t| &t.plan));
+    assert!(next_incarnation.turn(late).is_some() && next_incarnation.decide().is_none());
+    assert_eq!(next_incarnation.history, w.conv.history);
 }
 
 #[test]
-fn what_was_not_heard_before_the_turn_ended_is_a_message_in_its_old_place() {
+fn steering_message_not_read_before_turn_end_keeps_its_queue_position() {
     for fails in [true, false] {
         let mut w = World::new();
         let task = w.say("One");
@@ -122,27 +126,27 @@ fn what_was_not_heard_before_the_turn_ended_is_a_message_in_its_old_place() {
 }
 
 #[test]
-fn what_was_heard_shares_the_fate_of_its_turn() {
-    let heard = |w: &mut World| {
+fn steering_message_that_was_read_ends_with_its_turn() {
+    let steered_turn = |w: &mut World| {
         let task = w.say("One");
         let steers = w.add("More");
         w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
         (task, steers)
     };
     let mut w = World::new();
-    let (task, steers) = heard(&mut w);
+    let (task, steers) = steered_turn(&mut w);
     w.cancel(task);
     assert_eq!(w.ending(steers).0, "cancelled");
 
     let mut w = World::new();
-    let (_, steers) = heard(&mut w);
+    let (_, steers) = steered_turn(&mut w);
     w.model_fails(ModelErrorKind::Auth);
-    let EventBody::Failed { letter, code, .. } = w.finals(steers)[0] else { panic!("no failure") };
-    assert!(letter.is_none() && code == "model_auth");
+    let EventBody::Failed { dead_letter, code, .. } = w.finals(steers)[0] else { panic!("no failure") };
+    assert!(dead_letter.is_none() && code == "model_auth");
 }
 
 #[test]
-fn what_steers_can_be_cancelled_before_and_after_it_was_heard() {
+fn steering_message_can_be_cancelled_before_and_after_it_was_read() {
     let mut w = World::new();
     let task = w.say("One");
     let (before, after) = (w.add("before"), w.add("after"));
@@ -156,10 +160,10 @@ fn what_steers_can_be_cancelled_before_and_after_it_was_heard() {
 }
 
 #[test]
-fn only_a_turn_that_works_on_is_steered() {
+fn only_working_turns_are_steered() {
     let mut w = World::new();
     let first = w.add("Nobody works");
-    assert_eq!(w.current(), Some(first), "then it is a message like any other");
+    assert_eq!(w.current(), Some(first), "without a running turn, it is an ordinary message");
     w.suspend(first);
     let second = w.add("Somebody is held back");
     assert_eq!(w.conv.turns.len(), 2);
@@ -174,7 +178,7 @@ fn only_a_turn_that_works_on_is_steered() {
     w.on(back).replies("b", &[]);
     w.on(back).replies("b2", &[]);
     assert_eq!(w.ending(other).0, "answered");
-    // A turn that has been put off does not hear for a long time.
+    // A deferred turn does not read steering messages for a long time.
     let back = w.say_as(Priority::Normal, "Back");
     while w.conv.turn(back).is_some_and(|t| t.deferral.count == 0) {
         w.on(back).deadline();
@@ -184,26 +188,26 @@ fn only_a_turn_that_works_on_is_steered() {
 }
 
 #[test]
-fn a_turn_that_may_wait_for_other_tasks_is_not_steered() {
+fn turn_waiting_for_other_tasks_is_not_steered() {
     let mut w = World::new();
     let before = w.say_as(Priority::Normal, "Before");
     let waits = w.receive(Inbound { after: vec![before], ..World::inbound("Then this") });
     w.cancel(before);
     let own = w.add("And now?");
-    assert!(w.conv.turn(own).is_some() && w.conv.turn(waits).is_some(), "it is answered at once");
+    assert!(w.conv.turn(own).is_some() && w.conv.turn(waits).is_some(), "the second turn begins at once");
     w.on(own).replies("Now.", &[]);
     w.on(waits).replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
     let more = w.add("More");
-    assert!(w.conv.turn(more).is_none(), "now it works");
+    assert!(w.conv.turn(more).is_none(), "a turn that has begun its work is steered");
 }
 
 #[test]
-fn what_is_private_does_not_steer_a_turn_that_may_leave_the_house() {
+fn private_message_does_not_steer_non_private_turn() {
     let private = |text: &str| Inbound { private: true, steer: true, ..World::inbound(text) };
     let mut w = World::new();
     let open = w.say("Look it up");
     let secret = w.receive(private("My code is 1234"));
-    assert!(w.conv.inbox.iter().any(|p| p.task == secret), "it waits for a turn of its own");
+    assert!(w.conv.inbox.iter().any(|p| p.task == secret), "the private message waits for its own turn");
     w.on(open).replies("Found", &[]);
     assert!(w.conv.turn(secret).is_some());
     let (more, plain) = (w.receive(private("And 5678")), w.add("Thanks"));
@@ -214,7 +218,7 @@ fn what_is_private_does_not_steer_a_turn_that_may_leave_the_house() {
 }
 
 #[test]
-fn what_was_private_is_no_part_of_a_later_turn_that_may_leave_the_house() {
+fn private_exchange_is_omitted_from_later_non_private_turn() {
     let texts = |w: &World| w.request().messages.iter().map(super::world::text_of).collect::<Vec<_>>();
     let private = |text: &str| Inbound { private: true, ..World::inbound(text) };
     let mut w = World::new();
@@ -232,12 +236,12 @@ fn what_was_private_is_no_part_of_a_later_turn_that_may_leave_the_house() {
 }
 
 #[test]
-fn a_private_turn_that_paused_is_not_continued_outside_the_house() {
+fn paused_private_turn_is_continued_only_by_private_message() {
     for private in [true, false] {
         let mut w = World::new();
         let task = w.receive(Inbound { private: true, ..World::inbound("My code is 1234") });
         w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
-        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+        w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
         assert_eq!(w.ending(task).0, "paused");
         w.receive(Inbound { private, ..World::inbound("continue") });
         let shown: Vec<String> = w.request().messages.iter().map(super::world::text_of).collect();
@@ -246,7 +250,7 @@ fn a_private_turn_that_paused_is_not_continued_outside_the_house() {
 }
 
 #[test]
-fn later_turns_know_what_a_turn_was_told_while_it_worked() {
+fn history_contains_steering_messages_of_earlier_turn() {
     let mut w = World::new();
     w.say("Plan my week");
     w.add("Not on Monday");
@@ -258,7 +262,7 @@ fn later_turns_know_what_a_turn_was_told_while_it_worked() {
 }
 
 #[test]
-fn what_a_turn_has_not_heard_does_not_stand_still_with_it() {
+fn suspended_turn_returns_unread_steering_messages_to_inbox() {
     for suspend in [true, false] {
         let mut w = World::new();
         let task = w.say_as(Priority::Normal, "A long report");
@@ -266,7 +270,7 @@ fn what_a_turn_has_not_heard_does_not_stand_still_with_it() {
         if suspend {
             w.suspend(task);
         } else {
-            w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+            w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
         }
         w.on(more).replies("I will", &[]);
         assert_eq!(w.answer(more), "I will");
@@ -275,13 +279,13 @@ fn what_a_turn_has_not_heard_does_not_stand_still_with_it() {
 }
 
 #[test]
-fn what_is_added_while_agents_work_is_heard_with_their_results() {
+fn steering_message_during_agents_work_is_read_with_their_results() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[])]);
     w.replies("Under way", &[]);
     let late = w.add("More");
-    assert!(w.conv.inbox.iter().any(|p| p.task == late), "its last word was said");
+    assert!(w.conv.inbox.iter().any(|p| p.task == late), "the final answer was already given");
     w.agent_replies("a", "done", &[]);
     w.replies("Done", &[]);
     assert_eq!(w.answer(task), "Done");
@@ -297,7 +301,7 @@ fn what_is_added_while_agents_work_is_heard_with_their_results() {
 }
 
 #[test]
-fn equal_work_gets_the_same_answer_once() {
+fn equal_task_shares_answer_and_cost_is_counted_once() {
     let mut w = World::new();
     let task = w.say("Search");
     let same = same_as(&mut w, task);
@@ -307,15 +311,15 @@ fn equal_work_gets_the_same_answer_once() {
     for joined in [same, chain] {
         assert_eq!(w.answer(joined), "Found");
         let EventBody::Answered { usage, .. } = w.finals(joined)[0] else { panic!("no answer") };
-        assert_eq!(*usage, Usage::default(), "it is counted once");
+        assert_eq!(*usage, Usage::default(), "the cost is counted once");
     }
     assert!(w.conv.is_idle());
     let late = same_as(&mut w, task);
-    assert_eq!(w.current(), Some(late), "what has ended is no answer to what comes later");
+    assert_eq!(w.current(), Some(late), "a later message does not share the answer of a task that has ended");
 }
 
 #[test]
-fn equal_work_of_a_more_urgent_class_lifts_it_once_and_the_log_says_so() {
+fn equal_task_of_more_urgent_class_raises_original_once() {
     let mut w = World::new();
     let busy = w.say_as(Priority::Normal, "Report");
     let task = w.say_as(Priority::Normal, "Search");
@@ -328,29 +332,37 @@ fn equal_work_of_a_more_urgent_class_lifts_it_once_and_the_log_says_so() {
         lifted.contains(&(task, &EventBody::Reprioritised { priority: Priority::High, by: same.to_string() })),
         "{lifted:?}"
     );
-    assert_eq!(w.conv.turns.iter().map(|t| t.task).collect::<Vec<_>>(), [busy, task], "it waits no longer");
+    assert_eq!(
+        w.conv.turns.iter().map(|t| t.task).collect::<Vec<_>>(),
+        [busy, task],
+        "the raised task does not wait for the lane"
+    );
     w.make(task, Priority::Low);
-    assert_eq!(w.conv.turn(task).map(|t| t.inbound.priority), Some(Priority::Low), "who says otherwise later means it");
+    assert_eq!(
+        w.conv.turn(task).map(|t| t.inbound.priority),
+        Some(Priority::Low),
+        "a later explicit change of class takes effect"
+    );
     w.on(task).replies("Found", &[]);
     assert_eq!(w.answer(same), "Found");
 }
 
 #[test]
-fn equal_work_fails_alike_and_has_no_letter_of_its_own() {
+fn equal_task_fails_with_original_without_own_dead_letter() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Search");
     let same = same_as(&mut w, task);
     w.model_fails(ModelErrorKind::InvalidRequest);
-    let (EventBody::Failed { text, letter, .. }, EventBody::Failed { text: own, letter: none, .. }) =
+    let (EventBody::Failed { text, dead_letter, .. }, EventBody::Failed { text: own, dead_letter: none, .. }) =
         (w.finals(task)[0], w.finals(same)[0])
     else {
         panic!("no failure")
     };
-    assert!(letter.is_some() && none.is_none() && text == own);
+    assert!(dead_letter.is_some() && none.is_none() && text == own);
 }
 
 #[test]
-fn equal_work_can_be_cancelled_alone() {
+fn equal_task_can_be_cancelled_separately() {
     let mut w = World::new();
     let task = w.say("Search");
     let same = same_as(&mut w, task);

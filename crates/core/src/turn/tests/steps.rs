@@ -1,4 +1,4 @@
-//! Steps of a story that nobody wrote: anything that may happen to a conversation, in any order.
+//! Steps of random scenarios: anything that may happen to a conversation, in any order.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{EventBody, Inbound, OrderVerb, Priority, ReportStatus, ResumeCause, Retry},
+    event::{EventBody, Inbound, JobVerb, Priority, ReportStatus, ResumeCause, Retry},
     ids::{AgentId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
     message::{Finish, ModelErrorKind, ModelReply, ToolCall},
@@ -16,14 +16,14 @@ use crate::{
     turn::{Directive, Phase},
 };
 
-/// Something that happens. Numbers pick among what is possible at that moment.
+/// A step of a scenario. Numbers select among the possibilities at that moment.
 #[derive(Debug, Clone)]
 pub enum Step {
     Say(u8, Priority, Kind),
-    /// A message is stored, and its Engine hears of it later.
+    /// A message is stored, and its Engine receives it later.
     Post(u8, Priority, Kind),
     Hear(u8),
-    /// What comes next is about this turn.
+    /// The following steps are about this turn.
     Turn(u8),
     Main(ModelReply),
     Agent(u8, ModelReply),
@@ -34,32 +34,32 @@ pub enum Step {
     AgentEnds(u8, bool),
     Control(u8, Control),
     Deadline,
-    Order(u8),
+    JobCommand(u8),
     Restart(bool),
     Again(u16),
     Wait(u32),
     Idle,
 }
 
-/// What a message is besides its text.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Plain,
     Steers,
     SameAs(u8),
-    Order,
+    JobCommand,
     DueIn(u32),
     Retry,
 }
 
-/// What is done with any task of the log, whether it fits or not.
+/// An operation on any task of the log, whether it applies or not.
 #[derive(Debug, Clone, Copy)]
 pub enum Control {
     Cancel,
     Suspend,
     Continue,
     Make(Priority),
-    /// The clock's word came too late, or for nobody.
+    /// A deadline event that is late or belongs to no turn.
     DeadlinePassed(bool),
 }
 
@@ -87,7 +87,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![9 => "[a-e]", 1 => ".{0,3}"]
 }
 
-/// A call as models make them, and as they should not.
+/// A call as models make it, valid or invalid.
 fn call() -> impl Strategy<Value = ToolCall> {
     let id = prop_oneof!["[0-3]?", ".{0,2}"];
     let arguments = prop_oneof![
@@ -154,14 +154,14 @@ fn message() -> impl Strategy<Value = Step> {
         4 => Just(Kind::Plain),
         2 => Just(Kind::Steers),
         1 => any::<u8>().prop_map(Kind::SameAs),
-        1 => Just(Kind::Order),
+        1 => Just(Kind::JobCommand),
         1 => (0..100_000_u32).prop_map(Kind::DueIn),
         1 => Just(Kind::Retry),
     ];
     (any::<u8>(), class(), kind).prop_map(|(text, class, kind)| Step::Say(text, class, kind))
 }
 
-/// Anything, and messages of which the Engine hears late and in any order.
+/// Any step, including messages that the Engine receives late and in any order.
 pub fn step_with_delays() -> impl Strategy<Value = Step> {
     let post = message().prop_map(|step| match step {
         Step::Say(text, class, kind) => Step::Post(text, class, kind),
@@ -187,13 +187,13 @@ pub fn step() -> impl Strategy<Value = Step> {
         6 => any::<u8>().prop_map(Step::Turn),
         4 => control(),
         2 => Just(Step::Deadline),
-        2 => any::<u8>().prop_map(Step::Order),
+        2 => any::<u8>().prop_map(Step::JobCommand),
         10 => any_reply().prop_map(Step::Main),
         14 => (any::<u8>(), any_reply()).prop_map(|(n, reply)| Step::Agent(n, reply)),
         2 => kind().prop_map(Step::MainFails),
         1 => (any::<u8>(), kind()).prop_map(|(n, kind)| Step::AgentFails(n, kind)),
         3 => any::<u8>().prop_map(Step::SkillStarts),
-        14 => (any::<u8>(), any::<u8>(), status()).prop_map(|(who, n, status)| Step::SkillEnds(who, n, status)),
+        14 => (any::<u8>(), any::<u8>(), status()).prop_map(|(agent_index, n, status)| Step::SkillEnds(agent_index, n, status)),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(n, crash)| Step::AgentEnds(n, crash)),
         2 => prop::bool::weighted(0.2).prop_map(Step::Restart),
         5 => any::<u16>().prop_map(Step::Again),
@@ -204,13 +204,13 @@ pub fn step() -> impl Strategy<Value = Step> {
 
 pub fn limits() -> impl Strategy<Value = TurnLimits> {
     (any::<bool>(), 1..10_u32, 0..40_u32, 1..8_u32, 0..60_u32, 1..6_u32).prop_map(
-        |(json, agents_max, skill_calls_max, iterations_max, window_calls_max, lives)| TurnLimits {
+        |(json, agents_max, skill_calls_max, iterations_max, window_calls_max, incarnations)| TurnLimits {
             agents_max,
             skill_calls_max,
             iterations_max,
             window_calls_max,
-            crashes_max: lives,
-            restarts_max: lives * 2,
+            crashes_max: incarnations,
+            restarts_max: incarnations * 2,
             interface: if json { SubAgentInterface::Json } else { SubAgentInterface::Cmd },
             ..TurnLimits::default()
         },
@@ -221,12 +221,12 @@ fn pick<T: Clone>(from: &[T], n: u8) -> Option<T> {
     from.get(usize::from(n) % from.len().max(1)).cloned()
 }
 
-/// The live agents of the turn that the story is about.
+/// The running agents of the scenario's turn.
 fn own_agents(w: &World) -> Vec<String> {
     w.agents.keys().filter(|(task, _)| Some(*task) == w.current()).map(|(_, agent)| agent.to_string()).collect()
 }
 
-/// Those of them that think, or those that do not.
+/// Those of them that wait for their model, or those that do not.
 fn agents_that(w: &World, thinking: bool) -> Vec<String> {
     let fits = |turn: &crate::turn::SubTurn| turn.run.awaits(turn.run.round) == thinking;
     let own = own_agents(w).into_iter();
@@ -236,7 +236,7 @@ fn agents_that(w: &World, thinking: bool) -> Vec<String> {
 fn acting(w: &World) -> Vec<AgentId> {
     let mut all: Vec<AgentId> = own_agents(w).iter().map(|name| agent(name)).collect();
     all.push(AgentId::orchestrator());
-    all.retain(|who| !w.skill_calls(who).is_empty());
+    all.retain(|agent_index| !w.skill_calls(agent_index).is_empty());
     all
 }
 
@@ -253,18 +253,18 @@ fn outcome(status: Status) -> Outcome {
     }
 }
 
-pub fn take(w: &mut World, step: Step) {
+pub fn perform(w: &mut World, step: Step) {
     match step {
         Step::Post(text, class, kind) | Step::Say(text, class, kind) => {
             let task = w.post(inbound(w, text, class, kind));
             if matches!(step, Step::Say(..)) {
-                w.hear(task);
+                w.deliver(task);
             }
         }
         Step::Hear(n) => {
-            let unheard: Vec<TaskId> = w.unheard.iter().map(|e| e.task).collect();
-            if let Some(task) = pick(&unheard, n) {
-                w.hear(task);
+            let undelivered: Vec<TaskId> = w.undelivered.iter().map(|e| e.task).collect();
+            if let Some(task) = pick(&undelivered, n) {
+                w.deliver(task);
             }
         }
         Step::Turn(n) => {
@@ -276,7 +276,7 @@ pub fn take(w: &mut World, step: Step) {
         Step::Main(reply) if main_thinks(w) => w.replies_with(&reply),
         Step::Agent(n, reply) => {
             if let Some(name) = pick(&agents_that(w, true), n) {
-                // A reply that waits comes again, or never.
+                // A waiting reply is repeated later or never.
                 w.agent_tries(&name, &reply);
             }
         }
@@ -287,14 +287,14 @@ pub fn take(w: &mut World, step: Step) {
             }
         }
         Step::SkillStarts(n) => {
-            if let Some(who) = pick(&acting(w), n) {
-                w.skill_starts(&who);
+            if let Some(agent_index) = pick(&acting(w), n) {
+                w.skill_starts(&agent_index);
             }
         }
-        Step::SkillEnds(who, n, status) => {
-            if let Some(who) = pick(&acting(w), who) {
-                let n = usize::from(n) % w.skill_calls(&who).len();
-                w.skill_ends(&who, n, outcome(status));
+        Step::SkillEnds(agent_index, n, status) => {
+            if let Some(agent_index) = pick(&acting(w), agent_index) {
+                let n = usize::from(n) % w.skill_calls(&agent_index).len();
+                w.skill_ends(&agent_index, n, outcome(status));
             }
         }
         Step::AgentEnds(n, crash) => {
@@ -303,8 +303,8 @@ pub fn take(w: &mut World, step: Step) {
             }
         }
         Step::Control(n, control) => {
-            // Of a task that it has not heard of, an Engine says that there is none.
-            let known: Vec<TaskId> = tasks(w).into_iter().filter(|task| !is_unheard(w, *task)).collect();
+            // The Engine ignores events of a task that it has not received.
+            let known: Vec<TaskId> = tasks(w).into_iter().filter(|task| !is_undelivered(w, *task)).collect();
             if let Some(task) = pick(&known, n) {
                 do_with(w, task, control);
             }
@@ -312,18 +312,18 @@ pub fn take(w: &mut World, step: Step) {
         Step::Deadline => {
             w.deadline();
         }
-        Step::Order(n) => {
-            // One after another.
-            let orders: Vec<TaskId> = w.conv.orders.iter().map(|o| o.task).take(1).collect();
-            if let Some(task) = pick(&orders, n) {
-                order_goes_on(w, task);
+        Step::JobCommand(n) => {
+            // The agents begin one after another.
+            let job_commands: Vec<TaskId> = w.conv.job_commands.iter().map(|o| o.task).take(1).collect();
+            if let Some(task) = pick(&job_commands, n) {
+                advance_job_command(w, task);
             }
         }
         Step::Restart(crash) => w.restart(if crash { ResumeCause::Crash } else { ResumeCause::Restart }),
         Step::Again(n) => again(w, usize::from(n)),
         Step::Wait(ms) => {
             w.wait_ms(ms.into());
-            w.go_on();
+            w.advance();
         }
         Step::Main(_) | Step::MainFails(_) | Step::Idle => {}
     }
@@ -333,8 +333,8 @@ fn tasks(w: &World) -> Vec<TaskId> {
     w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_))).map(|e| e.task).collect()
 }
 
-fn is_unheard(w: &World, task: TaskId) -> bool {
-    w.unheard.iter().any(|e| e.task == task)
+fn is_undelivered(w: &World, task: TaskId) -> bool {
+    w.undelivered.iter().any(|e| e.task == task)
 }
 
 fn inbound(w: &World, text: u8, priority: Priority, kind: Kind) -> Inbound {
@@ -344,7 +344,7 @@ fn inbound(w: &World, text: u8, priority: Priority, kind: Kind) -> Inbound {
         Kind::Plain => {}
         Kind::Steers => inbound.steer = true,
         Kind::SameAs(n) => inbound.same_as = pick(&tasks(w), n),
-        Kind::Order => inbound.order = true,
+        Kind::JobCommand => inbound.order = true,
         Kind::DueIn(ms) => inbound.not_before = Some(w.now.plus_ms(ms.into())),
         Kind::Retry => {
             let of = tasks(w)[0];
@@ -358,26 +358,26 @@ fn do_with(w: &mut World, task: TaskId, control: Control) {
     match control {
         Control::Cancel => w.cancel(task),
         Control::Suspend => w.suspend(task),
-        Control::Continue => w.let_go_on(task),
+        Control::Continue => w.resume(task),
         Control::Make(class) => w.make(task, class),
-        Control::DeadlinePassed(hard) => w.happens(task, EventBody::DeadlinePassed { hard, letters: None }),
+        Control::DeadlinePassed(hard) => w.happens(task, EventBody::DeadlinePassed { hard, dead_letters: None }),
     }
 }
 
-/// An order is understood, or what it means was carried out.
-fn order_goes_on(w: &mut World, task: TaskId) {
+/// A job command is interpreted, or its effect is applied.
+fn advance_job_command(w: &mut World, task: TaskId) {
     let wanted = w.conv.outstanding(w.now);
     let text = "Done.".to_owned();
     if wanted.iter().any(|d| matches!(d, Directive::Understand { task: of, .. } if *of == task)) {
         let targets = tasks(w);
-        w.happens(task, EventBody::Ordered { verb: OrderVerb::Tell, targets, text });
+        w.happens(task, EventBody::Ordered { verb: JobVerb::Tell, targets, text });
     } else {
         assert!(wanted.iter().any(|d| matches!(d, Directive::CarryOut { task: of, .. } if *of == task)));
         w.happens(task, EventBody::answered(text));
     }
 }
 
-/// An event of the log comes once more, to the Engine only.
+/// Delivers an event of the log again, to the Engine only.
 fn again(w: &mut World, n: usize) {
     let Some(event) = w.log.get(n % w.log.len().max(1)).cloned() else { return };
     let orders_anew = matches!(
@@ -390,11 +390,11 @@ fn again(w: &mut World, n: usize) {
             | EventBody::Deferred { .. }
             | EventBody::DeadlinePassed { .. }
     );
-    // What a running sub-agent stored is known to the log and not to a live Engine.
+    // An event stored by a running sub-agent is in the log, but a live Engine does not know it.
     let is_an_agents = !event.agent.is_orchestrator() && !matches!(event.body, EventBody::AgentReported { .. });
-    // A skill that runs for the log may not have begun for a live Engine.
+    // A run that has begun in the log may not have begun for a live Engine.
     let is_a_start = matches!(event.body, EventBody::SkillStarted { .. });
-    if orders_anew || is_an_agents || is_a_start || is_unheard(w, event.task) {
+    if orders_anew || is_an_agents || is_a_start || is_undelivered(w, event.task) {
         return;
     }
     let before = w.conv.clone();
@@ -402,36 +402,40 @@ fn again(w: &mut World, n: usize) {
     assert_eq!(w.conv, before, "{event:?}");
 }
 
-/// Everything that is still open comes to its end.
-pub fn wind_up(w: &mut World) {
-    while let Some(task) = w.unheard.first().map(|e| e.task) {
-        w.hear(task);
+/// Ends everything that is still open.
+pub fn finish_all(w: &mut World) {
+    while let Some(task) = w.undelivered.first().map(|e| e.task) {
+        w.deliver(task);
     }
     for _ in 0..4_000 {
         for task in tasks(w) {
-            w.let_go_on(task);
+            w.resume(task);
         }
         let turns: Vec<TaskId> = w.conv.turns.iter().map(|t| t.task).collect();
-        let moved = turns.into_iter().any(|task| goes_on(w.on(task)));
+        let moved = turns.into_iter().any(|task| step_turn(w.on(task)));
         if moved {
             continue;
         }
-        if let Some(task) = w.conv.orders.first().map(|o| o.task) {
-            order_goes_on(w, task);
+        if let Some(task) = w.conv.job_commands.first().map(|o| o.task) {
+            advance_job_command(w, task);
         } else if let Some(due) = w.conv.next_due(w.now) {
             w.now = due;
-            w.go_on();
+            w.advance();
         } else {
             break;
         }
     }
-    assert!(w.conv.is_idle() && w.conv.turns.is_empty() && w.conv.inbox.is_empty(), "it does not end: {:?}", w.conv);
+    assert!(
+        w.conv.is_idle() && w.conv.turns.is_empty() && w.conv.inbox.is_empty(),
+        "the conversation does not become idle: {:?}",
+        w.conv
+    );
 }
 
-/// The turn that the story is about makes a step, if it can.
-fn goes_on(w: &mut World) -> bool {
-    if let Some(who) = acting(w).first() {
-        w.skill_ends(&who.clone(), 0, Outcome::success("fine"));
+/// Makes one step of the scenario's turn, if it can make one.
+fn step_turn(w: &mut World) -> bool {
+    if let Some(agent_index) = acting(w).first() {
+        w.skill_ends(&agent_index.clone(), 0, Outcome::success("fine"));
     } else if let Some(name) = agents_that(w, true).first() {
         w.agent_replies(&name.clone(), "done", &[]);
     } else if main_thinks(w) {

@@ -1,4 +1,4 @@
-//! Replies that make no sense: each gets an answer that the model can correct, and the turn goes on.
+//! Invalid replies: each gets an answer by which the model can correct it, and the turn continues.
 
 use serde_json::{Value, json};
 
@@ -16,22 +16,22 @@ fn dispatch_of(arguments: &Value) -> ToolCall {
     tool("d", "dispatch_agent", arguments)
 }
 
-/// What the orchestrator is told about one call, and that the turn goes on.
-fn told(call: ToolCall) -> String {
+/// The text that the orchestrator receives for one call. Checks that the turn continues.
+fn received(call: ToolCall) -> String {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[call]);
-    let told = w.results().remove(0);
+    let received = w.results().remove(0);
     w.replies("Sorry.", &[]);
     if w.finals(task).is_empty() {
         w.replies("Sorry.", &[]);
     }
     assert_eq!(w.answer(task), "Sorry.");
-    told
+    received
 }
 
 #[test]
-fn a_dispatch_that_is_not_sound_is_told_what_is_wrong_with_it() {
+fn invalid_dispatch_is_answered_with_the_error() {
     let cases = [
         (json!({}), "dispatch_agent needs agent_id"),
         (json!({"agent_id": 7, "mission": "m", "skills": ["tasks.search"]}), "dispatch_agent needs agent_id"),
@@ -63,13 +63,13 @@ fn a_dispatch_that_is_not_sound_is_told_what_is_wrong_with_it() {
         ),
     ];
     for (arguments, expected) in cases {
-        let told = told(dispatch_of(&arguments));
-        assert!(told.starts_with("Error: ") && told.contains(expected), "{arguments}: {told}");
+        let received = received(dispatch_of(&arguments));
+        assert!(received.starts_with("Error: ") && received.contains(expected), "{arguments}: {received}");
     }
 }
 
 #[test]
-fn other_calls_that_make_no_sense_are_told_so_too() {
+fn other_invalid_calls_are_answered_with_the_error() {
     let raw = |name: &str, arguments: &str| ToolCall {
         id: "1".to_owned(),
         name: name.to_owned(),
@@ -93,13 +93,13 @@ fn other_calls_that_make_no_sense_are_told_so_too() {
         (collect(&[]), "{\"agents\":[]}"),
     ];
     for (call, expected) in cases {
-        let told = told(call.clone());
-        assert!(told.starts_with(expected), "{call:?}: {told}");
+        let received = received(call.clone());
+        assert!(received.starts_with(expected), "{call:?}: {received}");
     }
 }
 
 #[test]
-fn circles_and_doubles_are_refused_and_the_sound_dispatches_of_the_same_reply_run() {
+fn cyclic_and_duplicate_dispatches_are_refused_and_valid_ones_run() {
     let mut w = World::new();
     w.say("Do it");
     let calls = [
@@ -110,32 +110,36 @@ fn circles_and_doubles_are_refused_and_the_sound_dispatches_of_the_same_reply_ru
         dispatch("lost", &["x"]),
     ];
     w.replies("", &calls);
-    let told = w.results();
-    assert!(told[0].contains("goes in a circle") && told[1].contains("goes in a circle"), "{told:?}");
-    assert!(told[2].contains("accepted") && told[3].contains("already used"), "{told:?}");
-    assert!(told[4].starts_with("Error: depends_on"), "{told:?}");
+    let received = w.results();
+    assert!(received[0].contains("goes in a circle") && received[1].contains("goes in a circle"), "{received:?}");
+    assert!(received[2].contains("accepted") && received[3].contains("already used"), "{received:?}");
+    assert!(received[4].starts_with("Error: depends_on"), "{received:?}");
     assert_eq!(w.running(), ["ok"]);
     w.replies("", &[dispatch("ok", &[])]);
     assert!(w.results()[0].contains("\"ok\" was already used in this turn; choose another"));
 }
 
 #[test]
-fn of_too_many_calls_the_first_are_taken_and_the_rest_is_counted() {
+fn excess_calls_of_a_reply_are_not_run_and_are_counted() {
     let mut w = World::new();
     let task = w.say("Do it");
     let calls: Vec<_> =
         (0..500).map(|n| tool(&n.to_string(), "get_skill", &json!({"search": n.to_string()}))).collect();
     w.replies("", &calls);
-    let told = w.results();
-    assert_eq!(told.len(), 33);
-    assert!(told[31].starts_with("{\"skills\""));
-    assert!(told[32].contains("32 were taken") && told[32].contains("(468 in all) were not run"), "{}", told[32]);
+    let received = w.results();
+    assert_eq!(received.len(), 33);
+    assert!(received[31].starts_with("{\"skills\""));
+    assert!(
+        received[32].contains("32 were taken") && received[32].contains("(468 in all) were not run"),
+        "{}",
+        received[32]
+    );
     w.replies("Fine.", &[]);
     assert_eq!(w.answer(task), "Fine.");
 }
 
 #[test]
-fn what_is_sent_back_is_fit_to_be_sent() {
+fn invalid_calls_are_sent_back_in_valid_form() {
     let mut w = World::new();
     w.say("Do it");
     let odd = ToolCall { id: String::new(), name: "tasks.create ünd".to_owned(), arguments: "{".to_owned() };
@@ -144,15 +148,15 @@ fn what_is_sent_back_is_fit_to_be_sent() {
     w.replies(&"z".repeat(500_000), &[odd, long, twin]);
     let messages = w.request().messages;
     let Message::Assistant { text, tool_calls, .. } = &messages[1] else { panic!("{messages:?}") };
-    assert!(tool_calls.is_empty(), "no provider takes these names back");
-    assert!(text.contains(r#"{"name": "tasks.create ünd", "arguments": {}"#), "its own words stay");
+    assert!(tool_calls.is_empty(), "providers reject these names");
+    assert!(text.contains(r#"{"name": "tasks.create ünd", "arguments": {}"#), "the model's own text is kept");
     assert!(text.len() < 200_000);
     assert!(matches!(&messages[2..], [Message::User { text, .. }] if framed(text, "result").len() == 3));
-    assert!(w.results().iter().all(|text| text.len() < 3_000), "a model's nonsense is not repeated at length");
+    assert!(w.results().iter().all(|text| text.len() < 3_000), "invalid input is not repeated at length");
 }
 
 #[test]
-fn a_numbers_shape_is_forgiven_and_its_size_is_not() {
+fn dispatch_accepts_any_number_format_but_limits_its_value() {
     for (asked, granted) in [
         (json!(7), 7),
         (json!("7"), 7),
@@ -172,7 +176,7 @@ fn a_numbers_shape_is_forgiven_and_its_size_is_not() {
 }
 
 #[test]
-fn each_mode_says_which_tools_it_has() {
+fn unknown_tool_error_lists_tools_of_the_mode() {
     for (mode, call, expected) in [
         (Mode::SingleLoop, use_skill("1", "tasks.delete", &json!({})), "unknown skill \"tasks.delete\". Did you mean"),
         (Mode::SingleLoop, tool("1", "use_skill", &json!({})), "use_skill needs \"skill\""),
@@ -186,13 +190,13 @@ fn each_mode_says_which_tools_it_has() {
         w.replies("", std::slice::from_ref(&call));
         assert!(w.results()[0].contains(expected), "{call:?}: {:?}", w.results());
         if mode == Mode::Direct {
-            assert!(!w.results()[0].contains("Call get_skill"), "it has none");
+            assert!(!w.results()[0].contains("Call get_skill"), "this mode has no get_skill");
         }
     }
 }
 
 #[test]
-fn a_reply_with_sound_names_is_sent_back_as_calls_with_one_result_each() {
+fn reply_with_valid_names_is_sent_back_as_calls_with_results() {
     let mut w = World::new();
     w.say("Do it");
     let odd = ToolCall { id: String::new(), name: "tasks_make".to_owned(), arguments: "{".to_owned() };
@@ -214,7 +218,7 @@ fn a_reply_with_sound_names_is_sent_back_as_calls_with_one_result_each() {
 }
 
 #[test]
-fn text_beside_calls_is_kept_and_does_not_end_the_turn() {
+fn text_next_to_calls_is_kept_and_does_not_end_turn() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies_with(&reply("Let me look.", &[tool("1", "get_skill", &json!({}))]));

@@ -1,5 +1,5 @@
-//! What a turn says is true (invariant 21): no agent is done that did nothing, no effect happens twice, no answer claims or
-//! hides one.
+//! Truthful answers (invariant 21): an agent without actions is not reported as completed, no effect happens twice, and no
+//! answer claims an effect that did not happen or conceals one that did.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn outcome(w: &World, task: TaskId) -> AnswerOutcome {
     }
 }
 
-/// The word that front ends show.
+/// The state that clients show for the task.
 fn word(w: &World, task: TaskId) -> &'static str {
     match w.finals(task)[0] {
         EventBody::Answered { outcome, paused, finish, .. } => outcome.word(*paused, *finish),
@@ -39,9 +39,9 @@ fn create(id: &str, title: &str) -> crate::message::ToolCall {
 }
 
 #[test]
-fn agent_that_ran_nothing_is_asked_once_to_act_and_then_reports_no_action() {
-    let said = [(SubAgentInterface::Cmd, "You ran no command."), (SubAgentInterface::Json, "You called no skill.")];
-    for (interface, nudge) in said {
+fn agent_without_actions_is_asked_once_to_act_and_then_reports_no_action() {
+    let sent = [(SubAgentInterface::Cmd, "You ran no command."), (SubAgentInterface::Json, "You called no skill.")];
+    for (interface, nudge) in sent {
         let mut w = World::with(Mode::MultiAgent, TurnLimits { interface, ..TurnLimits::default() });
         let task = w.say("Buy milk");
         w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &["a"]), collect(&[])]);
@@ -61,7 +61,7 @@ fn agent_that_ran_nothing_is_asked_once_to_act_and_then_reports_no_action() {
 }
 
 #[test]
-fn agent_that_acts_after_the_nudge_is_completed_and_its_skills_are_listed() {
+fn agent_that_acts_after_reminder_is_completed_with_list_of_skills() {
     let mut w = World::new();
     let task = w.say("Buy milk");
     w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
@@ -77,7 +77,7 @@ fn agent_that_acts_after_the_nudge_is_completed_and_its_skills_are_listed() {
 }
 
 #[test]
-fn agent_that_only_reads_may_answer_from_its_mission() {
+fn reading_agent_may_answer_from_its_mission() {
     let mut w = World::new();
     let task = w.say("What is this?");
     w.replies("", &[dispatch("a", &[]), collect(&[])]);
@@ -86,7 +86,7 @@ fn agent_that_only_reads_may_answer_from_its_mission() {
 }
 
 #[test]
-fn effect_with_a_receipt_is_not_run_again_in_its_turn_and_the_second_repetition_ends_the_run() {
+fn effect_with_receipt_is_not_repeated_in_turn_and_second_repetition_ends_run() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Buy milk");
     w.replies("", &[create("1", "milk")]);
@@ -102,7 +102,7 @@ fn effect_with_a_receipt_is_not_run_again_in_its_turn_and_the_second_repetition_
 }
 
 #[test]
-fn reply_that_stopped_for_calls_and_has_none_is_a_whole_answer() {
+fn reply_with_finish_tool_calls_but_without_calls_is_complete_answer() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Hello");
     w.replies_with(&ModelReply { finish: Finish::ToolCalls, ..reply("Hi Ann!", &[]) });
@@ -110,7 +110,7 @@ fn reply_that_stopped_for_calls_and_has_none_is_a_whole_answer() {
 }
 
 #[test]
-fn effect_that_stands_four_times_in_one_reply_is_run_once() {
+fn effect_requested_four_times_in_one_reply_is_run_once() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Buy milk");
     w.replies("", &[create("1", "milk"), create("2", "milk"), create("3", "milk"), create("4", "milk")]);
@@ -122,7 +122,7 @@ fn effect_that_stands_four_times_in_one_reply_is_run_once() {
 }
 
 #[test]
-fn effect_of_one_agent_is_not_run_again_by_another_or_after_a_pause() {
+fn effect_of_one_agent_is_not_repeated_by_another_or_after_pause() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { agents_max: 2, ..TurnLimits::default() });
     let task = w.say("Buy milk");
     w.replies("", &[dispatch_to_act("a", &[]), dispatch_to_act("b", &["a"]), dispatch("c", &[]), collect(&[])]);
@@ -143,8 +143,8 @@ fn effect_of_one_agent_is_not_run_again_by_another_or_after_a_pause() {
 }
 
 #[test]
-fn agent_that_its_turn_ends_reports_the_receipts_that_it_has() {
-    const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
+fn agent_ended_by_its_turn_reports_its_receipts() {
+    const HARD: EventBody = EventBody::DeadlinePassed { hard: true, dead_letters: None };
     const CANCEL: fn() -> EventBody = || EventBody::CancelRequested { by: "ann".to_owned() };
     for (ends_with, is_restarted) in [(HARD, false), (HARD, true), (CANCEL(), false), (CANCEL(), true)] {
         let mut w = World::new();
@@ -173,7 +173,7 @@ fn agent_that_its_turn_ends_reports_the_receipts_that_it_has() {
 }
 
 #[test]
-fn effect_that_another_effect_on_its_thing_has_undone_is_run_again() {
+fn effect_undone_by_another_effect_is_run_again() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.skills = with_update();
     let task = w.say("Mark task 7 as done, then as open, then as done");
@@ -187,7 +187,7 @@ fn effect_that_another_effect_on_its_thing_has_undone_is_run_again() {
     assert_eq!(w.answer(task), "Done in this turn:\n- Task #7 is done\n- Task #7 is open\n- Task #7 is done");
 }
 
-/// The skills with one that changes a task by its number.
+/// The skills, with an additional one that changes a task by its number.
 fn with_update() -> SkillSet {
     let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true), ("status", true)]);
     update.args[0].kind = ArgKind::Id;
@@ -196,7 +196,7 @@ fn with_update() -> SkillSet {
 }
 
 #[test]
-fn effect_undone_by_an_agent_of_a_smaller_name_is_run_again() {
+fn effect_undone_by_agent_with_smaller_name_is_run_again() {
     for is_restarted in [false, true] {
         let mut w = World::new();
         w.skills = with_update();
@@ -219,7 +219,7 @@ fn effect_undone_by_an_agent_of_a_smaller_name_is_run_again() {
 }
 
 #[test]
-fn effect_that_another_command_of_its_block_undoes_is_run_again() {
+fn effect_undone_by_later_command_of_same_block_is_run_again() {
     let mut w =
         World::with(Mode::SingleLoop, TurnLimits { main_interface: MainInterface::Cmd, ..TurnLimits::default() });
     w.skills = with_update();
@@ -236,7 +236,7 @@ fn effect_that_another_command_of_its_block_undoes_is_run_again() {
 }
 
 #[test]
-fn effect_on_a_note_that_another_effect_on_it_has_undone_is_run_again_and_on_another_note_it_is_not() {
+fn effect_on_note_is_run_again_only_if_undone_on_same_note() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let edit = skill("notes.edit", Effect::Idempotent, &[("title", true), ("append", false), ("replace", false)]);
     let create = skill("notes.create", Effect::Idempotent, &[("title", true), ("content", false)]);
@@ -249,7 +249,7 @@ fn effect_on_a_note_that_another_effect_on_it_has_undone_is_run_again_and_on_ano
         assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1);
         w.main_skill("Edited note 'Groceries'.");
     }
-    // Another note, or a second one of the title, does not undo it.
+    // An effect on another note, or a second note with the same title, does not undo it.
     for other in [call("notes.edit", "Other", "append"), call("notes.create", "Groceries", "content")] {
         w.replies("", &[other]);
         w.main_skill("Done.");
@@ -259,13 +259,13 @@ fn effect_on_a_note_that_another_effect_on_it_has_undone_is_run_again_and_on_ano
 }
 
 #[test]
-fn partial_effect_may_be_called_again_and_an_accepted_one_is_told_as_accepted() {
+fn partial_effect_may_be_repeated_and_accepted_one_is_reported_as_accepted() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Buy milk and eggs");
     w.replies("", &[create("1", "milk")]);
     w.skill_ends(&AgentId::orchestrator(), 0, Outcome::partial("Created 1 of 2"));
     w.replies("", &[create("2", "milk")]);
-    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "the rest may be asked for");
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "the rest may be requested");
     w.skill_ends(&AgentId::orchestrator(), 0, Outcome::partial("Created 2 of 2"));
     w.replies("", &[create("3", "eggs")]);
     let operation = Operation { id: OperationId::from_uuid(uuid::Uuid::nil()), expires_at: w.now };
@@ -284,7 +284,7 @@ fn partial_effect_may_be_called_again_and_an_accepted_one_is_told_as_accepted() 
 }
 
 #[test]
-fn reads_and_other_arguments_run_as_often_as_they_are_asked_for() {
+fn reading_calls_and_calls_with_other_arguments_are_always_run() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Look twice");
     for n in 0..2 {
@@ -296,7 +296,7 @@ fn reads_and_other_arguments_run_as_often_as_they_are_asked_for() {
 }
 
 #[test]
-fn failed_effect_may_be_tried_again() {
+fn failed_effect_may_be_retried() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Buy milk");
     w.replies("", &[create("1", "milk")]);
@@ -306,7 +306,7 @@ fn failed_effect_may_be_tried_again() {
 }
 
 #[test]
-fn last_word_that_is_empty_or_denies_is_completed_from_the_receipts() {
+fn empty_or_denying_answer_is_completed_from_receipts() {
     for (words, answer) in [
         (vec!["", ""], "Done in this turn:\n- Created task #1 milk"),
         (
@@ -325,7 +325,7 @@ fn last_word_that_is_empty_or_denies_is_completed_from_the_receipts() {
 }
 
 #[test]
-fn claim_without_any_effect_gets_a_true_line_and_a_claim_that_may_be_true_does_not() {
+fn claim_without_effect_is_corrected_and_possible_claim_is_not() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Remember Paris");
     w.replies("I saved \"Paris\" to long-term memory.", &[]);
@@ -347,7 +347,7 @@ fn claim_without_any_effect_gets_a_true_line_and_a_claim_that_may_be_true_does_n
 }
 
 #[test]
-fn claim_of_a_program_is_left_to_the_program() {
+fn claim_of_agentic_backend_is_not_corrected() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Write the file");
     w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
@@ -357,7 +357,7 @@ fn claim_of_a_program_is_left_to_the_program() {
 }
 
 #[test]
-fn limit_that_keeps_work_from_beginning_pauses_the_turn_and_continue_goes_on_with_the_plan() {
+fn limit_that_blocks_agents_pauses_turn_and_continue_resumes_plan() {
     let limits = [
         TurnLimits { agents_max: 1, ..TurnLimits::default() },
         TurnLimits { skill_calls_max: 1, ..TurnLimits::default() },
@@ -378,13 +378,13 @@ fn limit_that_keeps_work_from_beginning_pauses_the_turn_and_continue_goes_on_wit
             ("paused", "The first is done.\n\nNot yet started:\n- Do b\n\nWould you like me to continue?")
         );
         w.say("Yes, continue");
-        assert!(w.request().messages.len() > 3, "it goes on from where it was");
+        assert!(w.request().messages.len() > 3, "the turn continues with its context");
         w.replies("", &[dispatch("c", &[]), collect(&["c"])]);
-        assert_eq!(w.running(), [agent("c").as_str()], "budgets count anew");
+        assert_eq!(w.running(), [agent("c").as_str()], "budgets start anew");
     }
 }
 
-/// Two agents beside each other that both may create tasks; the first has asked for one.
+/// Two parallel agents that may both create tasks. The first has requested one.
 fn side_by_side() -> (World, TaskId) {
     let mut w = World::new();
     let task = w.say("Buy milk");
@@ -398,10 +398,10 @@ fn asks() -> crate::message::ModelReply {
 }
 
 #[test]
-fn equal_effects_of_two_agents_at_once_are_one_and_the_second_gets_the_firsts_receipt() {
+fn equal_concurrent_effects_of_two_agents_run_once_and_share_receipt() {
     let (mut w, task) = side_by_side();
     w.skill_starts(&agent("a"));
-    assert!(!w.agent_tries("b", &asks()), "the first is under way: the second waits");
+    assert!(!w.agent_tries("b", &asks()), "the second agent waits while the first call runs");
     w.agent_skill("a", "Created task #1 milk");
     assert!(w.agent_tries("b", &asks()));
     assert!(w.skill_calls(&agent("b")).is_empty());
@@ -413,16 +413,16 @@ fn equal_effects_of_two_agents_at_once_are_one_and_the_second_gets_the_firsts_re
 }
 
 #[test]
-fn effect_that_another_agent_asks_for_runs_if_the_first_failed_for_sure() {
+fn effect_requested_by_second_agent_runs_if_first_certainly_failed() {
     let (mut w, _) = side_by_side();
     w.skill_ends(&agent("a"), 0, Outcome::transient("timeout", "slow"));
     assert!(w.agent_tries("b", &asks()));
     assert_eq!(w.skill_calls(&agent("b")).len(), 1);
-    assert!(!w.agent_tries("a", &asks()), "now the other one waits");
+    assert!(!w.agent_tries("a", &asks()), "the other agent waits now");
 }
 
 #[test]
-fn effect_in_doubt_is_not_repeated_by_another_agent_of_the_turn_whenever_it_starts() {
+fn effect_in_doubt_is_not_repeated_by_any_agent_of_turn() {
     let doubt = || Outcome::unknown("Its receipt is missing.", json!({}));
     let (mut w, task) = side_by_side();
     w.skill_ends(&agent("a"), 0, doubt());
@@ -439,7 +439,7 @@ fn effect_in_doubt_is_not_repeated_by_another_agent_of_the_turn_whenever_it_star
 }
 
 #[test]
-fn effect_of_an_agent_that_died_in_it_is_in_doubt_for_the_others() {
+fn effect_of_crashed_agent_is_in_doubt_for_other_agents() {
     let (mut w, _) = side_by_side();
     w.skill_starts(&agent("a"));
     assert!(!w.agent_tries("b", &asks()));
@@ -450,12 +450,12 @@ fn effect_of_an_agent_that_died_in_it_is_in_doubt_for_the_others() {
 }
 
 #[test]
-fn equal_effect_that_was_under_way_when_the_process_ended_is_still_made_once() {
+fn equal_effect_running_at_process_exit_is_made_once() {
     let (mut w, _) = side_by_side();
     w.skill_starts(&agent("a"));
     assert!(!w.agent_tries("b", &asks()));
     w.restart(ResumeCause::Restart);
-    assert!(!w.agent_tries("b", &asks()), "the next life knows of it from the log");
+    assert!(!w.agent_tries("b", &asks()), "the next incarnation knows the running call from the log");
     w.agent_skill("a", "Created task #1 milk");
     w.restart(ResumeCause::Restart);
     assert!(w.agent_tries("b", &asks()));
@@ -464,7 +464,7 @@ fn equal_effect_that_was_under_way_when_the_process_ended_is_still_made_once() {
 }
 
 #[test]
-fn effect_in_doubt_is_not_repeated_by_the_turn_that_continues() {
+fn effect_in_doubt_is_not_repeated_by_continuing_turn() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { agents_max: 1, ..TurnLimits::default() });
     let task = w.say("Buy milk");
     w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &[]), collect(&[])]);
@@ -480,7 +480,7 @@ fn effect_in_doubt_is_not_repeated_by_the_turn_that_continues() {
 }
 
 #[test]
-fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_took_place() {
+fn claim_of_failed_effect_is_corrected_next_to_successful_one() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let send = use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"}));
     let task = w.say("Buy milk and write to Bob");
@@ -492,7 +492,7 @@ fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_took_place() {
 }
 
 #[test]
-fn call_of_something_that_does_not_exist_is_told_to_the_model_and_never_shown() {
+fn call_of_unknown_tool_is_reported_to_model_and_never_shown() {
     let call = "{\"name\": \"launch\", \"arguments\": {\"at\": \"once\"}}";
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Launch it");
@@ -512,7 +512,7 @@ fn call_of_something_that_does_not_exist_is_told_to_the_model_and_never_shown() 
 }
 
 #[test]
-fn answer_that_says_itself_that_it_declined_gets_no_list_of_receipts() {
+fn declined_answer_gets_no_list_of_receipts() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Buy milk and fly");
     w.replies("", &[create("1", "milk")]);
@@ -523,12 +523,12 @@ fn answer_that_says_itself_that_it_declined_gets_no_list_of_receipts() {
 }
 
 #[test]
-fn second_repetition_of_what_the_paused_turn_did_is_answered_from_its_receipts() {
+fn second_repetition_of_paused_turns_effect_is_answered_from_receipts() {
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Buy milk");
     w.replies("", &[create("1", "milk")]);
     w.main_skill("Created task #1 milk");
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
     assert_eq!(w.ending(task).0, "paused");
     let task = w.say("continue");
     w.replies("", &[create("2", "milk")]);
@@ -537,7 +537,7 @@ fn second_repetition_of_what_the_paused_turn_did_is_answered_from_its_receipts()
 }
 
 #[test]
-fn claim_that_an_earlier_turns_receipt_shows_is_neither_denied_nor_done_again() {
+fn claim_proved_by_earlier_turn_is_neither_corrected_nor_repeated() {
     for interface in [MainInterface::Cmd, MainInterface::Tools] {
         let mut w = World::with(Mode::SingleLoop, TurnLimits { main_interface: interface, ..TurnLimits::default() });
         w.say("Call the bank: make a task");
@@ -558,8 +558,8 @@ fn claim_that_an_earlier_turns_receipt_shows_is_neither_denied_nor_done_again() 
             assert_eq!((w.answer(task).as_str(), outcome(&w, task)), (says, AnswerOutcome::Done), "{interface:?}");
             w.restart(ResumeCause::Restart);
         }
-        // Another thing of the same kind is no echo of the first.
-        for (asks, says, told) in [
+        // Another thing of the same kind is not a repetition of the first.
+        for (asks, says, expected) in [
             (
                 "Can you add a task to buy eggs?",
                 "I created the task \"Buy eggs\".",
@@ -571,7 +571,7 @@ fn claim_that_an_earlier_turns_receipt_shows_is_neither_denied_nor_done_again() 
             let task = w.say(asks);
             w.replies(says, &[]);
             if interface == MainInterface::Cmd {
-                assert!(w.last_shown().contains(told), "{}", w.last_shown());
+                assert!(w.last_shown().contains(expected), "{}", w.last_shown());
                 w.replies(says, &[]);
             }
             assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{says}");
@@ -580,7 +580,7 @@ fn claim_that_an_earlier_turns_receipt_shows_is_neither_denied_nor_done_again() 
 }
 
 #[test]
-fn doubt_about_something_else_does_not_hide_that_an_effect_is_in_doubt() {
+fn effect_in_doubt_is_stated_despite_doubt_about_another_matter() {
     let line = "(It is not known whether this happened: email.send.)";
     for (says, is_added) in [
         ("I sent the e-mail to Bob. You may want to check your calendar too.", true),
@@ -601,7 +601,7 @@ fn doubt_about_something_else_does_not_hide_that_an_effect_is_in_doubt() {
 }
 
 #[test]
-fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_is_in_doubt_or_was_done_before() {
+fn claim_of_failed_effect_is_corrected_next_to_doubtful_or_earlier_one() {
     let send = use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"}));
     let mut w = World::in_mode(Mode::SingleLoop);
     let task = w.say("Buy milk and write to Bob");
@@ -613,7 +613,7 @@ fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_is_in_doubt_or_wa
 }
 
 #[test]
-fn claim_of_what_was_never_asked_for_is_corrected_beside_a_true_one() {
+fn claim_of_effect_never_requested_is_corrected_next_to_true_one() {
     for (says, line) in [
         ("I created the task and sent the e-mail.", Some("(Nothing was sent for this request.)")),
         ("I created the task. I have deleted the old task.", Some("(Nothing was deleted for this request.)")),
@@ -632,7 +632,7 @@ fn claim_of_what_was_never_asked_for_is_corrected_beside_a_true_one() {
 }
 
 #[test]
-fn result_that_the_model_made_up_is_pointed_out_to_it_and_never_stands_as_the_answer() {
+fn result_invented_by_model_is_rejected_and_never_the_answer() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop] {
         let mut w = World::in_mode(mode);
         let task = w.say("Create a task to buy stamps");
@@ -651,8 +651,8 @@ fn result_that_the_model_made_up_is_pointed_out_to_it_and_never_stands_as_the_an
 }
 
 #[test]
-fn silent_model_does_not_hide_what_may_have_happened_or_failed() {
-    for (outcome_of, told) in [
+fn empty_answer_of_model_is_completed_with_failures_and_doubts() {
+    for (outcome_of, expected) in [
         (Outcome::unknown("No receipt.", json!({})), "email.send: it is not known whether it happened"),
         (Outcome::permanent("refused", "No such mailbox."), "Not completed:\n- email.send: No such mailbox."),
     ] {
@@ -665,13 +665,16 @@ fn silent_model_does_not_hide_what_may_have_happened_or_failed() {
         w.replies("", &[]);
         w.replies("", &[]);
         let answer = w.answer(task);
-        assert!(answer.starts_with("Done in this turn:\n- Created task #1 milk") && answer.contains(told), "{answer}");
-        assert!(!answer.contains("Completed:"), "the receipts say it once: {answer}");
+        assert!(
+            answer.starts_with("Done in this turn:\n- Created task #1 milk") && answer.contains(expected),
+            "{answer}"
+        );
+        assert!(!answer.contains("Completed:"), "effects are listed once, from the receipts: {answer}");
     }
 }
 
 #[test]
-fn silent_orchestrator_does_not_hide_what_an_agent_may_have_done() {
+fn empty_answer_of_orchestrator_is_completed_with_doubts_of_agent() {
     let mut w = World::new();
     let task = w.say("Buy milk and eggs");
     w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
@@ -686,7 +689,7 @@ fn silent_orchestrator_does_not_hide_what_an_agent_may_have_done() {
 }
 
 #[test]
-fn claim_beside_an_agent_that_failed_before_it_did_anything_is_corrected() {
+fn claim_is_corrected_if_agent_failed_before_any_action() {
     for status in [None, Some(ReportStatus::Crashed), Some(ReportStatus::Timeout)] {
         let mut w = World::new();
         let task = w.say("Buy milk");
@@ -702,7 +705,7 @@ fn claim_beside_an_agent_that_failed_before_it_did_anything_is_corrected() {
 }
 
 #[test]
-fn claim_beside_an_agent_that_failed_in_the_middle_is_held_against_its_receipts() {
+fn claim_is_checked_against_receipts_of_failed_agent() {
     let mut w = World::new();
     let task = w.say("Buy milk and write to Bob");
     w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
@@ -714,7 +717,7 @@ fn claim_beside_an_agent_that_failed_in_the_middle_is_held_against_its_receipts(
 }
 
 #[test]
-fn claim_that_names_a_date_or_a_time_is_no_claim_of_an_earlier_turns_thing() {
+fn claim_with_date_or_time_does_not_refer_to_earlier_turn() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Buy milk");
     w.replies("", &[create("1", "milk")]);
@@ -739,7 +742,24 @@ fn claim_that_names_a_date_or_a_time_is_no_claim_of_an_earlier_turns_thing() {
 }
 
 #[test]
-fn question_stops_to_be_one_when_the_user_adds_a_wish() {
+fn claim_with_invented_detail_does_not_refer_to_earlier_turn() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Call the bank: make a task");
+    w.replies("", &[create("1", "Call the bank")]);
+    w.main_skill("Created task #1 Call the bank, priority medium");
+    w.replies("Done.", &[]);
+    for detail in ["due next Friday", "priority high"] {
+        let task = w.say("I have called the bank, so that task is done");
+        w.replies(&format!("I added task #1 \"Call the bank\", {detail}."), &[]);
+        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{detail}");
+    }
+    let task = w.say("thanks");
+    w.replies("You're welcome. I added task #1 \"Call the bank\", priority medium.", &[]);
+    assert_eq!(outcome(&w, task), AnswerOutcome::Done);
+}
+
+#[test]
+fn question_becomes_request_when_user_adds_a_request() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Buy milk");
     w.replies("", &[create("1", "milk")]);
@@ -751,7 +771,7 @@ fn question_stops_to_be_one_when_the_user_adds_a_wish() {
         w.add("And create one to buy eggs");
         w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
         w.main_skill("milk");
-        assert!(!w.turn().main.is_asked && !w.turn().main.asks_only, "both are a wish now");
+        assert!(!w.turn().main.is_asked && !w.turn().main.asks_only, "question and addition are a request now");
         w.replies(says, &[]);
         let is_claim = says.starts_with('I');
         assert_eq!(outcome(&w, task) == AnswerOutcome::NoAction, is_claim, "{says}");
@@ -759,7 +779,7 @@ fn question_stops_to_be_one_when_the_user_adds_a_wish() {
 }
 
 #[test]
-fn commands_behind_the_one_under_way_are_neither_told_as_in_doubt_nor_kept_from_running() {
+fn commands_after_running_one_are_neither_in_doubt_nor_blocked() {
     let mut w =
         World::with(Mode::SingleLoop, TurnLimits { main_interface: MainInterface::Cmd, ..TurnLimits::default() });
     w.skills = with_update();
@@ -767,7 +787,7 @@ fn commands_behind_the_one_under_way_are_neither_told_as_in_doubt_nor_kept_from_
     let update = |id: u64| format!("tasks.update --id {id} --status done");
     w.replies(&cmd(&[update(1), update(2), update(3)].join("\n")), &[]);
     w.skill_starts(&AgentId::orchestrator());
-    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
     let (kind, text) = w.ending(task);
     assert_eq!(kind, "paused");
     assert!(text.contains("May or may not have happened:\n- tasks.update (it was under way)\n\nNot yet started:\n- tasks.update (not run) (2 times)"), "{text}");
@@ -781,7 +801,7 @@ fn commands_behind_the_one_under_way_are_neither_told_as_in_doubt_nor_kept_from_
 }
 
 #[test]
-fn receipts_and_doubts_of_agents_are_kept_once_however_often_their_turn_pauses() {
+fn receipts_and_doubts_of_agents_are_kept_once_over_many_pauses() {
     let mut w = World::new();
     let mut task = w.say("Buy milk and eggs");
     w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
@@ -790,7 +810,7 @@ fn receipts_and_doubts_of_agents_are_kept_once_however_often_their_turn_pauses()
     w.skill_ends(&agent("a"), 0, Outcome::unknown("No receipt.", json!({})));
     w.agent_replies("a", "Done.", &[]);
     for _ in 0..3 {
-        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+        w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
         assert_eq!(w.ending(task).0, "paused");
         task = w.say("continue");
         let main = &w.turn().main;
@@ -800,7 +820,7 @@ fn receipts_and_doubts_of_agents_are_kept_once_however_often_their_turn_pauses()
 }
 
 #[test]
-fn story_or_translation_is_no_claim_of_the_models_own() {
+fn story_or_translation_contains_no_claim_of_the_model() {
     let long = "I picked up the box and carried on through the rain. ".repeat(8);
     for (asks, says, expected) in [
         (
@@ -833,7 +853,7 @@ fn story_or_translation_is_no_claim_of_the_models_own() {
 }
 
 #[test]
-fn receipts_of_earlier_turns_are_bounded_and_the_newest_stay() {
+fn receipts_of_earlier_turns_are_bounded_and_newest_are_kept() {
     let mut w = World::in_mode(Mode::SingleLoop);
     for n in 0..40 {
         w.say("Buy more");

@@ -1,4 +1,4 @@
-//! The Engine, its sub-agents, the model and the skills, without a clock, a task or an actor.
+//! Simulates the Engine, its sub-agents, the model and the skills, without a clock, tasks or actors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub struct World {
-    /// The live Engine's state.
+    /// The state of the live Engine.
     pub conv: Conversation,
     pub log: Vec<Event>,
     pub skills: SkillSet,
@@ -26,18 +26,18 @@ pub struct World {
     pub mode: Mode,
     pub facts: PromptFacts,
     pub route: Vec<String>,
-    /// Facts are not read until [`World::begin`].
+    /// If set, a turn's facts are read only by [`World::begin`].
     pub slow_facts: bool,
-    /// The live sub-agents, by their turn and name.
+    /// The running sub-agents, by turn and name.
     pub agents: BTreeMap<(TaskId, AgentId), SubTurn>,
-    /// What the agents of each turn do, while they run.
+    /// The effects of the running agents of each turn.
     effects: BTreeMap<TaskId, TurnEffects>,
     pub now: Micros,
-    /// Messages that the log has and the Engine has not heard of.
-    pub unheard: Vec<Event>,
-    /// Nothing is checked and nothing logged: for lives too long for that.
+    /// Messages that are in the log and that the Engine has not received yet.
+    pub undelivered: Vec<Event>,
+    /// Disables checks and logging, for very long runs.
     pub fast: bool,
-    /// The turn that the script is about, while it is under way; else the oldest.
+    /// The turn that the script is about, while it runs; otherwise the oldest turn.
     focus: Option<TaskId>,
     tasks: u32,
 }
@@ -78,14 +78,14 @@ impl World {
             agents: BTreeMap::new(),
             effects: BTreeMap::new(),
             now: Micros(1_000_000_000),
-            unheard: Vec::new(),
+            undelivered: Vec::new(),
             fast: false,
             focus: None,
             tasks: 0,
         }
     }
 
-    // The doors.
+    // Messages and controls
 
     pub fn inbound(text: &str) -> Inbound {
         Inbound { client_id: String::new(), text: text.to_owned(), source: "cli".to_owned(), ..Inbound::default() }
@@ -97,40 +97,41 @@ impl World {
 
     pub fn receive(&mut self, inbound: Inbound) -> TaskId {
         let task = self.post(inbound);
-        self.hear(task);
+        self.deliver(task);
         task
     }
 
-    /// A message is stored, and its Engine has not heard of it yet.
+    /// Stores a message that the Engine has not received yet.
     pub fn post(&mut self, inbound: Inbound) -> TaskId {
         self.tasks += 1;
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.tasks.to_be_bytes());
         let task = TaskId::from_uuid(uuid::Uuid::new_v8(bytes));
         let event = self.append(task, AgentId::orchestrator(), EventBody::Received(inbound));
-        self.unheard.push(event);
+        self.undelivered.push(event);
         task
     }
 
-    /// The Engine hears of a message.
-    pub fn hear(&mut self, task: TaskId) {
-        let place = self.unheard.iter().position(|e| e.task == task).expect("it has not heard of it");
-        let event = self.unheard.remove(place);
+    /// Delivers a stored message to the Engine.
+    pub fn deliver(&mut self, task: TaskId) {
+        let index =
+            self.undelivered.iter().position(|e| e.task == task).expect("the Engine has not received the message");
+        let event = self.undelivered.remove(index);
         self.conv.apply(&event);
         self.record_all(Vec::new());
     }
 
-    /// A message of this class.
+    /// Sends a message of this class.
     pub fn say_as(&mut self, class: Priority, text: &str) -> TaskId {
         self.receive(Inbound { priority: class, ..Self::inbound(text) })
     }
 
-    /// A message that steers.
+    /// Sends a steering message.
     pub fn add(&mut self, text: &str) -> TaskId {
         self.receive(Inbound { steer: true, ..Self::inbound(text) })
     }
 
-    /// What the user, an operator or the clock does with a task.
+    /// Records an event caused by the user, an operator or the clock.
     pub fn happens(&mut self, task: TaskId, body: EventBody) {
         self.record(task, AgentId::orchestrator(), body);
     }
@@ -143,7 +144,7 @@ impl World {
         self.happens(task, EventBody::Suspended { by: "ann".to_owned() });
     }
 
-    pub fn let_go_on(&mut self, task: TaskId) {
+    pub fn resume(&mut self, task: TaskId) {
         self.happens(task, EventBody::Continued { by: "ann".to_owned() });
     }
 
@@ -151,17 +152,17 @@ impl World {
         self.happens(task, EventBody::Reprioritised { priority, by: "ann".to_owned() });
     }
 
-    /// The clock goes on to the next deadline, which passes. Says whose it is and whether it is the hard one.
+    /// Advances the clock to the next deadline, which passes. Returns its task, and whether it is the hard deadline.
     pub fn deadline(&mut self) -> Option<(TaskId, bool)> {
         let (at, task, hard) = self.conv.next_deadline(&Deadlines::default())?;
         self.now = self.now.max(at);
-        self.happens(task, EventBody::DeadlinePassed { hard, letters: None });
+        self.happens(task, EventBody::DeadlinePassed { hard, dead_letters: None });
         let next = self.conv.next_deadline(&Deadlines::default());
-        assert_ne!(next, Some((at, task, hard)), "it passes once");
+        assert_ne!(next, Some((at, task, hard)), "a deadline passes only once");
         Some((task, hard))
     }
 
-    /// What comes next is about this turn.
+    /// Directs the following calls to this turn.
     pub fn on(&mut self, task: TaskId) -> &mut Self {
         self.focus = Some(task);
         self
@@ -173,20 +174,20 @@ impl World {
         wanted.filter_map(|d| if let Directive::BeginTurn { task } = d { Some(task) } else { None }).collect()
     }
 
-    /// The facts of the next turn are read.
+    /// Reads the facts of the next turn.
     pub fn begin(&mut self) {
-        let task = *self.beginnings().first().expect("nothing to begin");
+        let task = *self.beginnings().first().expect("no turn may begin");
         let (mode, facts, limits, route) = (self.mode, self.facts.clone(), self.limits.clone(), self.route.clone());
         let continues = self.conv.continues(task);
         self.happens(task, EventBody::TurnStarted { mode, facts, limits, route, continues });
-        assert!(self.conv.turn(task).is_some() || self.finals(task).len() == 1, "what may begin begins");
+        assert!(self.conv.turn(task).is_some() || self.finals(task).len() == 1, "a turn that may begin begins");
     }
 
     pub fn wait_ms(&mut self, ms: i64) {
         self.now = self.now.plus_ms(ms);
     }
 
-    // The Engine.
+    // The Engine
 
     fn append(&mut self, task: TaskId, agent: AgentId, body: EventBody) -> Event {
         self.now = self.now.plus_ms(1);
@@ -216,9 +217,9 @@ impl World {
             let event = self.append(decision.task, decision.agent, decision.body);
             self.conv.fold(event.at, event.task, &event.agent, &event.body);
             decided += 1;
-            assert!(decided < 1_000, "decides in a circle");
+            assert!(decided < 1_000, "decisions do not terminate");
         }
-        self.conv.placed(Seq(self.log.len() as u64));
+        self.conv.set_last_seq(Seq(self.log.len() as u64));
         self.perform();
         self.check();
     }
@@ -226,7 +227,7 @@ impl World {
     fn perform(&mut self) {
         let wanted = self.conv.outstanding(self.now);
         let ids: BTreeSet<_> = wanted.iter().map(Directive::id).collect();
-        assert_eq!(ids.len(), wanted.len(), "every directive has an id of its own");
+        assert_eq!(ids.len(), wanted.len(), "directives have different ids");
         let runs: BTreeSet<(TaskId, AgentId)> = wanted
             .iter()
             .filter_map(
@@ -236,7 +237,7 @@ impl World {
         self.agents.retain(|key, _| runs.contains(key));
         self.effects.retain(|task, _| runs.iter().any(|(of, _)| of == task));
         for (task, _) in &runs {
-            self.effects.entry(*task).or_default().learn(self.conv.turn(*task).expect("it runs"));
+            self.effects.entry(*task).or_default().learn(self.conv.turn(*task).expect("the turn is running"));
         }
         for key in runs {
             if !self.agents.contains_key(&key) {
@@ -252,17 +253,17 @@ impl World {
         }
     }
 
-    /// Begins what is due.
-    pub fn go_on(&mut self) {
+    /// Begins the work that is due.
+    pub fn advance(&mut self) {
         self.record_all(Vec::new());
     }
 
-    /// The Engine or the process dies; the next life knows the log alone.
+    /// Simulates a crash of the Engine or the process. The next incarnation knows only the log.
     pub fn restart(&mut self, cause: ResumeCause) {
         self.conv = self.refolded();
         self.agents.clear();
         self.effects.clear();
-        self.unheard.clear();
+        self.undelivered.clear();
         let turns = self.conv.turns.iter().filter(|t| !t.suspended).map(|t| t.task);
         let events = turns.map(|task| (task, AgentId::orchestrator(), EventBody::Resumed { cause })).collect();
         self.record_all(events);
@@ -276,18 +277,18 @@ impl World {
         conv
     }
 
-    /// What the log tells of all that the Engine has heard of.
-    pub fn retold(&self) -> Conversation {
+    /// The state folded from the log, without the messages that the Engine has not received.
+    pub fn expected_from_log(&self) -> Conversation {
         let mut conv = self.refolded();
-        let is_heard = |task: TaskId| self.unheard.iter().all(|e| e.task != task);
-        conv.inbox.retain(|p| is_heard(p.task));
-        conv.orders.retain(|o| is_heard(o.task));
+        let is_delivered = |task: TaskId| self.undelivered.iter().all(|e| e.task != task);
+        conv.inbox.retain(|p| is_delivered(p.task));
+        conv.job_commands.retain(|o| is_delivered(o.task));
         conv
     }
 
-    // The model.
+    // The model
 
-    /// The turn that the script is about, or the oldest.
+    /// The turn that the script is about, or the oldest turn.
     pub fn current(&self) -> Option<TaskId> {
         let focus = self.focus.filter(|task| self.conv.turn(*task).is_some());
         focus.or_else(|| self.conv.turns.first().map(|t| t.task))
@@ -297,27 +298,27 @@ impl World {
         self.conv.turn(self.task()).expect("a turn is under way")
     }
 
-    /// A live sub-agent of the current turn.
+    /// A running sub-agent of the current turn.
     pub fn sub(&self, name: &str) -> &SubTurn {
         &self.agents[&(self.task(), agent(name))]
     }
 
-    fn key(&self, who: &AgentId) -> Option<(TaskId, AgentId)> {
-        Some((self.current()?, who.clone())).filter(|key| self.agents.contains_key(key))
+    fn key(&self, agent_id: &AgentId) -> Option<(TaskId, AgentId)> {
+        Some((self.current()?, agent_id.clone())).filter(|key| self.agents.contains_key(key))
     }
 
     fn task(&self) -> TaskId {
         self.current().expect("a turn is under way")
     }
 
-    /// The main agent's model answers.
+    /// The main agent's model replies.
     pub fn replies(&mut self, text: &str, calls: &[ToolCall]) {
         self.replies_with(&reply(text, calls));
     }
 
     pub fn replies_with(&mut self, reply: &ModelReply) {
         let turn = self.turn();
-        assert!(turn.main.awaits(turn.main.round), "nobody waits for the model: {:?}", turn.main.phase);
+        assert!(turn.main.awaits(turn.main.round), "the main agent does not wait for the model: {:?}", turn.main.phase);
         let calls = resolve_main(reply, turn, &self.skills);
         let body = replied(turn.main.round, reply, calls);
         self.record(self.task(), AgentId::orchestrator(), body);
@@ -329,7 +330,7 @@ impl World {
         self.record(self.task(), AgentId::orchestrator(), body);
     }
 
-    /// A sub-agent's model answers.
+    /// A sub-agent's model replies.
     pub fn agent_replies(&mut self, name: &str, text: &str, calls: &[ToolCall]) {
         self.agent_replies_with(name, &reply(text, calls));
     }
@@ -338,18 +339,18 @@ impl World {
         assert!(self.agent_tries(name, reply), "{name} waits for another agent's call");
     }
 
-    /// The same; false if the reply waits for another agent's call, and then nothing happened.
+    /// The same. Returns false if the reply waits for another agent's call; then nothing has happened.
     pub fn agent_tries(&mut self, name: &str, reply: &ModelReply) -> bool {
         let turn = self.sub(name);
         assert!(turn.run.awaits(turn.run.round), "{name} does not wait for the model: {:?}", turn.run.phase);
         let granted = Some(turn.spec.skills.as_slice());
         let mut calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
-        let who = agent(name);
-        if self.effects.entry(turn.task).or_default().judge(&who, &mut calls, true) == Judged::Waits {
+        let agent_id = agent(name);
+        if self.effects.entry(turn.task).or_default().judge(&agent_id, &mut calls, true) == Judged::Waits {
             return false;
         }
         let body = replied(self.sub(name).run.round, reply, calls);
-        self.agent_records(&who, body);
+        self.agent_records(&agent_id, body);
         true
     }
 
@@ -359,12 +360,12 @@ impl World {
         self.agent_records(&agent(name), EventBody::ModelFailed { round, error, waited_ms: 0 });
     }
 
-    /// A sub-agent stores an event, or hands its last one to the Engine with its report.
+    /// A sub-agent stores an event, or hands its last event with its report to the Engine.
     pub fn agent_records(&mut self, agent: &AgentId, body: EventBody) {
         let key = self.key(agent).expect("the agent runs");
         let task = key.0;
         let turn = self.agents.get_mut(&key).expect("the agent runs");
-        // As it is stored: see `append`.
+        // One millisecond later, like in `append`.
         turn.fold(self.now.plus_ms(1), &body);
         match turn.report(self.now) {
             Some(report) => self.hand_in(&key, vec![(task, agent.clone(), body)], report),
@@ -382,7 +383,7 @@ impl World {
         self.record_all(last);
     }
 
-    /// A sub-agent ends from outside: its time is up, or its actor is dead.
+    /// The kernel ends a sub-agent: its time limit expired, or its actor crashed.
     pub fn agent_ends(&mut self, name: &str, status: ReportStatus) {
         let now = self.now;
         let turn = self.sub(name);
@@ -393,32 +394,32 @@ impl World {
         self.hand_in(&(self.task(), agent(name)), Vec::new(), report);
     }
 
-    // The skills.
+    // The skills
 
-    fn wanted(&self, who: &AgentId) -> Vec<Directive> {
+    fn wanted(&self, agent_id: &AgentId) -> Vec<Directive> {
         let Some(current) = self.current() else { return Vec::new() };
-        let all = match self.agents.get(&(current, who.clone())) {
+        let all = match self.agents.get(&(current, agent_id.clone())) {
             Some(turn) => turn.outstanding(),
             None => self.conv.outstanding(self.now),
         };
-        let fits =
-            |d: &Directive| matches!(d, Directive::CallSkill { task, agent, .. } if agent == who && *task == current);
+        let fits = |d: &Directive| matches!(d, Directive::CallSkill { task, agent, .. } if agent == agent_id && *task == current);
         all.into_iter().filter(fits).collect()
     }
 
-    /// The skill runs that an agent waits for and that may be under way, as (skill, arguments).
-    pub fn skill_calls(&self, who: &AgentId) -> Vec<(String, Value)> {
+    /// The skill runs that an agent waits for and that may be running, as (skill, arguments).
+    pub fn skill_calls(&self, agent_id: &AgentId) -> Vec<(String, Value)> {
         let described = |d| match d {
             Directive::CallSkill { skill, .. } => (skill.skill, skill.arguments),
             _ => (String::new(), Value::Null),
         };
-        self.wanted(who).into_iter().map(described).collect()
+        self.wanted(agent_id).into_iter().map(described).collect()
     }
 
-    /// The breaker lets the first wanted run of this agent begin: an event that only the log sees.
-    pub fn skill_starts(&mut self, who: &AgentId) {
-        let Some(Directive::CallSkill { task, agent, call_id, skill, .. }) = self.wanted(who).into_iter().next() else {
-            panic!("{who} wants no skill");
+    /// The breaker admits the first requested run of this agent. Only the log contains this event.
+    pub fn skill_starts(&mut self, agent_id: &AgentId) {
+        let Some(Directive::CallSkill { task, agent, call_id, skill, .. }) = self.wanted(agent_id).into_iter().next()
+        else {
+            panic!("{agent_id} requests no skill");
         };
         let body = EventBody::SkillStarted { intent: skill.intent, call_id, skill: skill.skill };
         if let Some(turn) = self.agents.get_mut(&(task, agent.clone())) {
@@ -427,42 +428,42 @@ impl World {
         self.append(task, agent, body);
     }
 
-    /// An event that the log holds and no live Engine hears of.
-    pub fn only_logged(&mut self, task: TaskId, who: &AgentId, body: EventBody) {
-        self.append(task, who.clone(), body);
+    /// Appends an event that no live Engine receives.
+    pub fn only_logged(&mut self, task: TaskId, agent_id: &AgentId, body: EventBody) {
+        self.append(task, agent_id.clone(), body);
     }
 
-    /// The `n`th wanted run of this agent ends.
-    pub fn skill_ends(&mut self, who: &AgentId, n: usize, outcome: Outcome) {
-        let Some(Directive::CallSkill { task, call_id, skill, .. }) = self.wanted(who).into_iter().nth(n) else {
-            panic!("{who} wants no skill");
+    /// The `n`th requested run of this agent ends.
+    pub fn skill_ends(&mut self, agent_id: &AgentId, n: usize, outcome: Outcome) {
+        let Some(Directive::CallSkill { task, call_id, skill, .. }) = self.wanted(agent_id).into_iter().nth(n) else {
+            panic!("{agent_id} requests no skill");
         };
         let body =
             EventBody::SkillFinished { intent: skill.intent, call_id, skill: skill.skill, outcome, duration_ms: 5 };
-        if who.is_orchestrator() {
-            self.record(task, who.clone(), body);
+        if agent_id.is_orchestrator() {
+            self.record(task, agent_id.clone(), body);
         } else {
-            self.agent_records(who, body);
+            self.agent_records(agent_id, body);
         }
     }
 
-    /// The first run that a sub-agent wants succeeds.
+    /// The first requested run of a sub-agent succeeds.
     pub fn agent_skill(&mut self, name: &str, data: &str) {
         self.skill_ends(&agent(name), 0, Outcome::success(data));
     }
 
-    /// The first run that the main agent wants succeeds.
+    /// The first requested run of the main agent succeeds.
     pub fn main_skill(&mut self, data: &str) {
         self.skill_ends(&AgentId::orchestrator(), 0, Outcome::success(data));
     }
 
-    // What is seen.
+    // Observations
 
     pub fn request(&self) -> ModelRequest {
         self.conv.request(self.task(), &self.skills).expect("a turn is under way")
     }
 
-    /// The last message that the main agent's model is sent.
+    /// The last message to the main agent's model.
     pub fn last_shown(&self) -> String {
         last_of(&self.request().messages)
     }
@@ -490,7 +491,7 @@ impl World {
         self.log.iter().filter(|e| e.task == task && e.body.is_final()).map(|e| &e.body).collect()
     }
 
-    /// The one final event of a task, as (kind, text).
+    /// The final event of a task, as (kind, text).
     pub fn ending(&self, task: TaskId) -> (&'static str, String) {
         let finals = self.finals(task);
         assert_eq!(finals.len(), 1, "one final event: {finals:?}");
@@ -533,14 +534,14 @@ pub fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::Resolved
     EventBody::replied(round, reply.clone(), calls, "test".to_owned())
 }
 
-/// The last message as a client sends it: a note of the kernel goes into the user's message before it.
+/// The last message as a client sends it: a note of the kernel is merged into the preceding user message.
 fn last_of(messages: &[Message]) -> String {
     match messages {
         [.., before @ Message::User { .. }, note @ Message::Note { .. }] => {
             format!("{}\n\n{}", text_of(before), text_of(note))
         }
         [.., last] => text_of(last),
-        [] => panic!("a message"),
+        [] => panic!("there is a message"),
     }
 }
 
@@ -553,8 +554,8 @@ pub fn text_of(message: &Message) -> String {
     }
 }
 
-/// A state without what a live Engine cannot know, or knows otherwise than from the log: where the log ends, that a breaker
-/// let a run begin, and that a program began a round.
+/// A state without the parts that a live Engine does not know, or that differ from the log: the end of the log, that a
+/// breaker admitted a run, and that a program began a round.
 pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);

@@ -1,9 +1,9 @@
-//! What kind of effect a skill has by its name, and what kind a sentence claims: so that a claim is held against the receipts
-//! that could show it.
+//! The kind of effect that a skill has, by its name, and the kind that a sentence claims. A claim is checked against the
+//! receipts of its kind.
 
 use super::QUOTATIONS;
 use crate::{
-    classify::{spoken, wishes},
+    classify::{spoken, user_requests},
     receipt::Receipt,
     turn::numbers::{numbers, numbers_of_things},
 };
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Sends,
 }
 
-/// Verbs of skills' names, and what is said of what they did.
+/// For each kind: verbs in the names of skills, and the words with which a text claims such an effect.
 const WORDS: [(Kind, &[&str], &[&str]); 5] = [
     (
         Kind::Creates,
@@ -52,28 +52,28 @@ const WORDS: [(Kind, &[&str], &[&str]); 5] = [
     (Kind::Sends, &["send", "reply", "forward", "post"], &["sent", "gesendet"]),
 ];
 
-/// The words of a text, in small letters.
+/// The words of a text in lower case.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 impl Kind {
-    /// The kind of effect of a skill, if its name tells.
+    /// The kind of effect of a skill, if its name contains a known verb.
     pub(super) fn of(skill: &str) -> Option<Self> {
         let name = skill.rsplit('.').next().unwrap_or_default();
         let is_verb = |word: &str| WORDS.iter().find(|(_, verbs, _)| verbs.contains(&word)).map(|(kind, ..)| *kind);
         words(name).find_map(|word| is_verb(&word))
     }
 
-    /// The kinds of effect that a claim tells of.
+    /// The kinds of effect that a claim contains.
     pub(super) fn claimed_in(claim: &str) -> Vec<Self> {
         let words: Vec<String> = words(claim).collect();
-        let is_told = |told: &[&str]| words.iter().any(|word| told.contains(&word.as_str()));
-        WORDS.iter().filter(|(_, _, told)| is_told(told)).map(|(kind, ..)| *kind).collect()
+        let is_contained = |participles: &[&str]| words.iter().any(|word| participles.contains(&word.as_str()));
+        WORDS.iter().filter(|(_, _, participles)| is_contained(participles)).map(|(kind, ..)| *kind).collect()
     }
 
-    /// Whether an effect of this kind may be told as one of the other: whoever edits a list removes something from it. Only
-    /// what is surely another thing is not.
+    /// Whether an effect of this kind can support a claim of the other kind: editing a list may remove something from it. False
+    /// only for kinds that are certainly different.
     pub(super) const fn backs(self, claimed: Self) -> bool {
         match self {
             Self::Changes | Self::Completes => !matches!(claimed, Self::Sends),
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// What was done, as one says it.
+    /// The past participle for the user.
     pub(crate) const fn done(self) -> &'static str {
         match self {
             Self::Creates => "created",
@@ -95,21 +95,21 @@ impl Kind {
     }
 }
 
-/// Whether a sentence, in small letters, names a skill, its domain, its verb or what it does.
+/// Whether a sentence in lower case names a skill, its domain, its verb or its effect.
 pub(super) fn names(sentence: &str, skill: &str) -> bool {
     let kind = Kind::of(skill);
-    let told = WORDS.iter().find(|(other, ..)| Some(*other) == kind);
-    let told = told.map(|(_, verbs, told)| [*verbs, *told].concat()).unwrap_or_default();
+    let participles = WORDS.iter().find(|(other, ..)| Some(*other) == kind);
+    let participles = participles.map(|(_, verbs, participles)| [*verbs, *participles].concat()).unwrap_or_default();
     let of_name: Vec<String> = words(skill).collect();
-    // "E-mail" is two words, and a mail is one.
+    // "E-mail" would be split into two words, and "mail" means the same.
     let sentence = sentence.replace("e-mail", "email").replace(" mail", " email");
     words(&sentence).any(|word| {
         let stem = word.trim_end_matches('s');
-        told.contains(&word.as_str()) || of_name.iter().any(|name| name.trim_end_matches('s') == stem)
+        participles.contains(&word.as_str()) || of_name.iter().any(|name| name.trim_end_matches('s') == stem)
     })
 }
 
-/// What earlier turns of a conversation did.
+/// The effects of earlier turns of a conversation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Earlier<'a> {
     /// The receipts of their effects.
@@ -119,9 +119,9 @@ pub(crate) struct Earlier<'a> {
 }
 
 impl Earlier<'_> {
-    /// Whether what a sentence of this text claims may be what an earlier turn did: it has a receipt of the kind, and the user
-    /// asked what was done, or the words name its thing. Another thing of the same kind it is not: what a small model has
-    /// answered before, it likes to answer again.
+    /// Whether the claim of a sentence of this text may refer to an effect of an earlier turn: a receipt of that kind exists, and
+    /// the user asked what was done, or the text names the thing of the receipt. A claim about another thing of the same kind
+    /// does not count, because small models tend to repeat their earlier answers.
     pub(super) fn back(&self, sentence: &str, text: &str) -> bool {
         if self.receipts.is_empty() {
             return false;
@@ -131,11 +131,24 @@ impl Earlier<'_> {
             let kind = Kind::of(&receipt.skill);
             kind.is_none_or(|kind| kinds.iter().all(|claimed| kind.backs(*claimed)))
         };
-        self.receipts.iter().filter(may_show).any(|receipt| self.is_asked || names_thing(receipt, sentence, text))
+        let is_meant = |receipt: &&Receipt| self.is_asked || names_thing(receipt, sentence, text);
+        self.receipts.iter().filter(may_show).any(|receipt| is_meant(&receipt)) && self.show_details(sentence, is_meant)
+    }
+
+    /// Whether each detail of a claim stands in a line of a receipt that is meant: a model that repeats an earlier answer often
+    /// adds a due date or a priority that nothing was given.
+    fn show_details(&self, sentence: &str, is_meant: impl Fn(&&Receipt) -> bool) -> bool {
+        const DETAILS: [(&str, &str); 5] =
+            [("due", "due"), ("fällig", "due"), ("high", "high"), ("medium", "medium"), ("low", "low")];
+        let shown: Vec<String> = self.receipts.iter().filter(is_meant).flat_map(|r| words(&r.line)).collect();
+        words(sentence).all(|word| {
+            let detail = DETAILS.iter().find(|(claimed, _)| *claimed == word);
+            detail.is_none_or(|(_, wanted)| shown.iter().any(|shown| shown == wanted))
+        })
     }
 }
 
-/// Whether words name the thing of a receipt: its number, or in quotation marks what the receipt says.
+/// Whether a text names the thing of a receipt: by its number, or by a quoted part of the receipt's line.
 fn names_thing(receipt: &Receipt, sentence: &str, text: &str) -> bool {
     const TITLE_CHARS_MIN: usize = 3;
     let line = receipt.line.to_lowercase();
@@ -144,12 +157,12 @@ fn names_thing(receipt: &Receipt, sentence: &str, text: &str) -> bool {
         title.chars().count() >= TITLE_CHARS_MIN && line.contains(&title)
     };
     let is_in_line = |number: &u64| numbers(&line).any(|n| n.is_named && n.value == *number);
-    // Every other number is a date's or a time's as well.
+    // Other numbers may belong to a date or a time.
     numbers_of_things(sentence).iter().any(|number| receipt.ids.contains(number) || is_in_line(number))
         || QUOTATIONS.as_ref().is_some_and(|quoted| quoted.find_iter(text).any(|found| is_title(found.as_str())))
 }
 
-/// Whether a message asks what was done or how something is, and for nothing to be done.
+/// Whether a message is a single question about what was done or how something is, and requests no change.
 pub(crate) fn asks_what_was(message: &str) -> bool {
     const FIRST: [&str; 24] = [
         "did", "have", "has", "was", "were", "is", "are", "what", "which", "when", "where", "who", "how", "why",
@@ -162,7 +175,7 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     is_one_question && asks && spoken(message).reads_only()
 }
 
-/// Whether a message asks for a translation or a story and nothing else: the "I" of the answer is somebody else.
+/// Whether a message only requests a translation or a story, in whose answer the "I" is not the model.
 pub(crate) fn asks_for_prose(message: &str) -> bool {
     const BEFORE: [&str; 17] = [
         "please",
@@ -205,7 +218,7 @@ pub(crate) fn asks_for_prose(message: &str) -> bool {
         "witz",
         "aufsatz",
     ];
-    /// Where something is kept.
+    /// Words for places where Annie stores something.
     const KEPT: [&str; 16] = [
         "note",
         "notes",
@@ -224,16 +237,16 @@ pub(crate) fn asks_for_prose(message: &str) -> bool {
         "aufgabe",
         "aufgaben",
     ];
-    /// Words from the verb to what is to be written: "write me a very short and sad story".
+    /// The most words between the verb and the kind of text: "write me a very short and sad story".
     const WORDS_MAX: usize = 8;
     let lower = message.to_lowercase();
-    let mut said = words(&lower).skip_while(|word| BEFORE.contains(&word.as_str()));
-    let Some(verb) = said.next() else { return false };
+    let mut request_words = words(&lower).skip_while(|word| BEFORE.contains(&word.as_str()));
+    let Some(verb) = request_words.next() else { return false };
     let is_prose = TRANSLATES.contains(&verb.as_str())
-        || WRITES.contains(&verb.as_str()) && said.take(WORDS_MAX).any(|word| PROSE.contains(&word.as_str()));
-    // "Tell me a joke and add milk", "write a note with the lyrics": what changes something is no prose.
-    // A text behind a colon or in quotes is what is translated.
+        || WRITES.contains(&verb.as_str()) && request_words.take(WORDS_MAX).any(|word| PROSE.contains(&word.as_str()));
+    // "Tell me a joke and add milk", "write a note with the lyrics": a request for a change is not only prose.
+    // Text after a colon or in quotation marks is the text to translate.
     let behind = lower.split_once(&verb).map_or("", |(_, behind)| behind).split([':', '"']).next().unwrap_or_default();
     let keeps = words(behind).any(|word| KEPT.contains(&word.as_str()));
-    is_prose && !keeps && wishes(behind) == 0
+    is_prose && !keeps && user_requests(behind) == 0
 }

@@ -1,5 +1,5 @@
-//! Promises to remind or to notify: the kernel sends no reminders, so an answer that promises one is corrected, unless a
-//! receipt shows something that reminds by itself.
+//! Promises to remind or to notify. The kernel sends no reminders, so an answer that promises one is corrected, unless a
+//! receipt shows a skill that sends reminders itself.
 
 use std::sync::LazyLock;
 
@@ -8,16 +8,16 @@ use regex::Regex;
 use super::{finds, own_sentences, pattern};
 use crate::receipt::{Extent, Receipt};
 
-/// Below an answer that promises to remind or to notify.
+/// Appended to an answer that promises to remind or to notify.
 const NO_REMINDERS: &str =
     "(Annie sends no reminders: what is saved stands in your list, but nothing will notify you when it is due.)";
 /// The same for a German answer.
 const NO_REMINDERS_GERMAN: &str = "(Annie verschickt keine Erinnerungen: Gespeichertes steht in der Liste, aber nichts meldet sich, wenn es fällig ist.)";
-/// Words in the name of a skill that starts something that tells the user by itself.
+/// Words in the names of skills that start something which notifies the user.
 const REMINDING: [&str; 10] =
     ["remind", "reminder", "reminders", "alarm", "alarms", "timer", "notify", "calendar", "cron", "schedule"];
 
-/// One of these stands in every such promise: most answers need no closer look.
+/// Every such promise contains one of these stems, so most answers need no further check.
 const STEMS: [&str; 13] = [
     "remind",
     "notif",
@@ -71,7 +71,7 @@ static REMINDERS_GERMAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
-/// What takes a promise back. "When it is due" in front of one is a part of it.
+/// Words before a promise that make it an offer or a denial. "When it is due" before a promise is part of the promise.
 static OFFERS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?ix) \b (?: if | unless | should | would | could | can | cannot | no | not | never | falls | nicht | kein\w* | könnte | würde
@@ -80,12 +80,12 @@ static OFFERS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
-/// What stands behind a promise that is none: "I'll remind you that water is wet" tells it now, "ich erinnere dich nicht" denies.
+/// Words after a promise that cancel it: "I'll remind you that water is wet" reminds at once, "ich erinnere dich nicht" denies.
 static NO_PROMISES: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(?i)^\s*(?:(?:that|how|why|what|of what)\b|:|(?:\w+\s+){0,2}nicht\b)"));
 
-/// The line that an answer needs which promises to remind the user though nothing will. `shown` are the receipts of its turn and
-/// of those before; what the user said or a receipt tells is no promise of the answer's own.
+/// The correction for an answer that promises a reminder although no component will send one. `shown` are the receipts of this
+/// turn and of earlier turns. Words of the user or of a receipt are not a promise of the answer.
 pub(in super::super) fn promised_reminder<'a>(
     text: &str,
     users: &str,
@@ -95,26 +95,26 @@ pub(in super::super) fn promised_reminder<'a>(
     if !STEMS.iter().any(|stem| small.contains(stem)) {
         return None;
     }
-    let mut told = vec![users.to_lowercase()];
+    let mut known_words = vec![users.to_lowercase()];
     for receipt in shown {
         if receipt.extent == Extent::Accepted || reminds(&receipt.skill) {
             return None;
         }
-        told.push(receipt.line.to_lowercase());
+        known_words.push(receipt.line.to_lowercase());
     }
-    // After a question to the user a promise is a condition.
+    // A promise beside a question to the user depends on the answer.
     let before_questions = text.split('?').next().unwrap_or_default();
     let before_questions = if text.contains('?') {
         before_questions.rsplit_once(['.', '!', '\n']).map_or("", |(whole, _)| whole)
     } else {
         text
     };
-    let is_told = |words: &str| told.iter().any(|told| told.contains(&words.to_lowercase()));
+    let is_known = |words: &str| known_words.iter().any(|known| known.contains(&words.to_lowercase()));
     let sentences = own_sentences(before_questions);
     let is_promised = |pattern: &LazyLock<Option<Regex>>| {
         let in_sentence = |pattern: &Regex, sentence: &str| {
             pattern.find_iter(sentence).any(|found| {
-                !is_told(found.as_str())
+                !is_known(found.as_str())
                     && !finds(&OFFERS, &sentence[..found.end()])
                     && !finds(&NO_PROMISES, &sentence[found.end()..])
             })
@@ -127,7 +127,7 @@ pub(in super::super) fn promised_reminder<'a>(
     is_promised(&REMINDERS).then_some(NO_REMINDERS)
 }
 
-/// Whether a skill by its name starts something that tells the user by itself.
+/// Whether a skill, by its name, starts something which notifies the user.
 fn reminds(skill: &str) -> bool {
     skill.split(|c: char| !c.is_alphanumeric()).any(|word| REMINDING.contains(&word.to_lowercase().as_str()))
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn promise_to_remind_is_found_in_english_and_german() {
+    fn reminder_promise_is_found_in_english_and_german() {
         let task = [receipt("tasks.create", "Created task #1 Buy milk", Extent::Done)];
         for text in [
             "I created the task. I will remind you on Friday.",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_others_and_kept_promises_are_no_promise_to_remind() {
+    fn reminder_promise_excludes_words_of_others_and_kept_promises() {
         let titled = receipt("tasks.create", "Created task #1 I will remind you of Bob", Extent::Done);
         for text in [
             "The task 'remind Bob' was created.",

@@ -1,9 +1,9 @@
-//! What claims, denies and doubts, and what does not.
+//! Texts that contain claims, denials and doubts, and texts that do not.
 
 use super::*;
 
 #[test]
-fn claims_of_effects_are_found_in_english_and_german() {
+fn claims_of_effects_are_detected_in_english_and_german() {
     for text in [
         "I saved \"Paris\" to long-term memory.",
         "I have created the task \"Call the bank\".",
@@ -32,7 +32,7 @@ fn claims_of_effects_are_found_in_english_and_german() {
 }
 
 #[test]
-fn other_sentences_are_no_claims() {
+fn sentences_without_claims_are_not_detected() {
     for text in [
         "Hello Ann!",
         "Should I create the task?",
@@ -60,7 +60,7 @@ fn other_sentences_are_no_claims() {
 }
 
 #[test]
-fn loose_claims_and_promises_count_only_where_nothing_ran() {
+fn vague_claims_and_promises_are_detected_only_if_no_skill_ran() {
     for text in [
         "Task #5 created: Buy milk.",
         "Your reminder is set for Friday.",
@@ -86,16 +86,16 @@ fn loose_claims_and_promises_count_only_where_nothing_ran() {
 }
 
 #[test]
-fn claim_of_a_failed_effect_is_found_if_no_receipt_shows_one_of_its_kind() {
+fn claim_of_failed_effect_is_detected_without_receipt_of_same_kind() {
     let text = "I created the task and I deleted the old task.";
     assert_eq!(claimed_failures(text, &["tasks.delete"], &["tasks.create"]), ["tasks.delete"]);
-    assert!(claimed_failures(text, &["tasks.delete"], &["tasks.delete"]).is_empty(), "another try worked");
+    assert!(claimed_failures(text, &["tasks.delete"], &["tasks.delete"]).is_empty(), "a later attempt succeeded");
     assert!(claimed_failures("I created the task. Deleting failed.", &["tasks.delete"], &[]).is_empty());
     assert!(claimed_failures("I deleted the task.", &["mcp.files.read__all"], &[]).is_empty());
 }
 
 #[test]
-fn denials_and_refusals_are_told_from_answers() {
+fn denials_and_refusals_are_distinguished_from_answers() {
     for text in [
         "I did not receive any input to create a task.",
         "I'm sorry, I can't do that.",
@@ -117,7 +117,7 @@ fn denials_and_refusals_are_told_from_answers() {
 }
 
 #[test]
-fn continuation_is_joined_without_a_gap_or_a_repeat() {
+fn continuation_is_joined_without_gap_or_repetition() {
     assert_eq!(joined("Once upon a", "time there was"), "Once upon a time there was");
     assert_eq!(joined("Once upon a", " time"), "Once upon a time");
     assert_eq!(joined("one, two", ", three"), "one, two, three");

@@ -1,4 +1,4 @@
-//! What the parser of events is given.
+//! Tests of the input of the event parser.
 
 use std::sync::atomic::AtomicU64;
 
@@ -17,7 +17,7 @@ impl Entropy for Counting {
 }
 
 #[tokio::test]
-async fn large_packet_is_given_to_the_parser_in_small_slices() {
+async fn reader_splits_large_packet_into_small_slices_for_parser() {
     let config = ModelConfig { base_url: "http://127.0.0.1:1/v1".into(), model: "m".into(), ..ModelConfig::default() };
     let model = OpenAiModel::new(config, Arc::new(Counting(AtomicU64::new(0)))).unwrap();
     let packet = "data: {}\n\n".repeat(40_000).into_bytes();
@@ -28,7 +28,7 @@ async fn large_packet_is_given_to_the_parser_in_small_slices() {
         .try_collect()
         .await
         .unwrap();
-    // The parser moves the rest of a slice with every line of it.
+    // The parser moves the rest of a slice with every line in it.
     assert!(slices.iter().all(|slice| slice.len() <= SLICE_BYTES_MAX), "{:?}", slices.iter().map(Bytes::len).max());
     assert_eq!(slices.concat(), packet);
 }

@@ -1,4 +1,4 @@
-//! What every protocol must do for the kernel, whatever its wire: each case runs over both.
+//! The contract that every protocol fulfils for the kernel: each case runs over both wires.
 
 use super::*;
 
@@ -22,31 +22,31 @@ macro_rules! over_every_wire {
 }
 
 over_every_wire!(
-    a_streamed_reply_comes_as_drafts_and_whole,
-    a_reply_at_once_is_the_same_reply,
-    parallel_calls_come_through_in_every_shape,
-    packets_comments_and_line_ends_do_not_matter,
-    stream_cut_at_any_byte_is_the_same_reply,
-    every_refusal_has_its_kind,
-    a_reply_without_measure_is_given_up,
-    an_error_never_shows_the_key,
-    unparsable_reply_is_quoted_without_the_key_and_in_short,
-    what_passes_is_tried_again_and_what_does_not_is_not,
-    a_long_wish_to_wait_is_handed_to_the_caller,
-    nothing_is_repeated_after_the_first_token,
-    refused_combination_is_left_out_of_the_one_call,
-    a_connection_that_breaks_before_the_first_token_is_made_again,
-    waits_have_limits_before_and_after_the_first_token,
-    a_whole_call_has_a_limit_whatever_the_server_does,
+    streamed_reply_is_sent_as_drafts_and_returned_whole,
+    unstreamed_reply_equals_streamed_reply,
+    parallel_calls_are_read_in_every_wire_format,
+    reply_is_independent_of_packets_comments_and_line_ends,
+    stream_split_at_any_byte_gives_the_same_reply,
+    every_refusal_maps_to_its_error_kind,
+    oversized_reply_is_a_protocol_error,
+    error_never_contains_the_key,
+    unparsable_reply_is_quoted_shortened_and_without_the_key,
+    client_retries_transient_failures_only,
+    long_server_wait_is_returned_to_the_caller,
+    client_never_retries_after_the_first_token,
+    refused_combination_is_left_out_of_that_call_only,
+    client_reconnects_if_connection_breaks_before_first_token,
+    waits_are_limited_before_and_after_the_first_token,
+    whole_call_times_out_whatever_the_server_does,
     dropping_the_call_closes_the_connection,
-    a_check_asks_without_running_a_round,
+    check_queries_server_without_running_a_round,
     call_written_as_text_becomes_a_call_and_is_not_shown,
-    stream_that_is_cut_before_any_text_was_shown_is_asked_for_again,
-    reply_is_whole_at_its_end_however_the_connection_ends,
-    reply_with_a_reason_to_stop_and_an_unfinished_call_is_not_whole,
-    body_that_is_no_completion_is_no_empty_answer,
+    client_retries_stream_cut_before_any_text_was_shown,
+    reply_is_complete_at_its_end_mark_however_the_connection_ends,
+    reply_with_stop_reason_and_unfinished_call_is_incomplete,
+    body_without_completion_is_an_error,
     thinking_of_a_repeated_attempt_is_shown_once,
-    event_without_an_end_is_given_up,
+    event_without_end_is_a_protocol_error,
     byte_order_mark_before_a_reply_is_skipped,
 );
 
@@ -54,7 +54,7 @@ fn config(profile: Profile, server: &FakeModelServer) -> ModelConfig {
     ModelConfig { profile, ..super::config(server) }
 }
 
-/// Asks once against a server with this one reply.
+/// Sends one request to a server that gives this one reply.
 async fn ask_for(profile: Profile, reply: Reply) -> Result<ModelReply, ModelError> {
     let server = FakeModelServer::start(move |_| reply.clone()).await;
     ask(&model(ModelConfig { retries_max: 0, ..config(profile, &server) })).await
@@ -64,7 +64,7 @@ async fn kind_for(profile: Profile, reply: Reply) -> ModelErrorKind {
     ask_for(profile, reply).await.unwrap_err().kind
 }
 
-async fn a_streamed_reply_comes_as_drafts_and_whole(profile: Profile) {
+async fn streamed_reply_is_sent_as_drafts_and_returned_whole(profile: Profile) {
     let text = "Příliš žluťoučký kůň úpěl ďábelské ódy. 日本語 🦀";
     let server = FakeModelServer::start(move |_| Reply::says(text).reasoning("hm").pieces_of_bytes(5)).await;
     let model = model(config(profile, &server));
@@ -72,10 +72,10 @@ async fn a_streamed_reply_comes_as_drafts_and_whole(profile: Profile) {
     let reply = model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
     assert_eq!((reply.text.as_str(), reply.finish, reply.usage.input_tokens), (text, Finish::Stop, 12));
     let drafts: Vec<Draft> = receiver.try_iter().collect();
-    let said: String =
+    let submitted: String =
         drafts.iter().filter_map(|d| if let Draft::Text(t) = d { Some(t.as_str()) } else { None }).collect();
-    assert_eq!(said, text);
-    // An empty draft says that the reply begins.
+    assert_eq!(submitted, text);
+    // An empty draft marks the start of the reply.
     assert!(drafts.len() > 6 && drafts[..2] == [Draft::Text(String::new()), Draft::Reasoning("hm".into())]);
     let seen = &server.requests()[0];
     match profile {
@@ -91,14 +91,14 @@ async fn a_streamed_reply_comes_as_drafts_and_whole(profile: Profile) {
     assert!(seen.streams());
 }
 
-async fn a_reply_at_once_is_the_same_reply(profile: Profile) {
+async fn unstreamed_reply_equals_streamed_reply(profile: Profile) {
     let server = FakeModelServer::start(|_| Reply::says_and_calls("ok", [("a", json!({"x": 1}))])).await;
     let reply = ask(&model(ModelConfig { stream: false, ..config(profile, &server) })).await.unwrap();
     assert_eq!((reply.text.as_str(), reply.tool_calls[0].arguments.as_str()), ("ok", "{\"x\":1}"));
     assert!(!server.requests()[0].streams());
 }
 
-async fn parallel_calls_come_through_in_every_shape(profile: Profile) {
+async fn parallel_calls_are_read_in_every_wire_format(profile: Profile) {
     let tools = || [("get_skill", json!({"search": "žluť"})), ("use_skill", json!({"skill": "tasks.create"}))];
     for shape in [
         CallShape::Fragments,
@@ -118,7 +118,7 @@ async fn parallel_calls_come_through_in_every_shape(profile: Profile) {
     }
 }
 
-async fn packets_comments_and_line_ends_do_not_matter(profile: Profile) {
+async fn reply_is_independent_of_packets_comments_and_line_ends(profile: Profile) {
     let plain = Reply::says("žluťoučký\r\nkůň: 🦀");
     for reply in [
         plain.clone().split_every_bytes(1),
@@ -131,7 +131,7 @@ async fn packets_comments_and_line_ends_do_not_matter(profile: Profile) {
     }
 }
 
-async fn every_refusal_has_its_kind(profile: Profile) {
+async fn every_refusal_maps_to_its_error_kind(profile: Profile) {
     for (reply, wanted) in [
         (Reply::error(401, "bad key"), ModelErrorKind::Auth),
         (Reply::error(402, "no credit"), ModelErrorKind::Payment),
@@ -154,7 +154,7 @@ async fn every_refusal_has_its_kind(profile: Profile) {
     }
 }
 
-async fn a_reply_without_measure_is_given_up(profile: Profile) {
+async fn oversized_reply_is_a_protocol_error(profile: Profile) {
     assert_eq!(kind_for(profile, Reply::of_size(5 * 1024 * 1024)).await, ModelErrorKind::Protocol);
     let small = |server: &FakeModelServer| ModelConfig { reply_bytes_max: 10_000, ..config(profile, server) };
     let endless = [
@@ -172,15 +172,15 @@ async fn a_reply_without_measure_is_given_up(profile: Profile) {
     }
 }
 
-async fn an_error_never_shows_the_key(profile: Profile) {
+async fn error_never_contains_the_key(profile: Profile) {
     let server = FakeModelServer::start(|_| Reply::error(401, &format!("Incorrect API key provided: {KEY}"))).await;
     let error = ask(&model(config(profile, &server))).await.unwrap_err();
     assert!(error.detail.contains("[secret]") && !error.detail.contains(KEY), "{}", error.detail);
     assert!(!format!("{:?}", model(config(profile, &server))).contains(KEY));
 }
 
-/// What cannot be parsed is quoted in the error, where a server may have put the key.
-async fn unparsable_reply_is_quoted_without_the_key_and_in_short(profile: Profile) {
+/// The error quotes a body that cannot be parsed, and a server may have put the key into it.
+async fn unparsable_reply_is_quoted_shortened_and_without_the_key(profile: Profile) {
     for body in [
         format!("\"Invalid key {KEY}\""),
         format!("\"{}{KEY}\"", "x".repeat(190)),
@@ -194,7 +194,7 @@ async fn unparsable_reply_is_quoted_without_the_key_and_in_short(profile: Profil
     }
 }
 
-async fn reply_is_whole_at_its_end_however_the_connection_ends(profile: Profile) {
+async fn reply_is_complete_at_its_end_mark_however_the_connection_ends(profile: Profile) {
     // Far more events than the reply has.
     let all = 1_000;
     let whole = || Reply::says_and_calls("x", [("get_skill", json!({"domain": "tasks"}))]);
@@ -216,8 +216,8 @@ async fn reply_is_whole_at_its_end_however_the_connection_ends(profile: Profile)
     }
 }
 
-/// The end of the connection makes no call whole whose arguments are not.
-async fn reply_with_a_reason_to_stop_and_an_unfinished_call_is_not_whole(profile: Profile) {
+/// The end of the connection does not complete a call whose arguments are incomplete.
+async fn reply_with_stop_reason_and_unfinished_call_is_incomplete(profile: Profile) {
     let events = match profile {
         Profile::Anthropic => vec![
             json!({"type": "content_block_start", "index": 0, "content_block":
@@ -233,7 +233,7 @@ async fn reply_with_a_reason_to_stop_and_an_unfinished_call_is_not_whole(profile
     assert_eq!(kind_for(profile, reply).await, ModelErrorKind::Truncated);
 }
 
-async fn body_that_is_no_completion_is_no_empty_answer(profile: Profile) {
+async fn body_without_completion_is_an_error(profile: Profile) {
     for body in [
         "{}",
         r#"{"message": "Not Found"}"#,
@@ -255,7 +255,7 @@ async fn thinking_of_a_repeated_attempt_is_shown_once(profile: Profile) {
         ("I think of it", "I think abou\n\nI think of it"),
         ("Hm", "I think abou\n\nHm"),
     ] {
-        // Of the thinking three pieces come; Messages has two events before them, Completions one.
+        // Three pieces of the thinking arrive. Messages sends two events before them, Completions one.
         let events = if profile == Profile::Anthropic { 5 } else { 4 };
         let server = FakeModelServer::queue([thinks("I think about it").cut_after_events(events), thinks(again)]).await;
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -267,7 +267,7 @@ async fn thinking_of_a_repeated_attempt_is_shown_once(profile: Profile) {
     }
 }
 
-async fn event_without_an_end_is_given_up(profile: Profile) {
+async fn event_without_end_is_a_protocol_error(profile: Profile) {
     for line in ["data: x\n", "data: x\r\n", ": no event\ndata: x\r"] {
         let lines =
             Reply::body(200, line.repeat(2 * 1024 * 1024 / line.len())).header("content-type", "text/event-stream");
@@ -301,7 +301,7 @@ async fn byte_order_mark_before_a_reply_is_skipped(profile: Profile) {
     }
 }
 
-async fn what_passes_is_tried_again_and_what_does_not_is_not(profile: Profile) {
+async fn client_retries_transient_failures_only(profile: Profile) {
     let server =
         FakeModelServer::queue([Reply::error(503, "loading"), Reply::rate_limited(None), Reply::says("there")]).await;
     assert_eq!(ask(&model(config(profile, &server))).await.unwrap().text, "there");
@@ -322,14 +322,14 @@ async fn what_passes_is_tried_again_and_what_does_not_is_not(profile: Profile) {
     }
 }
 
-async fn a_long_wish_to_wait_is_handed_to_the_caller(profile: Profile) {
+async fn long_server_wait_is_returned_to_the_caller(profile: Profile) {
     let server = FakeModelServer::start(|_| Reply::rate_limited(Some(120))).await;
     let error = ask(&model(config(profile, &server))).await.unwrap_err();
     assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimited, Some(120_000)));
     assert_eq!(server.request_count(), 1);
 }
 
-async fn nothing_is_repeated_after_the_first_token(profile: Profile) {
+async fn client_never_retries_after_the_first_token(profile: Profile) {
     for broken in [
         Reply::says("one two three").pieces_of_bytes(3).cut_after_events(3),
         Reply::says("half").without_done().without_finish(),
@@ -367,7 +367,7 @@ async fn nothing_is_repeated_after_the_first_token(profile: Profile) {
     }
 }
 
-async fn refused_combination_is_left_out_of_the_one_call(profile: Profile) {
+async fn refused_combination_is_left_out_of_that_call_only(profile: Profile) {
     let server = FakeModelServer::start(|seen| {
         let body = seen.json();
         if body["temperature"].is_null() || body["top_p"].is_null() {
@@ -396,12 +396,12 @@ async fn refused_combination_is_left_out_of_the_one_call(profile: Profile) {
     assert_eq!(sent, wanted, "the first call without top_p, and the others as they were asked");
 }
 
-async fn a_connection_that_breaks_before_the_first_token_is_made_again(profile: Profile) {
+async fn client_reconnects_if_connection_breaks_before_first_token(profile: Profile) {
     let server = FakeModelServer::queue([Reply::says("x").reset_after_events(0), Reply::says("second")]).await;
     assert_eq!(ask(&model(config(profile, &server))).await.unwrap().text, "second");
 }
 
-async fn waits_have_limits_before_and_after_the_first_token(profile: Profile) {
+async fn waits_are_limited_before_and_after_the_first_token(profile: Profile) {
     let limits =
         |server: &FakeModelServer| ModelConfig { first_token_ms_max: 60, idle_ms_max: 60, ..config(profile, server) };
     for slow in [
@@ -412,7 +412,7 @@ async fn waits_have_limits_before_and_after_the_first_token(profile: Profile) {
         let server = FakeModelServer::start(move |_| slow.clone()).await;
         let error = ask(&model(limits(&server))).await.unwrap_err();
         assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::Timeout, false), "{error:?}");
-        assert_eq!(server.request_count(), 1, "a caller that has waited its time is not kept waiting again");
+        assert_eq!(server.request_count(), 1, "a caller that has waited its full limit does not wait again");
     }
     let server = FakeModelServer::start(|_| Reply::says("begun and").pieces_of_bytes(2).stall_after_events(3)).await;
     let error = ask(&model(limits(&server))).await.unwrap_err();
@@ -421,7 +421,7 @@ async fn waits_have_limits_before_and_after_the_first_token(profile: Profile) {
     server.hung_up(1).await;
 }
 
-async fn a_whole_call_has_a_limit_whatever_the_server_does(profile: Profile) {
+async fn whole_call_times_out_whatever_the_server_does(profile: Profile) {
     let server = FakeModelServer::start(|_| Reply::says("x").stall_after_events(0)).await;
     let config = ModelConfig { stream: false, call_ms_max: 60, ..config(profile, &server) };
     assert_eq!(ask(&model(config)).await.unwrap_err().kind, ModelErrorKind::Timeout);
@@ -440,7 +440,7 @@ async fn dropping_the_call_closes_the_connection(profile: Profile) {
     server.hung_up(1).await;
 }
 
-async fn a_check_asks_without_running_a_round(profile: Profile) {
+async fn check_queries_server_without_running_a_round(profile: Profile) {
     let server = FakeModelServer::start(|_| Reply::says("x")).await;
     let model = model(config(profile, &server));
     model.check().await.unwrap();
@@ -469,7 +469,7 @@ async fn call_written_as_text_becomes_a_call_and_is_not_shown(profile: Profile) 
     assert!(reply.tool_calls.is_empty(), "no tool was offered, so nothing is a call");
 }
 
-async fn stream_that_is_cut_before_any_text_was_shown_is_asked_for_again(profile: Profile) {
+async fn client_retries_stream_cut_before_any_text_was_shown(profile: Profile) {
     let cut = || Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": "x"}}))]);
     for broken in [
         cut().pieces_of_bytes(4).cut_after_events(4),
@@ -482,8 +482,8 @@ async fn stream_that_is_cut_before_any_text_was_shown_is_asked_for_again(profile
     }
 }
 
-/// The first packet ends at every byte of the stream once.
-async fn stream_cut_at_any_byte_is_the_same_reply(profile: Profile) {
+/// The first packet ends once at every byte of the stream.
+async fn stream_split_at_any_byte_gives_the_same_reply(profile: Profile) {
     let arguments = json!({"skill": "tasks.create", "arguments": {"title": "Příliš 🦀"}});
     let whole = Reply::says_and_calls("žluťoučký 🦀", [("use_skill", arguments)]).reasoning("hm, ó").crlf();
     let expected = ask_for(profile, whole.clone()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What servers say of themselves, asked over the wire.
+//! Tests of server descriptions, queried over HTTP.
 
 use annie_core::ports::{Origin, ServerFacts};
 use annie_testkit::model_server::Description;
@@ -15,7 +15,7 @@ async fn facts_of(description: Description, change: impl FnOnce(&mut ModelConfig
 }
 
 #[tokio::test]
-async fn each_of_the_usual_servers_is_known_by_what_it_says_of_itself() {
+async fn client_identifies_usual_servers_by_their_descriptions() {
     let of = |description| facts_of(description, |_| ());
     let (llama, _) = of(Description::llama_cpp("fake-model", 8_192, 2)).await;
     assert_eq!((llama.server.as_deref(), llama.profile.as_str()), (Some("llama.cpp"), "llamacpp"));
@@ -35,11 +35,11 @@ async fn each_of_the_usual_servers_is_known_by_what_it_says_of_itself() {
 }
 
 #[tokio::test]
-async fn route_that_a_server_does_not_have_is_no_error() {
+async fn describe_tolerates_missing_routes() {
     let of = |description| facts_of(description, |_| ());
     let (bare, _) = of(Description::llama_cpp("fake-model", 8_192, 2).without("/props")).await;
     assert_eq!((bare.profile.as_str(), bare.context_tokens_max, bare.slots), ("llamacpp", None, None));
-    assert_eq!(bare.trained_tokens_max, Some(32_768), "what it was trained for is not what it is run with");
+    assert_eq!(bare.trained_tokens_max, Some(32_768), "the trained window is not the configured window");
     let (unnamed, _) = of(Description::llama_cpp("fake-model", 8_192, 2).without("/v1/models")).await;
     assert_eq!((unnamed.profile.as_str(), unnamed.context_tokens_max), ("llamacpp", Some(8_192)));
     let (unnamed, _) = of(Description::ollama("fake-model", 6_000, true).without("/v1/models")).await;
@@ -49,7 +49,7 @@ async fn route_that_a_server_does_not_have_is_no_error() {
 }
 
 #[tokio::test]
-async fn answers_that_are_too_large_or_never_end_are_given_up() {
+async fn describe_gives_up_oversized_and_endless_answers() {
     let server = FakeModelServer::start(|_| Reply::says("ok")).await;
     let model = model(ModelConfig { check_ms_max: 50, ..config(&server) });
     let flood = format!("{{\"data\": [], \"padding\": \"{}\"}}", "x".repeat(2 * 1024 * 1024));
@@ -61,7 +61,7 @@ async fn answers_that_are_too_large_or_never_end_are_given_up() {
 }
 
 #[tokio::test]
-async fn learned_profile_counts_for_requests_and_a_configured_one_is_kept() {
+async fn learned_profile_applies_to_requests_unless_one_is_configured() {
     let asks_parallel = async |change: &dyn Fn(&mut ModelConfig)| {
         let server = FakeModelServer::start(|_| Reply::says("ok")).await;
         server.describe_as(Description::llama_cpp("fake-model", 8_192, 1));
@@ -79,14 +79,14 @@ async fn learned_profile_counts_for_requests_and_a_configured_one_is_kept() {
     assert_eq!(other, (false, "vllm".to_owned(), Origin::Configured));
 }
 
-/// A model whose server is described anew for each call of the function.
+/// Queries a model whose server gives a new description.
 async fn described(model: &OpenAiModel, server: &FakeModelServer, description: Description) -> ServerFacts {
     server.describe_as(description);
     model.describe().await.unwrap()
 }
 
 #[tokio::test]
-async fn requests_follow_the_server_that_is_there_now() {
+async fn requests_use_profile_of_current_server() {
     let server = FakeModelServer::start(|_| Reply::says("ok")).await;
     let model = model(config(&server));
     for (description, profile, from, asks_parallel) in [
@@ -105,7 +105,7 @@ async fn requests_follow_the_server_that_is_there_now() {
 }
 
 #[tokio::test]
-async fn what_one_model_refuses_is_not_kept_from_the_next() {
+async fn parameters_refused_by_one_model_are_sent_to_the_next() {
     let server = FakeModelServer::start(|seen| {
         let is_first = seen.number < 4;
         if is_first && roles(seen).contains(&"system".to_owned()) {
@@ -137,7 +137,7 @@ async fn what_one_model_refuses_is_not_kept_from_the_next() {
 }
 
 #[tokio::test]
-async fn configured_profile_is_no_word_of_a_server() {
+async fn configured_profile_does_not_set_server_name() {
     let of = |description, profile| facts_of(description, move |config| config.profile = profile);
     for profile in [Profile::LlamaCpp, Profile::Vllm, Profile::Ollama] {
         let (silent, _) = of(Description::default(), profile).await;
@@ -152,7 +152,7 @@ async fn configured_profile_is_no_word_of_a_server() {
 }
 
 #[tokio::test]
-async fn first_thinking_of_a_template_that_opens_it_is_not_shown_and_thinking_beside_the_text_holds_nothing() {
+async fn client_withholds_first_thinking_if_template_opens_it_and_streams_if_thinking_is_separate() {
     let shown = async |reply: Reply| {
         let server = FakeModelServer::start(move |_| reply.clone()).await;
         let template = json!("{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}");
@@ -173,7 +173,7 @@ async fn first_thinking_of_a_template_that_opens_it_is_not_shown_and_thinking_be
 }
 
 #[tokio::test]
-async fn reply_of_nothing_but_calls_does_not_end_holding_thinking_back() {
+async fn client_keeps_withholding_thinking_after_reply_with_only_calls() {
     let calls = Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {}}))]);
     let server = FakeModelServer::queue([Reply::says("hm</think>Hi"), calls, Reply::says("hm</think>Hi")]).await;
     let model = model(config(&server));

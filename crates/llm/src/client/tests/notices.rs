@@ -1,4 +1,4 @@
-//! What the client tells its operator.
+//! Tests of the client's log messages to the operator.
 
 use std::fmt::{Debug, Write};
 
@@ -10,12 +10,12 @@ use tracing::{
 
 use super::*;
 
-/// Keeps the events of this crate as text.
+/// Records the log events of this crate as text.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct Captured(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
-    /// How many events have these words.
+impl Captured {
+    /// Counts the events that contain these words.
     fn count(&self, words: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|event| event.contains(words)).count()
     }
@@ -29,7 +29,7 @@ impl Visit for Words {
     }
 }
 
-impl Subscriber for Heard {
+impl Subscriber for Captured {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("annie_llm")
     }
@@ -54,25 +54,25 @@ impl Subscriber for Heard {
 }
 
 #[tokio::test]
-async fn prompt_that_ollama_dropped_in_silence_is_warned_about() {
+async fn client_warns_if_ollama_dropped_part_of_the_prompt() {
     for (profile, counted, warnings) in
         [(Profile::Ollama, 100, 1), (Profile::Ollama, 9_000, 0), (Profile::Vllm, 100, 0)]
     {
-        let heard = Heard::default();
-        let _guard = tracing::subscriber::set_default(heard.clone());
+        let captured = Captured::default();
+        let _guard = tracing::subscriber::set_default(captured.clone());
         let usage = json!({"prompt_tokens": counted, "completion_tokens": 1});
         let server = FakeModelServer::start(move |_| Reply::says("x").usage(usage.clone())).await;
         let request = ModelRequest { messages: vec![Message::user("word ".repeat(4_000))], ..request() };
         let model = model(ModelConfig { profile, ..config(&server) });
         model.call(&request, Arc::new(|_| ())).await.unwrap();
-        assert_eq!(heard.count("dropped part of the prompt"), warnings, "{profile:?} that counts {counted} tokens");
+        assert_eq!(captured.count("dropped part of the prompt"), warnings, "{profile:?} that counts {counted} tokens");
     }
 }
 
 #[tokio::test]
-async fn parameter_that_the_protocol_does_not_have_is_told_once() {
-    let heard = Heard::default();
-    let _guard = tracing::subscriber::set_default(heard.clone());
+async fn client_logs_unsupported_parameter_once() {
+    let captured = Captured::default();
+    let _guard = tracing::subscriber::set_default(captured.clone());
     let server = FakeModelServer::start(|_| Reply::says("x")).await;
     let model = model(ModelConfig { profile: Profile::Anthropic, ..config(&server) });
     let mut request = request();
@@ -80,5 +80,5 @@ async fn parameter_that_the_protocol_does_not_have_is_told_once() {
     for _ in 0..2 {
         model.call(&request, Arc::new(|_| ())).await.unwrap();
     }
-    assert_eq!(heard.count("parameter=\"seed\""), 1);
+    assert_eq!(captured.count("parameter=\"seed\""), 1);
 }

@@ -1,4 +1,4 @@
-//! Every shape in which a call was seen as text, and texts that only look like one.
+//! Tests with every format in which calls were seen as text, and with texts that only resemble calls.
 
 use super::{super::names::tests::names, *};
 
@@ -12,7 +12,7 @@ fn parsed(text: &str) -> Option<Vec<(String, Value)>> {
 }
 
 #[test]
-fn call_in_every_known_shape_is_found() {
+fn parser_finds_call_in_every_known_format() {
     let wanted = vec![("tasks.create".to_owned(), serde_json::json!({"title": "Buy milk"}))];
     for text in [
         r#"{"name": "tasks.create", "arguments": {"title": "Buy milk"}}"#,
@@ -53,7 +53,7 @@ fn call_in_every_known_shape_is_found() {
 }
 
 #[test]
-fn block_of_commands_is_several_calls_and_none_where_a_line_is_no_call_by_flags_alone() {
+fn parser_refuses_command_block_if_a_line_has_positional_arguments() {
     let two = parsed("```cmd\ntasks.create --title a\ntasks.delete --id 1\n```").unwrap();
     assert_eq!(two[1], ("tasks.delete".to_owned(), serde_json::json!({"id": "1"})));
     for text in ["tasks.create Buy milk", "tasks.create --title a\nlaunch --now", "tasks.create --help", "dir"] {
@@ -62,7 +62,7 @@ fn block_of_commands_is_several_calls_and_none_where_a_line_is_no_call_by_flags_
 }
 
 #[test]
-fn flag_that_is_given_twice_in_a_block_keeps_every_value() {
+fn parser_keeps_every_value_of_a_repeated_flag() {
     let calls = parsed("```cmd\ntasks.delete --id 1 --id 2 --id 3\n```").unwrap();
     assert_eq!(
         calls[0].1,
@@ -72,14 +72,14 @@ fn flag_that_is_given_twice_in_a_block_keeps_every_value() {
 }
 
 #[test]
-fn several_calls_are_found_in_their_order() {
+fn parser_finds_several_calls_in_order() {
     let text = "<tool_call>{\"name\": \"get_skill\"}</tool_call>\n<tool_call>{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"x\"}}</tool_call>";
     let names: Vec<String> = parsed(text).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["get_skill", "use_skill"]);
 }
 
 #[test]
-fn text_that_only_quotes_a_call_is_none() {
+fn parser_ignores_quoted_calls() {
     for text in [
         r#"You could call {"name": "tasks.delete", "arguments": {"id": 1}} to delete it."#,
         "For example:\n{\"name\": \"tasks.delete\", \"arguments\": {\"id\": 1}}",

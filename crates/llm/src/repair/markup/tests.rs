@@ -1,8 +1,8 @@
-//! Thinking and tokens in a text, however it is cut.
+//! Tests for thinking and tokens in a text, for every way to split it.
 
 use super::*;
 
-/// Text and thoughts of a reply that came in pieces of so many characters.
+/// Reads a reply that arrives in pieces of `chars` characters; returns its text and its thinking.
 fn read(text: &str, chars: usize, begins_thinking: bool) -> (String, String, Markup) {
     let mut markup = Markup::new(begins_thinking);
     let mut pieces = Vec::new();
@@ -11,20 +11,20 @@ fn read(text: &str, chars: usize, begins_thinking: bool) -> (String, String, Mar
         markup.push(&piece.iter().collect::<String>(), &mut pieces);
     }
     markup.finish(false, &mut pieces);
-    let (mut said, mut thought) = (String::new(), String::new());
+    let (mut sent, mut thought) = (String::new(), String::new());
     for piece in pieces {
         match piece {
-            Piece::Text(text) => said.push_str(&text),
+            Piece::Text(text) => sent.push_str(&text),
             Piece::Thought(text) => thought.push_str(&text),
-            Piece::Unsaid => thought.push_str(&std::mem::take(&mut said)),
+            Piece::AllWasThinking => thought.push_str(&std::mem::take(&mut sent)),
         }
     }
-    (said, thought, markup)
+    (sent, thought, markup)
 }
 
 #[test]
-fn thinking_is_told_from_text_however_the_reply_is_cut() {
-    for (text, said, thought) in [
+fn markup_separates_thinking_from_text_for_every_split() {
+    for (text, sent, thought) in [
         ("<think>hm</think>\n\nHi", "Hi", "hm"),
         ("hm\n</think>\n\nHi", "Hi", "hm\n"),
         ("<think>never ended", "", "never ended"),
@@ -58,22 +58,22 @@ fn thinking_is_told_from_text_however_the_reply_is_cut() {
     ] {
         for chars in 1..=text.chars().count() {
             let (s, t, _) = read(text, chars, false);
-            assert_eq!((s.as_str(), t.as_str()), (said, thought), "{text:?} in pieces of {chars}");
+            assert_eq!((s.as_str(), t.as_str()), (sent, thought), "{text:?} in pieces of {chars}");
         }
     }
 }
 
 #[test]
-fn text_of_a_template_that_begins_thinking_is_held_until_thinking_ends() {
-    let (said, thought, markup) = read("hm</think>Hi", 2, true);
-    assert_eq!((said.as_str(), thought.as_str(), markup.ended_unbegun), ("Hi", "hm", true));
-    let (said, thought, _) = read("just Hi", 2, true);
-    assert_eq!((said.as_str(), thought.as_str()), ("just Hi", ""));
+fn markup_withholds_text_until_thinking_of_template_ends() {
+    let (sent, thought, markup) = read("hm</think>Hi", 2, true);
+    assert_eq!((sent.as_str(), thought.as_str(), markup.ended_without_begin), ("Hi", "hm", true));
+    let (sent, thought, _) = read("just Hi", 2, true);
+    assert_eq!((sent.as_str(), thought.as_str()), ("just Hi", ""));
 }
 
 #[test]
-fn thinking_that_speaks_of_its_own_marker_is_held_until_it_really_ends() {
-    for (text, said, thought) in [
+fn markup_withholds_thinking_that_mentions_its_marker_until_it_ends() {
+    for (text, sent, thought) in [
         ("They ask about `<think>`.\nI say hello.</think>Hi", "Hi", "They ask about `<think>`.\nI say hello."),
         ("About <think> then.</think>Hi", "Hi", "About <think> then."),
         ("```xml\n<think>\n```\nSo</think>Hi", "Hi", "```xml\n<think>\n```\nSo"),
@@ -85,35 +85,35 @@ fn thinking_that_speaks_of_its_own_marker_is_held_until_it_really_ends() {
     ] {
         for chars in 1..=text.chars().count() {
             let (s, t, _) = read(text, chars, true);
-            assert_eq!((s.as_str(), t.as_str()), (said, thought), "{text:?} in pieces of {chars}");
+            assert_eq!((s.as_str(), t.as_str()), (sent, thought), "{text:?} in pieces of {chars}");
         }
     }
 }
 
 #[test]
-fn text_that_was_held_in_vain_is_told_and_a_cut_reply_is_thinking() {
+fn markup_shows_withheld_text_at_end_and_takes_cut_reply_for_thinking() {
     let (_, _, markup) = read("just Hi", 2, true);
-    assert!(markup.held_in_vain);
+    assert!(markup.withheld_needlessly);
     let (_, _, markup) = read("hm</think>Hi", 2, true);
-    assert!(!markup.held_in_vain);
+    assert!(!markup.withheld_needlessly);
     let mut markup = Markup::new(true);
     let mut pieces = Vec::new();
     markup.push("I think and th", &mut pieces);
     markup.finish(true, &mut pieces);
     assert_eq!(pieces, [Piece::Thought("I think and th".to_owned())]);
-    assert!(!markup.held_in_vain, "it may still be thinking");
+    assert!(!markup.withheld_needlessly, "a cut reply may still be thinking");
 }
 
 #[test]
-fn reply_without_text_says_nothing_of_the_template() {
+fn markup_draws_no_conclusion_about_template_from_reply_without_text() {
     for text in ["", " \n"] {
         let (_, _, markup) = read(text, 1, true);
-        assert!(!markup.held_in_vain, "{text:?}");
+        assert!(!markup.withheld_needlessly, "{text:?}");
     }
 }
 
 #[test]
-fn tag_in_an_answer_that_was_cut_is_thinking() {
+fn markup_takes_text_after_tag_for_thinking_in_cut_reply() {
     let mut markup = Markup::new(false);
     let mut pieces = Vec::new();
     markup.push("Sure. <think>I think and th", &mut pieces);
@@ -123,15 +123,15 @@ fn tag_in_an_answer_that_was_cut_is_thinking() {
 }
 
 #[test]
-fn harmony_calls_are_found() {
+fn markup_finds_harmony_calls() {
     let text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.get_skill \
                 <|constrain|>json<|message|>{\"domain\":\"tasks\"}<|call|>";
     for chars in [1, 7, 1_000] {
-        let (said, _, markup) = read(text, chars, false);
-        assert_eq!(said, "");
+        let (sent, _, markup) = read(text, chars, false);
+        assert_eq!(sent, "");
         assert_eq!(markup.calls(), [("functions.get_skill".to_owned(), "{\"domain\":\"tasks\"}".to_owned())]);
-        // Its last token is the model's stop token, which servers take away.
-        let (said, _, markup) = read(text.trim_end_matches("<|call|>"), chars, false);
-        assert_eq!((said.as_str(), markup.calls().len()), ("", 1));
+        // Servers remove the last token, because it is the model's stop token.
+        let (sent, _, markup) = read(text.trim_end_matches("<|call|>"), chars, false);
+        assert_eq!((sent.as_str(), markup.calls().len()), ("", 1));
     }
 }

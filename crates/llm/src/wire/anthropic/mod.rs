@@ -1,5 +1,5 @@
-//! Anthropic's Messages: the system prompt and tools stand apart, content is blocks, and a round's results are one message
-//! of the user.
+//! Anthropic's Messages protocol: system prompt and tools are separate fields, content consists of blocks, and all results
+//! of a round are one user message.
 
 mod request;
 mod response;
@@ -11,10 +11,10 @@ use annie_core::message::ModelRequest;
 use super::{Decode, Wire, quirks::Quirks};
 use crate::config::ModelConfig;
 
-/// The version of the protocol, which every request must name.
+/// The protocol version, which every request must state.
 const VERSION: &str = "2023-06-01";
 
-/// The protocol.
+/// The Messages protocol.
 pub(super) struct Anthropic;
 
 impl Wire for Anthropic {
@@ -37,7 +37,7 @@ impl Wire for Anthropic {
             ("seed", sampling.seed.is_some()),
             ("presence_penalty", sampling.presence_penalty.is_some()),
             ("frequency_penalty", sampling.frequency_penalty.is_some()),
-            // The prompt says the form, and the kernel holds the answer to it.
+            // The prompt states the format, and the kernel validates the answer.
             ("response_format", request.options.format.is_some()),
             ("stop", sampling.stop.iter().any(|stop| stop.trim().is_empty())),
         ];

@@ -1,5 +1,5 @@
-//! The body of a request to Messages. The stable part (tools, system prompt, history) is written the same way on every round,
-//! and breakpoints end the prefixes that the provider may keep.
+//! The body of a request to Messages. The stable part (tools, system prompt, history) is serialised identically on every
+//! round. Breakpoints end the prefixes that the provider may cache.
 
 use std::{
     borrow::Cow,
@@ -22,9 +22,9 @@ use crate::{
     },
 };
 
-/// The smallest budget for thinking that the provider takes, in tokens.
+/// The smallest thinking budget that the provider accepts, in tokens.
 const BUDGET_TOKENS_MIN: u64 = 1_024;
-/// Stands in for a message of nothing but white space, which is refused.
+/// Replaces a message that is only white space, which the provider refuses.
 const EMPTY: &str = "[empty message]";
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ struct Line<'a> {
 #[serde(untagged)]
 enum Block<'a> {
     Own(Own<'a>),
-    /// A block of the provider's, as it came.
+    /// A block of the provider, returned unchanged.
     Kept(&'a Value),
 }
 
@@ -99,7 +99,7 @@ enum Own<'a> {
     },
 }
 
-/// The body's bytes.
+/// Serialises the body.
 pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error> {
     let options = &request.options;
     let sampling = &options.sampling;
@@ -124,7 +124,7 @@ pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks)
     serde_json::to_vec(&body)
 }
 
-/// The configured fields, but for those that are written elsewhere.
+/// The configured fields, except those that are written elsewhere.
 fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a str, &'a Value> {
     let sampling = &request.options.sampling;
     configured_fields(config, |name| match name {
@@ -135,8 +135,8 @@ fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a st
     })
 }
 
-/// The tools, the last of which ends a prefix that all conversations share. Messages with calls are refused without tools,
-/// so those whose tools are gone name them.
+/// The tools. The last one ends a prefix that all conversations share. The provider refuses messages with calls if no tools
+/// are offered; then placeholders with the names of the called tools are sent.
 fn tools(request: &ModelRequest, marks: bool) -> Vec<Tool<'_>> {
     let nothing = || Cow::Owned(json!({"type": "object"}));
     if request.tools.is_empty() {
@@ -164,7 +164,7 @@ fn tools(request: &ModelRequest, marks: bool) -> Vec<Tool<'_>> {
         })
         .collect();
     if let Some(last) = tools.last_mut().filter(|_| marks) {
-        // What lives longer must stand first.
+        // The provider requires breakpoints with a longer lifetime to come first.
         let is_hour = request.system.iter().any(|part| part.cache == Some(CacheTtl::OneHour));
         last.cache_control = Some(CacheControl::of(if is_hour { CacheTtl::OneHour } else { CacheTtl::FiveMinutes }));
     }
@@ -196,8 +196,10 @@ fn tool_choice(request: &ModelRequest) -> Option<Value> {
     Some(choice)
 }
 
-/// The configured thinking, where the provider takes it: not with a forced call, and within the limit of the answer. A
-/// budget needs the thinking of the calls that are being answered, which is not there if another backend made them.
+/// The configured thinking, within what the provider accepts: not with a forced call, and with a budget below the output
+/// limit.
+/// A budget requires the thinking that belongs to the calls being answered, which is missing if another backend made the
+/// calls.
 fn thinking(config: &ModelConfig, request: &ModelRequest, lines: &[Line<'_>]) -> Option<Value> {
     let asked = config.body.get("thinking")?;
     let is_forced = matches!(request.options.tool_choice, Some(ToolChoice::Required | ToolChoice::Tool(_)));
@@ -215,7 +217,7 @@ fn thinking(config: &ModelConfig, request: &ModelRequest, lines: &[Line<'_>]) ->
     (budget >= BUDGET_TOKENS_MIN).then_some(fitted)
 }
 
-/// Whether the reply that is gone on with, by results or by more of itself, begins with its thinking.
+/// Whether the reply that is continued, by results or by more text, begins with its thinking.
 fn has_thinking(lines: &[Line<'_>]) -> bool {
     let is_result = |block: &Block<'_>| matches!(block, Block::Own(Own::ToolResult { .. }));
     let reply = match lines {
@@ -245,13 +247,13 @@ const fn text(text: &str, cache_control: Option<CacheControl>) -> Block<'_> {
     Block::Own(Own::Text { text, cache_control })
 }
 
-/// The conversation in the making: messages of one side in a row are one message.
+/// Builds the message list: consecutive messages of one role become one message.
 #[derive(Default)]
 struct Lines<'a> {
     lines: Vec<Line<'a>>,
     /// Calls without a result so far.
     open: Vec<&'a str>,
-    /// Results whose calls were cut from the window. They are told as text, and text must not stand before results.
+    /// Results whose calls were cut from the window. They are sent as text, which must not come before results.
     orphans: Vec<&'a str>,
 }
 
@@ -265,21 +267,21 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Says something on the user's side; of nothing but white space nothing is said.
-    fn say(&mut self, said: &'a str, cache: Option<CacheControl>) {
-        if !said.trim().is_empty() {
-            self.push("user", [text(said, cache)]);
+    /// Adds text to the user's side, unless it is only white space.
+    fn say(&mut self, words: &'a str, cache: Option<CacheControl>) {
+        if !words.trim().is_empty() {
+            self.push("user", [text(words, cache)]);
         }
     }
 
-    /// Takes a result.
-    fn result(&mut self, call_id: &'a str, said: &'a str, is_error: bool, cache: Option<CacheControl>) {
-        let Some(which) = self.open.iter().position(|id| *id == call_id) else {
-            self.orphans.push(said);
+    /// Adds a result.
+    fn result(&mut self, call_id: &'a str, content: &'a str, is_error: bool, cache: Option<CacheControl>) {
+        let Some(at) = self.open.iter().position(|id| *id == call_id) else {
+            self.orphans.push(content);
             return;
         };
-        self.open.remove(which);
-        self.push("user", [result(call_id, said, is_error, cache)]);
+        self.open.remove(at);
+        self.push("user", [result(call_id, content, is_error, cache)]);
     }
 
     /// Answers the calls that have no result.
@@ -287,8 +289,8 @@ impl<'a> Lines<'a> {
         for id in std::mem::take(&mut self.open) {
             self.push("user", [result(id, NO_RESULT, true, None)]);
         }
-        for said in std::mem::take(&mut self.orphans) {
-            self.say(said, None);
+        for orphan in std::mem::take(&mut self.orphans) {
+            self.say(orphan, None);
         }
     }
 
@@ -298,7 +300,7 @@ impl<'a> Lines<'a> {
             let before = if self.lines.is_empty() { EMPTY } else { NO_BEGINNING };
             self.lines.insert(0, Line { role: "user", content: vec![text(before, None)] });
         }
-        // A reply that is to be gone on with must not end with white space.
+        // A reply that the model is to continue must not end with white space.
         if let Some(Line { role: "assistant", content }) = self.lines.last_mut()
             && let Some(Block::Own(Own::Text { text, .. })) = content.last_mut()
         {
@@ -334,24 +336,24 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest, marks: bool) -> Ve
     lines.finish()
 }
 
-/// A reply of the model: where its thinking is known, each block stands where it stood.
-fn assistant<'a>(said: &'a str, tool_calls: &'a [ToolCall], state: State<'a>) -> Vec<Block<'a>> {
-    let mut said = Some(said).filter(|said| !said.trim().is_empty());
+/// A reply of the model. If its thinking is stored, all blocks keep their original order.
+fn assistant<'a>(reply_text: &'a str, tool_calls: &'a [ToolCall], state: State<'a>) -> Vec<Block<'a>> {
+    let mut reply_text = Some(reply_text).filter(|reply_text| !reply_text.trim().is_empty());
     let mut left: Vec<&ToolCall> = tool_calls.iter().collect();
     let mut blocks = Vec::new();
     for block in state.blocks().unwrap_or_default() {
         match block["type"].as_str() {
-            Some("text") => blocks.extend(said.take().map(|said| text(said, None))),
+            Some("text") => blocks.extend(reply_text.take().map(|reply_text| text(reply_text, None))),
             Some("tool_use") => {
-                if let Some(which) = left.iter().position(|call| block["id"] == call.id.as_str()) {
-                    blocks.push(call_block(left.remove(which)));
+                if let Some(at) = left.iter().position(|call| block["id"] == call.id.as_str()) {
+                    blocks.push(call_block(left.remove(at)));
                 }
             }
             _ if is_thinking(block) => blocks.push(Block::Kept(block)),
             _ => {}
         }
     }
-    blocks.extend(said.map(|said| text(said, None)));
+    blocks.extend(reply_text.map(|reply_text| text(reply_text, None)));
     blocks.extend(left.into_iter().map(call_block));
     blocks
 }
@@ -362,12 +364,12 @@ fn call_block(call: &ToolCall) -> Block<'_> {
     Block::Own(Own::ToolUse { id: plain_id(&call.id), name: &call.name, input })
 }
 
-fn result<'a>(call_id: &'a str, said: &'a str, is_error: bool, cache: Option<CacheControl>) -> Block<'a> {
-    let content = if said.trim().is_empty() { "" } else { said };
+fn result<'a>(call_id: &'a str, output: &'a str, is_error: bool, cache: Option<CacheControl>) -> Block<'a> {
+    let content = if output.trim().is_empty() { "" } else { output };
     Block::Own(Own::ToolResult { tool_use_id: plain_id(call_id), content, is_error, cache_control: cache })
 }
 
-/// An id of the letters that the provider takes: another backend may have made it.
+/// Replaces characters of an id that the provider refuses: another backend may have created the id.
 fn plain_id(id: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match id.chars().all(is_plain) {

@@ -1,5 +1,5 @@
-//! What Messages sends: events that open, fill and close the blocks of a reply, or the whole reply at once. Unknown events,
-//! blocks and fields are ignored, as the protocol wants it.
+//! Reads replies of Messages: events that open, fill and close the blocks of a reply, or a whole reply. Unknown events,
+//! blocks and fields are ignored, as the protocol requires.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::wire::{
 /// Reads the events of one reply.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// Blocks that are being written, by their index.
+    /// Open blocks by their index.
     open: BTreeMap<u64, Open>,
 }
 
-/// A block that is being written.
+/// A block that is still arriving.
 #[derive(Debug)]
 enum Open {
     Text,
@@ -28,11 +28,11 @@ enum Open {
         thinking: String,
         signature: String,
     },
-    /// As it came.
+    /// Kept unchanged.
     Redacted(Value),
     Call {
         id: String,
-        /// Arguments that came whole with the beginning; pieces that follow stand in their place.
+        /// Complete arguments from the start event, used only if no pieces follow.
         whole: Value,
         has_pieces: bool,
     },
@@ -93,7 +93,7 @@ impl Decode for Decoder {
                 parts.answers();
                 self.begin(event.index, event.content_block, parts)?;
             }
-            "content_block_delta" => self.go_on(event.index, event.delta, parts)?,
+            "content_block_delta" => self.extend(event.index, event.delta, parts)?,
             "content_block_stop" => self.end(event.index, parts)?,
             "message_delta" => {
                 parts.cost_so_far(event.usage);
@@ -106,7 +106,7 @@ impl Decode for Decoder {
                 self.whole(message, parts)?;
             }
             "" => return Err(parts.not_a_reply("it has no `type`", data)),
-            // `ping`, and what is yet to come.
+            // `ping`, and event types added to the protocol later.
             _ => {}
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn go_on(&mut self, index: u64, delta: Delta, parts: &mut Parts<'_>) -> Result<(), Failure> {
+    fn extend(&mut self, index: u64, delta: Delta, parts: &mut Parts<'_>) -> Result<(), Failure> {
         match (self.open.get_mut(&index), delta.r#type.as_str()) {
             (Some(Open::Text) | None, "text_delta") => parts.text(&delta.text.unwrap_or_default())?,
             (Some(Open::Thinking { thinking, .. }), "thinking_delta") => {

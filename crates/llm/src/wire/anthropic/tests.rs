@@ -1,4 +1,4 @@
-//! What is sent to Messages, and how its replies are read.
+//! Tests of requests to Messages and of its replies.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ fn tool() -> ToolDef {
     ToolDef { name: "get_skill".into(), description: "d".into(), parameters, strict: false }
 }
 
-/// A turn at its second round: a past exchange, a request with its context, a call and its result.
+/// The second round of a turn: a past exchange, a request with its context, a call and its result.
 fn request() -> ModelRequest {
     ModelRequest {
         model: None,
@@ -79,7 +79,7 @@ fn sent(request: &ModelRequest) -> Value {
 }
 
 #[test]
-fn request_is_written_as_blocks_with_breakpoints() {
+fn messages_request_has_blocks_with_breakpoints() {
     let body = sent(&request());
     assert_eq!(
         body,
@@ -120,7 +120,7 @@ fn breakpoints_are_at_most_four_and_can_be_switched_off() {
 }
 
 #[test]
-fn prefix_of_a_round_is_the_same_bytes_in_the_next_one() {
+fn messages_prefix_of_a_round_is_identical_in_the_next_round() {
     let first = request();
     let mut second = first.clone();
     second.messages.push(Message::calling("more", vec![call("c3", "{}")]));
@@ -134,7 +134,7 @@ fn prefix_of_a_round_is_the_same_bytes_in_the_next_one() {
 }
 
 #[test]
-fn every_call_is_answered_at_once_and_a_lost_result_is_told_behind_the_others() {
+fn messages_request_answers_every_call_and_puts_orphan_results_last() {
     let mut request = request();
     request.messages = vec![
         Message::assistant("the window begins here"),
@@ -160,7 +160,7 @@ fn every_call_is_answered_at_once_and_a_lost_result_is_told_behind_the_others() 
 }
 
 #[test]
-fn calls_in_the_history_name_their_tools_where_none_are_offered() {
+fn messages_request_declares_tools_of_past_calls_if_none_are_offered() {
     let request = ModelRequest { tools: Vec::new(), ..request() };
     let body = sent(&request);
     assert_eq!(body["tools"], json!([{"name": "get_skill", "input_schema": {"type": "object"}}]));
@@ -171,7 +171,7 @@ fn calls_in_the_history_name_their_tools_where_none_are_offered() {
 }
 
 #[test]
-fn what_a_caller_asks_is_sent_in_the_words_of_the_protocol_and_the_rest_is_named() {
+fn messages_request_maps_caller_options_and_lists_unsupported_ones() {
     let sampling = Sampling {
         temperature: serde_json::Number::from_f64(0.1),
         top_p: Some(1.into()),
@@ -211,7 +211,7 @@ fn what_a_caller_asks_is_sent_in_the_words_of_the_protocol_and_the_rest_is_named
 }
 
 #[test]
-fn configured_thinking_is_fitted_to_what_the_provider_takes() {
+fn messages_request_fits_thinking_budget_to_provider_limits() {
     let mut config = config();
     config.body.insert("thinking".into(), json!({"type": "enabled", "budget_tokens": 4_000}));
     let begin = ModelRequest { messages: vec![Message::user("hi")], output_tokens_max: 8_000, ..request() };
@@ -239,7 +239,10 @@ fn read_by(config: &ModelConfig, events: &[Value]) -> Result<(ModelReply, Vec<Dr
     }
     let reply = assembler.finish("asked-for", &Zero)?.reply;
     let mut drafts = drafts.lock().unwrap().clone();
-    assert!(drafts.is_empty() || drafts[0] == Draft::Text(String::new()), "that it begins is said first: {drafts:?}");
+    assert!(
+        drafts.is_empty() || drafts[0] == Draft::Text(String::new()),
+        "the first draft marks the start of the reply: {drafts:?}"
+    );
     drafts.retain(|draft| *draft != Draft::Text(String::new()));
     Ok((reply, drafts))
 }
@@ -269,7 +272,7 @@ fn says(text: &str) -> Vec<Value> {
     vec![begin(0, json!({"type": "text", "text": ""})), delta(0, json!({"type": "text_delta", "text": text})), end(0)]
 }
 
-/// A thought, words and two calls, as Claude sends them.
+/// A thought, text and two calls, in the format of Claude.
 fn thoughtful() -> Vec<Value> {
     let usage = json!({"input_tokens": 100, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50,
         "cache_creation": {"ephemeral_5m_input_tokens": 50, "ephemeral_1h_input_tokens": 0}, "output_tokens": 1});
@@ -306,7 +309,7 @@ fn thoughtful() -> Vec<Value> {
 }
 
 #[test]
-fn reply_is_read_with_its_thoughts_calls_and_counts() {
+fn messages_reply_is_read_with_thinking_calls_and_usage() {
     let price = Price { input: 3.0, cached_input: Some(0.3), cache_write: Some(3.75), output: 15.0 };
     let (reply, drafts) = read_by(&ModelConfig { price: Some(price), ..config() }, &thoughtful()).unwrap();
     assert_eq!(
@@ -327,7 +330,7 @@ fn reply_is_read_with_its_thoughts_calls_and_counts() {
 }
 
 #[test]
-fn thinking_goes_back_with_its_calls_and_in_its_place() {
+fn messages_request_returns_thinking_with_its_calls_in_order() {
     let reply = read(&thoughtful()).unwrap();
     let mut request = request();
     request.model = Some("asked-for".into());
@@ -356,7 +359,7 @@ fn thinking_goes_back_with_its_calls_and_in_its_place() {
 }
 
 #[test]
-fn reasons_to_stop_are_told_apart() {
+fn messages_decoder_distinguishes_stop_reasons() {
     for (reason, finish) in [
         ("end_turn", Finish::Stop),
         ("stop_sequence", Finish::Stop),
@@ -379,7 +382,7 @@ fn reasons_to_stop_are_told_apart() {
 }
 
 #[test]
-fn failures_in_the_middle_have_their_kind() {
+fn messages_error_event_maps_to_its_kind() {
     for (kind, message, wanted) in [
         ("overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
         ("api_error", "Internal server error", ModelErrorKind::Unavailable),
@@ -406,7 +409,7 @@ fn failures_in_the_middle_have_their_kind() {
 }
 
 #[test]
-fn end_without_an_end_is_a_truncation_and_what_is_no_message_is_refused() {
+fn messages_stream_without_end_is_truncated_and_other_data_is_refused() {
     let half = [
         begin(0, json!({"type": "tool_use", "id": "a", "name": "get_skill", "input": {}})),
         delta(0, json!({"type": "input_json_delta", "partial_json": "{\"dom"})),
@@ -420,7 +423,7 @@ fn end_without_an_end_is_a_truncation_and_what_is_no_message_is_refused() {
 }
 
 #[test]
-fn call_that_comes_whole_is_taken_and_one_written_as_text_is_lifted() {
+fn messages_decoder_accepts_whole_call_and_call_written_as_text() {
     let whole = begin(0, json!({"type": "tool_use", "id": "a", "name": "get_skill", "input": {"domain": "tasks"}}));
     let reply = read(&[vec![whole, end(0)], stopped("tool_use").to_vec()].concat()).unwrap();
     assert_eq!(reply.tool_calls[0].arguments, "{\"domain\":\"tasks\"}");
@@ -447,9 +450,9 @@ fn any_message() -> impl Strategy<Value = Message> {
 }
 
 proptest! {
-    /// Whatever a window of a conversation holds, the provider takes it.
+    /// The provider accepts any window of a conversation.
     #[test]
-    fn request_of_any_messages_is_taken_by_the_provider(
+    fn messages_request_is_valid_for_any_window(
         messages in prop::collection::vec(any_message(), 0..12),
         stable_messages in 0_usize..14,
         has_tools in any::<bool>(),

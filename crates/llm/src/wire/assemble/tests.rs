@@ -1,4 +1,4 @@
-//! The rules by which streamed pieces become one reply.
+//! Tests of the rules by which streamed parts become one reply.
 
 use std::sync::{
     Arc,
@@ -51,7 +51,7 @@ fn brief(reply: &ModelReply) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn rule_1_interleaved_fragments_are_told_apart_by_their_index() {
+fn rule_1_interleaved_fragments_are_assigned_by_index() {
     let reply = assembled(&[
         calls(json!([{"index": 0, "id": "call_a", "type": "function", "function": {"name": "get_skill", "arguments": ""}}])),
         calls(json!([{"index": 0, "function": {"arguments": "{\"name\":\"em"}}])),
@@ -64,7 +64,7 @@ fn rule_1_interleaved_fragments_are_told_apart_by_their_index() {
 }
 
 #[test]
-fn rule_1_another_id_under_the_same_index_is_another_call() {
+fn rule_1_new_id_under_same_index_begins_another_call() {
     let reply = assembled(&[
         calls(json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{\"n\""}}])),
         calls(json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": ":1}"}}])),
@@ -76,7 +76,7 @@ fn rule_1_another_id_under_the_same_index_is_another_call() {
 }
 
 #[test]
-fn rule_1_a_missing_index_is_the_position_and_a_missing_id_is_minted() {
+fn rule_1_missing_index_is_the_position_and_missing_id_is_generated() {
     let reply = assembled(&[
         calls(json!([{"function": {"name": "x", "arguments": "{}"}}, {"function": {"name": "y", "arguments": "{}"}}])),
         calls(json!([{"id": "", "function": {"name": "z", "arguments": "{\"a\":1}"}}])),
@@ -90,7 +90,7 @@ fn rule_1_a_missing_index_is_the_position_and_a_missing_id_is_minted() {
 }
 
 #[test]
-fn rule_1_an_id_used_twice_is_made_unique() {
+fn rule_1_duplicate_id_is_made_unique() {
     let reply = assembled(&[
         calls(json!([{"index": 0, "id": "same", "function": {"name": "x", "arguments": "{}"}}])),
         calls(json!([{"index": 1, "id": "same", "function": {"name": "y", "arguments": "{}"}}])),
@@ -102,7 +102,7 @@ fn rule_1_an_id_used_twice_is_made_unique() {
 }
 
 #[test]
-fn rule_2_a_whole_call_in_one_chunk_with_an_object_is_taken() {
+fn rule_2_whole_call_with_object_arguments_in_one_chunk_is_accepted() {
     let reply = assembled(&[
         calls(json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": {"title": "Milk", "n": 2}}}])),
         end("tool_calls"),
@@ -125,7 +125,7 @@ fn rule_3_empty_arguments_are_an_empty_object() {
 }
 
 #[test]
-fn rule_4_tool_calls_make_a_tool_round_whatever_the_reason_says() {
+fn rule_4_tool_calls_override_the_stop_reason() {
     let reply = assembled(&[
         calls(json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}])),
         end("stop"),
@@ -136,7 +136,7 @@ fn rule_4_tool_calls_make_a_tool_round_whatever_the_reason_says() {
 }
 
 #[test]
-fn rule_6_a_failure_inside_a_200_is_a_failure() {
+fn rule_6_error_inside_status_200_is_a_failure() {
     let early = assembled(&[json!({"error": {"code": 429, "message": "busy"}})]).unwrap_err();
     assert_eq!(early.error.kind, ModelErrorKind::RateLimited);
     let late = assembled(&[
@@ -152,7 +152,7 @@ fn rule_6_a_failure_inside_a_200_is_a_failure() {
 }
 
 #[test]
-fn rule_7_an_end_without_an_end_is_a_truncation_and_runs_nothing() {
+fn rule_7_stream_without_end_mark_is_truncated_and_runs_no_call() {
     let config = ModelConfig::default();
     let half = calls(json!([{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{\"n\":"}}]));
     for (events, done) in
@@ -175,7 +175,7 @@ fn rule_7_an_end_without_an_end_is_a_truncation_and_runs_nothing() {
 }
 
 #[test]
-fn rule_8_reasoning_is_found_under_each_name_and_kept_apart() {
+fn rule_8_reasoning_is_read_under_each_name_and_kept_separate() {
     let drafts: Arc<std::sync::Mutex<Vec<Draft>>> = Arc::default();
     let kept = Arc::clone(&drafts);
     let sink: DraftSink = Arc::new(move |d| kept.lock().unwrap().push(d));
@@ -191,14 +191,14 @@ fn rule_8_reasoning_is_found_under_each_name_and_kept_apart() {
     }
     assembler.event(&end("stop").to_string()).unwrap();
     assert_eq!(assembler.finish("m", &Counting(AtomicU64::new(0))).unwrap().reply.text, "answer");
-    // That it begins is said first.
+    // The first draft marks the start of the reply.
     let begins = Draft::Text(String::new());
     let wanted = [begins, Draft::Reasoning("one".into()), Draft::Reasoning("two".into()), Draft::Text("answer".into())];
     assert_eq!(*drafts.lock().unwrap(), wanted);
 }
 
 #[test]
-fn rule_9_unknown_fields_and_odd_types_never_fail() {
+fn rule_9_unknown_fields_and_unexpected_types_never_fail() {
     let reply = assembled(&[
         json!({"id": 7, "zzz": [1], "choices": null}),
         json!({"choices": [{"index": "zero", "delta": {"role": "assistant", "content": null, "audio": {}, "tool_calls": null}}]}),
@@ -212,7 +212,7 @@ fn rule_9_unknown_fields_and_odd_types_never_fail() {
 }
 
 #[test]
-fn a_whole_completion_reads_like_a_stream() {
+fn whole_completion_equals_streamed_completion() {
     let reply = assembled(&[json!({"object": "chat.completion", "model": "m", "choices": [{"index": 0,
         "message": {"role": "assistant", "content": "x", "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "p", "arguments": "{}"}},
@@ -224,7 +224,7 @@ fn a_whole_completion_reads_like_a_stream() {
 }
 
 #[test]
-fn what_is_too_large_or_no_json_is_a_protocol_error() {
+fn oversized_reply_or_invalid_json_is_a_protocol_error() {
     let small = ModelConfig { reply_bytes_max: 10, ..ModelConfig::default() };
     let kind = |r: Result<ModelReply, Failure>| r.unwrap_err().error.kind;
     assert_eq!(kind(assembled_with(&small, &[text("123456"), text("78901")], true)), ModelErrorKind::Protocol);
@@ -238,13 +238,13 @@ fn what_is_too_large_or_no_json_is_a_protocol_error() {
 }
 
 #[test]
-fn a_refusal_is_text_and_a_filter_is_named() {
+fn refusal_becomes_text_and_content_filter_is_reported() {
     let reply = assembled(&[json!({"choices": [{"delta": {"refusal": "I cannot."}}]}), end("content_filter")]).unwrap();
     assert_eq!((reply.text.as_str(), reply.finish), ("I cannot.", Finish::ContentFilter));
 }
 
 #[test]
-fn reply_that_was_cut_says_so_in_the_words_of_any_provider() {
+fn cut_reply_is_recognised_by_stop_reason_of_any_provider() {
     for (reason, finish) in [
         ("length", Finish::Length),
         ("max_tokens", Finish::Length),
@@ -261,7 +261,7 @@ fn reply_that_was_cut_says_so_in_the_words_of_any_provider() {
 }
 
 #[test]
-fn legacy_function_call_is_a_call() {
+fn legacy_function_call_is_read_as_tool_call() {
     let piece = |function: Value| json!({"choices": [{"delta": {"function_call": function}}]});
     let reply = assembled(&[
         piece(json!({"name": "get_skill", "arguments": "{\"domain\":"})),
@@ -277,7 +277,7 @@ fn legacy_function_call_is_a_call() {
 }
 
 #[test]
-fn arguments_with_one_mistake_are_mended_and_the_reply_says_so() {
+fn arguments_with_one_error_are_repaired_and_reported() {
     let reply = assembled(&[
         calls(json!([{"id": "a", "function": {"name": "x", "arguments": "{\"n\": {\"m\": 1}"}}])),
         end("tool_calls"),
@@ -288,7 +288,7 @@ fn arguments_with_one_mistake_are_mended_and_the_reply_says_so() {
 }
 
 #[test]
-fn state_of_the_provider_is_kept_with_calls_and_up_to_its_limit() {
+fn provider_state_is_kept_with_calls_up_to_its_limit() {
     let config = ModelConfig { name: "b".into(), model: "deepseek-chat".into(), ..ModelConfig::default() };
     let signed = |signature: &str| {
         vec![
@@ -317,7 +317,7 @@ fn state_of_the_provider_is_kept_with_calls_and_up_to_its_limit() {
 }
 
 #[test]
-fn call_whose_name_comes_with_every_fragment_is_one_call_until_its_arguments_end() {
+fn call_with_name_in_every_fragment_is_one_call_until_arguments_end() {
     let argument = format!("{{\"t\":\"}}{{\\\"{}\",\"n\":[{{}}]}}", "x".repeat(1_000));
     let mut events: Vec<Value> = argument
         .chars()

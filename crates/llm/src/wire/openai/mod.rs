@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions, which most servers speak, each a little differently.
+//! OpenAI's Chat Completions, which most servers support with small differences.
 
 mod request;
 mod response;
@@ -8,7 +8,7 @@ use annie_core::message::ModelRequest;
 use super::{Decode, Wire, failure, quirks::Quirks};
 use crate::config::{ModelConfig, Profile};
 
-/// The protocol.
+/// The Chat Completions protocol.
 pub(super) struct OpenAi;
 
 impl Wire for OpenAi {
@@ -34,7 +34,7 @@ impl Wire for OpenAi {
     }
 
     fn left_out(&self, _request: &ModelRequest) -> Vec<&'static str> {
-        // A server that does not know one of them refuses it, and the client learns that.
+        // A server that does not know a parameter refuses it, and the client learns from that.
         Vec::new()
     }
 
@@ -52,7 +52,7 @@ impl Wire for OpenAi {
         } else if failure::wants_alternation(words) && !quirks.must_alternate {
             learned.must_alternate = true;
         } else if failure::wants_alternation(words) && has_system && !quirks.no_system {
-            // Templates that know no system message say it in these words too.
+            // Templates without a system message may report it in these words as well.
             learned.no_system = true;
         } else if words.contains("stream_options") && config.stream && !quirks.no_stream_options {
             learned.no_stream_options = true;

@@ -1,5 +1,5 @@
-//! The body of a completion request. Field order is fixed and the stable part (tools, system prompt, history) is written
-//! the same way on every round, so that a provider's prefix cache can hold it.
+//! The body of a completion request. The field order is fixed, and the stable part (tools, system prompt, history) is
+//! serialised identically on every round, so that a provider's prefix cache can match it.
 
 mod roles;
 
@@ -17,7 +17,7 @@ use crate::{
     wire::{BREAKPOINTS_MAX, CacheControl, NO_RESULT, configured_fields, history_end, quirks::Quirks, state::State},
 };
 
-/// The longest session id that OpenRouter takes, in characters.
+/// Length limit for OpenRouter's session id, in characters.
 const SESSION_CHARS_MAX: usize = 256;
 
 #[derive(Serialize)]
@@ -124,7 +124,7 @@ struct Function<'a> {
     arguments: Cow<'a, str>,
 }
 
-/// The body's bytes.
+/// Serialises the body.
 pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error> {
     let profile = config.profile;
     let output = request.output_tokens_max;
@@ -167,7 +167,7 @@ pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks)
     serde_json::to_vec(&body)
 }
 
-/// The configured fields, but for those that the caller of the turn sets otherwise.
+/// The configured fields, except those that the caller of the turn sets.
 fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a str, &'a Value> {
     let Sampling { top_p, presence_penalty, frequency_penalty, seed, stop, .. } = &request.options.sampling;
     let asked = [
@@ -182,8 +182,8 @@ fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a st
     configured_fields(config, |name| asked.iter().any(|(field, is_asked)| *is_asked && *field == name))
 }
 
-/// Whether the form of the answer can be asked for in this round: local servers hold every reply to it, and a model that may
-/// call tools could not call them any more. The prompt says it in any case.
+/// Whether this round may request an answer format. Local servers apply the format to every reply, so a model that may call
+/// tools could no longer call them. The prompt states the format in any case.
 fn takes_format(profile: Profile, request: &ModelRequest) -> bool {
     let may_call = !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None);
     !may_call || matches!(profile, Profile::OpenAi | Profile::OpenRouter | Profile::Azure)
@@ -239,11 +239,11 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
                 lines.push(assistant(text, tool_calls, State::own(provider_state.as_ref(), config, model)));
             }
             Message::Tool { call_id, text, .. } => match open.iter().position(|id| id == call_id) {
-                Some(which) => {
-                    open.remove(which);
+                Some(at_open) => {
+                    open.remove(at_open);
                     lines.push(result(call_id, text, parts, cache));
                 }
-                // A result whose call was cut from the window: servers refuse it as a tool message.
+                // A result whose call was cut from the window; servers refuse it as a tool message.
                 None => lines.push(plain("user", user(None, text, parts, cache))),
             },
             Message::Note { text } => note(&mut lines, text, parts),
@@ -253,7 +253,8 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
     lines
 }
 
-/// A hint of the kernel. Chat templates of some models refuse two user messages in a row, so it goes into the one before it.
+/// A hint of the kernel, appended to the preceding user message: the chat templates of some models refuse two user messages
+/// in a row.
 fn note<'a>(lines: &mut Vec<Line<'a>>, text: &'a str, parts: bool) {
     match lines.last_mut().filter(|line| line.role == "user").map(|line| &mut line.content) {
         Some(Content::Text(before)) => {
@@ -284,7 +285,7 @@ fn system(system: &[SystemPart], parts: bool, marks: bool) -> Content<'_> {
         let texts: Vec<&str> = filled.map(|p| p.text.as_str()).collect();
         return Content::Text(texts.join("\n\n").into());
     }
-    // One breakpoint is left for the history.
+    // One breakpoint is reserved for the history.
     let mut left = BREAKPOINTS_MAX - 1;
     Content::Parts(
         filled
@@ -333,7 +334,7 @@ fn assistant<'a>(text: &'a str, tool_calls: &'a [ToolCall], state: State<'a>) ->
     }
 }
 
-/// Arguments that a server can parse: some refuse the whole request over one call that the model itself got wrong.
+/// Arguments that a server can parse: some servers refuse a whole request because of one malformed call of the model.
 fn sound(arguments: &str) -> Cow<'_, str> {
     let is_object =
         arguments.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();

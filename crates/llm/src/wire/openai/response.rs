@@ -1,5 +1,5 @@
-//! What servers send, read as forgivingly as possible: unknown fields are ignored, missing ones have defaults, and what
-//! changes its type between servers is kept as JSON.
+//! Reads replies leniently: unknown fields are ignored, missing fields have defaults, and fields whose type differs between
+//! servers are kept as JSON.
 
 use annie_core::message::ModelErrorKind;
 use serde::{Deserialize, Deserializer};
@@ -39,7 +39,7 @@ fn read_choice(choice: Choice, parts: &mut Parts<'_>) -> Result<(), Failure> {
         return Err(Failure::new(ModelErrorKind::Unavailable, detail, true));
     }
     parts.answers();
-    // A whole message has no index per call either way: positions serve for both.
+    // A whole message has no index per call in any case: the positions are used for both.
     read_delta(choice.message.unwrap_or(choice.delta), parts)?;
     parts.stopped(choice.finish_reason);
     Ok(())
@@ -88,9 +88,9 @@ struct Chunk {
     choices: Vec<Choice>,
     usage: Option<WireUsage>,
     timings: Option<Timings>,
-    /// A failure inside a 200, in JSON or in an event.
+    /// A failure inside a response with status 200, in JSON or in an event.
     error: Value,
-    /// `error` where the failure itself is at the top level (old vLLM).
+    /// `error` if the failure itself is at the top level (old vLLM).
     object: Value,
 }
 
@@ -103,22 +103,22 @@ struct Choice {
     finish_reason: Option<String>,
 }
 
-/// What a message gains.
+/// An addition to a message, or a whole message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Delta {
     /// Text, or parts with text.
     content: Value,
     refusal: Option<String>,
-    /// Reasoning as OpenRouter and Ollama call it.
+    /// Reasoning, in the field of OpenRouter and Ollama.
     reasoning: Value,
-    /// Reasoning as llama.cpp and DeepSeek call it.
+    /// Reasoning, in the field of llama.cpp and DeepSeek.
     reasoning_content: Value,
-    /// Reasoning that OpenRouter wants back as it came.
+    /// Reasoning that OpenRouter wants back unchanged.
     reasoning_details: Value,
     #[serde(deserialize_with = "or_default")]
     tool_calls: Vec<CallDelta>,
-    /// The one call of the interface before `tool_calls`.
+    /// The single call of the interface before `tool_calls`.
     function_call: Option<FunctionDelta>,
 }
 
@@ -129,7 +129,7 @@ struct CallDelta {
     id: Option<String>,
     #[serde(deserialize_with = "or_default")]
     function: FunctionDelta,
-    /// What the provider wants back with this call: Gemini's thought signature.
+    /// State that the provider wants back with the call: Gemini's thought signature.
     extra_content: Value,
 }
 
@@ -141,12 +141,12 @@ struct FunctionDelta {
     arguments: Value,
 }
 
-/// A value where `null` means the same as absence.
+/// Treats `null` as absence.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The text of a `content` in any of its forms.
+/// The text of a `content` in any of its formats.
 fn text_of(content: Value) -> String {
     match content {
         Value::String(text) => text,

@@ -1,5 +1,5 @@
-//! Long-term memory over the `Memories` port [S0 14.3]: statements with category, tags and importance, found again by
-//! words, ranked by text match times importance.
+//! Long-term memory over the `Memories` port [S0 14.3]: statements with category, tags and importance, searched by words
+//! and ranked by text match times importance.
 
 pub(crate) mod save;
 pub(crate) mod search;

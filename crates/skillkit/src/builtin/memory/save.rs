@@ -11,11 +11,11 @@ use crate::{
     text,
 };
 
-/// The longest memory, in characters: a statement, not a document.
+/// Length limit for a memory, in characters: a memory is a statement, not a document.
 const CONTENT_CHARS_MAX: usize = 4_000;
-/// The highest importance of what the user did not say.
+/// The highest importance of a memory that may come from text by another author.
 const READ_IMPORTANCE_MAX: f64 = 0.5;
-/// How much of it the answer repeats, in bytes.
+/// How much of the memory the answer repeats, in bytes.
 const SUMMARY_BYTES_MAX: usize = 200;
 
 pub(crate) struct Save;
@@ -51,31 +51,31 @@ impl Handler for Save {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let call = &ctx.call;
-        // What somebody else wrote is remembered, and orders nothing.
+        // Text by another author is stored as a fact, never as an instruction.
         let is_read = !call.origin.is_empty();
-        let is_order = is_read && matches!(args.category, Category::Instruction);
+        let is_job_command = is_read && matches!(args.category, Category::Instruction);
         let new = NewMemory {
             content: text::bounded("content", &args.content, CONTENT_CHARS_MAX)?,
             tags: text::tags_from(&args.tags, &call.origin)?,
-            category: if is_order { Category::Fact.into() } else { args.category.into() },
+            category: if is_job_command { Category::Fact.into() } else { args.category.into() },
             importance: if is_read { args.importance.min(READ_IMPORTANCE_MAX) } else { args.importance },
         };
         let saved = ctx.tools.memories.save_memory(call.user.clone(), call.intent, new, call.now).await?;
         let summary = text::brief(&saved.memory.content, SUMMARY_BYTES_MAX);
-        let said = if saved.merged {
+        let message = if saved.merged {
             format!("Saved: {summary} (merged with what was already remembered)")
         } else {
             format!("Saved: {summary}")
         };
-        let said = if is_order {
+        let message = if is_job_command {
             let origin = call.origin.join(", ");
             format!(
-                "{said}. It was saved as a fact and not as an instruction: the user did not say it in this message, and it may \
+                "{message}. It was saved as a fact and not as an instruction: the user did not say it in this message, and it may \
                  come from {origin}. If the user wants it as an instruction, they can say it in words of their own."
             )
         } else {
-            said
+            message
         };
-        Ok(Outcome::success(said).with_evidence(json!({"number": saved.memory.number, "merged": saved.merged})))
+        Ok(Outcome::success(message).with_evidence(json!({"number": saved.memory.number, "merged": saved.merged})))
     }
 }

@@ -1,4 +1,5 @@
-//! `memory.search`: reads; that a memory was found is noted beside the answer and never delays or fails it.
+//! `memory.search`: read-only. That a memory was accessed is recorded in the background, which never delays or fails the
+//! answer.
 
 use std::sync::Arc;
 
@@ -56,15 +57,15 @@ impl Handler for Search {
         };
         let hits = ctx.tools.memories.find_memories(ctx.call.user.clone(), query).await?;
         if hits.is_empty() {
-            let said = format!("No memories found matching '{}'.", args.query.trim());
-            return Ok(Outcome::success(said).with_evidence(json!({"count": 0})));
+            let message = format!("No memories found matching '{}'.", args.query.trim());
+            return Ok(Outcome::success(message).with_evidence(json!({"count": 0})));
         }
         let numbers: Vec<u64> = hits.iter().map(|hit| hit.memory.number).collect();
         note_access(&ctx, numbers.clone());
         let lines: Vec<String> = hits.iter().map(line).collect();
         let counted = text::count(hits.len(), "memory", "memories");
-        let said = format!("Found {counted}:\n\n{}", lines.join("\n\n"));
-        Ok(Outcome::success(said).with_evidence(json!({"count": hits.len(), "numbers": numbers})))
+        let message = format!("Found {counted}:\n\n{}", lines.join("\n\n"));
+        Ok(Outcome::success(message).with_evidence(json!({"count": hits.len(), "numbers": numbers})))
     }
 }
 
@@ -75,10 +76,10 @@ fn line(hit: &MemoryHit) -> String {
     format!("- {}{tags} ({}, importance: {})", memory.content, memory.category.as_str(), memory.importance)
 }
 
-/// Notes the access in the background; when too many such notes are under way, this one is left out.
+/// Records the access in the background; skipped if too many such writes are running.
 fn note_access(ctx: &Ctx, numbers: Vec<u64>) {
     let Ok(permit) = Arc::clone(&ctx.tools.touches).try_acquire_owned() else {
-        tracing::debug!("access of memories not noted: too many notes under way");
+        tracing::debug!("memory access not recorded: too many writes are running");
         return;
     };
     let (memories, user, now) = (Arc::clone(&ctx.tools.memories), ctx.call.user.clone(), ctx.call.now);
@@ -88,7 +89,7 @@ fn note_access(ctx: &Ctx, numbers: Vec<u64>) {
     )]
     tokio::spawn(async move {
         if let Err(error) = memories.touch_memories(user, numbers, now).await {
-            tracing::debug!(%error, "access of memories not noted");
+            tracing::debug!(%error, "memory access not recorded");
         }
         drop(permit);
     });

@@ -1,4 +1,5 @@
-//! `notes.create`: idempotent through the journal; an existing note of the same content is a success, of another a conflict.
+//! `notes.create`: idempotent through the journal. An existing note with the same content is a success, with other content
+//! a conflict.
 
 use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
@@ -9,7 +10,7 @@ use super::{
     home::{Home, NOTES_MAX},
     journal::{self, Applied},
     name::{path_of, title_of},
-    writing,
+    with_locked_home,
 };
 use crate::{
     error::SkillError,
@@ -39,7 +40,7 @@ impl Handler for Create {
         let path = path_of(&args.title)?;
         let text = render(&args.content, &text::tags_from(&args.tags, &ctx.call.origin)?);
         let (intent, file) = (ctx.call.intent, path.clone());
-        let applied = writing(&ctx, move |home| {
+        let applied = with_locked_home(&ctx, move |home| {
             let applied = journal::apply(home, intent, &file, |present| match present {
                 None => vacant(home, &file).map(|()| Some(text)),
                 Some(present) if present == text => Ok(None),
@@ -54,15 +55,15 @@ impl Handler for Create {
             Applied::Now | Applied::Earlier => Outcome::success(format!("Created note '{title}'.")),
             Applied::Same => Outcome::success(format!("The note '{title}' is there already with this content.")),
             Applied::Unclear => {
-                let said = format!("The note '{title}' exists, but it was changed since this run was first tried.");
-                return Ok(Outcome::unknown(said, evidence));
+                let message = format!("The note '{title}' exists, but it was changed since this run was first tried.");
+                return Ok(Outcome::unknown(message, evidence));
             }
         }
         .with_evidence(evidence))
     }
 }
 
-/// Refuses a title that differs from another note's only in case, and one note too many.
+/// Refuses a title that differs from another note's only in case, and a note beyond the limit.
 fn vacant(home: &Home, path: &str) -> Result<(), SkillError> {
     let paths = home.list()?;
     if let Some(twin) = paths.iter().find(|p| p.to_lowercase() == path.to_lowercase()) {
@@ -86,7 +87,7 @@ fn render(content: &str, tags: &[String]) -> String {
     if tags.is_empty() { format!("{content}\n") } else { format!("---\ntags: [{}]\n---\n\n{content}\n", quoted(tags)) }
 }
 
-/// Tags as YAML reads them back, whatever they are made of.
+/// Writes tags so that YAML reads them back unchanged, whatever their characters.
 fn quoted(tags: &[String]) -> String {
     let plain = |t: &String| t.chars().all(|c| c.is_alphabetic() || c == '-') && t.starts_with(char::is_alphabetic);
     let words = ["true", "false", "null", "yes", "no", "on", "off"];

@@ -1,4 +1,4 @@
-//! `notes.edit`: idempotent through the journal, so that a text is never appended twice by a repeated run.
+//! `notes.edit`: idempotent through the journal, so that a repeated run never appends a text twice.
 
 use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use super::{
     head_of,
     journal::{self, Applied},
     name::title_of,
-    writing,
+    with_locked_home,
 };
 use crate::{
     error::SkillError,
@@ -53,7 +53,7 @@ impl Handler for Edit {
             Change::Replace { .. } => "Replaced text in",
         };
         let intent = ctx.call.intent;
-        let (path, applied) = writing(&ctx, move |home| {
+        let (path, applied) = with_locked_home(&ctx, move |home| {
             let path = home.find(&title)?;
             let applied = journal::apply(home, intent, &path, |present| {
                 let present = present.ok_or_else(|| SkillError::not_found(format!("There is no note '{title}'.")))?;
@@ -69,11 +69,11 @@ impl Handler for Edit {
                 Outcome::success(format!("{verb} note '{title}'.")).with_evidence(evidence)
             }
             Applied::Unclear => {
-                let said = format!(
+                let message = format!(
                     "Whether this change of '{title}' was made is not known: the run was cut short and the note was changed \
                      since. Read it with notes.read before trying again."
                 );
-                Outcome::unknown(said, evidence)
+                Outcome::unknown(message, evidence)
             }
         })
     }

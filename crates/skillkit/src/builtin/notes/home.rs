@@ -1,4 +1,4 @@
-//! One user's folder of notes.
+//! The notes folder of one user.
 
 use std::io::{self, Write as _};
 
@@ -15,9 +15,9 @@ use crate::{
 
 /// How many notes one user may have.
 pub(super) const NOTES_MAX: usize = 10_000;
-/// Where the lock lies; hidden, so that no title reaches it.
+/// Folder of the lock file; hidden, so that no title can name it.
 const LOCK_FOLDER: &str = ".annie";
-/// How many names an error suggests.
+/// How many titles an error suggests.
 const NEAR_MAX: usize = 3;
 
 pub(super) struct Home {
@@ -29,7 +29,7 @@ impl Home {
         Self { dir }
     }
 
-    /// Waits until no other process changes these notes, and keeps them out until the file is dropped.
+    /// Waits until no other process changes these notes, and excludes other processes until the file is dropped.
     pub(super) fn lock(&self) -> Result<std::fs::File, SkillError> {
         let locked = (|| {
             private::make_folder(&self.dir, LOCK_FOLDER)?;
@@ -40,7 +40,7 @@ impl Home {
         locked.map_err(|e| SkillError::io("cannot lock the notes", e))
     }
 
-    /// All notes' files, sorted.
+    /// The files of all notes, sorted.
     pub(super) fn list(&self) -> Result<Vec<String>, SkillError> {
         let dir = self.dir.try_clone().map_err(|e| SkillError::io("cannot open the notes folder", e))?;
         let mut paths = FolderTree::within(dir).list().paths;
@@ -48,7 +48,7 @@ impl Home {
         Ok(paths)
     }
 
-    /// A note's text, or nothing if there is no such file.
+    /// A note's text; `None` if the file does not exist.
     pub(super) fn read(&self, path: &str) -> Result<Option<String>, SkillError> {
         match read_text(&self.dir, path) {
             Ok(text) => Ok(Some(text)),
@@ -57,7 +57,7 @@ impl Home {
         }
     }
 
-    /// The file of an existing note: by its title, in any case, or by its last part alone if only one has it.
+    /// The file of an existing note: by its title in any case, or by the last part of the title if that is unambiguous.
     pub(super) fn find(&self, title: &str) -> Result<String, SkillError> {
         let wanted = path_of(title)?;
         if self.dir.symlink_metadata(&wanted).is_ok() {
@@ -82,7 +82,7 @@ impl Home {
         }
     }
 
-    /// Puts a whole text in a file's place: a crash leaves the old or the new one, never half of it.
+    /// Replaces a file atomically: after a crash it has either the old or the new text, never a part.
     pub(super) fn replace(&self, path: &str, text: &str) -> Result<(), SkillError> {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(SkillError::TooLarge(format!(
@@ -99,7 +99,7 @@ impl Home {
             new.write_all(text.as_bytes())?;
             new.sync_all()?;
             folder.rename(&temporary, &folder, file)?;
-            // The new name is durable only when its folder is.
+            // The rename is durable only after the folder is synchronised.
             folder.open(".")?.sync_all()
         })();
         written.map_err(|error: io::Error| match error.kind() {

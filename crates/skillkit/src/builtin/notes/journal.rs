@@ -1,6 +1,6 @@
-//! Makes writing a note idempotent. Before a note changes, a marker under the intent says what it was and what it will be
-//! (as hashes). A repeated run compares: it finds the new text and has nothing to do, finds the old one and writes, or finds
-//! a third one and says truthfully that nobody knows.
+//! Makes writing a note idempotent. Before a note changes, a marker under the intent records its old and its new content
+//! (as hashes). A repeated run compares: with the new content nothing remains to be done, with the old content it writes,
+//! and with any other content it reports that the outcome is unknown.
 
 use annie_core::ids::IntentId;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 use super::home::Home;
 use crate::error::SkillError;
 
-/// Where markers lie in a user's folder; hidden, so that no title reaches it.
+/// Folder of the markers in a user's folder; hidden, so that no title can name it.
 const FOLDER: &str = ".annie/intents";
-/// How many markers are kept; intents are repeated soon or never.
+/// How many markers are kept: an intent is repeated soon or never.
 const MARKERS_MAX: usize = 512;
 
 #[derive(Serialize, Deserialize)]
@@ -21,20 +21,20 @@ struct Marker {
     after: String,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// Written now.
+    /// Written by this run.
     Now,
-    /// An earlier run under this intent wrote it.
+    /// An earlier run of this intent wrote it.
     Earlier,
-    /// There was nothing to write.
+    /// No change was necessary.
     Same,
-    /// An earlier run was cut short, and the note has been changed since: nobody knows.
+    /// An earlier run was interrupted and the note has been changed since, so the outcome is unknown.
     Unclear,
 }
 
-/// Changes a note once per intent. `change` gets the present text and gives the new one, or nothing to leave it.
+/// Changes a note once per intent. `change` gets the current text, and returns the new text, or `None` for no change.
 pub(super) fn apply(
     home: &Home,
     intent: IntentId,
@@ -61,7 +61,8 @@ pub(super) fn apply(
     Ok(Applied::Now)
 }
 
-/// The marker of an earlier run; one that cannot be read was never finished, and neither was what follows it.
+/// The marker of an earlier run. An unreadable marker was not written completely, so the note was not changed under it
+/// either.
 fn recall(home: &Home, marker: &str, note: &str) -> Result<Option<Marker>, SkillError> {
     let text = home.read(marker)?;
     Ok(text.and_then(|t| serde_json::from_str::<Marker>(&t).ok()).filter(|m| m.note == note))
@@ -71,7 +72,7 @@ fn hash(text: &str) -> String {
     Sha256::digest(text).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Takes the oldest markers away when there are too many.
+/// Removes the oldest markers if there are too many.
 fn prune(home: &Home) -> Result<(), SkillError> {
     let failed = |e| SkillError::io("cannot tidy the notes journal", e);
     let Ok(folder) = home.dir.open_dir(FOLDER) else { return Ok(()) };

@@ -1,6 +1,6 @@
-//! Notes: a folder of markdown files for each user. Every path is checked, and the folder is opened as a capability
-//! besides, so that neither a title nor a symbolic link reaches outside it. Files are replaced whole, never written in
-//! place, and a journal of intents makes writing the same twice harmless.
+//! Notes: a folder of markdown files for each user. Every path is checked, and the folder is also opened as a capability,
+//! so that neither a title nor a symbolic link can reach outside it. Files are replaced atomically, never written in place,
+//! and a journal of intents makes repeated writes harmless.
 
 pub(crate) mod create;
 pub(crate) mod edit;
@@ -25,19 +25,19 @@ use crate::{
     error::SkillError,
     files::split,
     handler::Ctx,
-    runner::{Tools, beside},
+    runner::{Tools, run_blocking},
 };
 
-/// How many tags of a note are read: those that a note may have, and where its text came from.
+/// How many tags of a note are read: its own tags, and the tags that record the origin of its text.
 const TAGS_READ_MAX: usize = 2 * crate::text::TAGS_MAX;
-/// How many users' writers can work at the same time.
+/// How many user locks there are; users that share one wait for each other.
 const LOCKS: usize = 16;
 
-/// All users' notes.
+/// The notes of all users.
 pub(crate) struct Notes {
     folder: PathBuf,
     is_here: bool,
-    /// A read and the write that follows it must not be parted by another writer of the same user.
+    /// Excludes other writers of the same user between a read and the write that follows.
     locks: [Mutex<()>; LOCKS],
 }
 
@@ -46,7 +46,7 @@ impl Notes {
         Self { folder, is_here, locks: Default::default() }
     }
 
-    /// One user's folder, made if it is missing.
+    /// Opens one user's folder, and creates it if it is missing.
     fn home(&self, user: &UserId) -> Result<Home, SkillError> {
         if !self.is_here {
             let what = "The notes are in another folder, which this process of Annie cannot reach. Nothing was read or \
@@ -65,27 +65,27 @@ impl Notes {
     }
 
     fn lock(&self, user: &UserId) -> MutexGuard<'_, ()> {
-        let which = usize::from(Sha256::digest(user.as_str())[0]) % LOCKS;
-        self.locks[which].lock().unwrap_or_else(PoisonError::into_inner)
+        let slot = usize::from(Sha256::digest(user.as_str())[0]) % LOCKS;
+        self.locks[slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Works on the user's folder beside the asynchronous threads.
-async fn at_home<T: Send + 'static>(
+/// Runs file work on the user's folder, off the asynchronous threads.
+async fn with_home<T: Send + 'static>(
     ctx: &Ctx,
     work: impl FnOnce(&Home) -> Result<T, SkillError> + Send + 'static,
 ) -> Result<T, SkillError> {
     let (tools, user): (Arc<Tools>, _) = (Arc::clone(&ctx.tools), ctx.call.user.clone());
-    beside(move || work(&tools.notes.home(&user)?)).await
+    run_blocking(move || work(&tools.notes.home(&user)?)).await
 }
 
-/// The same as the only writer.
-async fn writing<T: Send + 'static>(
+/// The same, with exclusive write access.
+async fn with_locked_home<T: Send + 'static>(
     ctx: &Ctx,
     work: impl FnOnce(&Home) -> Result<T, SkillError> + Send + 'static,
 ) -> Result<T, SkillError> {
     let (tools, user): (Arc<Tools>, _) = (Arc::clone(&ctx.tools), ctx.call.user.clone());
-    beside(move || {
+    run_blocking(move || {
         let _only = tools.notes.lock(&user);
         let home = tools.notes.home(&user)?;
         // Another process may share the folder.
@@ -95,12 +95,12 @@ async fn writing<T: Send + 'static>(
     .await
 }
 
-/// A note's head, if it has one, and where its text begins.
+/// A note's frontmatter, if it has one, and the offset of its text.
 fn head_of(text: &str) -> Option<(&str, usize)> {
     split(text).map(|(head, body)| (head, text.len() - body.len()))
 }
 
-/// The tags in a note's head: a list, or one text with commas.
+/// The tags in a note's frontmatter: a list, or one text with commas.
 fn tags_of(text: &str) -> Vec<String> {
     let head = head_of(text).and_then(|(head, _)| serde_yaml_ng::from_str::<serde_yaml_ng::Value>(head).ok());
     let tags = match head.as_ref().and_then(|h| h.get("tags")) {
@@ -112,7 +112,7 @@ fn tags_of(text: &str) -> Vec<String> {
         }
         _ => Vec::new(),
     };
-    // A head that was written by hand may hold what would not be taken from a flag: only that is left out.
+    // A frontmatter written by hand may contain tags that a flag would refuse; only those are left out.
     let kept = |tag: &String| match tag.starts_with(ORIGIN_TAG) {
         true => vec![tag.clone()],
         false => crate::text::tags(std::slice::from_ref(tag)).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! From titles to paths, and from users to folders.
+//! Maps titles to paths, and users to folders.
 
 use annie_core::ids::UserId;
 use sha2::{Digest, Sha256};
@@ -6,17 +6,17 @@ use unicode_normalization::UnicodeNormalization;
 
 use crate::error::SkillError;
 
-/// The longest part of a title, in bytes; file systems take 255, and a temporary name is longer.
+/// Length limit for one part of a title, in bytes. File systems allow 255, and a temporary name is longer than the title.
 const PART_BYTES_MAX: usize = 120;
 /// How many parts a title may have: `work/meetings/2026-02-28` has three.
 const PARTS_MAX: usize = 5;
-/// How much of a user's name is readable in the folder's, in bytes.
+/// How many bytes of a user's name are kept readable in the folder's name.
 const FOLDER_BYTES_MAX: usize = 40;
 
-/// A note's file for its title, relative to the user's folder: `Meeting with Bob` is `Meeting with Bob.md`. Characters that
-/// some file systems refuse are left out, so that a title always finds its own note again.
+/// The file of a note's title, relative to the user's folder: `Meeting with Bob` is `Meeting with Bob.md`. Characters that
+/// some file systems refuse are left out; the mapping is deterministic, so a title always finds its note again.
 pub(crate) fn path_of(title: &str) -> Result<String, SkillError> {
-    // One way to write `é`: two notes must not look the same.
+    // A single composition of `é`, because two notes must not look the same.
     let title: String = title.nfc().collect();
     let title = title.trim();
     let title = title.strip_suffix(".md").unwrap_or(title);
@@ -45,7 +45,7 @@ pub(crate) fn path_of(title: &str) -> Result<String, SkillError> {
     Ok(format!("{}.md", parts.join("/")))
 }
 
-/// Marks that make a title look like another one. Right-to-left scripts need none of them.
+/// Marks that make one title look like another. Right-to-left scripts do not need them.
 const fn is_direction_override(c: char) -> bool {
     matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
 }
@@ -55,13 +55,13 @@ fn part_of(part: &str) -> String {
     kept.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A note's title for its file.
+/// The title of a note's file.
 pub(crate) fn title_of(path: &str) -> &str {
     path.strip_suffix(".md").unwrap_or(path)
 }
 
-/// A user's folder: the name itself if it is plain, otherwise what is readable of it and a hash, so that no two users share
-/// one, also where file systems ignore case.
+/// A user's folder: the name itself if it is plain, otherwise its readable part and a hash. No two users share a folder,
+/// even on file systems that ignore case.
 pub(crate) fn folder_of(user: &UserId) -> String {
     let name = user.as_str();
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
@@ -72,7 +72,7 @@ pub(crate) fn folder_of(user: &UserId) -> String {
     let readable = readable.split('-').filter(|p| !p.is_empty()).collect::<Vec<_>>().join("-");
     let digest = Sha256::digest(name);
     let hash: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
-    // The double hyphen keeps these apart from plain names.
+    // The double hyphen distinguishes these from plain names.
     format!("{}--{hash}", readable.get(..FOLDER_BYTES_MAX).unwrap_or(&readable))
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_is_its_file() {
+    fn title_maps_to_its_file() {
         for (title, path) in [
             ("groceries", "groceries.md"),
             (" Meeting with Bob ", "Meeting with Bob.md"),
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn title_is_one_file_however_its_accents_are_composed() {
+    fn title_maps_to_one_file_for_every_composition_of_accents() {
         assert_eq!(path_of("cafe\u{301}").unwrap(), path_of("caf\u{e9}").unwrap());
         assert_eq!(path_of("cafe\u{301}").unwrap(), "caf\u{e9}.md");
     }
 
     #[test]
-    fn title_with_a_direction_override_is_refused_and_right_to_left_scripts_are_not() {
+    fn title_with_direction_override_is_refused_and_right_to_left_script_accepted() {
         for title in ["invoice\u{202E}fdp.exe", "a\u{2066}b", "a\u{200F}b"] {
             assert!(matches!(path_of(title), Err(SkillError::Argument { .. })), "{title:?}");
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_that_lead_outside_are_blocked_and_others_explained() {
+    fn titles_outside_the_folder_are_blocked_and_invalid_ones_explained() {
         for title in ["../x", "a/../../x", "/etc/passwd", "..\\x", "a/.. /x", "..", "C:\\x"] {
             assert!(matches!(path_of(title), Err(SkillError::Outside(_))), "{title}");
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_user_has_a_folder_of_their_own() {
+    fn every_user_has_a_separate_folder() {
         let names = ["bob", "Bob", "BOB", "b/ob", "b-ob", "..", "../bob", "ünï", "a@b.c", &"x".repeat(100), "bob--1"];
         let folders: std::collections::BTreeSet<String> =
             names.iter().map(|n| folder_of(&UserId::new(*n).unwrap())).collect();

@@ -1,4 +1,4 @@
-//! Notes belong to the account that Annie runs as, and to nobody else on the machine: folders have mode 0700, files 0600.
+//! Restricts notes to the account that Annie runs as: folders have mode 0700, files 0600.
 
 use std::{io, path::Path};
 
@@ -6,24 +6,24 @@ use cap_std::fs::{
     Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
 };
 
-/// The rights of everybody but the owner.
+/// The permissions of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder and those above it, where they are missing.
+/// Creates a folder and its missing parents.
 pub(super) fn make_folder(dir: &Dir, path: &str) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
     dir.create_dir_with(path, &builder)
 }
 
-/// How a file is opened for writing, and made if it is missing.
+/// Options that open a file for writing, and create it if it is missing.
 pub(super) fn for_writing() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     options
 }
 
-/// Makes the folder of all notes, and takes the rights of others from it if an earlier version gave them.
+/// Creates the folder of all notes, and removes the permissions of others that an earlier version granted.
 pub(super) fn make_root(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let mut builder = std::fs::DirBuilder::new();
@@ -31,14 +31,14 @@ pub(super) fn make_root(path: &Path) -> io::Result<()> {
     builder.create(path)?;
     let mode = PermissionsExt::mode(&std::fs::metadata(path)?.permissions()) & 0o777;
     if mode & OTHERS != 0 {
-        // A folder of another account keeps its rights; those of each user's folder below it are looked at too.
+        // This fails for a folder of another account, which keeps its mode; each user's folder below it is checked as well.
         let _ = std::fs::set_permissions(path, PermissionsExt::from_mode(mode & !OTHERS));
     }
     Ok(())
 }
 
-/// Takes the rights of others from everything in a folder that others may enter. The folder itself comes last, so that a
-/// crash in between is made up for.
+/// Removes the permissions of others from a folder that they may enter, and from everything in it. The folder itself is
+/// last, so that an interrupted pass is repeated.
 pub(super) fn close(all: &Dir, own: &str) -> io::Result<()> {
     if all.metadata(own)?.permissions().mode() & OTHERS == 0 {
         return Ok(());
@@ -51,7 +51,7 @@ fn close_below(dir: &Dir) -> io::Result<()> {
     for entry in dir.entries()? {
         let entry = entry?;
         let (kind, name) = (entry.file_type()?, entry.file_name());
-        // A symbolic link has no rights of its own, and what it leads to is not ours to change.
+        // A symbolic link has no permissions of its own, and its target must not be changed.
         if kind.is_dir() {
             close_below(&entry.open_dir()?)?;
         }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{at_home, name::title_of};
+use super::{name::title_of, with_home};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -42,7 +42,7 @@ impl Handler for Read {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let title = args.title.clone();
-        let (path, text) = at_home(&ctx, move |home| {
+        let (path, text) = with_home(&ctx, move |home| {
             let path = home.find(&title)?;
             let text = home.read(&path)?;
             let text = text.ok_or_else(|| SkillError::not_found(format!("There is no note '{title}'.")))?;
@@ -53,10 +53,10 @@ impl Handler for Read {
         let shown: Vec<&str> = text.lines().skip(args.from_line - 1).take(args.lines).collect();
         let evidence = json!({"path": path, "lines": total});
         let last = args.from_line - 1 + shown.len();
-        let mut said = format!("# {}\n\n{}", title_of(&path), shown.join("\n"));
+        let mut shown_text = format!("# {}\n\n{}", title_of(&path), shown.join("\n"));
         if args.from_line > 1 || last < total {
-            said.push_str(&format!("\n\n[lines {} to {last} of {total}]", args.from_line));
+            shown_text.push_str(&format!("\n\n[lines {} to {last} of {total}]", args.from_line));
         }
-        Ok(Outcome::success(said).with_evidence(evidence))
+        Ok(Outcome::success(shown_text).with_evidence(evidence))
     }
 }

@@ -7,20 +7,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{at_home, head_of, home::Home, name::title_of, tags_of};
+use super::{head_of, home::Home, name::title_of, tags_of, with_home};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
     text,
 };
 
-/// How much text one search looks through, in bytes.
+/// How much text one search reads at most, in bytes.
 const SCANNED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The longest snippet, in bytes.
+/// Length limit for a snippet, in bytes.
 const SNIPPET_BYTES_MAX: usize = 160;
-/// How often a word counts in one note, so that a long note is not always first.
+/// How many occurrences of a word count in one note, so that a long note is not always first.
 const WORD_HITS_MAX: usize = 5;
-/// How much more a word counts in the title.
+/// The weight of a word in the title, relative to one in the text.
 const TITLE_WEIGHT: usize = 10;
 
 pub(crate) struct Search;
@@ -66,7 +66,7 @@ impl Handler for Search {
         let tag = args.tag.as_ref().map(|tag| text::tags(std::slice::from_ref(tag))).transpose()?;
         let tag = tag.and_then(|tags| tags.into_iter().next());
         let wanted = tag.clone();
-        let mut found = at_home(&ctx, move |home| scan(home, &words, wanted.as_deref())).await?;
+        let mut found = with_home(&ctx, move |home| scan(home, &words, wanted.as_deref())).await?;
         found.hits.sort_by(|a, b| {
             (Reverse(a.score), Reverse(a.modified), &a.path).cmp(&(Reverse(b.score), Reverse(b.modified), &b.path))
         });
@@ -81,12 +81,12 @@ impl Handler for Search {
         }
         let paths: Vec<&str> = found.hits.iter().map(|h| h.path.as_str()).collect();
         let evidence = json!({"count": found.hits.len(), "total": total, "paths": paths});
-        let mut said = told(&found.hits, total, &filters);
+        let mut message = summary(&found.hits, total, &filters);
         if found.unread == 0 {
-            return Ok(Outcome::success(said).with_evidence(evidence));
+            return Ok(Outcome::success(message).with_evidence(evidence));
         }
-        said.push_str(&format!("\n\n{} could not be looked through.", text::count(found.unread, "note", "notes")));
-        Ok(Outcome::partial(said).with_evidence(evidence))
+        message.push_str(&format!("\n\n{} could not be looked through.", text::count(found.unread, "note", "notes")));
+        Ok(Outcome::partial(message).with_evidence(evidence))
     }
 }
 
@@ -116,7 +116,7 @@ fn scan(home: &Home, words: &[String], tag: Option<&str>) -> Result<Found, Skill
     Ok(found)
 }
 
-/// `None` if a word is missing.
+/// The relevance of a note; `None` if a word is missing.
 fn score(title: &str, body: &str, words: &[String]) -> Option<usize> {
     let (title, body) = (title.to_lowercase(), body.to_lowercase());
     words.iter().try_fold(0, |sum, word| {
@@ -126,7 +126,7 @@ fn score(title: &str, body: &str, words: &[String]) -> Option<usize> {
     })
 }
 
-/// The first line with one of the words, or the first line at all.
+/// The first line with one of the words, or else the first line.
 fn snippet(body: &str, words: &[String]) -> String {
     let lines = || body.lines().filter(|l| !l.trim().is_empty());
     let hit = lines().find(|line| {
@@ -136,7 +136,7 @@ fn snippet(body: &str, words: &[String]) -> String {
     text::brief(hit.or_else(|| lines().next()).unwrap_or_default(), SNIPPET_BYTES_MAX)
 }
 
-fn told(hits: &[Hit], total: usize, filters: &str) -> String {
+fn summary(hits: &[Hit], total: usize, filters: &str) -> String {
     if hits.is_empty() {
         return format!("No notes found{filters}.");
     }

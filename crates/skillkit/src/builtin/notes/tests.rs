@@ -1,4 +1,4 @@
-//! Notes through the runner: confinement, conflicts, repeated intents.
+//! Tests of notes through the runner: confinement, conflicts, repeated intents.
 
 use std::{
     fs,
@@ -35,34 +35,34 @@ fn word(outcome: &Outcome) -> &str {
 }
 
 #[tokio::test]
-async fn a_note_is_created_read_edited_and_found() {
+async fn note_is_created_read_edited_and_found() {
     let world = world();
     let new = json!({"title": "work/Groceries", "content": "- milk\n- eggs", "tags": ["Shop", "2026"]});
     assert_eq!(world.data("notes.create", new).await, "Created note 'work/Groceries'.");
     assert_eq!(world.text("work/Groceries.md"), "---\ntags: [shop, \"2026\"]\n---\n\n- milk\n- eggs\n");
     world.data("notes.edit", json!({"title": "groceries", "append": "- bread"})).await;
     world.data("notes.edit", json!({"title": "groceries", "prepend": "For Saturday:"})).await;
-    let said = world.data("notes.edit", json!({"title": "groceries", "replace": "- milk", "with": "- oat milk"})).await;
-    assert_eq!(said, "Replaced text in note 'work/Groceries'.");
+    let sent = world.data("notes.edit", json!({"title": "groceries", "replace": "- milk", "with": "- oat milk"})).await;
+    assert_eq!(sent, "Replaced text in note 'work/Groceries'.");
     assert_eq!(
         world.data("notes.read", json!({"title": "GROCERIES"})).await,
         "# work/Groceries\n\n---\ntags: [shop, \"2026\"]\n---\n\nFor Saturday:\n- oat milk\n- eggs\n- bread"
     );
-    let said = world.data("notes.read", json!({"title": "groceries", "from_line": 6, "lines": 1})).await;
-    assert_eq!(said, "# work/Groceries\n\n- oat milk\n\n[lines 6 to 6 of 8]");
+    let sent = world.data("notes.read", json!({"title": "groceries", "from_line": 6, "lines": 1})).await;
+    assert_eq!(sent, "# work/Groceries\n\n- oat milk\n\n[lines 6 to 6 of 8]");
     world.data("notes.create", json!({"title": "other", "content": "milk, much milk, Milk"})).await;
     assert_eq!(
         world.data("notes.search", json!({"query": "MILK"})).await,
         "Found 2 notes matching 'MILK':\n\n- other: milk, much milk, Milk\n- work/Groceries [shop, 2026]: - oat milk"
     );
-    let said = world.data("notes.search", json!({"tag": "shop", "query": "eggs groceries"})).await;
-    assert_eq!(said, "Found 1 note matching 'eggs groceries' tagged shop:\n\n- work/Groceries [shop, 2026]: - eggs");
+    let sent = world.data("notes.search", json!({"tag": "shop", "query": "eggs groceries"})).await;
+    assert_eq!(sent, "Found 1 note matching 'eggs groceries' tagged shop:\n\n- work/Groceries [shop, 2026]: - eggs");
     assert_eq!(world.data("notes.search", json!({"query": "tea"})).await, "No notes found matching 'tea'.");
     assert!(world.data("notes.search", json!({"limit": 1})).await.starts_with("Found 2 notes (the first 1):"));
 }
 
 #[tokio::test]
-async fn notes_are_their_owners_alone_and_those_of_an_earlier_version_become_so() {
+async fn notes_are_private_and_permissions_of_earlier_versions_are_tightened() {
     use std::os::unix::fs::PermissionsExt;
     let world = world();
     let all = world.folder.path().join("notes");
@@ -71,7 +71,7 @@ async fn notes_are_their_owners_alone_and_those_of_an_earlier_version_become_so(
     world.data("notes.create", json!({"title": "work/Groceries", "content": "milk"})).await;
     assert_eq!((folders.map(mode), files.map(mode)), ([0o700; 3], [0o600; 2]));
 
-    // As an earlier version left them, and one that the owner closed further.
+    // Files as an earlier version left them, and one that the owner restricted further.
     fs::write(all.join("ann/work/sealed.md"), "kept").unwrap();
     let outside = world.folder.path().join("outside");
     fs::write(&outside, "of somebody else").unwrap();
@@ -83,12 +83,12 @@ async fn notes_are_their_owners_alone_and_those_of_an_earlier_version_become_so(
     files.iter().for_each(|path| set(&all.join(path), 0o644));
     assert!(world.data("notes.read", json!({"title": "groceries"})).await.ends_with("milk"));
     assert_eq!((folders.map(mode), files.map(mode)), ([0o700; 3], [0o600; 2]));
-    assert_eq!(mode("ann/work/sealed.md"), 0o400, "nobody is given a right");
-    assert_eq!(mode("../outside"), 0o644, "what a link leads to is left alone");
+    assert_eq!(mode("ann/work/sealed.md"), 0o400, "no permission is added");
+    assert_eq!(mode("../outside"), 0o644, "the target of a link is not changed");
 }
 
 #[tokio::test]
-async fn notes_skills_refuse_where_the_notes_are_in_another_folder() {
+async fn notes_skills_refuse_if_the_notes_are_on_another_node() {
     let world = world_in(tempfile::tempdir().unwrap(), false);
     for (skill, arguments) in [
         ("notes.create", json!({"title": "shop", "content": "milk"})),
@@ -99,18 +99,18 @@ async fn notes_skills_refuse_where_the_notes_are_in_another_folder() {
         let outcome = world.run(skill, arguments).await;
         assert_eq!((outcome.status, word(&outcome)), (Status::ErrorBlocked, "elsewhere"), "{skill}: {outcome:?}");
     }
-    assert!(!world.folder.path().join("notes").exists(), "nothing is kept here");
+    assert!(!world.folder.path().join("notes").exists(), "no notes folder is created on this node");
 }
 
 #[tokio::test]
-async fn processes_that_share_a_notes_folder_lose_no_line_of_each_other() {
+async fn processes_sharing_a_notes_folder_lose_no_lines() {
     let (one, two) = (world(), world());
     one.data("notes.create", json!({"title": "list", "content": "begun"})).await;
     let notes = two.folder.path().join("notes");
     symlink(one.folder.path().join("notes"), &notes).unwrap();
-    let append = async |world: &World, who: &str| {
+    let append = async |world: &World, author: &str| {
         for n in 0..30 {
-            world.data("notes.edit", json!({"title": "list", "append": format!("{who} {n}")})).await;
+            world.data("notes.edit", json!({"title": "list", "append": format!("{author} {n}")})).await;
         }
     };
     tokio::join!(append(&one, "one"), append(&two, "two"));
@@ -118,7 +118,7 @@ async fn processes_that_share_a_notes_folder_lose_no_line_of_each_other() {
 }
 
 #[tokio::test]
-async fn titles_cannot_leave_the_folder() {
+async fn note_titles_cannot_leave_the_folder() {
     let world = world();
     fs::create_dir_all(world.home()).unwrap();
     fs::write(world.folder.path().join("secret.md"), "secret").unwrap();
@@ -140,7 +140,7 @@ async fn titles_cannot_leave_the_folder() {
 }
 
 #[tokio::test]
-async fn links_cannot_leave_the_folder() {
+async fn note_links_cannot_leave_the_folder() {
     let world = world();
     fs::create_dir_all(world.home()).unwrap();
     let outside = world.folder.path().join("outside");
@@ -166,7 +166,7 @@ async fn links_cannot_leave_the_folder() {
 }
 
 #[tokio::test]
-async fn creating_the_same_again_is_a_success_and_another_note_is_a_conflict() {
+async fn creating_the_same_note_succeeds_and_another_of_that_title_conflicts() {
     let world = world();
     let new = json!({"title": "plan", "content": "one"});
     let first = world.as_intent("a", "notes.create", new.clone()).await;
@@ -183,7 +183,7 @@ async fn creating_the_same_again_is_a_success_and_another_note_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn an_edit_repeated_under_its_intent_happens_once() {
+async fn edit_repeated_under_its_intent_happens_once() {
     let world = world();
     world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
     let append = json!({"title": "list", "append": "- b"});
@@ -197,7 +197,7 @@ async fn an_edit_repeated_under_its_intent_happens_once() {
 }
 
 #[tokio::test]
-async fn an_edit_cut_short_before_its_write_is_made_up_for() {
+async fn interrupted_edit_is_completed_by_the_repetition() {
     let world = world();
     world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
     let append = json!({"title": "list", "append": "- b"});
@@ -208,7 +208,7 @@ async fn an_edit_cut_short_before_its_write_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn an_edit_whose_note_was_changed_since_is_unknown_and_not_repeated() {
+async fn interrupted_edit_of_a_note_changed_since_is_unknown_and_not_repeated() {
     let world = world();
     world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
     let append = json!({"title": "list", "append": "- b"});
@@ -220,7 +220,7 @@ async fn an_edit_whose_note_was_changed_since_is_unknown_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn what_is_replaced_must_be_there_exactly_once() {
+async fn replaced_text_must_occur_exactly_once() {
     let world = world();
     world.data("notes.create", json!({"title": "list", "content": "a b a"})).await;
     for (old, expected) in [("c", "is not in the note"), ("a", "is in the note 2 times")] {
@@ -233,7 +233,7 @@ async fn what_is_replaced_must_be_there_exactly_once() {
 }
 
 #[tokio::test]
-async fn a_missing_note_names_its_neighbours_and_an_unclear_title_its_candidates() {
+async fn missing_note_suggests_similar_titles_and_ambiguous_title_lists_candidates() {
     let world = world();
     for title in ["work/plan", "home/plan", "plans for spring"] {
         world.data("notes.create", json!({"title": title, "content": "x"})).await;
@@ -248,7 +248,7 @@ async fn a_missing_note_names_its_neighbours_and_an_unclear_title_its_candidates
 }
 
 #[tokio::test]
-async fn a_note_has_a_largest_size() {
+async fn note_size_is_limited() {
     let world = world();
     let outcome = world.run("notes.create", json!({"title": "big", "content": "x".repeat(1024 * 1024)})).await;
     assert!(outcome.data.contains("at most 1048576 bytes"), "{}", outcome.data);
@@ -260,7 +260,7 @@ async fn a_note_has_a_largest_size() {
 }
 
 #[tokio::test]
-async fn one_user_never_sees_anothers_notes() {
+async fn notes_of_another_user_are_never_visible() {
     let world = world();
     world.data("notes.create", json!({"title": "diary", "content": "secret"})).await;
     for user in ["bob", "Ann", "ann/", "../ann"] {
@@ -273,7 +273,7 @@ async fn one_user_never_sees_anothers_notes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_at_the_same_time_lose_nothing() {
+async fn concurrent_edits_lose_nothing() {
     let world = Arc::new(world());
     world.data("notes.create", json!({"title": "list", "content": "start"})).await;
     let mut edits = tokio::task::JoinSet::new();
@@ -288,7 +288,7 @@ async fn edits_at_the_same_time_lose_nothing() {
 }
 
 #[tokio::test]
-async fn the_journal_keeps_a_limited_number_of_markers_and_stays_hidden() {
+async fn journal_keeps_a_limited_number_of_markers_and_stays_hidden() {
     let world = world();
     world.data("notes.create", json!({"title": "list", "content": "x"})).await;
     let markers = world.home().join(".annie/intents");

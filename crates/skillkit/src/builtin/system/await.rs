@@ -1,5 +1,5 @@
-//! `system.await`: waits for something outside to report back. It starts nothing: it opens an operation, and
-//! whoever has its key brings the result. The key is a secret, so it is in no outcome: its owner asks for it.
+//! `system.await`: waits for an external event. It starts no work: it opens an operation, and the holder of the operation's
+//! key sends the result. The key is a secret, so it is in no outcome: the operation's user queries it separately.
 
 use annie_core::{
     outcome::{Operation, Outcome},
@@ -13,7 +13,7 @@ use crate::{
     text,
 };
 
-/// The longest description of what is awaited, in characters.
+/// Length limit for the description of the event, in characters.
 const WHAT_CHARS_MAX: usize = 200;
 const HOUR_MS: i64 = 3_600_000;
 
@@ -36,7 +36,7 @@ const fn a_day() -> u32 {
 impl Handler for Await {
     type Args = Args;
     const NAME: &'static str = "system.await";
-    // The operation's id is made of the run's, so another run opens the same one.
+    // The operation's id is derived from the run's intent, so a repeated run opens the same operation.
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
@@ -44,7 +44,7 @@ impl Handler for Await {
         let grant = &ctx.call.operation;
         let expires_at = ctx.call.now.plus_ms(i64::from(args.hours.clamp(1, 720)) * HOUR_MS);
         let until = expires_at.to_utc().with_timezone(&ctx.zone());
-        let said = format!(
+        let message = format!(
             "Waiting for {what} until {} ({}). Whoever brings the result sends it to POST {}, with the key that `annie \
              operations key {}` shows to you alone.",
             until.format("%Y-%m-%d %H:%M"),
@@ -52,6 +52,6 @@ impl Handler for Await {
             grant.path,
             grant.id
         );
-        Ok(Outcome::pending(Operation { id: grant.id, expires_at }, said))
+        Ok(Outcome::pending(Operation { id: grant.id, expires_at }, message))
     }
 }

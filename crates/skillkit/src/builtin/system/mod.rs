@@ -1,4 +1,4 @@
-//! What the assistant knows about itself: its skills, the time, and what it waits for.
+//! Skills about the assistant itself: its skills, the time, and external events.
 
 pub(crate) mod r#await;
 pub(crate) mod help;

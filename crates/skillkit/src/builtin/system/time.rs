@@ -1,4 +1,4 @@
-//! `system.time`: the present in a time zone.
+//! `system.time`: the current time in a time zone.
 
 use annie_core::{outcome::Outcome, skill::Effect};
 use chrono::Datelike;
@@ -31,14 +31,14 @@ impl Handler for Time {
             Some(name) => named(name)?,
         };
         let now = ctx.call.now.to_utc().with_timezone(&zone);
-        let said = format!(
+        let message = format!(
             "{} in {} (UTC{}, week {})",
             now.format("%A, %Y-%m-%d %H:%M"),
             zone.name(),
             now.format("%:z"),
             now.iso_week().week()
         );
-        Ok(Outcome::success(said).with_evidence(json!({"local": now.to_rfc3339(), "timezone": zone.name()})))
+        Ok(Outcome::success(message).with_evidence(json!({"local": now.to_rfc3339(), "timezone": zone.name()})))
     }
 }
 

@@ -53,7 +53,7 @@ impl Handler for Create {
         };
         let call = &ctx.call;
         let todo = ctx.tools.todos.create_todo(call.user.clone(), call.intent, new, call.now).await?;
-        let said = format!("Created task {}", line(&todo, ctx.local_now()));
-        Ok(Outcome::success(said).with_evidence(json!({"number": todo.number, "due": todo.due})))
+        let message = format!("Created task {}", line(&todo, ctx.local_now()));
+        Ok(Outcome::success(message).with_evidence(json!({"number": todo.number, "due": todo.due})))
     }
 }

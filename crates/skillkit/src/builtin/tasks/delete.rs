@@ -1,5 +1,5 @@
-//! `tasks.delete`: `once`, because a second run would find nothing and report a success as a failure. A lost receipt is
-//! cleared up by looking whether the task is still there.
+//! `tasks.delete`: `once`, because a repeated run would find no task and report a success as a failure. A lost receipt is
+//! resolved by checking whether the task still exists.
 
 use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
@@ -32,8 +32,8 @@ impl Handler for Delete {
         if !todos.delete_todo(user.clone(), id, ctx.call.now).await? {
             return Err(missing(id));
         }
-        let said = format!("Deleted task #{id} {}", todo.title);
-        Ok(Outcome::success(said).with_evidence(json!({"number": id})))
+        let message = format!("Deleted task #{id} {}", todo.title);
+        Ok(Outcome::success(message).with_evidence(json!({"number": id})))
     }
 
     async fn reconcile(ctx: Ctx, Args { id }: Args) -> Result<Option<Outcome>, SkillError> {
@@ -42,8 +42,8 @@ impl Handler for Delete {
             None => Outcome::success(format!("Task #{id} is not in the list any more."))
                 .with_evidence(json!({"number": id, "reconciled": true})),
             Some(todo) => {
-                let said = format!("Task #{id} {} was not deleted: the run was cut short before that.", todo.title);
-                Outcome::transient("interrupted", said).with_evidence(json!({"number": id, "reconciled": true}))
+                let message = format!("Task #{id} {} was not deleted: the run was cut short before that.", todo.title);
+                Outcome::transient("interrupted", message).with_evidence(json!({"number": id, "reconciled": true}))
             }
         }))
     }

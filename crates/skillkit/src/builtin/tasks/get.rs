@@ -1,4 +1,4 @@
-//! `tasks.get`: everything about some tasks.
+//! `tasks.get`: all details of some tasks.
 
 use annie_core::{
     outcome::Outcome,
@@ -18,7 +18,7 @@ use crate::{
 
 /// How many tasks one run shows.
 const IDS_MAX: usize = 20;
-/// How many tasks are looked through for the most recent ones.
+/// How many tasks are read to find the most recent ones.
 const RECENT_SCANNED_MAX: u32 = 1_000;
 
 pub(crate) struct Get;
@@ -76,8 +76,8 @@ async fn by_number(ctx: &Ctx, wanted: Vec<u64>) -> Ran {
         (_, []) => Ok(Outcome::success(all(&found, ctx.local_now())).with_evidence(numbers(&found))),
         (false, gone) => {
             let gone: Vec<String> = gone.iter().map(|n| format!("#{n}")).collect();
-            let said = format!("{}\n\nNot found: {}", all(&found, ctx.local_now()), gone.join(", "));
-            Ok(Outcome::partial(said).with_evidence(numbers(&found)))
+            let message = format!("{}\n\nNot found: {}", all(&found, ctx.local_now()), gone.join(", "));
+            Ok(Outcome::partial(message).with_evidence(numbers(&found)))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The user's own tasks (todos in code, since a task is what the scheduler orders), over the `Todos` port.
+//! The user's own tasks, over the `Todos` port. The code calls them todos, because a task is a unit of the scheduler.
 
 pub(crate) mod create;
 pub(crate) mod delete;
@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::{error::SkillError, handler::Ctx, when};
 
-/// The longest title, in characters.
+/// Length limit for a title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
-/// The longest description, in characters.
+/// Length limit for a description, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 10_000;
 
-/// A title on one line: lists show one task a line.
+/// Joins the lines of a title: lists show one task per line.
 fn one_line(title: &str) -> String {
     title.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -68,13 +68,13 @@ impl From<Status> for TodoStatus {
 
 /// Reads `--due` into its stored form.
 fn due(ctx: &Ctx, text: &str) -> Result<String, SkillError> {
-    // `next_monday`: small models write flags' values as names.
+    // `next_monday`: small models write the values of flags as identifiers.
     let when = when::resolve(&text.replace('_', " "), ctx.now())
         .map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
     Ok(when.to_string())
 }
 
-/// `#3 Review PR 42, due 2026-11-22 (tomorrow), priority medium`; the status only if there is something to tell.
+/// `#3 Review PR 42, due 2026-11-22 (tomorrow), priority medium`; with the status unless it is `todo`.
 fn line(todo: &Todo, now: NaiveDateTime) -> String {
     let mut line = format!("#{} {}", todo.number, todo.title);
     if let Some(due) = &todo.due {

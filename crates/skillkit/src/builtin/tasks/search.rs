@@ -1,4 +1,4 @@
-//! `tasks.search`: open tasks unless a status says otherwise, the most urgent dates first.
+//! `tasks.search`: open tasks by default, the most urgent dates first.
 
 use annie_core::{
     outcome::Outcome,
@@ -112,20 +112,20 @@ impl Handler for Search {
             let ended = TodoQuery { open: false, ..query };
             let ended = ctx.tools.todos.find_todos(ctx.call.user.clone(), ended).await?;
             if !ended.is_empty() {
-                let said = format!(
+                let message = format!(
                     "No open tasks found{}, but these that have ended:\n\n{}",
                     filters(&args),
                     lines(&ended, ctx.local_now())
                 );
-                return Ok(Outcome::success(said).with_evidence(numbers(&ended)));
+                return Ok(Outcome::success(message).with_evidence(numbers(&ended)));
             }
         }
-        Ok(Outcome::success(told(&ctx, &args, &found)).with_evidence(numbers(&found)))
+        Ok(Outcome::success(summary(&ctx, &args, &found)).with_evidence(numbers(&found)))
     }
 }
 
-/// A date without a time is late when its day is over, one with a time when it has come. As stored texts that is two
-/// ranges: all before today, and today's with a time before now.
+/// A date without a time is overdue when its day is over, one with a time when that time has passed. In stored texts these
+/// are two ranges: everything before today, and times of today before now.
 async fn overdue(ctx: &Ctx, query: TodoQuery) -> Result<Vec<Todo>, SkillError> {
     let now = ctx.local_now();
     let today = now.date().to_string();
@@ -144,7 +144,7 @@ async fn overdue(ctx: &Ctx, query: TodoQuery) -> Result<Vec<Todo>, SkillError> {
     Ok(found)
 }
 
-/// What was looked for, in words.
+/// The search filters as text.
 fn filters(args: &Args) -> String {
     let mut filters = String::new();
     if let Some(due) = &args.due {
@@ -156,7 +156,7 @@ fn filters(args: &Args) -> String {
     filters
 }
 
-fn told(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
+fn summary(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
     let (kind, filters) = (args.status.adjective(), filters(args));
     if found.is_empty() {
         let hint = if args.status == Wanted::Open { " Finished ones are found with status all." } else { "" };

@@ -49,9 +49,9 @@ impl Handler for Update {
         let call = &ctx.call;
         let todo = ctx.tools.todos.update_todo(call.user.clone(), id, patch, call.now).await?;
         let todo = todo.ok_or_else(|| missing(id))?;
-        let said = format!("Updated task {}", line(&todo, ctx.local_now()));
+        let message = format!("Updated task {}", line(&todo, ctx.local_now()));
         let evidence = json!({"number": id, "status": todo.status, "due": todo.due});
-        Ok(Outcome::success(said).with_evidence(evidence))
+        Ok(Outcome::success(message).with_evidence(evidence))
     }
 }
 

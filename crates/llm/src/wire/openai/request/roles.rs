@@ -1,12 +1,12 @@
-//! Messages for chat templates that know fewer roles: without a system message (Gemma's), and with user and assistant in
-//! strict turns (Mistral's). A server says which it is by a refusal.
+//! Adapts messages to chat templates with fewer roles: without a system message (Gemma's), or with strictly alternating
+//! user and assistant (Mistral's). The refusal of a server shows which adaptation it needs.
 
 use std::borrow::Cow;
 
 use super::{Content, Line, plain};
 use crate::wire::{NO_BEGINNING, quirks::Quirks};
 
-/// The lines as a server with these quirks takes them.
+/// Adapts the lines to a server with these quirks.
 pub(super) fn as_taken(mut lines: Vec<Line<'_>>, quirks: Quirks) -> Vec<Line<'_>> {
     if quirks.no_system {
         fold_system(&mut lines);
@@ -14,7 +14,8 @@ pub(super) fn as_taken(mut lines: Vec<Line<'_>>, quirks: Quirks) -> Vec<Line<'_>
     if quirks.must_alternate { alternating(lines) } else { lines }
 }
 
-/// Puts the system text before the words of the first message, if that is the user's, else into one of its own.
+/// Puts the system text before the text of the first message if that is the user's, otherwise into a user message of its
+/// own.
 fn fold_system(lines: &mut Vec<Line<'_>>) {
     if lines.first().is_none_or(|first| first.role != "system") {
         return;
@@ -30,7 +31,7 @@ fn fold_system(lines: &mut Vec<Line<'_>>) {
     }
 }
 
-/// Joins what one side says in a row, and begins with the user.
+/// Joins consecutive messages of one role, and begins with the user.
 fn alternating(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let mut turns: Vec<Line<'_>> = Vec::with_capacity(lines.len() + 1);
     for line in lines {
@@ -58,7 +59,7 @@ fn joined<'a>(before: Content<'a>, behind: Content<'a>) -> Content<'a> {
             before.extend(behind);
             Content::Parts(before)
         }
-        // One server gets texts or parts, but a reply of the model is always a text.
+        // Defensive: a server gets either texts or parts, but a reply of the model is always a text.
         (before, behind) => Content::Text(format!("{}\n\n{}", text_of(&before), text_of(&behind)).into()),
     }
 }

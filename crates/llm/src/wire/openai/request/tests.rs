@@ -1,4 +1,4 @@
-//! What is sent to each kind of server, byte for byte where caches depend on it.
+//! Tests of the requests to each kind of server, byte for byte where caches depend on it.
 
 use annie_core::caller::CallOptions;
 
@@ -12,7 +12,7 @@ fn call(id: &str, arguments: &str) -> ToolCall {
     ToolCall { id: id.to_owned(), name: "get_skill".to_owned(), arguments: arguments.to_owned() }
 }
 
-/// A turn at its second round: a past exchange, a request with its context, a call and its result.
+/// The second round of a turn: a past exchange, a request with its context, a call and its result.
 fn request() -> ModelRequest {
     ModelRequest {
         model: None,
@@ -47,7 +47,7 @@ fn sent(config: &ModelConfig, request: &ModelRequest) -> Value {
 }
 
 #[test]
-fn openrouter_gets_parts_with_breakpoints_and_the_session() {
+fn openrouter_request_has_parts_breakpoints_and_session() {
     let body = sent(&config(Profile::OpenRouter), &request());
     assert_eq!(body["session_id"], "conv_1");
     let system = &body["messages"][0]["content"];
@@ -63,7 +63,7 @@ fn openrouter_gets_parts_with_breakpoints_and_the_session() {
 }
 
 #[test]
-fn there_are_never_more_breakpoints_than_a_provider_takes() {
+fn request_never_exceeds_breakpoint_limit() {
     let mut request = request();
     request.system =
         (0..6).map(|n| SystemPart { text: format!("part {n}"), cache: Some(CacheTtl::FiveMinutes) }).collect();
@@ -74,7 +74,7 @@ fn there_are_never_more_breakpoints_than_a_provider_takes() {
 }
 
 #[test]
-fn other_servers_get_plain_texts() {
+fn request_to_other_servers_has_plain_texts() {
     for profile in [Profile::Vllm, Profile::LlamaCpp, Profile::Ollama, Profile::Generic] {
         let body = sent(&config(profile), &request());
         assert_eq!(body["messages"][0]["content"], "shared\n\nUser: Ann", "{profile:?}");
@@ -87,7 +87,7 @@ fn other_servers_get_plain_texts() {
 }
 
 #[test]
-fn openai_has_its_own_names() {
+fn openai_request_uses_openai_field_names() {
     let body = sent(&config(Profile::OpenAi), &request());
     assert_eq!(body["max_completion_tokens"], 2_000);
     assert_eq!(body["prompt_cache_key"], "conv_1");
@@ -96,7 +96,7 @@ fn openai_has_its_own_names() {
 }
 
 #[test]
-fn priority_goes_out_only_when_it_is_configured() {
+fn request_has_priority_only_if_configured() {
     assert!(sent(&config(Profile::Vllm), &request())["priority"].is_null());
     let on = ModelConfig { send_priority: true, ..config(Profile::Vllm) };
     assert_eq!(sent(&on, &request())["priority"], 3);
@@ -114,7 +114,7 @@ fn extra_fields_and_a_requested_model_are_sent() {
 }
 
 #[test]
-fn the_prefix_is_the_same_bytes_between_two_rounds() {
+fn request_prefix_is_identical_between_rounds() {
     for profile in [Profile::OpenRouter, Profile::OpenAi, Profile::Vllm, Profile::Generic] {
         let mut config = config(profile);
         config.body.insert("top_p".into(), json!(0.9));
@@ -138,7 +138,7 @@ fn the_prefix_is_the_same_bytes_between_two_rounds() {
 }
 
 #[test]
-fn a_moved_breakpoint_changes_nothing_but_the_mark() {
+fn moved_breakpoint_changes_only_the_mark() {
     let first = request();
     let second = ModelRequest { stable_messages: 5, ..first.clone() };
     let strip = |request: &ModelRequest| {
@@ -151,7 +151,7 @@ fn a_moved_breakpoint_changes_nothing_but_the_mark() {
 }
 
 #[test]
-fn every_call_is_answered_and_no_answer_is_an_orphan() {
+fn request_answers_every_call_and_has_no_orphan_results() {
     let mut request = request();
     request.messages = vec![
         Message::result("gone", "late"),
@@ -173,7 +173,7 @@ fn every_call_is_answered_and_no_answer_is_an_orphan() {
 }
 
 #[test]
-fn broken_arguments_go_back_as_something_that_parses() {
+fn request_replaces_malformed_arguments_with_valid_json() {
     let mut request = request();
     request.messages = vec![
         Message::calling("", vec![call("a", "{\"x\": "), call("b", "[1]")]),
@@ -188,13 +188,13 @@ fn broken_arguments_go_back_as_something_that_parses() {
 }
 
 #[test]
-fn a_long_session_id_is_cut_at_a_character() {
+fn long_session_id_is_cut_at_a_character_boundary() {
     let request = ModelRequest { session_id: "ž".repeat(300), ..request() };
     assert_eq!(sent(&config(Profile::OpenRouter), &request)["session_id"], "ž".repeat(256));
 }
 
 #[test]
-fn note_of_the_kernel_goes_into_the_users_message_before_it() {
+fn kernel_note_is_appended_to_preceding_user_message() {
     let mut request = request();
     request.messages.truncate(3);
     request.messages.push(Message::note("[Hurry.]"));
@@ -228,7 +228,7 @@ fn options() -> CallOptions {
 }
 
 #[test]
-fn what_a_caller_asks_is_sent_once_and_wins_over_the_configuration() {
+fn caller_options_override_configuration_and_are_sent_once() {
     let mut config = config(Profile::Generic);
     config.temperature = Some(0.9);
     for (field, value) in [("top_p", json!(0.5)), ("seed", json!(1)), ("top_k", json!(40))] {
@@ -244,11 +244,11 @@ fn what_a_caller_asks_is_sent_once_and_wins_over_the_configuration() {
     assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "get_skill"}}));
     assert_eq!(body["parallel_tool_calls"], false);
     let without = ModelRequest { tools: Vec::new(), options: options(), ..request() };
-    assert!(sent(&config, &without)["tool_choice"].is_null(), "there is nothing to choose from");
+    assert!(sent(&config, &without)["tool_choice"].is_null(), "no tools are offered");
 }
 
 #[test]
-fn a_form_is_asked_for_where_it_does_not_stand_in_the_way_of_calls() {
+fn answer_format_is_requested_only_if_it_allows_tool_calls() {
     let schema = AnswerFormat::JsonSchema {
         name: "n".into(),
         description: None,
@@ -269,7 +269,7 @@ fn a_form_is_asked_for_where_it_does_not_stand_in_the_way_of_calls() {
 }
 
 #[test]
-fn state_of_the_provider_goes_back_in_its_place_and_to_nobody_else() {
+fn provider_state_is_returned_only_to_its_own_backend() {
     let state = json!({
         "by": "default/m",
         "reasoning_content": "I look.",

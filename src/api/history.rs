@@ -1,0 +1,320 @@
+//! The messages of a conversation, folded from its log: the user's messages and Annie's answers, each answer with the agents
+//! and skills that worked on it. The log is read backwards in windows, so that a page of a long conversation costs only the
+//! events that it needs.
+
+use std::collections::BTreeMap;
+
+use annie_core::{
+    event::{Action, Event, EventBody},
+    ids::{AgentId, ConversationId, Seq, TaskId},
+    ports::TaskState,
+    time::Micros,
+};
+
+use super::AppState;
+use crate::{auth::Caller, error::ApiError};
+
+/// Events per read.
+const WINDOW: u32 = 500;
+/// The maximum number of events read for one page.
+const EVENTS_MAX: usize = 10_000;
+
+/// The author of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+impl Role {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// A sub-agent that worked on an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentLine {
+    pub agent: String,
+    pub mission: String,
+    /// Absent while the agent works.
+    pub status: Option<&'static str>,
+    pub duration_ms: u64,
+}
+
+/// A skill that ran for an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillLine {
+    pub agent: String,
+    pub skill: String,
+    pub status: &'static str,
+    pub duration_ms: u64,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryMessage {
+    pub seq: Seq,
+    pub task: TaskId,
+    pub role: Role,
+    pub text: String,
+    pub at: Micros,
+    /// Of an answer: the final state of its task.
+    pub state: Option<TaskState>,
+    pub agents: Vec<AgentLine>,
+    pub skills: Vec<SkillLine>,
+}
+
+/// One page of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    /// Oldest first.
+    pub messages: Vec<HistoryMessage>,
+    /// The sequence number before which the next older page starts; absent at the beginning of the conversation.
+    pub next_before: Option<Seq>,
+}
+
+/// The last `limit` messages before a sequence number.
+///
+/// # Errors
+/// If the conversation does not exist or the caller may not see it.
+pub async fn history(
+    state: &AppState,
+    caller: &Caller,
+    conversation: ConversationId,
+    before: Option<Seq>,
+    limit: usize,
+) -> Result<History, ApiError> {
+    let row = state.kernel.conversation(caller.scope(), conversation).await?;
+    let end = before.map_or(row.last_seq.0, |b| b.0.saturating_sub(1).min(row.last_seq.0));
+    let mut events: Vec<Event> = Vec::new();
+    let mut from = end;
+    loop {
+        let start = from.saturating_sub(u64::from(WINDOW));
+        let count = u32::try_from(from - start).unwrap_or(WINDOW);
+        if count > 0 {
+            let mut older = state.kernel.events(caller.scope(), conversation, Seq(start), count).await?;
+            older.append(&mut events);
+            events = older;
+        }
+        from = start;
+        let whole = from == 0 || events.len() >= EVENTS_MAX;
+        let (mut messages, left_out) = fold(&events, whole);
+        let skipped = messages.len().saturating_sub(limit);
+        messages.drain(..skipped);
+        let first = messages.first().map(|m| m.seq);
+        // A left-out answer must not lie within the page: otherwise no page would contain it.
+        if whole || (messages.len() == limit && left_out < first) {
+            let more = skipped > 0 || from > 0;
+            let next_before = more.then(|| first.unwrap_or(Seq(from + 1)));
+            return Ok(History { messages, next_before });
+        }
+    }
+}
+
+/// The agents and skills that worked on one message.
+#[derive(Default)]
+struct Work {
+    agents: Vec<AgentLine>,
+    skills: Vec<SkillLine>,
+}
+
+impl Work {
+    fn take(&mut self, agent: &AgentId, body: &EventBody) {
+        match body {
+            EventBody::ModelReplied { calls, .. } => {
+                self.agents.extend(calls.iter().filter_map(|call| match &call.action {
+                    Action::Dispatch(spec) => Some(AgentLine {
+                        agent: spec.agent.to_string(),
+                        mission: spec.mission.clone(),
+                        status: None,
+                        duration_ms: 0,
+                    }),
+                    _ => None,
+                }));
+            }
+            EventBody::AgentReported { report } => {
+                if let Some(line) = self.agents.iter_mut().find(|a| a.agent == agent.as_str()) {
+                    line.status = Some(report.status.as_str());
+                    line.duration_ms = report.duration_ms;
+                }
+            }
+            EventBody::SkillFinished { skill, outcome, duration_ms, .. } => self.skills.push(SkillLine {
+                agent: agent.to_string(),
+                skill: skill.clone(),
+                status: outcome.status.as_str(),
+                duration_ms: *duration_ms,
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// The messages in a window of a log. An answer whose question is not in the window is left out, unless the window is `whole`,
+/// which means that no further window will be read. Also returns the sequence number of the last answer that was left out.
+fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
+    let mut open: BTreeMap<TaskId, Work> = BTreeMap::new();
+    let mut messages = Vec::new();
+    let mut left_out = None;
+    for event in events {
+        let message = |role, text: &str, state| HistoryMessage {
+            seq: event.seq,
+            task: event.task,
+            role,
+            text: text.to_owned(),
+            at: event.at,
+            state,
+            agents: Vec::new(),
+            skills: Vec::new(),
+        };
+        let (text, ended) = match &event.body {
+            EventBody::Received(inbound) => {
+                open.insert(event.task, Work::default());
+                messages.push(message(Role::User, &inbound.text, None));
+                continue;
+            }
+            EventBody::Answered { text, .. } => (text, TaskState::Completed),
+            EventBody::Failed { text, .. } => (text, TaskState::Failed),
+            EventBody::Cancelled { text } => (text, TaskState::Cancelled),
+            body => {
+                if let Some(work) = open.get_mut(&event.task) {
+                    work.take(&event.agent, body);
+                }
+                continue;
+            }
+        };
+        let Some(mut work) = open.remove(&event.task).or_else(|| whole.then(Work::default)) else {
+            left_out = Some(event.seq);
+            continue;
+        };
+        // A dispatch without a report was never accepted into the plan: every other agent reports before its turn ends.
+        work.agents.iter_mut().for_each(|agent| agent.status = agent.status.or(Some("refused")));
+        let mut answer = message(Role::Assistant, text, Some(ended));
+        (answer.agents, answer.skills) = (work.agents, work.skills);
+        messages.push(answer);
+    }
+    (messages, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        event::{AgentReport, DispatchSpec, Inbound, ReportStatus, ResolvedCall},
+        ids::{AgentId, IntentId},
+        message::{Finish, Usage},
+        outcome::Outcome,
+    };
+
+    use super::*;
+
+    fn log(bodies: Vec<(u8, &str, EventBody)>) -> Vec<Event> {
+        let event = |(n, (task, agent, body)): (usize, (u8, &str, EventBody))| Event {
+            conversation: ConversationId::from_uuid(uuid::Uuid::nil()),
+            seq: Seq(n as u64 + 1),
+            at: Micros(0),
+            task: TaskId::from_uuid(uuid::Uuid::from_bytes([task; 16])),
+            agent: serde_json::from_value(agent.into()).unwrap(),
+            body,
+        };
+        bodies.into_iter().enumerate().map(event).collect()
+    }
+
+    fn received(text: &str) -> EventBody {
+        EventBody::Received(Inbound {
+            client_id: text.into(),
+            text: text.into(),
+            source: "test".into(),
+            ..Inbound::default()
+        })
+    }
+
+    fn answered(text: &str) -> EventBody {
+        EventBody::answered(text)
+    }
+
+    fn turn_log() -> Vec<Event> {
+        let spec = DispatchSpec {
+            agent: AgentId::sub("s").unwrap(),
+            mission: "look".into(),
+            skills: vec![],
+            context: String::new(),
+            depends_on: vec![],
+            max_tool_calls: 1,
+            manual: vec![],
+        };
+        let call = ResolvedCall {
+            id: "c".into(),
+            name: "dispatch_agent".into(),
+            raw: "{}".into(),
+            action: Action::Dispatch(spec),
+        };
+        let task = TaskId::from_uuid(uuid::Uuid::from_bytes([1; 16]));
+        let report =
+            AgentReport { tool_calls_used: 1, duration_ms: 7, ..AgentReport::bare(ReportStatus::Completed, "ok") };
+        log(vec![
+            (1, "orchestrator", received("one")),
+            (2, "orchestrator", received("two")),
+            (
+                1,
+                "orchestrator",
+                EventBody::ModelReplied {
+                    round: 1,
+                    text: String::new(),
+                    calls: vec![call],
+                    finish: Finish::ToolCalls,
+                    usage: Usage::default(),
+                    model: String::new(),
+                    backend: String::new(),
+                    declined: false,
+                    provider_state: None,
+                    repairs: Vec::new(),
+                    waited_ms: 0,
+                    prefill_ms: 0,
+                },
+            ),
+            (
+                1,
+                "s",
+                EventBody::SkillFinished {
+                    intent: IntentId::for_call(task, &AgentId::orchestrator(), "c"),
+                    call_id: "c".into(),
+                    skill: "tasks.search".into(),
+                    outcome: Outcome::success("x"),
+                    duration_ms: 3,
+                },
+            ),
+            (1, "s", EventBody::AgentReported { report }),
+            (1, "orchestrator", answered("first")),
+            (2, "orchestrator", EventBody::Cancelled { text: "stopped".into() }),
+        ])
+    }
+
+    #[test]
+    fn history_answer_lists_agents_and_skills_of_its_own_task_only() {
+        let (messages, _) = fold(&turn_log(), true);
+        let texts: Vec<&str> = messages.iter().map(|m| m.text.as_str()).collect();
+        assert_eq!(texts, ["one", "two", "first", "stopped"]);
+        let first = &messages[2];
+        assert_eq!((first.agents[0].agent.as_str(), first.agents[0].status), ("s", Some("completed")));
+        assert_eq!((first.skills[0].skill.as_str(), first.skills[0].status), ("tasks.search", "success"));
+        assert_eq!(messages[3].state, Some(TaskState::Cancelled));
+        assert!(messages[3].agents.is_empty());
+    }
+
+    #[test]
+    fn history_shows_dispatch_without_report_as_refused_when_turn_has_ended() {
+        let unreported = turn_log().into_iter().filter(|e| !matches!(e.body, EventBody::AgentReported { .. }));
+        let (messages, _) = fold(&unreported.collect::<Vec<_>>(), true);
+        assert_eq!(messages[2].agents[0].status, Some("refused"));
+    }
+
+    #[test]
+    fn history_leaves_out_answer_whose_question_is_not_in_the_window() {
+        let log = turn_log();
+        assert_eq!(fold(&log[2..], false), (vec![], Some(Seq(7))));
+        assert_eq!(fold(&log[2..], true).0.len(), 2);
+    }
+}

@@ -1,0 +1,147 @@
+//! The part that HTTP and gRPC share: the handle to the kernel, limits, the rules for incoming messages, the feed of every
+//! stream, and the history of a conversation. It depends on neither HTTP nor gRPC.
+
+mod attempts;
+mod dead_letters;
+mod feed;
+mod history;
+mod intake;
+mod jobs;
+mod limits;
+mod notices;
+mod operate;
+pub(crate) mod page;
+mod shown;
+mod slots;
+mod tree;
+
+use std::sync::Arc;
+
+use annie_actors::Kernel;
+use annie_core::time::Micros;
+pub(crate) use attempts::{Attempts, Fingerprint};
+pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
+pub(crate) use feed::{Feed, FeedItem, FeedOptions};
+pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
+pub(crate) use intake::{ConversationRef, Message, MessageOptions, check_key, submission};
+pub(crate) use jobs::{describe_jobs, set_priority, status_of};
+pub use limits::ApiLimits;
+use metrics_exporter_prometheus::PrometheusHandle;
+pub(crate) use notices::{NoticeFeed, NoticeItem};
+pub(crate) use operate::{
+    BreakerLine, Target, hold_gate, list_breakers, operate_actor, release_gate, reset_breaker, resume_conversation,
+    unknown_skill,
+};
+pub(crate) use shown::{is_cut_off, read_event, shown_event};
+pub(crate) use slots::{Slot, Slots};
+use tokio::sync::{Semaphore, watch};
+use tonic_health::{ServingStatus, server::HealthReporter};
+pub(crate) use tree::{TreePage, actor_path};
+
+use crate::{
+    auth::{Auth, Caller, Rates},
+    boot::{NotesProblem, NotesWatch},
+    chaos::Chaos,
+    error::ApiError,
+    grpc,
+};
+
+/// The version that the front ends report.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The state of every handler. Cheap to clone.
+#[derive(Clone)]
+pub struct AppState {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Authentication and the table of API keys.
+    pub auth: Arc<Auth>,
+    /// The limits of the front ends.
+    pub limits: Arc<ApiLimits>,
+    /// The metrics recorder; without it `/metrics` reports that nothing is recorded.
+    pub metrics: Option<PrometheusHandle>,
+    /// The fault injection, if this server was started with it.
+    pub chaos: Option<Chaos>,
+    /// The state of the notes folder, if this process keeps notes in a folder.
+    pub notes: Option<Arc<NotesWatch>>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// State that the front ends of one server share.
+pub(crate) struct Shared {
+    pub started_at: Micros,
+    pub slots: Slots,
+    pub rates: Rates,
+    /// Rates of wrong keys, by the network that they come from.
+    pub wrong_keys: Rates,
+    pub requests: Arc<Semaphore>,
+    pub attempts: Attempts,
+    pub health: HealthReporter,
+    closing: watch::Sender<bool>,
+}
+
+impl AppState {
+    /// The state of a server that starts now.
+    #[must_use]
+    pub fn new(kernel: Kernel, auth: Arc<Auth>, limits: ApiLimits, metrics: Option<PrometheusHandle>) -> Self {
+        let shared = Shared {
+            started_at: kernel.now(),
+            slots: Slots::default(),
+            rates: Rates::default(),
+            wrong_keys: Rates::default(),
+            requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
+            attempts: Attempts::default(),
+            health: HealthReporter::new(),
+            closing: watch::channel(false).0,
+        };
+        Self { kernel, auth, limits: Arc::new(limits), metrics, chaos: None, notes: None, shared: Arc::new(shared) }
+    }
+
+    /// Adds fault injection.
+    #[must_use]
+    pub fn with_chaos(self, chaos: Option<Chaos>) -> Self {
+        Self { chaos, ..self }
+    }
+
+    /// Adds the state of the notes folder, which the status reports.
+    #[must_use]
+    pub fn with_notes(self, notes: Arc<NotesWatch>) -> Self {
+        Self { notes: Some(notes), ..self }
+    }
+
+    /// Takes a slot for a stream or a waiting request of the caller.
+    ///
+    /// # Errors
+    /// If all slots, or all slots of the caller, are in use.
+    pub(crate) fn slot(&self, caller: &Caller) -> Result<Slot, ApiError> {
+        self.shared.slots.take(&caller.user, &self.limits)
+    }
+
+    /// Features that do not work although messages are accepted. The texts contain paths of this machine, so they are only for
+    /// callers that may read the server's status.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let notes = self.notes.as_ref().and_then(|notes| notes.problem());
+        notes.into_iter().map(|NotesProblem { what, fix }| format!("{what}; {fix}")).collect()
+    }
+}
+
+impl Shared {
+    /// Stops accepting messages, and ends every stream.
+    pub async fn close(&self, kernel: &Kernel) {
+        for service in grpc::SERVICES {
+            self.health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        kernel.drain();
+        self.closing.send_replace(true);
+    }
+
+    /// Whether the server is stopping and accepts nothing new.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Whether the server is stopping, as a value that can be awaited.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+}
