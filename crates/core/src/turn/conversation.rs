@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
-pub const STATE_VERSION: u16 = 9;
+pub const STATE_VERSION: u16 = 10;
 
 /// How many finished tasks are remembered, so that a message that is delivered again is not answered again.
 const FINISHED_MAX: usize = 32;
