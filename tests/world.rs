@@ -146,10 +146,9 @@ impl World {
 
     /// Waits for the answer to a message. Panics if the task ends in another way.
     pub async fn answer(&self, sent: &Submitted) -> String {
-        match self.final_of(sent.conversation, sent.task).await {
-            EventBody::Answered { text, .. } => text,
-            other => panic!("wanted an answer, got {other:?}"),
-        }
+        let end = self.final_of(sent.conversation, sent.task).await;
+        let EventBody::Answered { text, .. } = end else { panic!("wanted an answer, got {end:?}") };
+        text
     }
 
     pub async fn log(&self, conversation: ConversationId) -> Vec<Event> {

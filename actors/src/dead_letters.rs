@@ -211,9 +211,10 @@ pub(crate) async fn tried(store: &dyn Store, row: &DeadLetterRow) -> Result<Trie
     let (mut original, mut effects) = (None, TaskEffects::of(row.task));
     each_event(store, row.conversation, |event| {
         effects.take(&event);
-        match event.body {
-            EventBody::Received(inbound) if event.task == row.task => original = Some(inbound),
-            _ => {}
+        if event.task == row.task
+            && let EventBody::Received(inbound) = event.body
+        {
+            original = Some(inbound);
         }
         true
     })
@@ -289,9 +290,10 @@ pub(crate) async fn message_of(
 ) -> Result<Option<Message>, StoreError> {
     let mut found = None;
     each_event(store, conversation, |event| {
-        match event.body {
-            EventBody::Received(inbound) if event.task == task => found = Some(Message { seq: event.seq, inbound }),
-            _ => {}
+        if event.task == task
+            && let EventBody::Received(inbound) = event.body
+        {
+            found = Some(Message { seq: event.seq, inbound });
         }
         found.is_none()
     })

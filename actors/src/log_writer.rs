@@ -6,6 +6,8 @@
 //! Supervised by: infra. Survives its death: everything that was committed. Waiting appends are answered with `Lost`, and
 //! their callers treat their fate as unknown.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod late;
 
 use std::{
@@ -304,7 +306,29 @@ fn notify_subscribers(args: &LogArgs, (conversation, user): (ConversationId, &Us
         EventBody::DeadLetterDue { .. } => has_dead_letter = true,
         EventBody::DeadLetterMoved { .. } => (has_final_text, has_dead_letter) = (true, true),
         EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
-        _ => {}
+        EventBody::Joined { .. }
+        | EventBody::TurnStarted { .. }
+        | EventBody::RoundBegan { .. }
+        | EventBody::RoundNotBegun { .. }
+        | EventBody::ModelReplied { .. }
+        | EventBody::ModelFailed { .. }
+        | EventBody::InterfaceChanged { .. }
+        | EventBody::SkillStarted { .. }
+        | EventBody::AgentStarted { .. }
+        | EventBody::AgentReported { .. }
+        | EventBody::CancelRequested { .. }
+        | EventBody::Decided { .. }
+        | EventBody::ResultsGiven
+        | EventBody::Resumed { .. }
+        | EventBody::Suspended { .. }
+        | EventBody::Continued { .. }
+        | EventBody::Reprioritised { .. }
+        | EventBody::DeadlinePassed { .. }
+        | EventBody::Deferred { .. }
+        | EventBody::Retried { .. }
+        | EventBody::Ordered { .. }
+        | EventBody::Answered { .. }
+        | EventBody::Cancelled { .. } => {}
     }
     if let Some(news) = for_scheduler(event) {
         scheduler.tell(news);
@@ -332,8 +356,30 @@ fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
             Some(SchedulerMsg::Defer { task, until: *until, after_failure: *after_failure })
         }
         EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
-        body if body.is_final() => Some(SchedulerMsg::Ended { task }),
-        _ => None,
+        EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
+            Some(SchedulerMsg::Ended { task })
+        }
+        EventBody::Received(_)
+        | EventBody::Joined { .. }
+        | EventBody::TurnStarted { .. }
+        | EventBody::RoundBegan { .. }
+        | EventBody::RoundNotBegun { .. }
+        | EventBody::ModelReplied { .. }
+        | EventBody::ModelFailed { .. }
+        | EventBody::InterfaceChanged { .. }
+        | EventBody::SkillStarted { .. }
+        | EventBody::SkillFinished { .. }
+        | EventBody::AgentStarted { .. }
+        | EventBody::AgentReported { .. }
+        | EventBody::CancelRequested { .. }
+        | EventBody::Decided { .. }
+        | EventBody::ResultsGiven
+        | EventBody::Resumed { .. }
+        | EventBody::DeadlinePassed { .. }
+        | EventBody::Retried { .. }
+        | EventBody::Ordered { .. }
+        | EventBody::DeadLetterDue { .. }
+        | EventBody::DeadLetterMoved { .. } => None,
     }
 }
 

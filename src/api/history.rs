@@ -2,10 +2,12 @@
 //! and skills that worked on it. The log is read backwards in windows, so that a page of a long conversation costs only the
 //! events that it needs.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{Action, Event, EventBody},
+    event::{Action, Event, EventBody, FinalEvent},
     ids::{AgentId, ConversationId, Seq, TaskId},
     ports::TaskState,
     time::Micros,
@@ -133,7 +135,7 @@ impl Work {
                         status: None,
                         duration_ms: 0,
                     }),
-                    _ => None,
+                    Action::Answer { .. } | Action::Skill(_) | Action::Collect { .. } | Action::Caller => None,
                 }));
             }
             EventBody::AgentReported { report } => {
@@ -148,7 +150,31 @@ impl Work {
                 status: outcome.status.as_str(),
                 duration_ms: *duration_ms,
             }),
-            _ => {}
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Answered { .. }
+            | EventBody::Failed { .. }
+            | EventBody::Cancelled { .. } => {}
         }
     }
 }
@@ -170,21 +196,21 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
             agents: Vec::new(),
             skills: Vec::new(),
         };
-        let (text, ended) = match &event.body {
-            EventBody::Received(inbound) => {
-                open.insert(event.task, Work::default());
-                messages.push(message(Role::User, &inbound.text, None));
-                continue;
+        if let EventBody::Received(inbound) = &event.body {
+            open.insert(event.task, Work::default());
+            messages.push(message(Role::User, &inbound.text, None));
+            continue;
+        }
+        let Some(end) = event.body.as_final() else {
+            if let Some(work) = open.get_mut(&event.task) {
+                work.take(&event.agent, &event.body);
             }
-            EventBody::Answered { text, .. } => (text, TaskState::Completed),
-            EventBody::Failed { text, .. } => (text, TaskState::Failed),
-            EventBody::Cancelled { text } => (text, TaskState::Cancelled),
-            body => {
-                if let Some(work) = open.get_mut(&event.task) {
-                    work.take(&event.agent, body);
-                }
-                continue;
-            }
+            continue;
+        };
+        let ended = match end {
+            FinalEvent::Answered { .. } => TaskState::Completed,
+            FinalEvent::Failed { .. } => TaskState::Failed,
+            FinalEvent::Cancelled { .. } => TaskState::Cancelled,
         };
         let Some(mut work) = open.remove(&event.task).or_else(|| whole.then(Work::default)) else {
             left_out = Some(event.seq);
@@ -192,7 +218,7 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
         };
         // A dispatch without a report was never accepted into the plan: every other agent reports before its turn ends.
         work.agents.iter_mut().for_each(|agent| agent.status = agent.status.or(Some("refused")));
-        let mut answer = message(Role::Assistant, text, Some(ended));
+        let mut answer = message(Role::Assistant, end.text(), Some(ended));
         (answer.agents, answer.skills) = (work.agents, work.skills);
         messages.push(answer);
     }

@@ -25,13 +25,9 @@ const TIMES: [&[&str]; 7] = [
 /// Whether the event is a round of the orchestrator whose text was cut off by the length limit. The next round may continue
 /// this text, and only the final text says how the two are joined.
 pub fn is_cut_off(event: &Event) -> bool {
-    match &event.body {
-        EventBody::ModelReplied { text, calls, finish, .. } => {
-            let has_words_only = calls.is_empty() && !text.trim().is_empty();
-            event.agent.is_orchestrator() && has_words_only && *finish == Finish::Length
-        }
-        _ => false,
-    }
+    let EventBody::ModelReplied { text, calls, finish, .. } = &event.body else { return false };
+    let has_words_only = calls.is_empty() && !text.trim().is_empty();
+    event.agent.is_orchestrator() && has_words_only && *finish == Finish::Length
 }
 
 /// The public form of an event.

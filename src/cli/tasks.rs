@@ -1,7 +1,7 @@
 //! `annie tasks`: messages and their results, from a server or from the data folder.
 
 use annie_core::{
-    event::{EventBody, Scope},
+    event::Scope,
     ids::{ConversationId, Seq, TaskId},
     ports::{Log, TaskRow},
     time::Micros,
@@ -138,14 +138,8 @@ async fn final_text_of(
         let events =
             store.events(scope.clone(), conversation, after, EVENTS).await.map_err(crate::error::AppError::from)?;
         let Some(last) = events.last().map(|e| e.seq) else { return Ok(None) };
-        let found = events.into_iter().find(|e| e.task == id && e.body.is_final());
-        if let Some(event) = found {
-            return Ok(match event.body {
-                EventBody::Answered { text, .. } | EventBody::Failed { text, .. } | EventBody::Cancelled { text } => {
-                    Some(text)
-                }
-                _ => None,
-            });
+        if let Some(end) = events.iter().filter(|e| e.task == id).find_map(|e| e.body.as_final()) {
+            return Ok(Some(end.text().to_owned()));
         }
         after = last;
     }

@@ -1,10 +1,12 @@
 //! Shows a turn: agents and skills on stderr as they start and finish, the answer on stdout. With `--json` every event is
 //! one line, and the last line is the result.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{Action, AgentReport, AnswerOutcome, Event, EventBody, ReportStatus, ResolvedCall},
+    event::{Action, AgentReport, AnswerOutcome, Event, EventBody, FinalEvent, ReportStatus, ResolvedCall},
     ids::AgentId,
     outcome::Outcome,
 };
@@ -119,6 +121,9 @@ impl<'a> Watch<'a> {
     }
 
     fn event(&mut self, event: &Event) -> Result<Option<Ending>, Failure> {
+        if let Some(end) = event.body.as_final() {
+            return self.ended(end).map(Some);
+        }
         match &event.body {
             EventBody::ModelReplied { calls, .. } => {
                 self.is_continued |= is_cut_off(event);
@@ -144,23 +149,49 @@ impl<'a> Watch<'a> {
                 self.break_off()?;
                 self.say("↻", Ink::Dim, "resumed after an interruption");
             }
-            EventBody::Answered { text, paused, outcome, finish, .. } => {
-                self.answer(text)?;
-                return Ok(Some(Ending::of(outcome.word(*paused, *finish))));
-            }
-            EventBody::Failed { text, .. } => {
-                self.break_off()?;
-                self.console.line(&tame(text))?;
-                return Ok(Some(Ending::Failed));
-            }
-            EventBody::Cancelled { text } => {
-                self.break_off()?;
-                self.console.line(&tame(text))?;
-                return Ok(Some(Ending::Cancelled));
-            }
-            _ => {}
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Answered { .. }
+            | EventBody::Failed { .. }
+            | EventBody::Cancelled { .. } => {}
         }
         Ok(None)
+    }
+
+    fn ended(&mut self, end: FinalEvent<'_>) -> Result<Ending, Failure> {
+        match end {
+            FinalEvent::Answered { text, paused, outcome, finish, .. } => {
+                self.answer(text)?;
+                Ok(Ending::of(outcome.word(paused, finish)))
+            }
+            FinalEvent::Failed { text, .. } => {
+                self.break_off()?;
+                self.console.line(&tame(text))?;
+                Ok(Ending::Failed)
+            }
+            FinalEvent::Cancelled { text } => {
+                self.break_off()?;
+                self.console.line(&tame(text))?;
+                Ok(Ending::Cancelled)
+            }
+        }
     }
 
     fn called(&mut self, agent: &AgentId, call: &ResolvedCall) {
@@ -244,21 +275,20 @@ impl<'a> Watch<'a> {
 
 /// The result line of the JSON output.
 fn result(event: &Event) -> Option<(Ending, Value)> {
-    Some(match &event.body {
-        EventBody::Answered { text, paused, usage, outcome, finish, .. } => {
-            let word = outcome.word(*paused, *finish);
+    Some(match event.body.as_final()? {
+        FinalEvent::Answered { text, paused, usage, outcome, finish, .. } => {
+            let word = outcome.word(paused, finish);
             let result = json!({
                 "kind": "result", "status": "completed", "outcome": word, "text": text, "paused": paused, "usage": usage,
             });
             (Ending::of(word), result)
         }
-        EventBody::Failed { code, text, .. } => {
+        FinalEvent::Failed { code, text, .. } => {
             (Ending::Failed, json!({"kind": "result", "status": "failed", "text": text, "error": code}))
         }
-        EventBody::Cancelled { text } => {
+        FinalEvent::Cancelled { text } => {
             (Ending::Cancelled, json!({"kind": "result", "status": "cancelled", "text": text}))
         }
-        _ => return None,
     })
 }
 

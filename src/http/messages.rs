@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use annie_actors::Submitted;
 use annie_core::{
-    event::{Event, EventBody, Mode, Priority},
+    event::{Event, FinalEvent, Mode, Priority},
     ids::{ConversationId, TaskId},
     message::Usage,
     ports::TaskState,
@@ -196,26 +196,25 @@ pub struct Ending {
 impl Ending {
     /// The ending in a final event; nothing for other events.
     fn of(event: &Event) -> Option<Self> {
-        let plain = |status, answer: &String| Self {
+        let plain = |status, answer: &str| Self {
             status,
-            answer: answer.clone(),
+            answer: answer.to_owned(),
             paused: false,
             outcome: None,
             error: None,
             usage: None,
         };
-        Some(match &event.body {
-            EventBody::Answered { text, paused, usage, outcome, finish, .. } => Self {
-                paused: *paused,
-                outcome: Some(outcome.word(*paused, *finish)),
+        Some(match event.body.as_final()? {
+            FinalEvent::Answered { text, paused, usage, outcome, finish, .. } => Self {
+                paused,
+                outcome: Some(outcome.word(paused, finish)),
                 usage: Some(*usage),
                 ..plain(TaskState::Completed, text)
             },
-            EventBody::Failed { code, text, .. } => {
-                Self { error: Some(code.clone()), ..plain(TaskState::Failed, text) }
+            FinalEvent::Failed { code, text, .. } => {
+                Self { error: Some(code.to_owned()), ..plain(TaskState::Failed, text) }
             }
-            EventBody::Cancelled { text } => plain(TaskState::Cancelled, text),
-            _ => return None,
+            FinalEvent::Cancelled { text } => plain(TaskState::Cancelled, text),
         })
     }
 }

@@ -69,9 +69,8 @@ async fn inject(kind: &str, point: &str, action: FaultAction) -> bool {
     let context = format!("{action:?} in {kind} at {point}");
     let log = world.log(sent.conversation).await;
     check_log(&log);
-    let of = |body: &EventBody| match body {
-        EventBody::Received(inbound) => inbound.source.clone(),
-        _ => String::new(),
+    let of = |body: &EventBody| {
+        if let EventBody::Received(inbound) = body { inbound.source.clone() } else { String::new() }
     };
     let sources: Vec<String> = log.iter().map(|e| of(&e.body)).filter(|source| !source.is_empty()).collect();
     assert_eq!(sources, ["test", "dead_letter", "operation"], "{context}");

@@ -97,9 +97,9 @@ async fn agent_report_after_a_kill_has_its_run_time_and_call_count() {
     kill(&world, &format!("/conversations/engine:{}/agent:doer", sent.conversation)).await;
     world.answer(&sent).await;
     let log = world.log(sent.conversation).await;
-    let report = log.iter().find_map(|event| match &event.body {
-        EventBody::AgentReported { report } => Some(report),
-        _ => None,
+    let report = log.iter().find_map(|event| {
+        let EventBody::AgentReported { report } = &event.body else { return None };
+        Some(report)
     });
     let report = report.expect("the agent's report");
     assert_eq!((report.status, report.tool_calls_used), (ReportStatus::Crashed, 1), "{report:?}");

@@ -128,9 +128,9 @@ async fn call_not_begun_before_the_timeout_of_its_agent_is_not_in_doubt() {
     let sent = world.say("No rush: do both").await;
     let last = world.final_of(sent.conversation, sent.task).await;
     let log = world.log(sent.conversation).await;
-    let report = log.iter().find_map(|e| match &e.body {
-        EventBody::AgentReported { report } => Some(report.clone()),
-        _ => None,
+    let report = log.iter().find_map(|e| {
+        let EventBody::AgentReported { report } = &e.body else { return None };
+        Some(report.clone())
     });
     let report = report.unwrap_or_else(|| panic!("{log:#?}"));
     assert_eq!((report.status, report.receipts.len()), (ReportStatus::Timeout, 1), "{report:?}");

@@ -12,7 +12,7 @@ use std::{
 
 use annie_actors::{Operation, Submission, Submitted};
 use annie_core::{
-    event::{EventBody, Mode, Scope},
+    event::{EventBody, FinalEvent, Mode, Scope},
     ids::{ConversationId, NodeIncarnation},
     message::Message,
     outcome::Outcome,
@@ -416,10 +416,13 @@ async fn log_writer_death_around_an_agentic_round_neither_blocks_nor_repeats_it(
         .await;
         // If its reply is lost, the effect of an agentic round is unknown. The round is never reported as failed before
         // it began.
-        match world.final_of(sent.conversation, sent.task).await {
-            EventBody::Answered { text, .. } => assert_eq!(text, "the program did it"),
-            EventBody::Failed { code, .. } if code == "model_in_doubt" => {}
-            other => panic!("injected {:?}: {other:?}", plan.injected()),
+        let body = world.final_of(sent.conversation, sent.task).await;
+        match body.as_final() {
+            Some(FinalEvent::Answered { text, .. }) => assert_eq!(text, "the program did it"),
+            Some(FinalEvent::Failed { code: "model_in_doubt", .. }) => {}
+            Some(FinalEvent::Failed { .. } | FinalEvent::Cancelled { .. }) | None => {
+                panic!("injected {:?}: {body:?}", plan.injected())
+            }
         }
         assert_eq!(model.call_count(), 2, "each program ran once; injected {:?}", plan.injected());
         world.kernel.stop().await;

@@ -263,9 +263,9 @@ async fn once_skill_is_not_begun_by_a_node_frozen_for_longer_than_its_lease() {
         check_log(&log);
         let outcomes: Vec<Status> = log
             .iter()
-            .filter_map(|e| match &e.body {
-                EventBody::SkillFinished { outcome, .. } => Some(outcome.status),
-                _ => None,
+            .filter_map(|e| {
+                let EventBody::SkillFinished { outcome, .. } = &e.body else { return None };
+                Some(outcome.status)
             })
             .collect();
         let is_known = side == StoreSide::Before;

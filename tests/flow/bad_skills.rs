@@ -98,9 +98,9 @@ async fn idempotent_run_interrupted_every_time_is_unknown_and_gets_no_second_int
     let answer = world.answer(&sent).await;
     assert!(answer.contains("may have happened already"), "{answer}");
     let log = world.log(sent.conversation).await;
-    let outcomes = log.iter().filter_map(|e| match &e.body {
-        EventBody::SkillFinished { outcome, .. } => Some(outcome.status),
-        _ => None,
+    let outcomes = log.iter().filter_map(|e| {
+        let EventBody::SkillFinished { outcome, .. } = &e.body else { return None };
+        Some(outcome.status)
     });
     assert_eq!(outcomes.collect::<Vec<_>>(), [Status::Unknown]);
     assert_eq!(parts.skills.effects().len(), 1, "one intent");

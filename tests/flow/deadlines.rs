@@ -114,7 +114,7 @@ async fn soft_deadline_excludes_prompt_reading_and_hard_deadline_includes_it() {
         let EventBody::Answered { text, paused, .. } = end else { panic!("wanted an answer, got {end:?}") };
         assert_eq!((text == "Done.", paused), (is_whole, !is_whole), "{text}");
         assert_eq!(count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false, .. })), 0);
-        let read = count(&log, |b| b.prefill_ms() >= 3_900);
+        let read = count(&log, |b| b.round_end().is_some_and(|end| end.prefill_ms >= 3_900));
         assert_eq!(read, if is_whole { 3 } else { 1 });
         let seen = seen.lock().expect("not poisoned").clone();
         assert!(!seen.iter().any(|seen| seen.contains("Time is nearly up")), "{seen:?}");

@@ -162,11 +162,9 @@ async fn long_work_of_a_frustrated_user_is_raised_to_high_and_the_reason_is_logg
     assert_eq!(upset.priority, Priority::High);
     world.answer(&upset).await;
     let log = world.log(upset.conversation).await;
-    let decided = log.iter().find_map(|e| match &e.body {
-        EventBody::Decided { component, decision, reasoning, alternatives } if component == "classify" => {
-            Some((decision.clone(), reasoning.clone(), alternatives.join("; ")))
-        }
-        _ => None,
+    let decided = log.iter().find_map(|e| {
+        let EventBody::Decided { component, decision, reasoning, alternatives } = &e.body else { return None };
+        (component == "classify").then(|| (decision.clone(), reasoning.clone(), alternatives.join("; ")))
     });
     let (decision, reasoning, others) = decided.expect("the reason is logged");
     assert_eq!(decision, "class high");

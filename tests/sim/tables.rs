@@ -62,7 +62,26 @@ impl Folded {
             }
             EventBody::Cancelled { .. } => self.state = TaskState::Cancelled,
             EventBody::Failed { code, .. } => (self.state, self.error) = (TaskState::Failed, Some(code.clone())),
-            _ => {}
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::ModelReplied { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::SkillFinished { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::AgentReported { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. } => {}
         }
         self.ended_at = event.body.is_final().then_some(event.at);
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use annie_core::{
-    event::{Event, EventBody, Priority, ReportStatus},
+    event::{Event, EventBody, Inbound, Priority, ReportStatus},
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId},
     outcome::{Outcome, Status},
     time::Micros,
@@ -54,25 +54,12 @@ impl Trace {
         let follows_own_reply = self.replied.take() == Some(task);
         let is_reply = matches!(event.body, EventBody::ModelReplied { .. }) && event.agent.is_orchestrator();
         self.replied = is_reply.then_some(task);
-        if let EventBody::Received(inbound) = &event.body {
-            let is_moved = inbound.order
-                || inbound.steer
-                || inbound.same_as.is_some()
-                || !inbound.after.is_empty()
-                || inbound.not_before.is_some();
-            let lane = Lane::of(inbound.priority);
-            let is_voice = inbound.priority == Priority::Realtime;
-            let message = Message { seq: event.seq, lane, is_voice, is_moved, is_begun: false, is_ended: false };
-            if self.messages.insert(task, message).is_some() {
-                wrong.push(format!("{id}: {task} was received twice"));
-            }
-            return;
-        }
-        if !self.messages.contains_key(&task) {
+        if !matches!(event.body, EventBody::Received(_)) && !self.messages.contains_key(&task) {
             wrong.push(format!("{id}: {} of {task}, which was never received", event.body.kind()));
             return;
         }
         match &event.body {
+            EventBody::Received(inbound) => self.received(event, inbound, wrong),
             EventBody::TurnStarted { .. } => self.begins(event, wrong),
             EventBody::Suspended { .. }
             | EventBody::Continued { .. }
@@ -82,16 +69,7 @@ impl Trace {
             EventBody::AgentStarted { .. } => {
                 self.started.insert((task, event.agent.clone()));
             }
-            EventBody::AgentReported { report } => {
-                if report.status == ReportStatus::Completed {
-                    self.has_receipts(event, wrong);
-                }
-                let reports = self.agents.entry((task, event.agent.clone())).or_default();
-                *reports += 1;
-                if *reports > 1 {
-                    wrong.push(format!("{id}: agent {} of {task} reports {reports} times", event.agent));
-                }
-            }
+            EventBody::AgentReported { report } => self.reported(event, report.status, wrong),
             EventBody::RoundBegan { round, .. } => {
                 // The mark of a beginning may be written again if its commit had an unknown outcome.
                 let begun = self.rounds.entry((task, event.agent.clone(), *round)).or_insert(event.at);
@@ -109,7 +87,7 @@ impl Trace {
                     wrong.push(format!("{id}: the receipt of {intent} ({skill}) says {find_untruth}"));
                 }
             }
-            body if body.is_final() => {
+            EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 let is_second = self.messages.get(&task).is_some_and(|m| m.is_ended);
                 if is_second {
                     wrong.push(format!("{id}: {task} ends a second time, {}", event.body.kind()));
@@ -120,7 +98,46 @@ impl Trace {
                     self.has_receipts(event, wrong);
                 }
             }
-            _ => {}
+            EventBody::Joined { .. }
+            | EventBody::ModelReplied { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. } => {}
+        }
+    }
+
+    /// Counts a report of an agent, which reports once.
+    fn reported(&mut self, event: &Event, status: ReportStatus, wrong: &mut Vec<String>) {
+        if status == ReportStatus::Completed {
+            self.has_receipts(event, wrong);
+        }
+        let (id, task) = (event.conversation, event.task);
+        let reports = self.agents.entry((task, event.agent.clone())).or_default();
+        *reports += 1;
+        if *reports > 1 {
+            wrong.push(format!("{id}: agent {} of {task} reports {reports} times", event.agent));
+        }
+    }
+
+    /// Counts a message, which is received once.
+    fn received(&mut self, event: &Event, inbound: &Inbound, wrong: &mut Vec<String>) {
+        let is_moved = inbound.order
+            || inbound.steer
+            || inbound.same_as.is_some()
+            || !inbound.after.is_empty()
+            || inbound.not_before.is_some();
+        let lane = Lane::of(inbound.priority);
+        let is_voice = inbound.priority == Priority::Realtime;
+        let message = Message { seq: event.seq, lane, is_voice, is_moved, is_begun: false, is_ended: false };
+        if self.messages.insert(event.task, message).is_some() {
+            wrong.push(format!("{}: {} was received twice", event.conversation, event.task));
         }
     }
 

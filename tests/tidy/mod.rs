@@ -7,6 +7,7 @@ mod dialect;
 mod documents;
 mod edges;
 mod effects;
+mod events;
 mod lexer;
 mod sizes;
 mod tree;

@@ -2,9 +2,12 @@
 //! the authority; all other state is rebuilt from it. Bodies are versioned JSON, and old versions stay readable for ever
 //! (`tests/golden`): a new field needs a default, and a field is never renamed and never changes its meaning.
 
+mod kinds;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::kinds::{FinalEvent, Recorder, RoundEnd};
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
     classify::Spoken,
@@ -633,26 +636,6 @@ impl EventBody {
         self
     }
 
-    /// How long the model processed the prompt before the first token of the reply that this event records, in milliseconds.
-    #[must_use]
-    pub const fn prefill_ms(&self) -> u64 {
-        match self {
-            Self::ModelReplied { prefill_ms, .. } => *prefill_ms,
-            _ => 0,
-        }
-    }
-
-    /// The round that ended with this event and how long it waited for its permits, in milliseconds.
-    #[must_use]
-    pub const fn waited(&self) -> Option<(u32, u64)> {
-        match self {
-            Self::ModelReplied { round, waited_ms, .. } | Self::ModelFailed { round, waited_ms, .. } => {
-                Some((*round, *waited_ms))
-            }
-            _ => None,
-        }
-    }
-
     /// A complete answer to a request that was carried out, without costs.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {
@@ -664,47 +647,6 @@ impl EventBody {
             finish: Finish::Stop,
             calls: Vec::new(),
         }
-    }
-
-    /// The event's name, which is its `kind` tag.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Received(_) => "received",
-            Self::Joined { .. } => "joined",
-            Self::TurnStarted { .. } => "turn_started",
-            Self::RoundBegan { .. } => "round_began",
-            Self::RoundNotBegun { .. } => "round_not_begun",
-            Self::ModelReplied { .. } => "model_replied",
-            Self::ModelFailed { .. } => "model_failed",
-            Self::InterfaceChanged { .. } => "interface_changed",
-            Self::SkillStarted { .. } => "skill_started",
-            Self::SkillFinished { .. } => "skill_finished",
-            Self::AgentStarted { .. } => "agent_started",
-            Self::AgentReported { .. } => "agent_reported",
-            Self::CancelRequested { .. } => "cancel_requested",
-            Self::Decided { .. } => "decided",
-            Self::ResultsGiven => "results_given",
-            Self::Resumed { .. } => "resumed",
-            Self::Suspended { .. } => "suspended",
-            Self::Continued { .. } => "continued",
-            Self::Reprioritised { .. } => "reprioritised",
-            Self::DeadlinePassed { .. } => "deadline_passed",
-            Self::Deferred { .. } => "deferred",
-            Self::Retried { .. } => "retried",
-            Self::Ordered { .. } => "ordered",
-            Self::DeadLetterDue { .. } => "dead_letter_due",
-            Self::DeadLetterMoved { .. } => "dead_letter_moved",
-            Self::Answered { .. } => "answered",
-            Self::Failed { .. } => "failed",
-            Self::Cancelled { .. } => "cancelled",
-        }
-    }
-
-    /// Whether this event ends its task.
-    #[must_use]
-    pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Answered { .. } | Self::Failed { .. } | Self::Cancelled { .. })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The changes of the tables that an event causes. Every store applies them in the transaction of the append, and a rebuild
 //! folds the whole log through the same function. So the tables always agree with the log.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::{
     dead_letter::{DeadLetter, DeadLetterState},
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
@@ -254,8 +256,8 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
 
 fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
     let skills = calls.iter().filter_map(|call| match &call.action {
-        Action::Skill(planned) if planned.effect != Effect::Read => Some(planned),
-        _ => None,
+        Action::Skill(planned) => Some(planned).filter(|planned| planned.effect != Effect::Read),
+        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
     });
     skills
         .map(|planned| Change::IntentPlanned {

@@ -2,6 +2,8 @@
 //! `reasoning_content` and never as `tool_calls`, because clients would try to run those. Calls of the client's own tools are
 //! sent at the end.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::VecDeque;
 
 use annie_core::{
@@ -45,7 +47,8 @@ impl Chunks {
         self.writer.event(event);
         let agent = &event.agent;
         match &event.body {
-            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
+            EventBody::ModelReplied { .. } if !agent.is_orchestrator() => {}
+            EventBody::ModelReplied { round, text, calls, .. } => {
                 let is_the_answer = calls.iter().any(|call| call.action == Action::Caller);
                 if !calls.is_empty() && !is_the_answer && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
                     self.reasoning(format!("{}\n", text.trim()));
@@ -60,11 +63,34 @@ impl Chunks {
                 self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
             }
             EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
-            body => match Answer::of(body) {
-                Some(answer) => self.finish(&answer),
-                None if body.is_final() => self.fail(&failed(body)),
-                None => {}
-            },
+            EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
+                match Answer::of(&event.body) {
+                    Some(answer) => self.finish(&answer),
+                    None => self.fail(&failed(&event.body)),
+                }
+            }
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. } => {}
         }
     }
 

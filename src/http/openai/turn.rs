@@ -5,7 +5,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 use annie_actors::{Follow, KernelError, Submitted};
 use annie_core::{
     caller::CallerRequest,
-    event::{Event, EventBody, Mode, Scope},
+    event::{Event, EventBody, FinalEvent, Mode, Scope},
     ids::{ConversationId, TaskId, UserId},
     message::{Finish, ToolCall, Usage},
 };
@@ -260,18 +260,16 @@ pub struct Answer<'a> {
 impl<'a> Answer<'a> {
     /// The answer of a final event; nothing if the turn failed.
     pub fn of(body: &'a EventBody) -> Option<Self> {
-        match body {
-            EventBody::Answered { text, calls, finish, usage, .. } => {
-                Some(Self { text: text.as_str(), calls: calls.as_slice(), finish: *finish, usage: Some(usage) })
+        match body.as_final()? {
+            FinalEvent::Answered { text, calls, finish, usage, .. } => {
+                Some(Self { text, calls, finish, usage: Some(usage) })
             }
             // OpenAI's libraries know a content filter as a finish reason, not as an error.
-            EventBody::Failed { code, .. } if code == "model_content" => {
+            FinalEvent::Failed { code: "model_content", .. } => {
                 Some(Self { text: "", calls: &[], finish: Finish::ContentFilter, usage: None })
             }
-            EventBody::Cancelled { text } => {
-                Some(Self { text: text.as_str(), calls: &[], finish: Finish::Stop, usage: None })
-            }
-            _ => None,
+            FinalEvent::Failed { .. } => None,
+            FinalEvent::Cancelled { text } => Some(Self { text, calls: &[], finish: Finish::Stop, usage: None }),
         }
     }
 

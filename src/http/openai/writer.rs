@@ -39,12 +39,12 @@ impl AnswerWriter {
 
     /// Processes a stored event that affects the rounds.
     pub fn event(&mut self, event: &Event) {
-        match &event.body {
-            // The round is retried, or a new incarnation of the Engine resumes the turn: its text is generated again.
-            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => {
-                self.restart()
-            }
-            _ => self.held |= is_cut_off(event),
+        // The round is retried, or a new incarnation of the Engine resumes the turn: its text is generated again.
+        let is_repeated = matches!(event.body, EventBody::ModelFailed { .. } | EventBody::Resumed { .. });
+        if is_repeated && event.agent.is_orchestrator() {
+            self.restart();
+        } else {
+            self.held |= is_cut_off(event);
         }
     }
 

@@ -1,6 +1,8 @@
 //! The state of one conversation as a fold over its events. Only events change the state, and only in this module, so a
 //! replay gives the same state (invariant 5).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
@@ -13,15 +15,15 @@ use super::{
     opening,
     provenance::Provenance,
     report, request,
-    run::{AgentRun, RunKind},
+    run::{AgentRun, Phase, RunKind},
     sub::SubTurn,
     truth,
 };
 use crate::{
     classify::spoken,
     context::{Exchange, Frames, History},
-    dead_letter::Strategy,
-    event::{AgentReport, Event, EventBody, Inbound, Mode, Priority, PromptFacts},
+    dead_letter::{DeadLetterLimits, Strategy},
+    event::{AgentReport, Event, EventBody, FinalEvent, Inbound, Mode, Priority, PromptFacts, Recorder},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     message::{Message, ModelRequest},
@@ -259,6 +261,15 @@ impl Clock {
     }
 }
 
+/// The state of the conversation that the folds and the decisions of a turn depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Now {
+    /// When the Engine last recorded an event.
+    pub at: Micros,
+    /// Skill calls of the conversation within its sliding window, plus the calls that all its turns have reserved or running.
+    pub window_used: u32,
+}
+
 /// The state of one conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conversation {
@@ -362,39 +373,86 @@ impl Conversation {
             EventBody::Joined { into } => self.join(task, *into),
             EventBody::TurnStarted { mode, facts, limits, route, .. } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
-            EventBody::Suspended { .. } | EventBody::Continued { .. } => {
-                self.set_suspended(task, matches!(body, EventBody::Suspended { .. }));
-                self.start_clocks();
-            }
-            EventBody::Reprioritised { priority, .. } => {
-                self.reprioritise(task, *priority);
-                self.start_clocks();
-            }
+            EventBody::Suspended { .. } => self.set_suspended(task, true),
+            EventBody::Continued { .. } => self.set_suspended(task, false),
+            EventBody::Reprioritised { priority, .. } => self.reprioritise(task, *priority),
             EventBody::Ordered { verb, targets, text } => self.resolve_job_command(task, *verb, targets, text),
-            EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
-            EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
-            EventBody::DeadlinePassed { hard: true, dead_letters }
-                if self.note_missed_deadline(task, dead_letters.as_ref()) => {}
-            _ => self.fold_into_turn(at, task, agent, body),
+            EventBody::DeadlinePassed { hard, dead_letters } => {
+                self.deadline_passed(task, *hard, dead_letters.as_ref());
+            }
+            EventBody::Deferred { until, after_failure, .. } => self.defer(task, *until, *after_failure),
+            EventBody::Retried { strategy, reason } => self.in_turn(task, |turn, now| {
+                turn.retry(*strategy, reason, now.at);
+            }),
+            EventBody::InterfaceChanged { .. } => self.in_turn(task, |turn, now| {
+                turn.switch_to_commands(now.window_used);
+            }),
+            EventBody::AgentStarted { calls_granted } => self.in_turn(task, |turn, now| {
+                turn.agent_started(agent, *calls_granted, now.at);
+            }),
+            EventBody::AgentReported { report } => {
+                self.in_turn_with_calls(task, |turn, now| turn.agent_reported(now.at, agent, report));
+            }
+            EventBody::ResultsGiven => self.in_turn(task, |turn, _| turn.give_results()),
+            EventBody::Resumed { cause } => self.in_turn(task, |turn, now| turn.resumed(*cause, now.at)),
+            EventBody::ModelReplied { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::SkillFinished { .. } => {
+                self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
+            }
+            // Records for readers of the log, and facts about a task that has ended.
+            EventBody::Decided { .. } | EventBody::DeadLetterDue { .. } | EventBody::DeadLetterMoved { .. } => {}
+            EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
+                if let Some(end) = body.as_final() {
+                    self.finish(task, end);
+                }
+            }
         }
         for turn in &mut self.turns {
             turn.update_steerable(self.at);
         }
     }
 
-    /// Folds an event into the turn that it belongs to.
-    fn fold_into_turn(&mut self, event_at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+    /// Folds an event into the open turn of a task, if there is one.
+    fn in_turn(&mut self, task: TaskId, fold: impl FnOnce(&mut Turn, Now)) {
+        self.in_turn_with_calls(task, |turn, now| {
+            fold(turn, now);
+            0
+        });
+    }
+
+    /// Folds an event into the open turn of a task, if there is one. `fold` returns how many skill calls the event adds to the
+    /// conversation's window.
+    fn in_turn_with_calls(&mut self, task: TaskId, fold: impl FnOnce(&mut Turn, Now) -> u32) {
         let at = self.at;
         let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
-        let until = turn.deferral.until;
-        let calls = turn.fold((at, event_at), window_used, agent, body);
-        let is_deferred = turn.deferral.until != until;
+        let round = turn.main.round;
+        let calls = fold(turn, Now { at, window_used });
+        if turn.main.phase == Phase::Thinking && turn.main.round != round {
+            turn.deliver_notes();
+        }
         if calls > 0 {
             let from = window_start(at, &turn.limits);
             self.window.retain(|t| *t >= from);
             self.window.extend(std::iter::repeat_n(at, calls as usize));
         }
+    }
+
+    /// Records that a deadline of a turn, or of a message whose turn has not begun, has passed.
+    fn deadline_passed(&mut self, task: TaskId, is_hard: bool, dead_letters: Option<&DeadLetterLimits>) {
+        if !(is_hard && self.note_missed_deadline(task, dead_letters)) {
+            self.in_turn(task, |turn, _| turn.deadline_passed(is_hard));
+        }
+    }
+
+    /// Defers a turn. Messages that steer it and that its model has not seen are not deferred with it.
+    fn defer(&mut self, task: TaskId, until: Micros, after_failure: bool) {
+        let mut is_deferred = false;
+        self.in_turn(task, |turn, now| is_deferred = turn.defer_until(until, after_failure, now.at));
         if is_deferred {
             self.return_unseen_steering(task);
             self.start_clocks();
@@ -519,23 +577,21 @@ impl Conversation {
         u32::try_from(self.window.iter().filter(|t| **t >= from).count()).unwrap_or(u32::MAX)
     }
 
-    fn finish(&mut self, task: TaskId, body: &EventBody, paused: bool) {
-        let text = match body {
-            EventBody::Answered { text, .. } | EventBody::Failed { text, .. } | EventBody::Cancelled { text } => text,
-            _ => return,
-        };
+    fn finish(&mut self, task: TaskId, end: FinalEvent<'_>) {
+        let text = end.text();
+        let paused = matches!(end, FinalEvent::Answered { paused: true, .. });
         let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
         if let Some(mut turn) = turn {
-            if matches!(body, EventBody::Answered { .. }) {
+            if matches!(end, FinalEvent::Answered { .. }) {
                 turn.requeue_unseen_steering();
             }
             self.known.remember(&turn.main.provenance);
             self.receipts.extend(turn.own_receipts().cloned());
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let private = turn.inbound.private;
-            let answer = report::history_text(&turn, body, text);
+            let answer = report::history_text(&turn, end);
             // A paused turn is continued with its whole context or shown by its report, so its steps are not needed.
-            let is_done = matches!(body, EventBody::Answered { paused: false, .. });
+            let is_done = matches!(end, FinalEvent::Answered { paused: false, .. });
             let steps = if is_done { turn.main.steps() } else { Vec::new() };
             self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
             if paused || turn.lane == Lane::Front {
@@ -558,7 +614,7 @@ impl Conversation {
                     }
                 });
             }
-            self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::steering_final(body))));
+            self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::steering_final(end))));
             for unseen in turn.heard {
                 self.return_to_inbox(unseen);
             }
@@ -566,7 +622,7 @@ impl Conversation {
             return;
         }
         self.start_clocks();
-        self.release_joined(task, body);
+        self.release_joined(task, end);
         self.cancelled.retain(|t| *t != task);
         self.finished.push_back(task);
         if self.finished.len() > FINISHED_MAX {
@@ -644,16 +700,10 @@ impl Conversation {
 /// background workers, rounds, breakers and agents append events of their own, which a live Engine receives later or never.
 /// If the timestamps of those advanced the time, a replay would reach states that no live Engine had.
 fn is_recorded_by_the_engine(agent: &AgentId, body: &EventBody) -> bool {
-    match body {
-        EventBody::Received(_)
-        | EventBody::Decided { .. }
-        | EventBody::DeadLetterDue { .. }
-        | EventBody::DeadLetterMoved { .. }
-        | EventBody::RoundBegan { .. }
-        | EventBody::RoundNotBegun { .. }
-        | EventBody::SkillStarted { .. } => false,
-        EventBody::AgentStarted { .. } | EventBody::AgentReported { .. } => true,
-        _ => agent.is_orchestrator(),
+    match body.recorder() {
+        Recorder::Engine => true,
+        Recorder::Agent => agent.is_orchestrator(),
+        Recorder::FrontEnd | Recorder::Round | Recorder::Breaker | Recorder::DeadLetters | Recorder::Several => false,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     Decision,
-    conversation::{Conversation, Turn},
+    conversation::{Conversation, Now, Turn},
     inbox::Pending,
     opening::window_note,
     report,
@@ -18,14 +18,6 @@ use crate::{
     receipt::Receipt,
     time::Micros,
 };
-
-/// The state of the conversation that a turn's decision depends on.
-#[derive(Clone, Copy)]
-struct Now {
-    at: Micros,
-    /// Skill calls of the conversation within its sliding window, plus the calls that all its turns have reserved or running.
-    window_used: u32,
-}
 
 impl Conversation {
     /// The next event that follows from the state, or `None`.

@@ -1,7 +1,7 @@
 //! Folding events into an open turn.
 
 use super::{
-    conversation::{Clock, Deferral, Turn},
+    conversation::{Clock, Deferral, Now, Turn},
     directive::Directive,
     inbox::Pending,
     interface::USER_ADDS,
@@ -13,46 +13,59 @@ use crate::{
     classify::spoken,
     context::{clip, escape},
     dead_letter::Strategy,
-    event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
+    event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause, RoundEnd},
     ids::AgentId,
-    message::ModelErrorKind,
+    message::{ModelError, ModelErrorKind},
     plan::{Node, first_line},
     time::Micros,
 };
 
 impl Turn {
-    /// Folds an event with the timestamp `event_at`; `at` is when the Engine last recorded an event. Returns how many skill
-    /// calls the event adds to the conversation's window. An event that does not fit the state changes nothing.
-    pub(super) fn fold(
-        &mut self,
-        (at, event_at): (Micros, Micros),
-        window_used: u32,
-        agent: &AgentId,
-        body: &EventBody,
-    ) -> u32 {
-        let round = self.main.round;
-        if matches!(body, EventBody::ModelReplied { round, .. } if agent.is_orchestrator() && self.main.awaits(*round))
+    /// Folds an event of one of its agents' rounds or calls; `event_at` is the event's timestamp. Returns how many skill calls
+    /// the event adds to the conversation's window. An event that does not fit the state changes nothing.
+    pub(super) fn fold_run(&mut self, now: Now, event_at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
+        if !agent.is_orchestrator() {
+            // A live Engine receives its sub-agents' calls only with their reports, so a replay also counts them there.
+            if let Some(run) = self.runs.get_mut(agent) {
+                run.fold(event_at, body);
+            }
+            return 0;
+        }
+        if let Some(end) = body.round_end() {
+            self.credit_wait(now.at, end);
+            self.restart_clock_after_dependencies(end.round, now.at);
+        }
+        if let Some(reply) = Reply::of(body) {
+            self.main_replied(&reply, now);
+            return 0;
+        }
+        let mut is_result = false;
+        if let EventBody::ModelFailed { round, error, .. } = body
+            && self.cannot_shrink(*round, error)
         {
-            // Other turns may have used calls of the window meanwhile.
-            (self.main.calls_max, self.main.calls_note) =
-                opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
+            // Messages that the caller sent are never shortened silently.
+            self.main.failed_for_good(error);
+        } else {
+            is_result = self.main.fold(event_at, body);
         }
-        self.credit_wait(at, agent, body);
-        let calls = self.fold_event((at, event_at), window_used, agent, body);
-        if self.main.phase == Phase::Thinking && self.main.round != round {
-            self.deliver_notes();
+        if body.round_end().is_some() {
+            // A cut answer without its continuation is still an answer, and waits for its agents like any other.
+            self.note_owed_results();
         }
-        calls
+        self.settle();
+        u32::from(is_result)
+    }
+
+    /// Whether this failure says that the messages of a caller do not fit.
+    fn cannot_shrink(&self, round: u32, error: &ModelError) -> bool {
+        error.kind == ModelErrorKind::Overflow && self.inbound.thread().is_some() && self.main.awaits(round)
     }
 
     /// Credits the time that a round waited for its permits, however the round ended: it does not count for the task's deadlines.
-    fn credit_wait(&mut self, at: Micros, agent: &AgentId, body: &EventBody) {
-        if let Some((round, waited_ms)) = body.waited()
-            && agent.is_orchestrator()
-            && self.main.awaits(round)
-        {
-            self.clock.credit(waited_ms, at);
-            self.clock.credit_prefill(body.prefill_ms(), at);
+    fn credit_wait(&mut self, at: Micros, end: RoundEnd) {
+        if self.main.awaits(end.round) {
+            self.clock.credit(end.waited_ms, at);
+            self.clock.credit_prefill(end.prefill_ms, at);
             (self.clock.agents_waited_ms, self.clock.agents_prefill_ms) = (0, 0);
         }
     }
@@ -64,7 +77,7 @@ impl Turn {
     }
 
     /// Before a new round, adds the steering messages and the kernel's notes to the model's context.
-    fn deliver_notes(&mut self) {
+    pub(super) fn deliver_notes(&mut self) {
         for Pending { task, inbound, .. } in std::mem::take(&mut self.heard) {
             // Later turns see these words with the message. A retry reads the original message from the log.
             self.inbound.text.push_str("\n\n");
@@ -86,87 +99,48 @@ impl Turn {
         }
     }
 
-    fn fold_event(
-        &mut self,
-        (at, event_at): (Micros, Micros),
-        window_used: u32,
-        agent: &AgentId,
-        body: &EventBody,
-    ) -> u32 {
-        match body {
-            // A suspended turn has no deadlines.
-            EventBody::DeadlinePassed { .. } if self.suspended => {}
-            EventBody::DeadlinePassed { hard: false, .. } => self.wrap_up(),
-            EventBody::DeadlinePassed { hard: true, .. } => self.clock.hard_passed = true,
-            EventBody::Deferred { until, .. } if self.deferral.until == Some(*until) => {}
-            EventBody::Deferred { until, after_failure, .. } => {
-                let count = self.deferral.count.saturating_add(u32::from(*until > at));
-                self.deferral = Deferral {
-                    until: Some(*until),
-                    count,
-                    is_due: false,
-                    is_lifted: false,
-                    after_failure: *after_failure,
-                };
-                self.clock = Clock::starting(*until);
-                self.aside = true;
-            }
-            EventBody::Retried { strategy, reason } => self.retry(*strategy, reason, at),
-            EventBody::InterfaceChanged { .. } => self.switch_to_commands(window_used),
-            EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
-            EventBody::AgentReported { report } => return self.agent_reported(at, agent, report),
-            EventBody::ResultsGiven => self.give_results(),
-            // A suspended or deferred turn was not running, so it did not cause the end of the Engine or the process.
-            EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
-            EventBody::Resumed { cause: ResumeCause::Bystander } => {}
+    /// Records that a deadline has passed. A suspended turn has no deadlines.
+    pub(super) const fn deadline_passed(&mut self, is_hard: bool) {
+        if self.suspended {
+            return;
+        }
+        if is_hard {
+            self.clock.hard_passed = true;
+        } else {
+            self.clock.soft_passed = true;
+        }
+    }
+
+    /// Defers the turn. Returns false if it was deferred until this time already.
+    pub(super) fn defer_until(&mut self, until: Micros, after_failure: bool, at: Micros) -> bool {
+        if self.deferral.until == Some(until) {
+            return false;
+        }
+        let count = self.deferral.count.saturating_add(u32::from(until > at));
+        self.deferral = Deferral { until: Some(until), count, is_due: false, is_lifted: false, after_failure };
+        self.clock = Clock::starting(until);
+        self.aside = true;
+        true
+    }
+
+    /// Records that a new incarnation of the Engine resumed the turn.
+    pub(super) fn resumed(&mut self, cause: ResumeCause, at: Micros) {
+        // A suspended or deferred turn was not running, so it did not cause the end of the Engine or the process.
+        if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) {
+            return;
+        }
+        match cause {
+            ResumeCause::Bystander => {}
+            ResumeCause::Crash => self.crashes = self.crashes.saturating_add(1),
             // A turn that may still wait for other tasks did not cause it either. It may wait through any number of restarts. The
             // log records only for agentic backends that the first round was running, and those rounds count.
-            EventBody::Resumed { cause: ResumeCause::Restart }
-                if self.may_wait_for_others() && self.main.interrupted().is_none() => {}
-            EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
-            EventBody::Resumed { cause: ResumeCause::Restart } => {
+            ResumeCause::Restart if self.may_wait_for_others() && self.main.interrupted().is_none() => {}
+            ResumeCause::Restart => {
                 self.restarts = self.restarts.saturating_add(1);
                 // While the process was down, the turn could not run. `restarts_max` bounds how often its deadlines restart.
                 self.restart_clock(at);
             }
-            EventBody::ModelReplied { round, .. } if agent.is_orchestrator() => {
-                self.restart_clock_after_dependencies(*round, at);
-                if let Some(reply) = Reply::of(body) {
-                    self.main_replied(&reply);
-                }
-            }
-            // Messages that the caller sent are never shortened silently.
-            EventBody::ModelFailed { round, error, .. }
-                if agent.is_orchestrator()
-                    && error.kind == ModelErrorKind::Overflow
-                    && self.inbound.thread().is_some()
-                    && self.main.awaits(*round) =>
-            {
-                self.restart_clock_after_dependencies(*round, at);
-                self.main.failed_for_good(error);
-                self.note_owed_results();
-                self.settle();
-            }
-            _ if agent.is_orchestrator() => {
-                if let EventBody::ModelFailed { round, .. } = body {
-                    self.restart_clock_after_dependencies(*round, at);
-                }
-                let is_result = self.main.fold(event_at, body);
-                if matches!(body, EventBody::ModelFailed { .. }) {
-                    // A cut answer without its continuation is still an answer, and waits for its agents like any other.
-                    self.note_owed_results();
-                }
-                self.settle();
-                return u32::from(is_result);
-            }
-            // A live Engine receives its sub-agents' calls only with their reports, so a replay also counts them there.
-            _ => {
-                if let Some(run) = self.runs.get_mut(agent) {
-                    run.fold(event_at, body);
-                }
-            }
         }
-        0
     }
 
     /// Restarts the deadlines at the end of the first round of a turn that waited for other tasks: that time does not count.
@@ -181,12 +155,8 @@ impl Turn {
         !self.main.ran.is_empty() || self.plan.nodes().iter().skip(self.plan.before()).any(|node| node.collected)
     }
 
-    fn wrap_up(&mut self) {
-        self.clock.soft_passed = true;
-    }
-
     /// Begins another attempt after the model failed. The context so far is kept.
-    fn retry(&mut self, strategy: Strategy, reason: &str, at: Micros) {
+    pub(super) fn retry(&mut self, strategy: Strategy, reason: &str, at: Micros) {
         if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) || self.strategies.contains(&strategy) {
             return;
         }
@@ -202,10 +172,13 @@ impl Turn {
         self.main.again();
     }
 
-    fn main_replied(&mut self, reply: &Reply<'_>) {
+    fn main_replied(&mut self, reply: &Reply<'_>, now: Now) {
         if !self.main.awaits(reply.round) {
             return;
         }
+        // Other turns may have used calls of the window meanwhile.
+        (self.main.calls_max, self.main.calls_note) =
+            opening::own_calls(self.mode, &self.limits, self.main.calls_used, now.window_used);
         self.waited_for.clear();
         if self.accept_cut_reply(reply) {
             return;
@@ -266,7 +239,7 @@ impl Turn {
         }
     }
 
-    fn agent_started(&mut self, agent: &AgentId, calls_granted: u32, at: Micros) {
+    pub(super) fn agent_started(&mut self, agent: &AgentId, calls_granted: u32, at: Micros) {
         if self.plan.started(agent, calls_granted, at)
             && let Some(node) = self.plan.node(agent)
         {
@@ -275,7 +248,7 @@ impl Turn {
         }
     }
 
-    fn agent_reported(&mut self, at: Micros, agent: &AgentId, report: &AgentReport) -> u32 {
+    pub(super) fn agent_reported(&mut self, at: Micros, agent: &AgentId, report: &AgentReport) -> u32 {
         let shown =
             AgentReport { result: clip(&report.result, self.limits.result_bytes_max()).into_owned(), ..report.clone() };
         if !self.plan.reported(agent, shown) {
@@ -296,7 +269,7 @@ impl Turn {
     }
 
     /// Gives the orchestrator, which answered before it saw its agents' results, these results and another round.
-    fn give_results(&mut self) {
+    pub(super) fn give_results(&mut self) {
         if !self.owes_results || self.plan.unreported().next().is_some() {
             return;
         }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     context::Exchange,
     dead_letter::DeadLetterLimits,
-    event::{EventBody, Inbound, JobVerb, Priority},
+    event::{EventBody, FinalEvent, Inbound, JobVerb, Priority},
     ids::{Seq, TaskId},
     limits::{Deadline, Deadlines},
     time::Micros,
@@ -233,6 +233,7 @@ impl Conversation {
             pending.held = is_suspended;
             pending.at = pending.at.max(at);
         }
+        self.start_clocks();
     }
 
     /// Changes a task's class. The task gets the lane and the deadlines of the new class, which count from now. Only voice is
@@ -253,6 +254,7 @@ impl Conversation {
             pending.at = pending.at.max(at);
             pending.late = 0;
         }
+        self.start_clocks();
     }
 
     /// A task that must get a more urgent class, that class, and the joined task that it comes from.
@@ -303,10 +305,10 @@ impl Conversation {
     }
 
     /// Schedules the final event of a task for all messages that joined it.
-    pub(super) fn release_joined(&mut self, task: TaskId, body: &EventBody) {
+    pub(super) fn release_joined(&mut self, task: TaskId, end: FinalEvent<'_>) {
         let (released, rest): (Vec<_>, Vec<_>) = self.joined.drain(..).partition(|j| j.into == task);
         self.joined = rest;
-        self.owed.extend(released.into_iter().map(|j| (j.task, same_final(body))));
+        self.owed.extend(released.into_iter().map(|j| (j.task, same_final(end))));
     }
 
     /// The next deadline: its time, its task, and whether it is the hard one. Suspended tasks have no deadlines.
@@ -449,28 +451,31 @@ impl Turn {
 }
 
 /// The final event of a joined task, copied from the task that did the work.
-fn same_final(body: &EventBody) -> EventBody {
-    match body {
+fn same_final(end: FinalEvent<'_>) -> EventBody {
+    match end {
         // The usage counts for the task that did the work, and the dead letter is stored once.
-        EventBody::Answered { text, paused, outcome, finish, calls, .. } => EventBody::Answered {
-            text: text.clone(),
-            paused: *paused,
+        FinalEvent::Answered { text, paused, outcome, finish, calls, usage: _ } => EventBody::Answered {
+            text: text.to_owned(),
+            paused,
             usage: crate::message::Usage::default(),
-            outcome: *outcome,
-            finish: *finish,
-            calls: calls.clone(),
+            outcome,
+            finish,
+            calls: calls.to_vec(),
         },
-        EventBody::Failed { code, text, detail, .. } => {
-            EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), dead_letter: None }
-        }
-        other => other.clone(),
+        FinalEvent::Failed { code, text, detail, dead_letter: _ } => EventBody::Failed {
+            code: code.to_owned(),
+            text: text.to_owned(),
+            detail: detail.to_owned(),
+            dead_letter: None,
+        },
+        FinalEvent::Cancelled { text } => EventBody::Cancelled { text: text.to_owned() },
     }
 }
 
 /// The final event of a message that steered a turn.
-pub(super) fn steering_final(body: &EventBody) -> EventBody {
-    match body {
-        EventBody::Answered { .. } => EventBody::answered(STEERING_ANSWER),
-        other => same_final(other),
+pub(super) fn steering_final(end: FinalEvent<'_>) -> EventBody {
+    match end {
+        FinalEvent::Answered { .. } => EventBody::answered(STEERING_ANSWER),
+        FinalEvent::Failed { .. } | FinalEvent::Cancelled { .. } => same_final(end),
     }
 }

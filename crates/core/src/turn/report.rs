@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     dead_letter::DeadLetter,
-    event::{AnswerOutcome, EventBody, ReportStatus},
+    event::{AnswerOutcome, FinalEvent, ReportStatus},
     message::{Finish, ModelError, ModelErrorKind},
     plan::{NodeState, first_line},
     receipt::Receipt,
@@ -44,14 +44,14 @@ pub(super) const WRAP_UP: &str =
 pub(super) const WRONG_FORMAT: &str = "The model gave no answer in the form that was asked for.";
 /// The answer of this turn as later turns see it. A model imitates its earlier answers, so a failure is shown as a note and
 /// not as an answer.
-pub(super) fn history_text(turn: &Turn, body: &EventBody, text: &str) -> String {
+pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
     let is_clean = turn.own_receipts().next().is_none();
-    match body {
-        EventBody::Failed { .. } => format!("[This request failed: {text}]"),
-        EventBody::Cancelled { .. } => format!("[This request was cancelled. {text}]"),
-        EventBody::Answered { outcome: AnswerOutcome::GaveUp, .. } => format!("[This request failed: {text}]"),
-        EventBody::Answered { .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
-        _ => text.to_owned(),
+    match end {
+        FinalEvent::Failed { text, .. } => format!("[This request failed: {text}]"),
+        FinalEvent::Cancelled { text } => format!("[This request was cancelled. {text}]"),
+        FinalEvent::Answered { text, outcome: AnswerOutcome::GaveUp, .. } => format!("[This request failed: {text}]"),
+        FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
+        FinalEvent::Answered { text, .. } => text.to_owned(),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The effects of a task before it failed. A retry of its dead letter receives them and does not repeat them (invariant 3).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::run::AgentRun;
 use crate::{
-    event::{Action, Event, EventBody, PlannedSkill, Retry},
+    event::{Action, Event, EventBody, FinalEvent, PlannedSkill, Retry},
     ids::{AgentId, IntentId, TaskId},
     outcome::Status,
     receipt::Receipt,
@@ -52,13 +54,13 @@ impl TaskEffects {
 
     /// Folds the next event of the task's conversation.
     pub fn take(&mut self, event: &Event) {
-        let is_of_interest = match &event.body {
-            // A turn with a final event and without a pause cannot be continued.
-            EventBody::Answered { paused, .. } if !paused && event.task != self.task => false,
-            EventBody::Failed { .. } | EventBody::Cancelled { .. } if event.task != self.task => false,
-            _ => true,
+        // Another turn that has ended without a pause cannot be continued.
+        let has_ended = match event.body.as_final() {
+            Some(FinalEvent::Answered { paused, .. }) => !paused,
+            Some(FinalEvent::Failed { .. } | FinalEvent::Cancelled { .. }) => true,
+            None => false,
         };
-        if is_of_interest {
+        if !has_ended || event.task == self.task {
             self.of.entry(event.task).or_default().take(event);
         } else {
             self.of.remove(&event.task);
@@ -131,7 +133,27 @@ impl Effects {
                     self.receipts.extend(Receipt::of(&planned.skill, &planned.arguments, outcome, event.at));
                 }
             }
-            _ => {}
+            EventBody::Joined { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::AgentReported { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Answered { .. }
+            | EventBody::Failed { .. }
+            | EventBody::Cancelled { .. } => {}
         }
     }
 }

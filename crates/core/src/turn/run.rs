@@ -1,6 +1,8 @@
 //! The loop of one agent: model rounds and calls alternate until the agent has an answer. The main agent, which answers the
 //! user, and the sub-agents use the same code with different kinds and limits.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -70,18 +72,18 @@ impl<'a> Reply<'a> {
     /// The reply that this event records, or `None` for other events.
     #[must_use]
     pub fn of(body: &'a EventBody) -> Option<Self> {
-        match body {
-            EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, .. } => Some(Self {
-                round: *round,
-                text: text.as_str(),
-                calls: calls.as_slice(),
-                usage,
-                finish: *finish,
-                declined: *declined,
-                provider_state: provider_state.as_ref(),
-            }),
-            _ => None,
-        }
+        let EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, .. } = body else {
+            return None;
+        };
+        Some(Self {
+            round: *round,
+            text: text.as_str(),
+            calls: calls.as_slice(),
+            usage,
+            finish: *finish,
+            declined: *declined,
+            provider_state: provider_state.as_ref(),
+        })
     }
 }
 
@@ -394,11 +396,11 @@ impl AgentRun {
     /// Folds an event of this agent with this timestamp. Returns true if it was the awaited result of a skill.
     pub fn fold(&mut self, at: Micros, body: &EventBody) -> bool {
         let mut is_result = false;
-        if let Some((round, waited_ms)) = body.waited()
-            && self.awaits(round)
+        if let Some(end) = body.round_end()
+            && self.awaits(end.round)
         {
-            self.waited_ms = self.waited_ms.saturating_add(waited_ms);
-            self.prefill_ms = self.prefill_ms.saturating_add(body.prefill_ms());
+            self.waited_ms = self.waited_ms.saturating_add(end.waited_ms);
+            self.prefill_ms = self.prefill_ms.saturating_add(end.prefill_ms);
         }
         match body {
             EventBody::ModelReplied { .. } => {
@@ -407,16 +409,48 @@ impl AgentRun {
                 }
             }
             EventBody::ModelFailed { round, error, .. } => self.failed(*round, error),
-            EventBody::RoundBegan { round, .. } if self.awaits(*round) => {
-                self.began = Some(*round);
-            }
-            EventBody::RoundNotBegun { round, .. } if self.awaits(*round) => (self.began, self.acts_in) = (None, None),
+            EventBody::RoundBegan { round, .. } => self.round_began(*round),
+            EventBody::RoundNotBegun { round, .. } => self.round_not_begun(*round),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
             EventBody::SkillFinished { intent, outcome, .. } => is_result = self.skill_finished(at, *intent, outcome),
-            _ => {}
+            // The other kinds are facts about the turn, not about the rounds and calls of one agent.
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::AgentReported { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Answered { .. }
+            | EventBody::Failed { .. }
+            | EventBody::Cancelled { .. } => {}
         }
         self.settle();
         is_result
+    }
+
+    fn round_began(&mut self, round: u32) {
+        if self.awaits(round) {
+            self.began = Some(round);
+        }
+    }
+
+    fn round_not_begun(&mut self, round: u32) {
+        if self.awaits(round) {
+            (self.began, self.acts_in) = (None, None);
+        }
     }
 
     /// Records that the current round may have begun on an agentic backend. Returns true if that was not recorded yet.

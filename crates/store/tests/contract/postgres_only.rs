@@ -85,9 +85,9 @@ async fn postgres_racing_owners_write_only_while_they_own() {
     assert!(is_dense(&stored));
     let writers: Vec<u64> = stored
         .iter()
-        .filter_map(|event| match &event.body {
-            EventBody::Answered { text, .. } => text.parse().ok(),
-            _ => None,
+        .filter_map(|event| {
+            let EventBody::Answered { text, .. } = &event.body else { return None };
+            text.parse().ok()
         })
         .collect();
     assert!(writers.is_sorted(), "an earlier owner wrote after a later one: {writers:?}");

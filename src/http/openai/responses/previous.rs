@@ -227,15 +227,11 @@ impl Backwards {
     /// The next earlier turn; nothing before the first one.
     async fn turn(&mut self) -> Result<Option<Turn>, ApiError> {
         while let Some(Event { task, body, .. }) = self.event().await? {
-            match body {
-                EventBody::Received(inbound) => {
-                    let answer = self.answers.remove(&task).flatten();
-                    return Ok(Some(Turn { task, asked: Box::new(inbound), answer }));
-                }
-                body if body.is_final() => {
-                    self.answers.insert(task, Answer::of(&body).map(answer_message));
-                }
-                _ => {}
+            if body.is_final() {
+                self.answers.insert(task, Answer::of(&body).map(answer_message));
+            } else if let EventBody::Received(inbound) = body {
+                let answer = self.answers.remove(&task).flatten();
+                return Ok(Some(Turn { task, asked: Box::new(inbound), answer }));
             }
         }
         Ok(None)

@@ -146,9 +146,9 @@ fn history_is_reduced_for_long_message_and_keeps_its_window() {
 #[test]
 fn answer_truncated_by_length_is_continued_once_and_joined() {
     let cut = |text: &str| crate::message::ModelReply { finish: Finish::Length, ..reply(text, &[]) };
-    let finish = |w: &World, task| match w.finals(task)[0] {
-        EventBody::Answered { finish, .. } => *finish,
-        other => panic!("{other:?}"),
+    let finish = |w: &World, task| {
+        let EventBody::Answered { finish, .. } = w.finals(task)[0] else { panic!("{:?}", w.finals(task)) };
+        *finish
     };
     let mut w = World::new();
     let task = w.say("A long story");

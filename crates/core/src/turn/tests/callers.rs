@@ -53,17 +53,17 @@ fn formed(w: &mut World) -> TaskId {
 
 /// The final answer as (text, calls, finish reason).
 fn answer(w: &World, task: TaskId) -> (String, Vec<ToolCall>, Finish) {
-    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
-        EventBody::Answered { text, calls, finish, .. } => Some((text.clone(), calls.clone(), *finish)),
-        _ => None,
+    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| {
+        let EventBody::Answered { text, calls, finish, .. } = &e.body else { return None };
+        Some((text.clone(), calls.clone(), *finish))
     });
     found.expect("the task is answered")
 }
 
 fn failure(w: &World, task: TaskId) -> (String, String, bool) {
-    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
-        EventBody::Failed { code, text, dead_letter, .. } => Some((code.clone(), text.clone(), dead_letter.is_some())),
-        _ => None,
+    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| {
+        let EventBody::Failed { code, text, dead_letter, .. } = &e.body else { return None };
+        Some((code.clone(), text.clone(), dead_letter.is_some()))
     });
     found.expect("the task failed")
 }

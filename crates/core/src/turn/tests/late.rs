@@ -47,9 +47,9 @@ fn next_incarnation(w: &mut World) {
 
 /// Number of planned runs of a skill, whether started or not.
 fn planned(w: &World, skill: &str) -> usize {
-    let calls = w.log.iter().filter_map(|e| match &e.body {
-        EventBody::ModelReplied { calls, .. } => Some(calls),
-        _ => None,
+    let calls = w.log.iter().filter_map(|e| {
+        let EventBody::ModelReplied { calls, .. } = &e.body else { return None };
+        Some(calls)
     });
     calls.flatten().filter(|c| matches!(&c.action, Action::Skill(p) if p.skill == skill)).count()
 }

@@ -28,10 +28,32 @@ fn assert_reported(w: &World) {
         match &event.body {
             EventBody::AgentStarted { .. } => assert!(open.insert(key, 0).is_none(), "started twice: {event:?}"),
             EventBody::AgentReported { .. } => *open.entry(key).or_insert(0) += 1,
-            body if body.is_final() => {
+            EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 assert!(open.iter().filter(|((task, _), _)| *task == event.task).all(|(_, n)| *n == 1), "{event:?}");
             }
-            _ => {}
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::ModelReplied { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::SkillStarted { .. }
+            | EventBody::SkillFinished { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. } => {}
         }
     }
     let accepted = accepted_dispatches(w);
@@ -100,7 +122,31 @@ pub(super) fn assert_equal_effects_once(w: &World) {
                     intents.remove(intent);
                 }
             }
-            _ => {}
+            EventBody::Received(_)
+            | EventBody::Joined { .. }
+            | EventBody::TurnStarted { .. }
+            | EventBody::RoundBegan { .. }
+            | EventBody::RoundNotBegun { .. }
+            | EventBody::ModelFailed { .. }
+            | EventBody::InterfaceChanged { .. }
+            | EventBody::AgentStarted { .. }
+            | EventBody::AgentReported { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Decided { .. }
+            | EventBody::ResultsGiven
+            | EventBody::Resumed { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::Retried { .. }
+            | EventBody::Ordered { .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Answered { .. }
+            | EventBody::Failed { .. }
+            | EventBody::Cancelled { .. } => {}
         }
         for (effect, intents) in &made {
             assert!(intents.len() <= 1, "{effect:?} was made under {intents:?}");

@@ -35,9 +35,9 @@ fn provider_state_is_sent_back_with_its_calls_within_turn_and_after_restart() {
     assert_eq!(states(&w.request().messages), [Some(&json!({"signature": "c2ln"}))]);
     w.replies_with(&with_state(reply("Done.", &[])));
     assert_eq!(w.answer(task), "Done.");
-    let repairs = w.log.iter().filter_map(|e| match &e.body {
-        EventBody::ModelReplied { repairs, .. } => Some(repairs.as_slice()),
-        _ => None,
+    let repairs = w.log.iter().filter_map(|e| {
+        let EventBody::ModelReplied { repairs, .. } = &e.body else { return None };
+        Some(repairs.as_slice())
     });
     assert_eq!(repairs.collect::<Vec<_>>(), [&[Repair::Thinking], &[Repair::Thinking]]);
     w.say("And now?");

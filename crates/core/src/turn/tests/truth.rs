@@ -20,18 +20,16 @@ use crate::{
 const CREATE: &str = "tasks.create --title milk";
 
 fn outcome(w: &World, task: TaskId) -> AnswerOutcome {
-    match w.finals(task)[0] {
-        EventBody::Answered { outcome, .. } => *outcome,
-        other => panic!("{other:?}"),
-    }
+    let EventBody::Answered { outcome, .. } = w.finals(task)[0] else { panic!("{:?}", w.finals(task)) };
+    *outcome
 }
 
 /// The state that clients show for the task.
 fn word(w: &World, task: TaskId) -> &'static str {
-    match w.finals(task)[0] {
-        EventBody::Answered { outcome, paused, finish, .. } => outcome.word(*paused, *finish),
-        other => panic!("{other:?}"),
-    }
+    let EventBody::Answered { outcome, paused, finish, .. } = w.finals(task)[0] else {
+        panic!("{:?}", w.finals(task));
+    };
+    outcome.word(*paused, *finish)
 }
 
 fn create(id: &str, title: &str) -> crate::message::ToolCall {

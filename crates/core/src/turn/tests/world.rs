@@ -7,7 +7,10 @@ use serde_json::Value;
 use super::script::{agent, reply, skills};
 use crate::{
     context::framed,
-    event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus, ResumeCause},
+    event::{
+        AgentReport, Event, EventBody, FinalEvent, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus,
+        ResumeCause,
+    },
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::{Deadlines, TurnLimits},
     message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
@@ -495,12 +498,11 @@ impl World {
     pub fn ending(&self, task: TaskId) -> (&'static str, String) {
         let finals = self.finals(task);
         assert_eq!(finals.len(), 1, "one final event: {finals:?}");
-        match finals[0] {
-            EventBody::Answered { text, paused: true, .. } => ("paused", text.clone()),
-            EventBody::Answered { text, .. } => ("answered", text.clone()),
-            EventBody::Failed { text, code, .. } => ("failed", format!("{code}: {text}")),
-            EventBody::Cancelled { text } => ("cancelled", text.clone()),
-            other => panic!("{other:?}"),
+        match finals[0].as_final().unwrap() {
+            FinalEvent::Answered { text, paused: true, .. } => ("paused", text.to_owned()),
+            FinalEvent::Answered { text, .. } => ("answered", text.to_owned()),
+            FinalEvent::Failed { text, code, .. } => ("failed", format!("{code}: {text}")),
+            FinalEvent::Cancelled { text } => ("cancelled", text.to_owned()),
         }
     }
 
@@ -514,9 +516,9 @@ impl World {
         self.log
             .iter()
             .filter(|e| e.task == task)
-            .filter_map(|e| match &e.body {
-                EventBody::AgentReported { report } => Some((e.agent.as_str(), report.clone())),
-                _ => None,
+            .filter_map(|e| {
+                let EventBody::AgentReported { report } = &e.body else { return None };
+                Some((e.agent.as_str(), report.clone()))
             })
             .collect()
     }

@@ -1,0 +1,238 @@
+//! What is decided once for every kind of event: its name, who records it, and whether it ends a task or a round. Every match
+//! is exhaustive, so that a new kind does not compile before it is classified.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use super::{AnswerOutcome, EventBody};
+use crate::{
+    dead_letter::DeadLetter,
+    message::{Finish, ToolCall, Usage},
+};
+
+/// Who records the events of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recorder {
+    /// A front end, before it acknowledges a message.
+    FrontEnd,
+    /// The Engine of the conversation. The kernel ends a task in its place if no Engine may run.
+    Engine,
+    /// The actor that runs the agent: the Engine for the orchestrator, otherwise the sub-agent's own actor.
+    Agent,
+    /// The tracked task of a model round.
+    Round,
+    /// The breaker of a skill.
+    Breaker,
+    /// The dead-letter worker, or an operation of a user on a dead letter.
+    DeadLetters,
+    /// Several components. The events are records for readers of the log, and no state depends on them.
+    Several,
+}
+
+/// A final event: the one end of a task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FinalEvent<'a> {
+    /// [`EventBody::Answered`].
+    Answered {
+        /// The text.
+        text: &'a str,
+        /// The turn reached a limit and may be continued.
+        paused: bool,
+        /// Total cost of the turn.
+        usage: &'a Usage,
+        /// Whether the request was carried out.
+        outcome: AnswerOutcome,
+        /// Why the model stopped writing the text.
+        finish: Finish,
+        /// Calls of the caller's own tools.
+        calls: &'a [ToolCall],
+    },
+    /// [`EventBody::Failed`].
+    Failed {
+        /// A short stable error code.
+        code: &'a str,
+        /// The text for the user.
+        text: &'a str,
+        /// Details for the operator.
+        detail: &'a str,
+        /// The dead letter that the failure creates.
+        dead_letter: Option<&'a DeadLetter>,
+    },
+    /// [`EventBody::Cancelled`].
+    Cancelled {
+        /// The text for the user.
+        text: &'a str,
+    },
+}
+
+impl<'a> FinalEvent<'a> {
+    /// The text for the user.
+    #[must_use]
+    pub const fn text(&self) -> &'a str {
+        match self {
+            Self::Answered { text, .. } | Self::Failed { text, .. } | Self::Cancelled { text } => text,
+        }
+    }
+}
+
+/// The end of a model round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundEnd {
+    /// The agent's round number.
+    pub round: u32,
+    /// How long the round waited for its permits, in milliseconds.
+    pub waited_ms: u64,
+    /// How long the model processed the prompt before its first token, in milliseconds.
+    pub prefill_ms: u64,
+}
+
+impl EventBody {
+    /// The event's name, which is its `kind` tag.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Received(_) => "received",
+            Self::Joined { .. } => "joined",
+            Self::TurnStarted { .. } => "turn_started",
+            Self::RoundBegan { .. } => "round_began",
+            Self::RoundNotBegun { .. } => "round_not_begun",
+            Self::ModelReplied { .. } => "model_replied",
+            Self::ModelFailed { .. } => "model_failed",
+            Self::InterfaceChanged { .. } => "interface_changed",
+            Self::SkillStarted { .. } => "skill_started",
+            Self::SkillFinished { .. } => "skill_finished",
+            Self::AgentStarted { .. } => "agent_started",
+            Self::AgentReported { .. } => "agent_reported",
+            Self::CancelRequested { .. } => "cancel_requested",
+            Self::Decided { .. } => "decided",
+            Self::ResultsGiven => "results_given",
+            Self::Resumed { .. } => "resumed",
+            Self::Suspended { .. } => "suspended",
+            Self::Continued { .. } => "continued",
+            Self::Reprioritised { .. } => "reprioritised",
+            Self::DeadlinePassed { .. } => "deadline_passed",
+            Self::Deferred { .. } => "deferred",
+            Self::Retried { .. } => "retried",
+            Self::Ordered { .. } => "ordered",
+            Self::DeadLetterDue { .. } => "dead_letter_due",
+            Self::DeadLetterMoved { .. } => "dead_letter_moved",
+            Self::Answered { .. } => "answered",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    /// Who records events of this kind.
+    #[must_use]
+    pub const fn recorder(&self) -> Recorder {
+        match self {
+            Self::Received(_) => Recorder::FrontEnd,
+            Self::ModelReplied { .. } | Self::ModelFailed { .. } | Self::SkillFinished { .. } => Recorder::Agent,
+            Self::RoundBegan { .. } | Self::RoundNotBegun { .. } => Recorder::Round,
+            Self::SkillStarted { .. } => Recorder::Breaker,
+            Self::DeadLetterDue { .. } | Self::DeadLetterMoved { .. } => Recorder::DeadLetters,
+            Self::Decided { .. } => Recorder::Several,
+            Self::Joined { .. }
+            | Self::TurnStarted { .. }
+            | Self::InterfaceChanged { .. }
+            | Self::AgentStarted { .. }
+            | Self::AgentReported { .. }
+            | Self::CancelRequested { .. }
+            | Self::ResultsGiven
+            | Self::Resumed { .. }
+            | Self::Suspended { .. }
+            | Self::Continued { .. }
+            | Self::Reprioritised { .. }
+            | Self::DeadlinePassed { .. }
+            | Self::Deferred { .. }
+            | Self::Retried { .. }
+            | Self::Ordered { .. }
+            | Self::Answered { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => Recorder::Engine,
+        }
+    }
+
+    /// The final event, if this event ends its task.
+    #[must_use]
+    pub fn as_final(&self) -> Option<FinalEvent<'_>> {
+        match self {
+            Self::Answered { text, paused, usage, outcome, finish, calls } => {
+                Some(FinalEvent::Answered { text, paused: *paused, usage, outcome: *outcome, finish: *finish, calls })
+            }
+            Self::Failed { code, text, detail, dead_letter } => {
+                Some(FinalEvent::Failed { code, text, detail, dead_letter: dead_letter.as_ref() })
+            }
+            Self::Cancelled { text } => Some(FinalEvent::Cancelled { text }),
+            Self::Received(_)
+            | Self::Joined { .. }
+            | Self::TurnStarted { .. }
+            | Self::RoundBegan { .. }
+            | Self::RoundNotBegun { .. }
+            | Self::ModelReplied { .. }
+            | Self::ModelFailed { .. }
+            | Self::InterfaceChanged { .. }
+            | Self::SkillStarted { .. }
+            | Self::SkillFinished { .. }
+            | Self::AgentStarted { .. }
+            | Self::AgentReported { .. }
+            | Self::CancelRequested { .. }
+            | Self::Decided { .. }
+            | Self::ResultsGiven
+            | Self::Resumed { .. }
+            | Self::Suspended { .. }
+            | Self::Continued { .. }
+            | Self::Reprioritised { .. }
+            | Self::DeadlinePassed { .. }
+            | Self::Deferred { .. }
+            | Self::Retried { .. }
+            | Self::Ordered { .. }
+            | Self::DeadLetterDue { .. }
+            | Self::DeadLetterMoved { .. } => None,
+        }
+    }
+
+    /// Whether this event ends its task.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.as_final().is_some()
+    }
+
+    /// The end of the round that this event records, if it records one.
+    #[must_use]
+    pub const fn round_end(&self) -> Option<RoundEnd> {
+        match self {
+            Self::ModelReplied { round, waited_ms, prefill_ms, .. } => {
+                Some(RoundEnd { round: *round, waited_ms: *waited_ms, prefill_ms: *prefill_ms })
+            }
+            Self::ModelFailed { round, waited_ms, .. } => {
+                Some(RoundEnd { round: *round, waited_ms: *waited_ms, prefill_ms: 0 })
+            }
+            Self::Received(_)
+            | Self::Joined { .. }
+            | Self::TurnStarted { .. }
+            | Self::RoundBegan { .. }
+            | Self::RoundNotBegun { .. }
+            | Self::InterfaceChanged { .. }
+            | Self::SkillStarted { .. }
+            | Self::SkillFinished { .. }
+            | Self::AgentStarted { .. }
+            | Self::AgentReported { .. }
+            | Self::CancelRequested { .. }
+            | Self::Decided { .. }
+            | Self::ResultsGiven
+            | Self::Resumed { .. }
+            | Self::Suspended { .. }
+            | Self::Continued { .. }
+            | Self::Reprioritised { .. }
+            | Self::DeadlinePassed { .. }
+            | Self::Deferred { .. }
+            | Self::Retried { .. }
+            | Self::Ordered { .. }
+            | Self::DeadLetterDue { .. }
+            | Self::DeadLetterMoved { .. }
+            | Self::Answered { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => None,
+        }
+    }
+}
