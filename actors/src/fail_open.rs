@@ -82,7 +82,7 @@ async fn unreported(
             break;
         }
     }
-    let nodes = state.turns.iter().flat_map(|turn| turn.plan.nodes().iter().map(|node| (turn.task, node)));
+    let nodes = state.turns.iter().flat_map(|turn| turn.agents.plan.nodes().iter().map(|node| (turn.task, node)));
     let report = |status, result: &str| AgentReport::bare(status, result);
     let unreported = nodes.filter_map(|(task, node)| {
         let report = match node.state {

@@ -59,7 +59,7 @@ pub(super) async fn activate(ctx: &Context<Engine>, state: &mut EngineState) -> 
     ctx.fault_point("folded").await?;
     // A suspended turn had no part in the crash.
     let resumed = state.cause.into_iter().flat_map(|cause| {
-        let turns = state.conv.turns.iter().filter(|t| !t.suspended);
+        let turns = state.conv.turns.iter().filter(|t| !t.control.is_suspended);
         let is_bystander = |turn: &Turn| state.blamed.is_some_and(|blamed| !turn.works_on(blamed));
         turns.map(move |turn| match cause {
             ResumeCause::Crash if is_bystander(turn) => (turn.task, ResumeCause::Bystander),
@@ -92,8 +92,8 @@ fn notify_scheduler(state: &EngineState) {
     for task in &state.conv.finished {
         tell(SchedulerMsg::Ended { task: *task });
     }
-    let turns = state.conv.turns.iter().map(|t| (t.task, t.suspended, Some(t.deferral), t.inbound.priority));
-    let inbox = state.conv.inbox.iter().map(|p| (p.task, p.held, None, p.inbound.priority));
+    let turns = state.conv.turns.iter().map(|t| (t.task, t.control.is_suspended, Some(t.deferral), t.inbound.priority));
+    let inbox = state.conv.inbox.iter().map(|p| (p.task, p.is_suspended, None, p.inbound.priority));
     for (task, held, deferral, priority) in turns.chain(inbox) {
         tell(SchedulerMsg::Hold { task, held });
         tell(SchedulerMsg::Reprioritise { task, priority });

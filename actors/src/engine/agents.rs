@@ -101,7 +101,8 @@ pub(super) async fn finished(
 
 fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
     state.conv.turn(task).is_some_and(|turn| {
-        !turn.cancelled && turn.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
+        !turn.control.is_cancelled
+            && turn.agents.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
     })
 }
 
@@ -129,7 +130,7 @@ async fn crashed(
     why: &str,
 ) -> Result<(), NodeError> {
     let result = format!("The agent crashed: {why}. What it had done until then may have taken effect.");
-    let node = state.conv.turn(task).and_then(|turn| turn.plan.node(&agent));
+    let node = state.conv.turn(task).and_then(|turn| turn.agents.plan.node(&agent));
     let duration_ms = match node.map(|node| &node.state) {
         Some(NodeState::Running { since, .. }) => ctx.now().since_ms(*since),
         _ => 0,

@@ -27,7 +27,7 @@ pub(super) async fn control(
     let is_open = match control {
         Control::Cancel => state.conv.is_open(task),
         // A task that a person suspended is continued only by a person.
-        Control::TryAgain => state.conv.turn(task).is_some_and(|turn| !turn.suspended),
+        Control::TryAgain => state.conv.turn(task).is_some_and(|turn| !turn.control.is_suspended),
         Control::Suspend | Control::Continue | Control::Reprioritise(_) => {
             state.conv.turn(task).is_some() || state.conv.inbox.iter().any(|p| p.task == task)
         }

@@ -371,6 +371,7 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
 
 fn view_of(turn: &Turn) -> Value {
     let agents: Vec<Value> = turn
+        .agents
         .plan
         .nodes()
         .iter()
@@ -379,8 +380,8 @@ fn view_of(turn: &Turn) -> Value {
     json!({
         "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,
         "priority": turn.inbound.priority, "route": turn.route, "started_at": turn.started_at.to_string(),
-        "suspended": turn.suspended, "deferred_until": turn.deferral.until.map(|at| at.to_string()), "cancelled": turn.cancelled,
-        "crashes": turn.crashes, "agents": agents
+        "suspended": turn.control.is_suspended, "deferred_until": turn.deferral.until.map(|at| at.to_string()), "cancelled": turn.control.is_cancelled,
+        "crashes": turn.recovery.crashes, "agents": agents
     })
 }
 

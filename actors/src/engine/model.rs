@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done: ModelDone) -> Result<(), NodeError> {
     let agent = AgentId::orchestrator();
-    let Some(turn) = state.conv.turn(done.task).filter(|t| !t.cancelled && t.main.awaits(done.round)) else {
+    let Some(turn) = state.conv.turn(done.task).filter(|t| !t.control.is_cancelled && t.main.awaits(done.round)) else {
         return Ok(());
     };
     let (task, was_by_commands) = (turn.task, turn.main.is_cmd());

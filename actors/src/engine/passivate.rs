@@ -103,7 +103,7 @@ fn only_waits(state: &EngineState, now: Micros) -> bool {
 /// Whether a turn is suspended, deferred, or waits for other tasks as far as this Engine knows.
 fn waits_long(turn: &Turn, now: Micros) -> bool {
     let waits_for_others = !turn.inbound.after.is_empty() && turn.main.awaits(1);
-    turn.suspended || waits_for_others || deferred_until(turn, now).is_some()
+    turn.control.is_suspended || waits_for_others || deferred_until(turn, now).is_some()
 }
 
 fn deferred_until(turn: &Turn, now: Micros) -> Option<Micros> {
@@ -115,7 +115,8 @@ fn deferred_until(turn: &Turn, now: Micros) -> Option<Micros> {
 fn passivation(state: &EngineState, now: Micros) -> Passivation {
     let earliest_deferral = state.conv.turns.iter().filter_map(|turn| deferred_until(turn, now)).min();
     let until = clock::next_at(state, now).into_iter().chain(earliest_deferral).min();
-    let takes_turns = state.conv.turns.iter().any(|turn| !turn.suspended && deferred_until(turn, now).is_none());
+    let takes_turns =
+        state.conv.turns.iter().any(|turn| !turn.control.is_suspended && deferred_until(turn, now).is_none());
     Passivation { until, takes_turns: takes_turns || until.is_none(), seq: state.conv.seq }
 }
 

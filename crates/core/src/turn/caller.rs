@@ -180,7 +180,7 @@ impl Turn {
         let (Phase::Ended(Ending::Said(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
             return;
         };
-        if self.owes_results || !self.main.finish.is_stop() {
+        if self.agents.owes_results || !self.main.finish.is_stop() {
             return;
         }
         match format.check(text) {

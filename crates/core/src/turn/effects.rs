@@ -62,9 +62,9 @@ impl TurnEffects {
             in_doubt: main.in_doubt.clone(),
         };
         self.agents.insert(main.agent.clone(), of_main);
-        for node in turn.plan.nodes() {
+        for node in turn.agents.plan.nodes() {
             let agent = &node.spec.agent;
-            match (&node.state, turn.runs.get(agent)) {
+            match (&node.state, turn.agents.runs.get(agent)) {
                 (NodeState::Reported(report), _) => self.ended(agent, report),
                 // A live agent notes its own calls. The Engine only has its state from when it started.
                 (NodeState::Running { .. }, Some(run)) if !self.agents.contains_key(agent) => self.note(run),

@@ -37,7 +37,7 @@ impl Turn {
     pub(super) fn change_of_interface(&self) -> Option<EventBody> {
         let may = self.limits.main_interface == MainInterface::Auto && !self.main.is_cmd() && !self.clock.hard_passed;
         // Dispatched agents need an orchestrator, which the command interface does not have. A caller's own tools stay tools.
-        if !may || !self.plan.nodes().is_empty() || self.inbound.thread().is_some() {
+        if !may || !self.agents.plan.nodes().is_empty() || self.inbound.thread().is_some() {
             return None;
         }
         let reason = match &self.main.phase {
@@ -54,7 +54,7 @@ impl Turn {
 
     /// Switches the turn to commands.
     pub(super) fn switch_to_commands(&mut self, window_used: u32) {
-        if self.main.is_cmd() || !self.plan.nodes().is_empty() {
+        if self.main.is_cmd() || !self.agents.plan.nodes().is_empty() {
             return;
         }
         self.mode = MainInterface::Cmd.mode(self.mode);

@@ -9,14 +9,13 @@
 mod advice;
 mod caller;
 mod calls;
+mod concern;
 mod conversation;
 mod dates;
-mod decide;
 mod directive;
 mod effects;
-mod fold;
-mod inbox;
 mod interface;
+mod machine;
 mod markup;
 mod messages;
 mod numbers;
@@ -35,10 +34,12 @@ mod truth;
 mod withheld;
 
 pub use caller::resolve_main;
-pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};
+pub use concern::{
+    Agents, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering,
+};
+pub use conversation::{Conversation, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
 pub use effects::{Judged, TurnEffects};
-pub use inbox::{JobCommand, Joined, Meant, Pending};
 pub use provenance::Provenance;
 pub use resolve::{manual_of, resolve};
 pub use retried::TaskEffects;

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    conversation::{Conversation, Lane, Paused},
+    concern::{Lane, Paused},
+    conversation::Conversation,
     provenance::Provenance,
     run::RunLimits,
 };

@@ -199,7 +199,8 @@ pub(super) fn no_answer(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
 
 /// An answer, followed by the missions of agents that a limit kept from starting; `None` if there are none [S4 7.4].
 pub(super) fn missions_not_started(turn: &Turn, text: &str) -> Option<String> {
-    let missions: Vec<String> = turn.plan.missions_not_started().map(|mission| format!("\n- {mission}")).collect();
+    let missions: Vec<String> =
+        turn.agents.plan.missions_not_started().map(|mission| format!("\n- {mission}")).collect();
     (!missions.is_empty()).then(|| format!("{text}\n\nNot yet started:{}\n\n{CONTINUE}", missions.concat()))
 }
 
@@ -250,7 +251,7 @@ impl Progress {
         if turn.main.acts() {
             progress.in_doubt.push("the work of a program (it was under way)".to_owned());
         }
-        for node in turn.plan.nodes() {
+        for node in turn.agents.plan.nodes() {
             let mission = first_line(&node.spec.mission);
             match &node.state {
                 NodeState::Reported(r) => {
@@ -265,7 +266,7 @@ impl Progress {
                 NodeState::Running { .. } => progress.in_doubt.push(mission),
             }
         }
-        let refused = turn.plan.refused().iter().map(|(_, mission)| format!("{mission} (agent limit reached)"));
+        let refused = turn.agents.plan.refused().iter().map(|(_, mission)| format!("{mission} (agent limit reached)"));
         progress.not_started.extend(refused);
         progress
     }

@@ -49,7 +49,7 @@ pub struct SubTurn {
 /// The initial state of an agent that was just allowed to start.
 pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRun {
     let (limits, frames) = (&turn.limits, turn.main.frames.clone());
-    let text = agent_mission(spec, turn.plan.dependencies(spec), &frames);
+    let text = agent_mission(spec, turn.agents.plan.dependencies(spec), &frames);
     let mission = Message::User { context: agent_context(&turn.facts), text };
     let run_limits = RunLimits {
         // Help and corrections use rounds but no calls: twice as many rounds as calls, one for the report and one spare.
@@ -63,7 +63,7 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
     // Numbers in the mission count only if they were named to the main agent, which wrote the mission.
     run.provenance = turn.main.provenance.inherited();
-    for (_, report) in turn.plan.dependencies(spec) {
+    for (_, report) in turn.agents.plan.dependencies(spec) {
         run.provenance.reported(report);
     }
     run

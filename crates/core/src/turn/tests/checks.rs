@@ -40,8 +40,8 @@ impl World {
         let beginnings = self.beginnings();
         for lane in Lane::ALL {
             let fits = |class: Priority| Lane::of(class) == lane;
-            let is_held_up = self.conv.turns.iter().any(|t| !t.aside && fits(t.inbound.priority));
-            let due = |p: &&Pending| !p.held && p.not_before().is_none_or(|at| at <= self.now);
+            let is_held_up = self.conv.turns.iter().any(|t| !t.control.is_detached && fits(t.inbound.priority));
+            let due = |p: &&Pending| !p.is_suspended && p.not_before().is_none_or(|at| at <= self.now);
             let next = self.conv.inbox.iter().filter(due).find(|p| fits(p.inbound.priority)).map(|p| p.task);
             let begins = beginnings
                 .iter()
@@ -68,12 +68,12 @@ impl World {
     }
 
     fn check_limits(&self, turn: &Turn) {
-        assert!(turn.plan.calls_committed() <= turn.limits.skill_calls_max);
+        assert!(turn.agents.plan.calls_committed() <= turn.limits.skill_calls_max);
         assert!(self.conv.window_used(&turn.limits) <= turn.limits.window_calls_max);
         assert!(turn.main.calls_used <= turn.main.calls_max);
         for ((_, agent), sub) in self.agents.iter().filter(|((task, _), _)| *task == turn.task) {
             assert!(sub.run.calls_used <= sub.calls_granted, "{agent} used more than it was granted");
-            let node = turn.plan.node(agent).expect("a running agent is in the plan");
+            let node = turn.agents.plan.node(agent).expect("a running agent is in the plan");
             assert!(matches!(node.state, NodeState::Running { .. }));
         }
     }

@@ -510,7 +510,7 @@ fn deferred_turn_is_not_blamed_for_crash() {
         w.restart(crate::event::ResumeCause::Crash);
     }
     assert!(w.finals(task).is_empty());
-    assert_eq!(w.conv.turn(task).map(|t| t.crashes), Some(0));
+    assert_eq!(w.conv.turn(task).map(|t| t.recovery.crashes), Some(0));
 }
 
 #[test]

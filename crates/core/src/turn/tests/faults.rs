@@ -219,7 +219,8 @@ fn engine_crash_is_blamed_on_one_turn_only() {
     for _ in 0..9 {
         w.restart(ResumeCause::Bystander);
     }
-    assert_eq!((w.conv.turn(task).unwrap().crashes, w.conv.turn(task).unwrap().restarts), (0, 0));
+    let recovery = w.conv.turn(task).unwrap().recovery;
+    assert_eq!((recovery.crashes, recovery.restarts), (0, 0));
     w.replies("Hi", &[]);
     assert_eq!(w.answer(task), "Hi");
 }
@@ -247,10 +248,14 @@ fn turn_waiting_for_other_tasks_survives_any_number_of_restarts() {
     for _ in 0..9 {
         w.restart(ResumeCause::Restart);
     }
-    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(0));
+    assert_eq!(w.conv.turn(task).map(|t| t.recovery.restarts), Some(0));
     w.on(task).replies("", &[tool("1", "get_skill", &json!({}))]);
     w.restart(ResumeCause::Restart);
-    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(1), "a turn that has begun its work counts restarts");
+    assert_eq!(
+        w.conv.turn(task).map(|t| t.recovery.restarts),
+        Some(1),
+        "a turn that has begun its work counts restarts"
+    );
 
     let task = w.receive(waits);
     w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });

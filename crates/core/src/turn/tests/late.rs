@@ -36,7 +36,10 @@ fn next_incarnation(w: &mut World) {
     w.restart(ResumeCause::Restart);
     for turn in &turns {
         let now = w.conv.turn(turn.task).expect("the turn is running");
-        assert_eq!((&now.told, now.main.round, &now.main.messages), (&turn.told, turn.main.round, &turn.main.messages));
+        assert_eq!(
+            (&now.steering.seen, now.main.round, &now.main.messages),
+            (&turn.steering.seen, turn.main.round, &turn.main.messages)
+        );
     }
     let asks = |d: &Directive| matches!(d.id(), DirectiveId::Model(..));
     assert_eq!(

@@ -132,7 +132,7 @@ fn turn_pauses_at_iteration_limit_and_continue_resumes_it() {
     assert_eq!(request.messages[..before.len()], before, "the context is kept unchanged");
     assert!(w.last_shown().contains("Do not repeat actions that were already completed"));
     let turn = w.conv.turns.first().unwrap();
-    assert_eq!((turn.main.round, turn.main.rounds_max, turn.plan.calls_committed()), (1, 6, 0));
+    assert_eq!((turn.main.round, turn.main.rounds_max, turn.agents.plan.calls_committed()), (1, 6, 0));
     w.replies("", &[dispatch("a", &[])]);
     assert!(w.results()[0].contains("already used"), "the earlier agent is still known");
     w.replies("", &[collect(&["a"])]);

@@ -67,9 +67,10 @@ fn accepted_dispatches(w: &World) -> Vec<(TaskId, AgentId)> {
     let mut conv = Conversation::new(w.conv.id, w.conv.user.clone());
     for event in &w.log {
         conv.apply(event);
-        for (turn, node) in conv.turns.iter().flat_map(|t| t.plan.nodes().iter().map(move |n| (t, n))) {
+        for (turn, node) in conv.turns.iter().flat_map(|t| t.agents.plan.nodes().iter().map(move |n| (t, n))) {
             // The agents of a continued turn belong to the turn before.
-            let is_new = turn.plan.before() <= turn.plan.nodes().iter().position(|n| n == node).unwrap_or(0);
+            let is_new =
+                turn.agents.plan.before() <= turn.agents.plan.nodes().iter().position(|n| n == node).unwrap_or(0);
             if is_new && !accepted.contains(&(turn.task, node.spec.agent.clone())) {
                 accepted.push((turn.task, node.spec.agent.clone()));
             }

@@ -99,7 +99,7 @@ fn engine_message_logged_before_final_but_received_after_starts_its_own_turn_on_
         next_incarnation.fold(event.at, event.task, &event.agent, &event.body);
         assert!(next_incarnation.is_open(late) || event.task == task, "{event:?}");
     }
-    assert_eq!(next_incarnation.turn(late).map(|t| &t.plan), w.conv.turn(late).map(|t| &t.plan));
+    assert_eq!(next_incarnation.turn(late).map(|t| &t.agents.plan), w.conv.turn(late).map(|t| &t.agents.plan));
     assert!(next_incarnation.turn(late).is_some() && next_incarnation.decide().is_none());
     assert_eq!(next_incarnation.history, w.conv.history);
 }

@@ -267,7 +267,7 @@ impl World {
         self.agents.clear();
         self.effects.clear();
         self.undelivered.clear();
-        let turns = self.conv.turns.iter().filter(|t| !t.suspended).map(|t| t.task);
+        let turns = self.conv.turns.iter().filter(|t| !t.control.is_suspended).map(|t| t.task);
         let events = turns.map(|task| (task, AgentId::orchestrator(), EventBody::Resumed { cause })).collect();
         self.record_all(events);
     }
@@ -562,7 +562,7 @@ pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     for turn in &mut conv.turns {
-        turn.progress.clear();
+        turn.agents.progress.clear();
         (turn.main.began, turn.main.acts_in, turn.main.programs_ran) = (None, None, false);
         if let Phase::Acting(calls) = &mut turn.main.phase {
             calls.iter_mut().for_each(|open| open.started = false);

@@ -1,0 +1,227 @@
+//! The end of a turn: its final event, and what later turns see of it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Lane, Now, retry::may_succeed_on_retry, steering::steering_final};
+use crate::{
+    context::Exchange,
+    event::{AnswerOutcome, EventBody, FinalEvent, Inbound},
+    ids::TaskId,
+    message::{Finish, Message, Usage},
+    plan::Plan,
+    receipt::Receipt,
+    turn::{
+        Decision,
+        conversation::{Conversation, Turn},
+        provenance::Provenance,
+        report,
+        run::{AgentRun, Ending},
+    },
+};
+
+/// How many finished tasks are remembered, so that a message that is delivered again is not answered again.
+const FINISHED_MAX: usize = 32;
+
+/// How many receipts of finished turns are remembered, so that later answers may mention these effects.
+const RECEIPTS_MAX: usize = 32;
+
+/// A turn that stopped at a limit and may be continued [S0 5.2].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Paused {
+    /// Its task; `None` in older snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// The main agent's context at the pause.
+    pub messages: Vec<Message>,
+    /// How many leading messages are history.
+    pub stable: usize,
+    /// The sub-agents so far.
+    pub plan: Plan,
+    /// The turn may run on local backends only.
+    pub private: bool,
+    /// The sources of what its agents read. The turn that continues it sees the same texts again.
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
+    /// The receipts of its own effects and of the effects of the turns that it continued. The turn that continues it does
+    /// not repeat these effects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+    /// In-doubt effects of this turn and of the turns that it continued.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_doubt: Vec<(String, Value)>,
+    /// An agentic backend worked on it. No receipt shows the effects of that work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs_ran: bool,
+}
+
+impl Paused {
+    /// The receipts of its effects and of its agents' effects. Both lists may contain an effect of an earlier turn; the result
+    /// contains each receipt once.
+    pub(in crate::turn) fn all_receipts(&self) -> Vec<Receipt> {
+        each_once(self.receipts.iter().chain(self.plan.receipts()))
+    }
+
+    /// The in-doubt effects of this turn and of its agents, each once.
+    pub(in crate::turn) fn all_doubts(&self) -> Vec<(String, Value)> {
+        each_once(self.in_doubt.iter().chain(self.plan.in_doubt()))
+    }
+}
+
+fn each_once<'a, T: Clone + PartialEq + 'a>(all: impl Iterator<Item = &'a T>) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for one in all {
+        if !once.contains(one) {
+            once.push(one.clone());
+        }
+    }
+    once
+}
+
+impl Conversation {
+    pub(in crate::turn) fn finish(&mut self, task: TaskId, end: FinalEvent<'_>) {
+        let text = end.text();
+        let paused = matches!(end, FinalEvent::Answered { paused: true, .. });
+        let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
+        if let Some(mut turn) = turn {
+            if matches!(end, FinalEvent::Answered { .. }) {
+                turn.requeue_unseen_steering();
+            }
+            self.known.remember(&turn.main.provenance);
+            self.receipts.extend(turn.own_receipts().cloned());
+            self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
+            let private = turn.inbound.private;
+            let answer = report::history_text(&turn, end);
+            // A paused turn is continued with its whole context or shown by its report, so its steps are not needed.
+            let is_done = matches!(end, FinalEvent::Answered { paused: false, .. });
+            let steps = if is_done { turn.main.steps() } else { Vec::new() };
+            self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
+            if paused || turn.lane == Lane::Front {
+                self.paused = paused.then(|| {
+                    let in_doubt = turn.main.doubts();
+                    let programs_ran = turn.main.programs_ran || turn.main.acts();
+                    let AgentRun { mut messages, stable, receipts, mut known, provenance, .. } = turn.main.broken_off();
+                    messages.push(Message::assistant(text));
+                    known.extend(receipts);
+                    Paused {
+                        task: Some(task),
+                        messages,
+                        stable,
+                        plan: turn.agents.plan.resumable(),
+                        private,
+                        provenance,
+                        receipts: known,
+                        in_doubt,
+                        programs_ran,
+                    }
+                });
+            }
+            self.owed.extend(turn.steering.seen.into_iter().map(|task| (task, steering_final(end))));
+            for unseen in turn.steering.unseen {
+                self.return_to_inbox(unseen);
+            }
+        } else if !self.remove_without_turn(task, text) {
+            return;
+        }
+        self.start_clocks();
+        self.release_joined(task, end);
+        self.cancelled.retain(|t| *t != task);
+        self.finished.push_back(task);
+        if self.finished.len() > FINISHED_MAX {
+            self.finished.pop_front();
+        }
+    }
+
+    /// Removes a message that ends without a turn of its own. Returns false if there is no such message.
+    fn remove_without_turn(&mut self, task: TaskId, text: &str) -> bool {
+        if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
+            self.inbox.remove(at);
+        } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
+            let command = self.job_commands.remove(at);
+            let Inbound { text: user, private, .. } = command.inbound;
+            self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
+        } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
+            self.joined.remove(at);
+        } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {
+            self.owed.remove(at);
+        } else {
+            return self.turns.iter_mut().any(|t| t.drop_steering(task));
+        }
+        true
+    }
+}
+
+impl Turn {
+    pub(in crate::turn) fn decide_ending(&self, now: Now) -> Option<Decision> {
+        let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
+            let is_own = matches!(self.main.ending(), Some(Ending::Said(_) | Ending::Silent(_)));
+            let finish = if is_own { self.main.finish } else { Finish::Stop };
+            EventBody::Answered { text, paused, usage: self.usage(), outcome, finish, calls: Vec::new() }
+        };
+        let all_reported = self.agents.plan.unreported().next().is_none();
+        match self.main.ending()? {
+            Ending::Said(_) if self.agents.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
+            Ending::Said(text) => {
+                // A program would take additional text for a malformed answer. Claims in its JSON are not checked against the
+                // receipts.
+                if self.inbound.is_for_a_program() || (self.inbound.sets_length() && text.is_empty()) {
+                    let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
+                    return Some(self.main(answered(text.clone(), false, outcome)));
+                }
+                let (text, outcome) = report::final_answer(self, text);
+                if let Some(text) = report::missions_not_started(self, &text) {
+                    return Some(self.main(answered(text, true, outcome)));
+                }
+                Some(self.main(answered(report::with_suggestion(&text, &self.facts.suggestion), false, outcome)))
+            }
+            Ending::Called(text, calls) => {
+                let mut body = EventBody::answered(report::with_progress(text, self).trim());
+                if let EventBody::Answered { usage, finish, calls: handed_over, .. } = &mut body {
+                    (*usage, *finish) = (self.usage(), Finish::ToolCalls);
+                    handed_over.clone_from(calls);
+                }
+                Some(self.main(body))
+            }
+            // A program would take prose in place of the requested JSON for a malformed answer.
+            Ending::Unfit(why) => Some(self.format_failure(now, why)),
+            Ending::Tripped(why) | Ending::GaveUp(why) | Ending::Silent(why) if self.format().is_some() => {
+                Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.format_failure(now, why)))
+            }
+            Ending::Silent(_) if !all_reported => self.end_agents(now, "The turn was given up."),
+            Ending::Silent(why) => {
+                let (text, outcome) = report::no_answer(self, why);
+                Some(self.main(answered(text, false, outcome)))
+            }
+            // Dispatched agents may finish first, because their results belong in the report.
+            Ending::Tripped(why) => {
+                all_reported.then(|| self.main(answered(report::paused(self, why), true, AnswerOutcome::Done)))
+            }
+            Ending::GaveUp(why) => Some(
+                self.end_agents(now, "The turn was given up.")
+                    .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false, AnswerOutcome::GaveUp))),
+            ),
+            Ending::ModelFailed(error) => {
+                if let Some(strategy) = self.next_strategy(error) {
+                    return Some(self.main(EventBody::Retried { strategy, reason: error.to_string() }));
+                }
+                Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
+                    let (code, text) = report::model_failed(error);
+                    self.failed(now, code, &text, error.to_string(), may_succeed_on_retry(error))
+                }))
+            }
+        }
+    }
+
+    /// The failure of a turn that has no answer in the requested format.
+    pub(in crate::turn) fn format_failure(&self, now: Now, why: &str) -> Decision {
+        let text = format!("{} {why}", report::WRONG_FORMAT);
+        let detail = format!("no answer in the form that was asked for: {why}");
+        self.failed(now, "answer_format", &text, detail, false)
+    }
+
+    pub(in crate::turn) fn usage(&self) -> Usage {
+        let mut usage = self.main.usage;
+        usage.add(&self.agents.plan.usage());
+        usage
+    }
+}

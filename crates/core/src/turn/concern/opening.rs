@@ -1,0 +1,93 @@
+//! The beginning of a turn.
+
+use super::{Agents, Clock, Control, Deferral, Lane, Pending, Recovery, Retries, Steering};
+use crate::{
+    classify::spoken,
+    context::Frames,
+    event::{Mode, PromptFacts},
+    ids::{AgentId, TaskId},
+    limits::{MainInterface, TurnLimits},
+    turn::{
+        conversation::{Conversation, Turn},
+        opening, request,
+        run::{AgentRun, RunKind},
+        truth,
+    },
+};
+
+impl Conversation {
+    /// Begins the turn of a pending message.
+    pub(in crate::turn) fn begin(
+        &mut self,
+        task: TaskId,
+        mode: Mode,
+        facts: &PromptFacts,
+        limits: &TurnLimits,
+        route: &[String],
+    ) {
+        let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
+        let frames = Frames::of(task);
+        if self.history.is_empty() {
+            opening::seed_history(&mut self.history, &inbound.preamble, inbound.private, &frames);
+        }
+        self.known.preamble(&inbound.preamble);
+        inbound.preamble.clear();
+        let (lane, has_dependencies) = (Lane::of(inbound.priority), !inbound.after.is_empty());
+        let paused = if lane == Lane::Front { self.paused.take() } else { None };
+        let mode = limits.main_interface.mode(mode);
+        let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
+        let fixed_tokens = request::fixed_tokens(mode, by_commands, facts);
+        let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
+            // The thread moves into the context, so that the state does not hold it twice.
+            Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
+            None => opening::open(&mut self.history, paused, &inbound, facts, limits, (mode, fixed_tokens, &frames)),
+        };
+        let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
+        let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
+        let outside = opening::outside_text(&inbound, &frames);
+        let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
+        (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
+        main.programs_ran = opening.programs_ran;
+        main.earlier = self.receipts.iter().cloned().collect();
+        main.is_asked = truth::asks_what_was(&inbound.text);
+        // A story or a translation needs no action.
+        (main.asks_only, main.told_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
+        main.shows_calls = inbound.is_for_a_program();
+        main.takes_cuts = main.shows_calls || inbound.sets_length();
+        main.provenance = self.known.clone();
+        if !opening.provenance.is_empty() {
+            main.provenance.continue_from(&opening.provenance);
+        }
+        main.provenance.begin(&inbound, facts, &main.messages);
+        // Later turns also see an outside party's text in its frame.
+        inbound.text = outside.unwrap_or(inbound.text);
+        if by_commands {
+            main.begin_with_commands(mode, usize::MAX);
+        }
+        if let Some(retry) = &inbound.retry {
+            main.begin_retry(retry);
+        }
+        self.turns.push(Turn {
+            task,
+            inbound,
+            mode,
+            limits: limits.clone(),
+            facts: facts.clone(),
+            main,
+            agents: Agents { plan: opening.plan, ..Agents::default() },
+            started_at: self.at,
+            route: route.to_vec(),
+            lane,
+            // Its dependencies may take any time, so it must not block its lane.
+            control: Control { is_detached: has_dependencies, ..Control::default() },
+            deferral: Deferral::default(),
+            // Before this time the turn could not begin: it was not due, queued behind others, or the process was down.
+            clock: Clock::starting(self.at.max(at)),
+            retries: Retries::default(),
+            recovery: Recovery::default(),
+            steering: Steering::default(),
+            notes: Vec::new(),
+            format_repairs: 0,
+        });
+    }
+}
