@@ -99,7 +99,7 @@ pub struct Mood {
     pub lift: Option<Priority>,
     /// Shift of the task's queue anchor, in milliseconds. Negative values move it earlier. Between -[`QUEUE_SHIFT_MS_MAX`]
     /// and 0: a mood never delays a task.
-    #[serde(default)]
+    #[serde(default, rename = "order_shift_ms")]
     pub queue_shift_ms: i64,
 }
 
