@@ -32,6 +32,13 @@ impl Conversation {
     }
 
     fn take(&mut self, seq: Seq, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+        debug_assert!(
+            agent.is_orchestrator()
+                || matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
+                || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. }),
+            "{task}: {} is not about an agent, and names {agent}",
+            body.kind()
+        );
         if is_recorded_by_the_engine(agent, body) {
             self.at = at.max(self.at);
         }
@@ -102,6 +109,8 @@ impl Conversation {
         if turn.main.phase == Phase::Thinking && turn.main.round != round {
             turn.deliver_notes();
         }
+        debug_assert!(!turn.main.awaits_nothing(), "{}: the next round begins once all calls have results", turn.task);
+        debug_assert!(turn.agents.are_in_plan(), "{}: the runs are those of the running agents", turn.task);
         if calls > 0 {
             let from = window_start(at, &turn.limits);
             self.window.retain(|t| *t >= from);

@@ -393,6 +393,12 @@ impl AgentRun {
         self.phase == Phase::Thinking && self.round == round
     }
 
+    /// Whether all calls of the current round have results and the next round has not begun. No fold ends in such a state.
+    #[must_use]
+    pub(super) fn awaits_nothing(&self) -> bool {
+        matches!(&self.phase, Phase::Acting(calls) if calls.iter().all(|call| call.result.is_some()))
+    }
+
     /// Folds an event of this agent with this timestamp. Returns true if it was the awaited result of a skill.
     pub fn fold(&mut self, at: Micros, body: &EventBody) -> bool {
         let mut is_result = false;

@@ -126,6 +126,7 @@ impl Conversation {
         self.start_clocks();
         self.release_joined(task, end);
         self.cancelled.retain(|t| *t != task);
+        debug_assert!(!self.is_open(task), "{task} has its final event and is still open");
         self.finished.push_back(task);
         if self.finished.len() > FINISHED_MAX {
             self.finished.pop_front();

@@ -74,6 +74,7 @@ impl Conversation {
     }
 
     pub(in crate::turn) fn enqueue(&mut self, pending: Pending) {
+        debug_assert!(!self.is_open(pending.task), "{} is queued, and is open already", pending.task);
         let index = self.inbox.partition_point(|p| p.seq <= pending.seq);
         self.inbox.insert(index, pending);
     }

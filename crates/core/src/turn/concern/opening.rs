@@ -26,6 +26,7 @@ impl Conversation {
         route: &[String],
     ) {
         let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
+        debug_assert!(!self.is_open(task), "{task} begins, and is open in another way than as a pending message");
         let frames = Frames::of(task);
         if self.history.is_empty() {
             opening::seed_history(&mut self.history, &inbound.preamble, inbound.private, &frames);

@@ -36,6 +36,14 @@ pub struct Agents {
     pub owes_results: bool,
 }
 
+impl Agents {
+    /// Whether every run belongs to an agent of the plan that runs.
+    pub(in crate::turn) fn are_in_plan(&self) -> bool {
+        let runs = |agent: &AgentId| self.plan.running().any(|node| node.spec.agent == *agent);
+        self.runs.keys().all(runs) && self.progress.keys().all(runs)
+    }
+}
+
 impl Conversation {
     /// Records the progress of a live sub-agent. A live Engine does not fold the events of its agents, so it calls this before
     /// [`Self::decide`]. If the turn then ends the agent, the agent's report contains its progress.
@@ -125,6 +133,7 @@ impl Turn {
         if !self.agents.owes_results || self.agents.plan.unreported().next().is_some() {
             return;
         }
+        debug_assert!(matches!(self.main.ending(), Some(Ending::Said(_))), "only an answer owes results");
         self.agents.owes_results = false;
         let results = escape(&self.agents.plan.collect(&[])).into_owned();
         self.main.note(&format!("[Agent results]\n{results}\n[Answer the user from these.]"));
