@@ -1,5 +1,5 @@
-//! The concerns of a conversation and its turns: one file each, with its own state, its folds, and the decisions and directives that
-//! follow. `machine` routes the events to them.
+//! The concerns of a conversation and its turns: one file each, with its own state, its folds, and the decisions and directives
+//! that follow. `machine` routes the events to them.
 
 mod budget;
 mod control;
