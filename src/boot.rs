@@ -13,6 +13,7 @@ use std::{
 };
 
 use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
+use annie_chaos::Chaos;
 use annie_core::{
     ids::NodeId,
     ports::{Env, Model, Store, StoreError},
@@ -27,7 +28,6 @@ pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
 pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
-    chaos::Chaos,
     config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
     system,
 };
@@ -230,7 +230,12 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         routing: (table, config.routing.mode),
     };
     if let Some(chaos) = &chaos {
-        chaos.around(&mut parts);
+        parts.env = chaos.env(parts.env);
+        parts.runner = chaos.runner(parts.runner);
+        parts.catalog = chaos.catalog(parts.catalog);
+        for backend in &mut parts.backends {
+            backend.model = chaos.model(&backend.name, backend.model.clone());
+        }
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;

@@ -3,7 +3,6 @@
 pub mod api;
 pub mod auth;
 pub mod boot;
-pub mod chaos;
 pub mod cli;
 pub mod config;
 pub mod error;

@@ -18,6 +18,7 @@ mod tree;
 use std::sync::Arc;
 
 use annie_actors::Kernel;
+use annie_chaos::Chaos;
 use annie_core::time::Micros;
 pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
@@ -41,7 +42,6 @@ pub(crate) use tree::{TreePage, actor_path};
 use crate::{
     auth::{Auth, Caller, Rates},
     boot::{NotesProblem, NotesWatch},
-    chaos::Chaos,
     error::ApiError,
     grpc,
 };

@@ -6,6 +6,7 @@ mod own;
 mod run;
 mod scenarios;
 
+use annie_chaos::{FaultSpec, Target};
 use serde_json::json;
 
 use super::{
@@ -15,10 +16,7 @@ use super::{
     failure::{Exit, Failure},
     site::Site,
 };
-use crate::{
-    chaos::{FaultSpec, Target},
-    grpc::{chaos::to_wire, v1},
-};
+use crate::grpc::{chaos::to_wire, v1};
 
 type Stub = v1::chaos_client::ChaosClient<tonic::transport::Channel>;
 

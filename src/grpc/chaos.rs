@@ -1,13 +1,14 @@
 //! `annie.v1.Chaos`: fault injection. The authorisation table decides who may use it, and the configuration whether it is
 //! available.
 
+#[cfg(test)]
+mod tests;
+
+use annie_chaos::{Chaos, FaultLine, FaultSpec, PointLine};
 use tonic::{Request, Response, Status};
 
 use super::{Service, caller, refused, v1};
-use crate::{
-    chaos::{Chaos, FaultLine, FaultSpec, PointLine},
-    error::{ApiError, Code},
-};
+use crate::error::{ApiError, Code};
 
 /// The request field that contains the specification.
 const FIELD: &str = "spec";

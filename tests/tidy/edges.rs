@@ -11,10 +11,11 @@ use super::tree::{all_well, files, read, sources};
 const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     (
         "",
-        &["annie-core", "annie-llm", "annie-planner", "annie-store", "annie-skillkit", "annie-actors"],
+        &["annie-chaos", "annie-core", "annie-llm", "annie-planner", "annie-store", "annie-skillkit", "annie-actors"],
         &["annie-testkit"],
     ),
     ("actors", &["annie-core"], &["annie-testkit"]),
+    ("crates/chaos", &["annie-core"], &["annie-store", "annie-testkit"]),
     ("crates/core", &[], &[]),
     ("crates/llm", &["annie-core"], &["annie-testkit"]),
     ("crates/planner", &["annie-core"], &["annie-testkit"]),

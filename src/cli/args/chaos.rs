@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use annie_chaos::{FaultKind, Target};
 use clap::{Args, Subcommand, ValueHint};
-
-use crate::chaos::{FaultKind, Target};
 
 /// `annie chaos`
 #[derive(Debug, Subcommand)]

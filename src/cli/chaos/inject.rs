@@ -49,7 +49,7 @@ impl Victim<'_> {
             Step::Inject(spec) => {
                 retrying(async || self.faults_api.inject(spec.clone()).await).await?;
                 // A shifted clock has no pass count; it counts as one injection.
-                return Ok(u64::from(spec.target == crate::chaos::Target::Clock));
+                return Ok(u64::from(spec.target == annie_chaos::Target::Clock));
             }
             Step::HoldGate(ttl_ms) => {
                 let body = json!({"holder": "chaos", "ttl_ms": ttl_ms});

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use annie_chaos::{MARK, counted};
 use futures_util::future::join_all;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     auth::USER_HEADER,
-    chaos::{MARK, counted},
     cli::{
         client::Client,
         failure::{Exit, Failure},

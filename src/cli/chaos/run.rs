@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use annie_chaos::{EffectLog, Effects};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
@@ -13,7 +14,6 @@ use super::{
     scenarios::{SCENARIOS, Scenario},
 };
 use crate::{
-    chaos::effects::{EffectLog, Effects},
     cli::{
         args::Run,
         client::Client,

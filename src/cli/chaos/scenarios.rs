@@ -1,7 +1,7 @@
 //! The named scenarios: faults for a server under load. Each scenario is a list of steps derived from a seed, so that a run is
 //! repeatable.
 
-use crate::chaos::{FaultKind, FaultSpec, SKILL, Target};
+use annie_chaos::{FaultKind, FaultSpec, SKILL, Target};
 
 /// One step of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]

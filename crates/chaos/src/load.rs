@@ -72,7 +72,8 @@ pub(super) fn reply(request: &ModelRequest) -> Option<ModelReply> {
 }
 
 /// The text that states that an effect happened.
-pub(crate) fn counted(marker: &str) -> String {
+#[must_use]
+pub fn counted(marker: &str) -> String {
     format!("{marker} is counted.")
 }
 

@@ -3,22 +3,20 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use annie_chaos::{FAULTS_MAX, FaultKind, FaultSpec, MARK, Target};
 use annie_core::{ids::UserId, ports::TodoQuery};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use tonic::{Code, transport::Channel};
 
-use super::{FaultKind, FaultSpec, MARK, Target};
+use super::to_wire;
 use crate::{
     api::AppState,
     auth::Auth,
     boot::{self, Assembled},
     config::{Environment, Loaded, Sources},
     error::AppError,
-    grpc::{
-        chaos::to_wire,
-        v1::{self, chaos_client::ChaosClient},
-    },
+    grpc::v1::{self, chaos_client::ChaosClient},
     http, system,
 };
 
@@ -428,14 +426,14 @@ async fn inject_refuses_invalid_specs_with_field_and_full_list() {
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains(word), "{status:?}");
     }
-    for _ in 0..super::FAULTS_MAX {
+    for _ in 0..FAULTS_MAX {
         refused(of("model", "auth")).await.unwrap();
     }
     assert!(refused(of("model", "auth")).await.unwrap_err().message().contains("clear some"));
     let none = server.chaos.clear_faults(v1::ClearFaultsRequest { id: 9_999 }).await.unwrap_err();
     assert_eq!(none.code(), Code::NotFound);
     let cleared = server.chaos.clear_faults(v1::ClearFaultsRequest { id: 0 }).await.unwrap().into_inner().cleared;
-    assert_eq!(cleared as usize, super::FAULTS_MAX);
+    assert_eq!(cleared as usize, FAULTS_MAX);
     server.stop().await;
 }
 

@@ -210,11 +210,11 @@ mod tests {
     use annie_store::MemoryStore;
 
     use super::*;
-    use crate::{chaos::FaultSpec, system};
+    use crate::FaultSpec;
 
     #[tokio::test(start_paused = true)]
     async fn stale_store_read_misses_later_writes() {
-        let faults = Arc::new(Injector::new(system::env().clock));
+        let faults = Arc::new(Injector::new(annie_testkit::env::env(1).clock));
         let store = ChaosStore::new(Arc::new(MemoryStore::new()), faults.clone());
         let stale = FaultSpec { wait_ms: 1_000, ..FaultSpec::new(Target::Store, FaultKind::Stale).at("keys", "*") };
         faults.inject(stale.once()).unwrap();
