@@ -152,6 +152,31 @@ pub fn test_regions(code: &str) -> Vec<Range<usize>> {
     code.match_indices("#[cfg(test)]").map(of).collect()
 }
 
+/// The range between the next braces.
+pub fn block_after(code: &str, from: usize) -> Option<Range<usize>> {
+    let open = from + code[from..].find('{')?;
+    Some(open + 1..matching_brace(code, open))
+}
+
+/// The items between commas, without those inside of brackets.
+pub fn enclosed_items(code: &str) -> Vec<&str> {
+    let (mut items, mut depth, mut from) = (Vec::new(), 0_i32, 0);
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                items.push(&code[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    items.push(&code[from..]);
+    items.retain(|item| !item.trim().is_empty());
+    items
+}
+
 /// The range between the braces of the next item, or nothing if the item has none.
 fn body_after(code: &str, from: usize) -> Option<Range<usize>> {
     let mut depth = 0_i32;

@@ -1,6 +1,7 @@
 //! The repository's own rules, checked on its files: allowed dependencies, lengths, forbidden words, and documents that
 //! mention only things that exist. No test here builds or runs anything.
 
+mod actors;
 mod citations;
 mod data;
 mod dialect;
