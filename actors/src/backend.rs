@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::{
     observe::{ChildEnded, Context, EndKind, Handle, Named, Node, NodeError},
-    scheduler::{Leases, SchedulerMsg, is_answer},
+    scheduler::{BackendReport, Leases, SchedulerMsg, is_answer},
     supervise::{Budget, BudgetLimits, stop_child},
     tasks::{Tasks, caught},
 };
@@ -170,7 +170,10 @@ fn checked(ctx: &Context<BackendNode>, state: &mut BackendState, answer: Result<
     }
     state.last_error = failure;
     // If the Scheduler is restarting, the results of calls show the same.
-    state.args.scheduler.tell(SchedulerMsg::BackendChecked { backend: state.args.name.clone(), up });
+    state
+        .args
+        .scheduler
+        .tell(SchedulerMsg::Backend(BackendReport::BackendChecked { backend: state.args.name.clone(), up }));
 }
 
 fn describe(ctx: &Context<BackendNode>, state: &mut BackendState) {
@@ -190,7 +193,10 @@ fn described(state: &mut BackendState, facts: Option<ServerFacts>) {
     };
     state.args.leases.learn(&state.args.name, facts);
     // If the Scheduler is restarting, its next incarnation reads the slots from the leases.
-    state.args.scheduler.tell(SchedulerMsg::BackendDescribed { backend: state.args.name.clone() });
+    state
+        .args
+        .scheduler
+        .tell(SchedulerMsg::Backend(BackendReport::BackendDescribed { backend: state.args.name.clone() }));
 }
 
 fn wait(ctx: &Context<BackendNode>, state: &mut BackendState) {

@@ -33,11 +33,12 @@ mod wiring;
 pub use engine::Control;
 pub use kernel::{
     DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
-    ManyDone, NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
+    ManyDone, NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StreamItem, Submission, Submitted,
     THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};
+pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;
 pub use wiring::{Backend, KernelLimits, Profile, Profiles, Routing};

@@ -9,6 +9,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod late;
+mod messages;
 
 use std::{
     sync::{
@@ -23,6 +24,7 @@ use annie_core::{
     ids::{ConversationId, Seq, UserId},
     ports::{Append, AppendError, Appended, Env, Store},
 };
+pub use messages::{LogError, LogMsg, append};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -32,8 +34,8 @@ use crate::{
     expiry::ExpiryMsg,
     hub::{Hub, Live},
     notify::NotifyMsg,
-    observe::{Context, Handle, Named, Node, NodeError, SendError, task_point},
-    scheduler::SchedulerMsg,
+    observe::{Context, Handle, Node, NodeError, task_point},
+    scheduler::{SchedulerMsg, StatusMsg, TableMsg},
     tasks::{Tasks, caught},
 };
 
@@ -42,61 +44,8 @@ const BATCH_MAX: usize = 256;
 /// Time limit of a commit, in milliseconds; longer than the stores' own lock timeouts.
 const COMMIT_MS_MAX: u64 = 15_000;
 
-/// Time limit of an append, in milliseconds, including the appends before it.
-const APPEND_MS_MAX: u64 = 120_000;
 /// Appends that may wait for a commit; a further one is answered with `Lost`.
 const WAITING_MAX: usize = 100_000;
-
-/// Why an append failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LogError {
-    /// The store refused the append; nothing of it is stored.
-    #[error(transparent)]
-    Refused(#[from] AppendError),
-    /// The log writer died or is overloaded; whether the append is stored is unknown.
-    #[error("the log writer did not answer: {0}")]
-    Lost(#[from] SendError),
-}
-
-impl LogError {
-    /// Whether the same append may succeed later, because the writer or the store is unavailable for now.
-    #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        match self {
-            Self::Lost(_) => true,
-            Self::Refused(AppendError::Store(error)) => error.is_retryable(),
-            Self::Refused(_) => false,
-        }
-    }
-}
-
-/// Messages of the log writer.
-pub enum LogMsg {
-    /// Store these events.
-    Append {
-        /// The events.
-        append: Append,
-        /// Receives the result.
-        reply: oneshot::Sender<Result<Appended, AppendError>>,
-    },
-    /// The commit under way has ended.
-    Flushed {
-        /// Conversations whose messages may be stored although the commit failed, or may be stored later.
-        in_doubt: Vec<ConversationId>,
-    },
-    /// Time to check commits whose fate is unknown.
-    Look,
-}
-
-impl Named for LogMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Append { .. } => "Append",
-            Self::Flushed { .. } => "Flushed",
-            Self::Look => "Look",
-        }
-    }
-}
 
 /// The arguments of the log writer.
 #[derive(Clone)]
@@ -270,7 +219,7 @@ fn notify_all_subscribers(subscribers: &Subscribers) {
     subscribers.notifier.tell(NotifyMsg::New { received: None });
     subscribers.dead_letters.tell(DeadLettersMsg::New);
     subscribers.expiry.tell(ExpiryMsg::New);
-    subscribers.scheduler.tell(SchedulerMsg::Reread);
+    subscribers.scheduler.tell(SchedulerMsg::Table(TableMsg::Reread));
 }
 
 /// Sends wake-ups and notifications before any caller is answered, so that a request caused by an answer always arrives
@@ -350,14 +299,16 @@ fn notify_subscribers(args: &LogArgs, (conversation, user): (ConversationId, &Us
 fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
     let task = event.task;
     match &event.body {
-        EventBody::Suspended { .. } => Some(SchedulerMsg::Hold { task, held: true }),
-        EventBody::Continued { .. } => Some(SchedulerMsg::Hold { task, held: false }),
+        EventBody::Suspended { .. } => Some(SchedulerMsg::Status(StatusMsg::Hold { task, held: true })),
+        EventBody::Continued { .. } => Some(SchedulerMsg::Status(StatusMsg::Hold { task, held: false })),
         EventBody::Deferred { until, after_failure, .. } => {
-            Some(SchedulerMsg::Defer { task, until: *until, after_failure: *after_failure })
+            Some(SchedulerMsg::Status(StatusMsg::Defer { task, until: *until, after_failure: *after_failure }))
         }
-        EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
+        EventBody::Reprioritised { priority, .. } => {
+            Some(SchedulerMsg::Status(StatusMsg::Reprioritise { task, priority: *priority }))
+        }
         EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
-            Some(SchedulerMsg::Ended { task })
+            Some(SchedulerMsg::Status(StatusMsg::Ended { task }))
         }
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -390,18 +341,4 @@ const fn wakes(body: &EventBody) -> bool {
 fn wake(args: &LogArgs, conversation: ConversationId, user: UserId, event: Option<Arc<Event>>) {
     // If the parent of the Engines is dead, its next incarnation scans the log.
     args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
-}
-
-/// Appends through the writer and waits for the commit, within a time.
-///
-/// # Errors
-/// As [`LogError`]; after `Lost` the append may or may not be stored.
-pub async fn append(log: &Handle<LogMsg>, append: Append) -> Result<Appended, LogError> {
-    let (reply, answer) = oneshot::channel();
-    log.cast(LogMsg::Append { append, reply })?;
-    match tokio::time::timeout(Duration::from_millis(APPEND_MS_MAX), answer).await {
-        Ok(Ok(stored)) => Ok(stored?),
-        Ok(Err(_)) => Err(LogError::Lost(SendError::Crashed)),
-        Err(_) => Err(LogError::Lost(SendError::Timeout)),
-    }
 }

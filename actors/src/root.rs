@@ -3,16 +3,33 @@
 //! Owns: the permanent actors. Supervised by: the process, which exits non-zero so that the service manager starts it again.
 //! Survives its death: the log and the store's other tables, from which the next process starts.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
-    kernel::StopReason,
     observe::{ChildEnded, Context, Node, NodeError},
     supervise::{Supervisor, SupervisorArgs, SupervisorMsg, SupervisorState},
 };
+
+/// Why a kernel ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopReason {
+    /// It was stopped on request.
+    Asked,
+    /// The root used up its restart budget or died: the process should exit and be started again.
+    Failed(String),
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("stopped as asked"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
 
 pub(crate) struct RootArgs {
     pub tree: SupervisorArgs,

@@ -33,7 +33,7 @@ pub(crate) fn start(kernel: &Kernel) {
 
 async fn watch(
     system: Weak<System>,
-    mut ended: tokio::sync::watch::Receiver<Option<crate::kernel::StopReason>>,
+    mut ended: tokio::sync::watch::Receiver<Option<crate::root::StopReason>>,
     limit_ms: u64,
 ) {
     let every = Duration::from_millis(CHECK_MS.min(limit_ms.max(2) / 2));

@@ -15,7 +15,13 @@ use super::{
     scan::{broken, scan},
     start_again, steady,
 };
-use crate::{engine::EngineMsg, hub::Live, observe::Context, scheduler::SchedulerMsg, tasks::caught};
+use crate::{
+    engine::EngineMsg,
+    hub::Live,
+    observe::Context,
+    scheduler::{SchedulerMsg, TableMsg},
+    tasks::caught,
+};
 
 /// Time limit of one ownership query, in milliseconds.
 const WHOSE_MS_MAX: u64 = 5_000;
@@ -173,7 +179,7 @@ pub(super) fn on_hint(ctx: &Context<Conversations>, state: &mut ConversationsSta
     state.wiring.hub.unsure_of(|conversation| !is_here(conversation));
     // Tasks that other nodes ended must leave the queue here and unblock the tasks that wait for them. If the Scheduler is
     // down, its next incarnation reads the task table.
-    state.wiring.scheduler.tell(SchedulerMsg::Woken);
+    state.wiring.scheduler.tell(SchedulerMsg::Table(TableMsg::Woken));
     if state.tasks.contains(&Work::CheckOwnership) {
         state.check_again = true;
     } else {

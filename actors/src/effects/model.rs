@@ -246,7 +246,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let (task, round) = (call.task, call.round);
     call.waits.begin(wiring.env.now());
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
-    let permit = acquire(wiring, wanted, &call.handle).await;
+    let permit = acquire(&wiring.scheduler, wanted, &call.handle).await;
     let waited_ms = call.waits.end(wiring.env.now());
     let permit = match permit {
         Ok(permit) => permit,

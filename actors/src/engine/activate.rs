@@ -13,7 +13,7 @@ use super::{Engine, EngineState, record};
 use crate::{
     hub::Live,
     observe::{Context, NodeError},
-    scheduler::SchedulerMsg,
+    scheduler::{SchedulerMsg, StatusMsg},
 };
 
 /// Events read in one page.
@@ -90,15 +90,15 @@ async fn claim(state: &EngineState) -> Result<Claimed, StoreError> {
 fn notify_scheduler(state: &EngineState) {
     let tell = |news| state.wiring.scheduler.tell(news);
     for task in &state.conv.finished {
-        tell(SchedulerMsg::Ended { task: *task });
+        tell(SchedulerMsg::Status(StatusMsg::Ended { task: *task }));
     }
     let turns = state.conv.turns.iter().map(|t| (t.task, t.control.is_suspended, Some(t.deferral), t.inbound.priority));
     let inbox = state.conv.inbox.iter().map(|p| (p.task, p.is_suspended, None, p.inbound.priority));
     for (task, held, deferral, priority) in turns.chain(inbox) {
-        tell(SchedulerMsg::Hold { task, held });
-        tell(SchedulerMsg::Reprioritise { task, priority });
+        tell(SchedulerMsg::Status(StatusMsg::Hold { task, held }));
+        tell(SchedulerMsg::Status(StatusMsg::Reprioritise { task, priority }));
         if let Some(Deferral { until: Some(until), after_failure, .. }) = deferral {
-            tell(SchedulerMsg::Defer { task, until, after_failure });
+            tell(SchedulerMsg::Status(StatusMsg::Defer { task, until, after_failure }));
         }
     }
 }

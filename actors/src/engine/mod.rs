@@ -12,6 +12,7 @@ mod activate;
 mod agents;
 mod at_work;
 mod clock;
+mod control;
 mod job_commands;
 mod model;
 mod passivate;
@@ -26,13 +27,14 @@ use std::{
 };
 
 use annie_core::{
-    event::{AgentReport, Event, Mode, NewEvent, Priority, PromptFacts, ResumeCause},
+    event::{AgentReport, Event, Mode, NewEvent, PromptFacts, ResumeCause},
     ids::{AgentId, ConversationId, Epoch, Seq, TaskId, UserId},
     limits::TurnLimits,
     time::Micros,
     turn::{Conversation, DirectiveId, Meant, Turn},
 };
 pub(crate) use at_work::AtWork;
+pub use control::{Control, Controlled};
 pub use passivate::Passivation;
 use ractor::ActorId;
 use serde_json::{Value, json};
@@ -46,31 +48,6 @@ use crate::{
     tasks::Tasks,
     wiring::Wiring,
 };
-
-/// A control of a task, requested from outside the turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
-    /// End the task.
-    Cancel,
-    /// Suspend the task: no further round of it starts until it is continued.
-    Suspend,
-    /// Continue a suspended or deferred task.
-    Continue,
-    /// Continue a task that was deferred because its model failed, now that the model answers again. No effect if the task
-    /// is suspended.
-    TryAgain,
-    /// Change the class of the task.
-    Reprioritise(Priority),
-}
-
-/// The result of a control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Controlled {
-    /// The control took effect, or had taken effect before.
-    Done,
-    /// The task had ended before.
-    TooLate,
-}
 
 /// Messages of an Engine.
 pub enum EngineMsg {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -30,7 +29,7 @@ use crate::{
     notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
-    root::{Root, RootArgs},
+    root::{Root, RootArgs, StopReason},
     scheduler::{Leases, Scheduler, SchedulerArgs},
     services::{MakeService, ServiceList, Services, ServicesMsg},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
@@ -77,24 +76,6 @@ pub struct Parts {
     pub limits: KernelLimits,
     /// The rules by which a backend is chosen, and whether they are only suggested or applied.
     pub routing: (RouteTable, RouteMode),
-}
-
-/// Why a kernel ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StopReason {
-    /// It was stopped on request.
-    Asked,
-    /// The root used up its restart budget or died: the process should exit and be started again.
-    Failed(String),
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Asked => f.write_str("stopped as asked"),
-            Self::Failed(why) => write!(f, "failed: {why}"),
-        }
-    }
 }
 
 impl Kernel {

@@ -4,6 +4,7 @@
 mod boot;
 mod dead_letters;
 mod embed;
+mod embed_slots;
 mod jobs;
 mod notices;
 mod operate;
@@ -20,10 +21,10 @@ use annie_core::{
     queue::Refusal,
     time::Micros,
 };
-pub use boot::{Parts, StopReason};
+pub use boot::Parts;
 pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};
 pub use embed::EmbedError;
-pub(crate) use embed::Embeddings;
+pub(crate) use embed_slots::Embeddings;
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
 pub use operations::OperationResult;
@@ -32,7 +33,7 @@ pub(crate) use submit::accept_message;
 pub use submit::{Submission, Submitted, THREAD_BYTES_MAX};
 use tokio::sync::watch;
 
-use crate::{log_writer::LogError, observe::SendError, wiring::Wiring};
+use crate::{log_writer::LogError, observe::SendError, root::StopReason, wiring::Wiring};
 
 /// Why the kernel refused or failed a request. Front ends map these errors to their own codes, in one place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

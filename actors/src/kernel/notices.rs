@@ -5,8 +5,9 @@ use std::{collections::VecDeque, sync::Arc};
 use annie_core::{ids::UserId, ports::Notification};
 use tokio::sync::watch;
 
-use super::{Kernel, KernelError, PAGE_MAX, StopReason};
+use super::{Kernel, KernelError, PAGE_MAX};
 use crate::hub::Hub;
+use crate::root::StopReason;
 
 /// A follower of one user's notifications.
 pub struct NoticeStream {

@@ -12,7 +12,7 @@ use crate::{
     breaker::{BreakerMsg, BreakersMsg},
     conversations::ConversationsMsg,
     observe::{Crash, NodeInfo, Path, ask_view},
-    scheduler::{GateGrant, GateRefusal, SchedulerMsg},
+    scheduler::{GateGrant, GateMsg, GateRefusal, SchedulerMsg},
     supervise::stop_child,
 };
 
@@ -146,11 +146,13 @@ impl Kernel {
     /// # Errors
     /// If there is no such backend, or another holder holds its gate.
     pub async fn hold_gate(&self, backend: &str, holder: &str, ttl_ms: u64) -> Result<GateGrant, KernelError> {
-        let ask = |reply: oneshot::Sender<Result<GateGrant, GateRefusal>>| SchedulerMsg::HoldGate {
-            backend: backend.to_owned(),
-            holder: holder.to_owned(),
-            ttl_ms,
-            reply,
+        let ask = |reply: oneshot::Sender<Result<GateGrant, GateRefusal>>| {
+            SchedulerMsg::Gate(GateMsg::HoldGate {
+                backend: backend.to_owned(),
+                holder: holder.to_owned(),
+                ttl_ms,
+                reply,
+            })
         };
         let answer = self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?;
         answer.map_err(|e| match e {
@@ -164,7 +166,9 @@ impl Kernel {
     /// # Errors
     /// If the scheduler does not answer.
     pub async fn release_gate(&self, backend: &str, holder: &str) -> Result<bool, KernelError> {
-        let ask = |reply| SchedulerMsg::ReleaseGate { backend: backend.to_owned(), holder: holder.to_owned(), reply };
+        let ask = |reply| {
+            SchedulerMsg::Gate(GateMsg::ReleaseGate { backend: backend.to_owned(), holder: holder.to_owned(), reply })
+        };
         Ok(self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?)
     }
 

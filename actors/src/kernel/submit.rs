@@ -21,7 +21,7 @@ use crate::{
     jobs,
     log_writer::{LogError, append},
     observe::Handle,
-    scheduler::{QueuePosition, SchedulerMsg, Steering},
+    scheduler::{AdmissionMsg, QueuePosition, SchedulerMsg, Steering},
     wiring::Wiring,
 };
 
@@ -158,7 +158,7 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.used {
-            self.scheduler.tell(SchedulerMsg::Forget { task: self.task });
+            self.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task: self.task }));
         }
     }
 }
@@ -281,7 +281,7 @@ async fn capacity(
 ) -> Result<Option<QueuePosition>, KernelError> {
     if is_job_command {
         // If the message is lost, no task can depend on it for long: a job command ends in a moment.
-        wiring.scheduler.tell(SchedulerMsg::JobCommand { task, user: message.user.clone() });
+        wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::JobCommand { task, user: message.user.clone() }));
         Ok(None)
     } else if message.steer
         && message.conversation.is_some()
@@ -339,7 +339,7 @@ async fn steering(
     user: &UserId,
 ) -> Result<Steering, KernelError> {
     let wait = Duration::from_millis(ADMIT_MS_MAX);
-    let ask = |reply| SchedulerMsg::Steer { conversation, task, user: user.clone(), reply };
+    let ask = |reply| SchedulerMsg::Admission(AdmissionMsg::Steer { conversation, task, user: user.clone(), reply });
     let answer = wiring.scheduler.call(wait, ask).await;
     match answer {
         Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
@@ -408,15 +408,17 @@ async fn admit(
     // Local-only work is never equal to work that may use cloud backends.
     let private = if message.private { "private " } else { "" };
     let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{private}{conversation} {name}"), &message.text));
-    let ask = |reply| SchedulerMsg::Admit {
-        task,
-        user: message.user.clone(),
-        conversation,
-        priority,
-        work,
-        not_before: message.not_before,
-        after: message.after.clone(),
-        reply,
+    let ask = |reply| {
+        SchedulerMsg::Admission(AdmissionMsg::Admit {
+            task,
+            user: message.user.clone(),
+            conversation,
+            priority,
+            work,
+            not_before: message.not_before,
+            after: message.after.clone(),
+            reply,
+        })
     };
     match wiring.scheduler.call(wait, ask).await {
         Ok(answer) => answer.map_err(KernelError::Full),

@@ -9,22 +9,9 @@ use annie_core::{
 
 use super::{
     admission_queue::Admitted,
+    messages::QueuePosition,
     task_table::{Entry, TaskTable, id},
 };
-
-/// The queue position of an admitted task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueuePosition {
-    /// Position in the queue, from 1: one more than the number of rounds that at least start before this task's.
-    pub position: usize,
-    /// Estimated time until its first round starts, in milliseconds.
-    pub start_in_ms: u64,
-    /// The waiting task with equal work of the same user that has not begun. Its answer is also the answer of this task, which
-    /// takes no queue position.
-    pub same_as: Option<TaskId>,
-    /// The class to which this task lifts the task in `same_as`.
-    pub lifts: Option<Priority>,
-}
 
 /// A task that asks for admission.
 #[derive(Debug, Clone)]

@@ -18,6 +18,7 @@ use annie_core::{
 use super::{
     admit::StoredState,
     leases::Downtime,
+    messages::{Began, Found},
     task_table::{Entry, TaskTable, id},
 };
 
@@ -33,23 +34,6 @@ const LOOKS_MS_MIN: u64 = 60_000;
 /// each known task.
 const GATHER_MS: u64 = 1_000;
 const GATHER_MS_EACH: u64 = 1;
-
-/// The result of reading the task table.
-pub struct Found {
-    /// All open tasks, newest first.
-    rows: Vec<TaskRow>,
-    /// The downtime before this process, if this is its first reading.
-    downtime: Option<Downtime>,
-    began: Began,
-}
-
-/// The state in which a reading of the task table began.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Began {
-    pub at: Micros,
-    /// Number of tasks entered by then. The reading may miss what later tasks wait for.
-    pub seen: u64,
-}
 
 /// Reads all open tasks.
 pub(super) async fn look(

@@ -14,6 +14,7 @@ mod interface;
 mod known;
 mod leases;
 mod load;
+mod messages;
 mod outcomes;
 mod permit;
 mod routes;
@@ -26,24 +27,25 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use admit::Newcomer;
-pub use admit::QueuePosition;
 use annie_core::{
     event::Priority,
-    ids::{ConversationId, TaskId, UserId},
     ports::{Records, StoreError, StoreErrorKind},
-    queue::{BackendId, QueueLimits, Refusal, RefusalReason, WorkKey},
+    queue::{QueueLimits, Refusal, RefusalReason},
     time::Micros,
 };
 pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;
+use load::Looks;
 pub(crate) use load::open_tasks;
-use load::{Began, Found, Looks};
+pub use messages::{
+    AdmissionMsg, BackendReport, GateMsg, QueuePosition, SchedulerMsg, StatusMsg, Steering, TableMsg, TaskStatus,
+    TaskStatusState,
+};
+use messages::{Began, Found};
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
 pub(crate) use permit::{RequestHandle, acquire};
 use serde_json::Value;
-pub use show::{TaskStatus, TaskStatusState};
-pub use steer::Steering;
 use steer::Steers;
 use task_table::TaskTable;
 use tokio::sync::oneshot;
@@ -51,188 +53,9 @@ use tokio::sync::oneshot;
 use crate::{
     backend::BackendMsg,
     conversations::ConversationsMsg,
-    observe::{Context, Handle, Named, Node, NodeError},
+    observe::{Context, Handle, Node, NodeError},
     tasks::{Tasks, caught},
 };
-
-/// A message to the scheduler.
-pub enum SchedulerMsg {
-    /// Asks for admission of a new task.
-    Admit {
-        /// The task.
-        task: TaskId,
-        /// Its user.
-        user: UserId,
-        /// Its conversation.
-        conversation: ConversationId,
-        /// Its class.
-        priority: Priority,
-        /// Key for finding equal work, if equal work may be done once.
-        work: Option<WorkKey>,
-        /// Its first round starts at this time at the earliest.
-        not_before: Option<Micros>,
-        /// Its first round starts when these tasks have ended.
-        after: Vec<TaskId>,
-        /// Receives the queue position or the refusal.
-        reply: oneshot::Sender<Result<QueuePosition, Refusal>>,
-    },
-    /// A task that was admitted was not stored after all.
-    Forget {
-        /// The task.
-        task: TaskId,
-    },
-    /// Asks for the right to one round.
-    Acquire {
-        /// The round.
-        request: PermitRequest,
-        /// Receives the permit.
-        reply: oneshot::Sender<Result<Permit, NoPermit>>,
-    },
-    /// A permit was returned.
-    Released {
-        /// Its backend.
-        backend: BackendId,
-        /// Whether it was a round of the backend's chat model for a task.
-        is_task: bool,
-        /// Duration of the round in milliseconds.
-        ran_ms: u64,
-        /// Outcome of the round.
-        verdict: Verdict,
-    },
-    /// A task has ended.
-    Ended {
-        /// The task.
-        task: TaskId,
-    },
-    /// A user suspended or resumed a task. The round under way is not cut off.
-    Hold {
-        /// The task.
-        task: TaskId,
-        /// Whether it is suspended.
-        held: bool,
-    },
-    /// Defers a task: no further round of it starts before a time.
-    Defer {
-        /// The task.
-        task: TaskId,
-        /// The earliest time of its next round.
-        until: Micros,
-        /// Whether its model failed. Then the task resumes as soon as that model answers again, if this is sooner.
-        after_failure: bool,
-    },
-    /// Changes a task's class.
-    Reprioritise {
-        /// The task.
-        task: TaskId,
-        /// Its new class.
-        priority: Priority,
-    },
-    /// A job command. It takes no queue position, but other tasks may wait for it.
-    JobCommand {
-        /// The task of the command.
-        task: TaskId,
-        /// Its user.
-        user: UserId,
-    },
-    /// Asks whether a conversation may be steered now.
-    Steer {
-        /// The conversation.
-        conversation: ConversationId,
-        /// The task of the steering message. It takes no queue position, unless it gets a turn of its own.
-        task: TaskId,
-        /// Its user.
-        user: UserId,
-        /// Receives the decision; on refusal the milliseconds after which to ask again.
-        reply: oneshot::Sender<Result<Steering, u64>>,
-    },
-    /// Reads the task table again: tasks may have been stored of which the scheduler was not notified.
-    Reread,
-    /// Other processes may have stored tasks. The task table is read soon, once for many of these messages.
-    Woken,
-    /// Asks for the status of tasks.
-    TaskStatus {
-        /// The tasks.
-        tasks: Vec<TaskId>,
-        /// Receives the statuses; unknown tasks are left out.
-        reply: oneshot::Sender<Vec<TaskStatus>>,
-    },
-    /// The endpoint of a backend was checked.
-    BackendChecked {
-        /// The backend.
-        backend: String,
-        /// Whether the endpoint answered.
-        up: bool,
-    },
-    /// A backend's server reported how many rounds it runs at a time.
-    BackendDescribed {
-        /// The backend.
-        backend: String,
-    },
-    /// Closes the voice gate of a backend, or renews its lease.
-    HoldGate {
-        /// The backend.
-        backend: String,
-        /// The holder of the gate.
-        holder: String,
-        /// Term of the lease, unless renewed, in milliseconds.
-        ttl_ms: u64,
-        /// Receives the lease or the refusal.
-        reply: oneshot::Sender<Result<GateGrant, GateRefusal>>,
-    },
-    /// Opens the voice gate again.
-    ReleaseGate {
-        /// The backend.
-        backend: String,
-        /// The holder of the gate.
-        holder: String,
-        /// Receives whether this holder held the gate.
-        reply: oneshot::Sender<bool>,
-    },
-    /// The timer: a gate's term, a rate window or a deferral may have ended.
-    Due,
-    /// The result of reading the task table.
-    Looked(Result<Found, StoreError>),
-    /// Lists the waiting tasks and the running rounds.
-    List {
-        /// Receives the list.
-        reply: oneshot::Sender<Value>,
-    },
-}
-
-impl Named for SchedulerMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Admit { .. } => "Admit",
-            Self::Forget { .. } => "Forget",
-            Self::Acquire { .. } => "Acquire",
-            Self::Released { .. } => "Released",
-            Self::Ended { .. } => "Ended",
-            Self::Hold { .. } => "Hold",
-            Self::Defer { .. } => "Defer",
-            Self::Reprioritise { .. } => "Reprioritise",
-            Self::JobCommand { .. } => "JobCommand",
-            Self::Steer { .. } => "Steer",
-            Self::Reread => "Reread",
-            Self::Woken => "Woken",
-            Self::TaskStatus { .. } => "TaskStatus",
-            Self::BackendChecked { .. } => "BackendChecked",
-            Self::BackendDescribed { .. } => "BackendDescribed",
-            Self::HoldGate { .. } => "HoldGate",
-            Self::ReleaseGate { .. } => "ReleaseGate",
-            Self::Due => "Due",
-            Self::Looked(_) => "Looked",
-            Self::List { .. } => "List",
-        }
-    }
-
-    fn again(&self) -> Option<Self> {
-        match self {
-            Self::Ended { task } => Some(Self::Ended { task: *task }),
-            Self::Due => Some(Self::Due),
-            _ => None,
-        }
-    }
-}
 
 /// Start arguments of the scheduler.
 #[derive(Clone)]
@@ -310,7 +133,7 @@ impl Node for Scheduler {
         let now = ctx.now();
         state.table.tick(now);
         match msg {
-            SchedulerMsg::Looked(found) => looked(ctx, state, found, now),
+            SchedulerMsg::Table(TableMsg::Looked(found)) => looked(ctx, state, found, now),
             msg if !state.table.is_loaded && needs_table(&msg) => keep_early(state, msg, now),
             msg => act(ctx, state, msg, now),
         }
@@ -328,15 +151,7 @@ impl Node for Scheduler {
 fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
     let table = &mut state.table;
     match msg {
-        SchedulerMsg::Admit { task, user, conversation, priority, work, not_before, after, reply } => {
-            let new = Newcomer { task, user, conversation, priority, work, not_before, after };
-            admit(ctx, state, new, reply, now);
-        }
-        SchedulerMsg::Forget { task } => table.leave(task, false, now),
-        SchedulerMsg::Ended { task } => table.leave(task, true, now),
-        SchedulerMsg::Hold { task, held } => table.hold(task, held, now),
-        SchedulerMsg::Defer { task, until, after_failure } => table.defer(task, until, after_failure, now),
-        SchedulerMsg::Reprioritise { task, priority } => table.reprioritise(task, priority, now),
+        SchedulerMsg::Admission(msg) => admission(ctx, state, msg, now),
         SchedulerMsg::Acquire { request, reply } => table.ask(request, reply, now),
         SchedulerMsg::Released { backend, is_task, ran_ms, verdict } => {
             // An embedding runs on another model: it says nothing about how long chat rounds take, and does not load the chat
@@ -353,45 +168,75 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
                 }
             }
         }
-        SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {
-            let held = table.leases.hold_gate(backend_of(table, &backend), &holder, ttl_ms, now);
-            let _ = reply.send(held);
-        }
-        SchedulerMsg::ReleaseGate { backend, holder, reply } => {
-            let _ = reply.send(table.leases.release_gate(backend_of(table, &backend), &holder, now));
-        }
-        SchedulerMsg::BackendChecked { backend, up } => {
-            if let Some(n) = table.leases.find(&backend)
-                && table.leases.checked(n, up)
-            {
-                answered::resume(table, n, &state.args.conversations);
-            }
-        }
-        SchedulerMsg::BackendDescribed { backend } => {
-            if let Some(n) = table.leases.find(&backend) {
-                table.set_slots(n);
-            }
-        }
-        SchedulerMsg::JobCommand { task, user } => table.enter_unqueued(task, user, now),
-        SchedulerMsg::Steer { conversation, task, user, reply } => {
-            // The caller may have dropped its receiver. Then the task is never stored, and is forgotten.
-            let _ = reply.send(state.steers.steer(table, conversation, task, user, now));
-        }
-        SchedulerMsg::Reread => {
+        SchedulerMsg::Status(msg) => match msg {
+            StatusMsg::Ended { task } => table.leave(task, true, now),
+            StatusMsg::Hold { task, held } => table.hold(task, held, now),
+            StatusMsg::Defer { task, until, after_failure } => table.defer(task, until, after_failure, now),
+            StatusMsg::Reprioritise { task, priority } => table.reprioritise(task, priority, now),
+        },
+        SchedulerMsg::Table(TableMsg::Reread) => {
             state.work.remove(&Work::Gather);
             look_anew(ctx, state);
         }
-        SchedulerMsg::Woken => gather(ctx, state),
+        SchedulerMsg::Table(TableMsg::Woken) => gather(ctx, state),
+        SchedulerMsg::Table(TableMsg::Looked(_)) => {}
+        SchedulerMsg::Backend(report) => reported(state, &report),
+        SchedulerMsg::Gate(msg) => gate(table, msg, now),
+        SchedulerMsg::Due => state.timer_at = None,
         SchedulerMsg::TaskStatus { tasks, reply } => drop(reply.send(table.statuses(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(table.list(now))),
-        SchedulerMsg::Due => state.timer_at = None,
-        SchedulerMsg::Looked(_) => {}
     }
     if std::mem::take(&mut state.table.is_unsure) {
         look_anew(ctx, state);
     }
     if state.table.is_loaded && state.looks.are_due(state.table.len()) {
         look(ctx, state, Duration::ZERO);
+    }
+}
+
+fn admission(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: AdmissionMsg, now: Micros) {
+    let table = &mut state.table;
+    match msg {
+        AdmissionMsg::Admit { task, user, conversation, priority, work, not_before, after, reply } => {
+            let new = Newcomer { task, user, conversation, priority, work, not_before, after };
+            admit(ctx, state, new, reply, now);
+        }
+        AdmissionMsg::Forget { task } => table.leave(task, false, now),
+        AdmissionMsg::JobCommand { task, user } => table.enter_unqueued(task, user, now),
+        AdmissionMsg::Steer { conversation, task, user, reply } => {
+            // The caller may have dropped its receiver. Then the task is never stored, and is forgotten.
+            let _ = reply.send(state.steers.steer(table, conversation, task, user, now));
+        }
+    }
+}
+
+fn reported(state: &mut SchedulerState, report: &BackendReport) {
+    let table = &mut state.table;
+    match report {
+        BackendReport::BackendChecked { backend, up } => {
+            if let Some(n) = table.leases.find(backend)
+                && table.leases.checked(n, *up)
+            {
+                answered::resume(table, n, &state.args.conversations);
+            }
+        }
+        BackendReport::BackendDescribed { backend } => {
+            if let Some(n) = table.leases.find(backend) {
+                table.set_slots(n);
+            }
+        }
+    }
+}
+
+fn gate(table: &TaskTable, msg: GateMsg, now: Micros) {
+    match msg {
+        GateMsg::HoldGate { backend, holder, ttl_ms, reply } => {
+            let held = table.leases.hold_gate(backend_of(table, &backend), &holder, ttl_ms, now);
+            let _ = reply.send(held);
+        }
+        GateMsg::ReleaseGate { backend, holder, reply } => {
+            let _ = reply.send(table.leases.release_gate(backend_of(table, &backend), &holder, now));
+        }
     }
 }
 
@@ -425,13 +270,10 @@ fn backend_of(table: &TaskTable, name: &str) -> Option<usize> {
 /// Whether a message can be handled only when all open tasks are known. Voice never waits.
 const fn needs_table(msg: &SchedulerMsg) -> bool {
     match msg {
-        SchedulerMsg::Admit { priority, .. } => !matches!(priority, Priority::Realtime),
+        SchedulerMsg::Admission(AdmissionMsg::Admit { priority, .. }) => !matches!(priority, Priority::Realtime),
         SchedulerMsg::Acquire { request, .. } => !matches!(request.priority, Priority::Realtime),
-        SchedulerMsg::Forget { .. }
-        | SchedulerMsg::Ended { .. }
-        | SchedulerMsg::Hold { .. }
-        | SchedulerMsg::Defer { .. }
-        | SchedulerMsg::Reprioritise { .. }
+        SchedulerMsg::Admission(AdmissionMsg::Forget { .. })
+        | SchedulerMsg::Status(_)
         | SchedulerMsg::TaskStatus { .. } => true,
         _ => false,
     }
@@ -442,7 +284,7 @@ const fn needs_table(msg: &SchedulerMsg) -> bool {
 fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
     let is_full = state.early.len() >= EARLY_MAX as usize;
     match msg {
-        SchedulerMsg::Admit { priority: class, reply, .. } if is_full => {
+        SchedulerMsg::Admission(AdmissionMsg::Admit { priority: class, reply, .. }) if is_full => {
             let position = state.early.len() + 1;
             let reason = RefusalReason::QueueFull;
             let refusal = Refusal { reason, class, limit: EARLY_MAX, position, retry_after_ms: LOOK_AGAIN_MS };
@@ -450,7 +292,7 @@ fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
             let _ = reply.send(Err(refusal));
         }
         SchedulerMsg::Acquire { .. } | SchedulerMsg::TaskStatus { .. } if is_full => {}
-        SchedulerMsg::Ended { task } => {
+        SchedulerMsg::Status(StatusMsg::Ended { task }) => {
             // A voice task may be known already, and the task table may still show it as open.
             state.table.leave(task, true, now);
         }
@@ -473,7 +315,7 @@ fn gather(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
     state.work.spawn(Work::Gather, async move {
         tokio::time::sleep(wait).await;
         // If this fails, the incarnation has ended, and the next one reads the table first.
-        me.tell(SchedulerMsg::Reread);
+        me.tell(SchedulerMsg::Table(TableMsg::Reread));
     });
 }
 
@@ -496,7 +338,7 @@ fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
             Ok(Err(panic)) => Err(unread(panic)),
             Err(_) => Err(unread(format!("it did not come back within {LOOK_MS_MAX} ms"))),
         };
-        me.tell(SchedulerMsg::Looked(found));
+        me.tell(SchedulerMsg::Table(TableMsg::Looked(found)));
     });
 }
 

@@ -19,7 +19,7 @@ use annie_core::{
 use tokio::sync::oneshot;
 
 use super::{Leases, SchedulerMsg};
-use crate::{observe::Handle, wiring::Wiring};
+use crate::observe::Handle;
 
 /// A request for the right to one round.
 #[derive(Debug, Clone)]
@@ -175,11 +175,11 @@ impl RequestHandle {
 /// # Errors
 /// If no backend of the route exists, or all of them refuse requests for longer than the class is kept waiting.
 pub(crate) async fn acquire(
-    wiring: &Wiring,
+    scheduler: &Handle<SchedulerMsg>,
     request: PermitRequest,
     handle: &RequestHandle,
 ) -> Result<Permit, NoPermit> {
-    let answer = acquire_from(&wiring.scheduler, request).await;
+    let answer = acquire_from(scheduler, request).await;
     if handle.meet() {
         return answer;
     }

@@ -3,51 +3,15 @@
 use std::collections::HashMap;
 
 use annie_core::{event::Priority, ids::TaskId, queue::Rank, time::Micros};
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::task_table::{Entry, TaskTable, id};
+use super::{
+    messages::{TaskStatus, TaskStatusState},
+    task_table::{Entry, TaskTable, id},
+};
 
 /// The most tasks in one request.
 const STATUSES_MAX: usize = 1_000;
-
-/// Scheduling state of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskStatusState {
-    /// One of its rounds runs.
-    Running,
-    /// Between two rounds: its skills or its agents work.
-    Between,
-    /// It waits for its next round, or behind another message of its conversation.
-    Waiting,
-    /// Its user suspended it.
-    Held,
-    /// It waits for a time, or for other tasks.
-    Delayed,
-}
-
-/// Status of a task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TaskStatus {
-    /// The task.
-    pub task: TaskId,
-    /// Its scheduling state.
-    pub state: TaskStatusState,
-    /// Position in the queue, from 1; `None` while it does not ask for a round.
-    pub position: Option<usize>,
-    /// When its next round may be expected to start, in milliseconds. For a deferred task this is the end of the deferral.
-    /// `None` while it does not ask for a round.
-    pub start_in_ms: Option<u64>,
-    /// The typical round on the backend where it waits or runs, in milliseconds.
-    pub round_ms: u64,
-    /// Rounds that it has begun in this process; at least 1 if it began in an earlier one.
-    pub rounds_done: u32,
-    /// The current round of its turn, and the maximum, once it has asked for one in this process.
-    pub progress: Option<(u32, u32)>,
-    /// Why it is in this state, as text.
-    pub why: String,
-}
 
 impl TaskTable {
     /// The status of these tasks; unknown ones are left out.

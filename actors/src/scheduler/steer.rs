@@ -7,22 +7,12 @@ use annie_core::{
     time::Micros,
 };
 
-use super::task_table::TaskTable;
+use super::{messages::Steering, task_table::TaskTable};
 
 /// The shortest time between two messages that steer a conversation, in milliseconds.
 const STEER_MS_MIN: u64 = 2_000;
 /// Conversations that are remembered.
 const STEERS_MAX: usize = 10_000;
-
-/// Outcome of a steering message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steering {
-    /// It joins the turn under way, and takes no queue position.
-    Joins,
-    /// No turn is under way that could receive it: it starts a turn of its own, and needs a queue position like any other
-    /// message.
-    OwnTurn,
-}
 
 /// When conversations were last steered.
 #[derive(Debug, Default)]

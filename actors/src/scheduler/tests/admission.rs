@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{PermitRequest, SchedulerMsg, Verdict},
+    super::{AdmissionMsg, PermitRequest, SchedulerMsg, StatusMsg, Verdict},
     world::{New, Parts, row, task},
 };
 
@@ -55,7 +55,7 @@ async fn scheduler_refuses_a_full_class_with_position_and_retry_time_and_admits_
     assert_eq!((refusal.reason, refusal.limit), (RefusalReason::UserDepth, 3));
     assert!(refusal.retry_after_ms >= 1_000);
     world.admit(New::of(5, NORMAL)).await.expect("capacity");
-    world.tell(SchedulerMsg::Forget { task: task(1) });
+    world.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task: task(1) }));
     world.admit(New::of(6, Priority::High)).await.expect("there is capacity again");
 }
 
@@ -114,7 +114,7 @@ async fn scheduler_frees_positions_of_unstored_tasks_after_a_refusal() {
 async fn scheduler_does_not_revive_an_ended_task_on_a_late_request() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     world.admit(New::of(1, NORMAL)).await.expect("capacity");
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     let late = world.ask(1, NORMAL, &[]).await;
     assert!(late.await.is_err(), "the late request is refused");
     assert_eq!(world.view().await["tasks"], 0);

@@ -4,7 +4,7 @@ use annie_core::{event::Priority, ports::TaskState};
 use serde_json::json;
 
 use super::{
-    super::{SchedulerMsg, Steering, TaskStatusState, Verdict},
+    super::{AdmissionMsg, SchedulerMsg, StatusMsg, Steering, TaskStatusState, Verdict},
     world::{New, Parts, conversation, row, task, user},
 };
 
@@ -15,7 +15,7 @@ async fn scheduler_grants_no_round_to_a_suspended_task_until_it_is_resumed() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     world.admit(New::of(1, NORMAL)).await.expect("capacity");
     let round = world.take(1, NORMAL, &[]).await;
-    world.tell(SchedulerMsg::Hold { task: task(1), held: true });
+    world.tell(SchedulerMsg::Status(StatusMsg::Hold { task: task(1), held: true }));
     assert_eq!(
         world.status(1).await.map(|s| s.state),
         Some(TaskStatusState::Running),
@@ -27,7 +27,7 @@ async fn scheduler_grants_no_round_to_a_suspended_task_until_it_is_resumed() {
     let status = world.status(1).await.expect("known");
     assert_eq!((status.state, status.position, status.rounds_done), (TaskStatusState::Held, None, 1));
     assert_eq!(world.take(2, NORMAL, &[]).await.backend(), "gpu", "other tasks run");
-    world.tell(SchedulerMsg::Hold { task: task(1), held: false });
+    world.tell(SchedulerMsg::Status(StatusMsg::Hold { task: task(1), held: false }));
     world.granted(&mut next).await;
 }
 
@@ -45,11 +45,15 @@ async fn scheduler_starts_a_deferred_task_at_its_time_and_ages_it_from_then() {
     assert!(world.waits(&mut round).await);
     world.pass_ms(150).await;
     let permit = world.granted(&mut round).await;
-    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now().plus_ms(5_000), after_failure: false });
+    world.tell(SchedulerMsg::Status(StatusMsg::Defer {
+        task: task(1),
+        until: world.now().plus_ms(5_000),
+        after_failure: false,
+    }));
     permit.give_back(10, Verdict::Fine);
     let mut second = world.ask(1, NORMAL, &[]).await;
     assert!(world.waits(&mut second).await);
-    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now(), after_failure: false });
+    world.tell(SchedulerMsg::Status(StatusMsg::Defer { task: task(1), until: world.now(), after_failure: false }));
     world.granted(&mut second).await;
 }
 
@@ -81,9 +85,9 @@ async fn scheduler_starts_a_task_when_the_tasks_it_waits_for_have_ended() {
     let status = world.status(3).await.expect("known");
     assert_eq!(status.state, TaskStatusState::Delayed);
     assert!(status.why.contains(&task(1).to_string()) && !status.why.contains(&task(99).to_string()), "{}", status.why);
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     assert!(world.waits(&mut round).await);
-    world.tell(SchedulerMsg::Ended { task: task(2) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(2) }));
     world.granted(&mut round).await;
 }
 
@@ -109,8 +113,8 @@ async fn scheduler_runs_a_lifted_task_before_its_former_equals() {
     let busy = world.take(1, NORMAL, &[]).await;
     let mut first = world.ask(2, NORMAL, &[]).await;
     let mut second = world.ask(3, Priority::Background, &[]).await;
-    world.tell(SchedulerMsg::Reprioritise { task: task(3), priority: Priority::High });
-    world.tell(SchedulerMsg::Reprioritise { task: task(2), priority: Priority::Realtime });
+    world.tell(SchedulerMsg::Status(StatusMsg::Reprioritise { task: task(3), priority: Priority::High }));
+    world.tell(SchedulerMsg::Status(StatusMsg::Reprioritise { task: task(2), priority: Priority::Realtime }));
     drop(busy);
     let permit = world.granted(&mut second).await;
     assert!(world.waits(&mut first).await, "voice alone is realtime");
@@ -124,7 +128,7 @@ async fn scheduler_admits_one_steer_in_two_seconds_and_only_during_a_turn() {
     let steer_as = async |name: &str| {
         let wait = std::time::Duration::from_secs(1);
         let (conversation, task, user) = (conversation(1), task(9), user(name));
-        let ask = |reply| SchedulerMsg::Steer { conversation, task, user, reply };
+        let ask = |reply| SchedulerMsg::Admission(AdmissionMsg::Steer { conversation, task, user, reply });
         world.scheduler.call(wait, ask).await.expect("answered")
     };
     let steer = async || steer_as("ann").await;
@@ -141,7 +145,7 @@ async fn scheduler_admits_one_steer_in_two_seconds_and_only_during_a_turn() {
     assert!(steer().await.is_err_and(|ms| (1..=2_000).contains(&ms)));
     world.pass_ms(2_000).await;
     assert_eq!(steer().await, Ok(Steering::Joins));
-    world.tell(SchedulerMsg::Hold { task: task(1), held: true });
+    world.tell(SchedulerMsg::Status(StatusMsg::Hold { task: task(1), held: true }));
     assert_eq!(steer().await, Ok(Steering::OwnTurn), "a suspended task receives no steering");
 }
 
@@ -161,6 +165,6 @@ async fn scheduler_keeps_a_task_waiting_when_its_admission_was_lost() {
     world.granted(&mut ask(3, "bob")).await;
     first.give_back(10, Verdict::Fine);
     assert!(world.waits(&mut second).await, "the first task has not ended");
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     world.granted(&mut second).await;
 }

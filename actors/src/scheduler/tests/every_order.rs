@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use annie_core::event::Priority;
 
 use super::{
-    super::{Permit, SchedulerMsg, Verdict},
+    super::{GateMsg, Permit, SchedulerMsg, StatusMsg, Verdict},
     world::{Answer, New, Parts, World, task},
 };
 
@@ -145,7 +145,7 @@ impl Real {
             Step::Leave(n) => drop(self.waits.remove(&n)),
             Step::HoldGate => self.hold().await,
             Step::ReleaseGate => self.release().await,
-            Step::FallSilent => self.world.tell(SchedulerMsg::Ended { task: task(VOICE) }),
+            Step::FallSilent => self.world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(VOICE) })),
             Step::Pass => self.world.pass_ms(LONG_MS).await,
             Step::Die => self.die().await,
         }
@@ -160,14 +160,22 @@ impl Real {
 
     async fn hold(&self) {
         let wait = std::time::Duration::from_secs(1);
-        let hold =
-            |reply| SchedulerMsg::HoldGate { backend: String::new(), holder: HOLDER.to_owned(), ttl_ms: 20_000, reply };
+        let hold = |reply| {
+            SchedulerMsg::Gate(GateMsg::HoldGate {
+                backend: String::new(),
+                holder: HOLDER.to_owned(),
+                ttl_ms: 20_000,
+                reply,
+            })
+        };
         self.world.scheduler.call(wait, hold).await.expect("answered").expect("free");
     }
 
     async fn release(&self) {
         let wait = std::time::Duration::from_secs(1);
-        let release = |reply| SchedulerMsg::ReleaseGate { backend: String::new(), holder: HOLDER.to_owned(), reply };
+        let release = |reply| {
+            SchedulerMsg::Gate(GateMsg::ReleaseGate { backend: String::new(), holder: HOLDER.to_owned(), reply })
+        };
         assert_eq!(self.world.scheduler.call(wait, release).await, Ok(true));
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{
-    super::{SchedulerMsg, TaskStatusState, Verdict, permit::acquire_from},
+    super::{AdmissionMsg, SchedulerMsg, StatusMsg, TableMsg, TaskStatusState, Verdict, permit::acquire_from},
     world::{New, Parts, conversation, row, task},
 };
 
@@ -38,7 +38,7 @@ async fn scheduler_incarnation_learns_waiting_tasks_and_reasons_from_the_task_ta
     assert_eq!(world.view().await["depth"]["normal"], 4, "a task that has begun waits only when it asks");
     let mut fourth = world.ask(4, NORMAL, &[]).await;
     assert!(world.waits(&mut fourth).await);
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     world.granted(&mut fourth).await;
 }
 
@@ -63,10 +63,10 @@ async fn scheduler_lets_tasks_wait_for_tasks_without_a_queue_position() {
     );
     let mut sixth = world.ask(6, NORMAL, &[]).await;
     for n in [1, 2] {
-        world.tell(SchedulerMsg::Ended { task: task(n) });
+        world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n) }));
         assert!(world.waits(&mut sixth).await);
     }
-    world.tell(SchedulerMsg::Ended { task: task(4) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(4) }));
     world.granted(&mut sixth).await;
 }
 
@@ -78,16 +78,16 @@ async fn scheduler_keeps_a_task_waiting_for_one_that_was_coalesced() {
     world.admit(New { work, ..New::of(1, NORMAL) }).await.expect("capacity");
     let joined = world.admit(New { work, ..New::of(2, NORMAL) }).await.expect("capacity");
     assert_eq!(joined.same_as, Some(task(1)));
-    world.tell(SchedulerMsg::JobCommand { task: task(3), user: super::world::user("ann") });
+    world.tell(SchedulerMsg::Admission(AdmissionMsg::JobCommand { task: task(3), user: super::world::user("ann") }));
     world.admit(New { after: vec![2, 3], ..New::of(4, NORMAL) }).await.expect("capacity");
     let mut fourth = world.ask(4, NORMAL, &[]).await;
     busy.give_back(10, Verdict::Fine);
     for n in [1, 2] {
         assert!(world.waits(&mut fourth).await);
-        world.tell(SchedulerMsg::Ended { task: task(n) });
+        world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n) }));
     }
     assert!(world.waits(&mut fourth).await, "the job command is not carried out yet");
-    world.tell(SchedulerMsg::Ended { task: task(3) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(3) }));
     world.granted(&mut fourth).await;
 }
 
@@ -101,10 +101,10 @@ async fn scheduler_runs_only_voice_until_the_task_table_is_read() {
     let world = parts.start_unread().await;
     let voice = world.take(1, Priority::Realtime, &[]).await;
     let mut held = world.ask(2, NORMAL, &[]).await;
-    world.tell(SchedulerMsg::Hold { task: task(2), held: true });
+    world.tell(SchedulerMsg::Status(StatusMsg::Hold { task: task(2), held: true }));
     let mut early = world.ask(3, NORMAL, &[]).await;
     drop(voice);
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     let admission = world.admit(New::of(4, NORMAL));
     let opening = async {
         world.pass_ms(500).await;
@@ -136,9 +136,9 @@ async fn scheduler_reads_the_table_again_when_asked_during_a_reading() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let (open, shut) = watch::channel(true);
     *world.table.is_shut.lock() = Some(shut);
-    world.tell(SchedulerMsg::Reread);
+    world.tell(SchedulerMsg::Table(TableMsg::Reread));
     world.pass_ms(10).await;
-    world.tell(SchedulerMsg::Reread);
+    world.tell(SchedulerMsg::Table(TableMsg::Reread));
     world.processed().await;
     let before = world.table.readings();
     open.send(false).expect("it listens");
@@ -152,7 +152,7 @@ async fn scheduler_retries_a_failed_rereading_of_the_task_table() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     world.table.failures.store(2, SeqCst);
     *world.table.rows.lock() = vec![row(1, TaskState::Suspended, world.now(), json!({}))];
-    world.tell(SchedulerMsg::Reread);
+    world.tell(SchedulerMsg::Table(TableMsg::Reread));
     world.pass_ms(1_500).await;
     assert!(world.status(1).await.is_none(), "the reading failed twice");
     world.pass_ms(1_000).await;
@@ -172,7 +172,7 @@ async fn scheduler_waits_for_open_tasks_of_other_processes_but_not_for_ended_one
     let before = world.table.readings();
     world.table.rows.lock().clear();
     for _ in 0..10 {
-        world.tell(SchedulerMsg::Woken);
+        world.tell(SchedulerMsg::Table(TableMsg::Woken));
         world.pass_ms(50).await;
     }
     assert!(world.waits(&mut second).await);
@@ -196,7 +196,7 @@ async fn scheduler_waits_for_a_task_whose_row_is_younger_by_another_clock() {
     world.pass_ms(1_500).await;
     assert!(world.waits(&mut second).await, "the first is open");
     assert_eq!(world.table.readings(), readings, "no further reading is needed");
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     world.granted(&mut second).await;
 }
 
@@ -207,13 +207,13 @@ async fn scheduler_forgets_unknown_tasks_for_which_no_task_waits() {
     for n in 1..=3 {
         world.admit(New { after: vec![90 + n], ..New::of(n, NORMAL) }).await.expect("capacity");
     }
-    world.tell(SchedulerMsg::Forget { task: task(3) });
+    world.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task: task(3) }));
     world.until("the scheduler knows that they have ended", async || (awaited().await == Some(0)).then_some(())).await;
     let start = world.now();
     world.table.rows.lock().push(row(8, TaskState::Queued, start, json!({})));
     world.admit(New { after: vec![8], ..New::of(4, NORMAL) }).await.expect("capacity");
     assert_eq!(awaited().await, Some(1));
-    world.tell(SchedulerMsg::Forget { task: task(4) });
+    world.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task: task(4) }));
     world.processed().await;
     assert_eq!(awaited().await, Some(0));
 }
@@ -229,7 +229,7 @@ async fn scheduler_frees_the_position_of_a_task_that_another_process_ended() {
     }
     assert!(world.admit(New::of(6, NORMAL)).await.is_err(), "the queue is full");
     let notify = async || {
-        world.tell(SchedulerMsg::Woken);
+        world.tell(SchedulerMsg::Table(TableMsg::Woken));
         world.pass_ms(1_100).await;
     };
     notify().await;
@@ -323,7 +323,7 @@ async fn scheduler_preempts_a_task_three_times_at_most_even_across_a_crash() {
         let mut mine = world.ask(1, NORMAL, &[]).await;
         preemptions.push(world.list().await["waiting"][0]["preemptions"].as_u64().expect("a number"));
         drop(permit);
-        world.tell(SchedulerMsg::Ended { task: task(n) });
+        world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n) }));
         round = world.granted(&mut mine).await;
         if n == 3 {
             world.kill().await;
@@ -366,7 +366,7 @@ async fn scheduler_finishes_two_hundred_tasks_once_each_while_it_is_killed_repea
         }
         world.table.rows.lock().retain(|row| row.id != task(n));
         // A message that arrives between two incarnations is lost; the task table shows the end.
-        world.scheduler.tell(SchedulerMsg::Ended { task: task(n) });
+        world.scheduler.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n) }));
     };
     let all = async {
         let mut tasks: FuturesUnordered<_> = (0..TASKS).map(&one).collect();

@@ -3,7 +3,7 @@
 use annie_core::{event::Priority, message::ModelErrorKind, route::RateWindow, time::Micros};
 
 use super::{
-    super::{NoPermit, SchedulerMsg, Verdict},
+    super::{BackendReport, NoPermit, SchedulerMsg, StatusMsg, Verdict},
     world::{Answer, Parts, task},
 };
 
@@ -83,10 +83,10 @@ async fn scheduler_moves_rounds_off_an_unreachable_backend_and_uses_it_again_lat
     let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
     let busy = world.take(1, NORMAL, &["gpu"]).await;
     let mut waiting = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
-    world.tell(SchedulerMsg::BackendChecked { backend: "gpu".to_owned(), up: false });
+    world.tell(SchedulerMsg::Backend(BackendReport::BackendChecked { backend: "gpu".to_owned(), up: false }));
     assert_eq!(world.granted(&mut waiting).await.backend(), "cloud");
     drop(busy);
-    world.tell(SchedulerMsg::BackendChecked { backend: "gpu".to_owned(), up: true });
+    world.tell(SchedulerMsg::Backend(BackendReport::BackendChecked { backend: "gpu".to_owned(), up: true }));
     assert_eq!(world.take(3, NORMAL, &["gpu", "cloud"]).await.backend(), "gpu");
 }
 
@@ -152,17 +152,17 @@ async fn scheduler_refuses_urgent_rounds_at_once_when_the_provider_is_closed_for
     for (n, class) in [(2, Priority::High), (3, Priority::Realtime)] {
         let mut person = world.ask(n, class, &["cloud"]).await;
         assert_eq!(refusal(&mut person), ("cloud".to_owned(), in_six_hours), "{class:?}");
-        world.tell(SchedulerMsg::Ended { task: task(n) });
+        world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n) }));
         let elsewhere = world.take(n + 10, class, &["cloud", "other"]).await;
         assert_eq!(elsewhere.backend(), "other");
         drop(elsewhere);
-        world.tell(SchedulerMsg::Ended { task: task(n + 10) });
+        world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(n + 10) }));
     }
     let mut job = world.ask(4, NORMAL, &["cloud"]).await;
     world.pass_ms(6 * 3_600_000 - 6_000).await;
     let spoken = world.ask(6, Priority::Realtime, &["cloud"]).await;
     assert!(spoken.await.is_ok_and(|answer| answer.is_err()), "the shortest deadline of a spoken turn is 5 s");
-    world.tell(SchedulerMsg::Ended { task: task(6) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(6) }));
     world.pass_ms(5_000).await;
     assert!(world.waits(&mut job).await, "a job may wait for hours");
     let mut soon = world.ask(5, Priority::High, &["cloud"]).await;

@@ -3,7 +3,7 @@
 use annie_core::{event::Priority, queue::RefusalReason};
 
 use super::{
-    super::{SchedulerMsg, Verdict},
+    super::{GateMsg, SchedulerMsg, StatusMsg, Verdict},
     world::{New, Parts, task},
 };
 
@@ -24,7 +24,7 @@ async fn scheduler_closes_the_gate_from_admission_to_end_of_a_voice_task() {
     // A skill runs until the hard deadline of the spoken turn is near.
     world.pass_ms(11_900).await;
     assert!(world.waits(&mut other).await, "between two of its rounds");
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     world.granted(&mut other).await;
     let gate = &world.list().await["backends"][0]["gate"];
     assert_eq!(gate["closed"], false);
@@ -41,7 +41,7 @@ async fn scheduler_runs_voice_before_all_others_after_one_round_at_most() {
     let voice_permit = world.granted(&mut voice).await;
     drop(voice_permit);
     assert!(world.waits(&mut urgent).await);
-    world.tell(SchedulerMsg::Ended { task: task(3) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(3) }));
     world.granted(&mut urgent).await;
 }
 
@@ -79,7 +79,7 @@ async fn scheduler_refuses_voice_tasks_beyond_the_limit_until_one_ends() {
     let refusal = world.admit(New::of(5, VOICE)).await.expect_err("four voice tasks run");
     assert_eq!((refusal.reason, refusal.limit), (RefusalReason::RealtimeFull, 4));
     assert!(refusal.retry_after_ms >= 1_000 && refusal.to_string().contains("voice"), "{refusal}");
-    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.tell(SchedulerMsg::Status(StatusMsg::Ended { task: task(1) }));
     world.admit(New::of(6, VOICE)).await.expect("one voice task has ended");
 }
 
@@ -87,11 +87,13 @@ async fn scheduler_refuses_voice_tasks_beyond_the_limit_until_one_ends() {
 async fn gate_survives_a_crash_of_the_scheduler() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let wait = std::time::Duration::from_secs(1);
-    let hold = |reply| SchedulerMsg::HoldGate {
-        backend: String::new(),
-        holder: "the microphone".to_owned(),
-        ttl_ms: 20_000,
-        reply,
+    let hold = |reply| {
+        SchedulerMsg::Gate(GateMsg::HoldGate {
+            backend: String::new(),
+            holder: "the microphone".to_owned(),
+            ttl_ms: 20_000,
+            reply,
+        })
     };
     world.scheduler.call(wait, hold).await.expect("answered").expect("free");
     world.kill().await;

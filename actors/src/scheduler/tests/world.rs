@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
 use super::super::{
-    Leases, NoPermit, Permit, PermitRequest, QueuePosition, Scheduler, SchedulerArgs, SchedulerMsg, TaskStatus, Verdict,
+    AdmissionMsg, Leases, NoPermit, Permit, PermitRequest, QueuePosition, Scheduler, SchedulerArgs, SchedulerMsg,
+    TaskStatus, Verdict,
 };
 use crate::{
     observe::{Directory, Handle, Path, System, spawn},
@@ -239,15 +240,17 @@ impl World {
 
     pub async fn admit(&self, new: New) -> Result<QueuePosition, Refusal> {
         let wait = std::time::Duration::from_secs(5);
-        let ask = |reply| SchedulerMsg::Admit {
-            task: task(new.task),
-            user: user(new.user),
-            conversation: conversation(new.task),
-            priority: new.priority,
-            work: new.work,
-            not_before: new.not_before,
-            after: new.after.iter().map(|n| task(*n)).collect(),
-            reply,
+        let ask = |reply| {
+            SchedulerMsg::Admission(AdmissionMsg::Admit {
+                task: task(new.task),
+                user: user(new.user),
+                conversation: conversation(new.task),
+                priority: new.priority,
+                work: new.work,
+                not_before: new.not_before,
+                after: new.after.iter().map(|n| task(*n)).collect(),
+                reply,
+            })
         };
         self.scheduler.call(wait, ask).await.expect("it answers")
     }
