@@ -20,6 +20,7 @@ mod node_lease;
 mod notify;
 mod observe;
 mod operations;
+mod ownership;
 mod root;
 mod scheduler;
 mod services;

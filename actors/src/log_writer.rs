@@ -35,6 +35,7 @@ use crate::{
     hub::{Hub, Live},
     notify::NotifyMsg,
     observe::{Context, Handle, Node, NodeError, task_point},
+    ownership::OwnershipMsg,
     scheduler::{SchedulerMsg, StatusMsg, TableMsg},
     tasks::{Tasks, caught},
 };
@@ -56,6 +57,8 @@ pub struct LogArgs {
     pub hub: Arc<Hub>,
     /// The parent of the Engines, which is sent the wake-ups.
     pub conversations: Handle<ConversationsMsg>,
+    /// Is told of messages that may be stored without a wake-up.
+    pub ownership: Handle<OwnershipMsg>,
     /// The actors that process what the log produces outside the conversations.
     pub subscribers: Subscribers,
     /// Whether an incarnation before this one has started.
@@ -106,10 +109,10 @@ impl Node for LogWriter {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
-        // The previous incarnation may have committed a message and died before it woke the Engine. If the parent of the
-        // Engines is dead, its next incarnation scans the log. The first incarnation of the log writer has no predecessor.
+        // The previous incarnation may have committed a message and died before it woke the Engine. If the ownership actor is
+        // dead, its next incarnation scans the log. The first incarnation of the log writer has no predecessor.
         if state.args.has_run_before.swap(true, Relaxed) {
-            state.args.conversations.tell(ConversationsMsg::Rescan);
+            state.args.ownership.tell(OwnershipMsg::Rescan);
             state.late.expect_anything(ctx.me());
         }
         // The previous incarnation may also have stored a final text, a dead letter or an operation and died before it sent
@@ -207,8 +210,8 @@ fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<C
     let messages = appends.iter().filter(brings_a_message);
     let conversations: Vec<ConversationId> = messages.map(|append| append.conversation).collect();
     if !conversations.is_empty() {
-        // If the parent of the Engines is dead, its next incarnation scans the log.
-        args.conversations.tell(ConversationsMsg::Doubt(conversations.clone()));
+        // If the ownership actor is dead, its next incarnation scans the log.
+        args.ownership.tell(OwnershipMsg::Doubt(conversations.clone()));
     }
     notify_all_subscribers(&args.subscribers);
     conversations

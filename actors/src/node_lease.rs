@@ -24,6 +24,7 @@ use crate::{
     conversations::ConversationsMsg,
     due_timer::outcome,
     observe::{Context, Named, Node, NodeError},
+    ownership::OwnershipMsg,
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -154,7 +155,7 @@ fn renewed(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, asked_us: u64, 
             (state.renewals, state.last_error) = (state.renewals + 1, None);
             if std::mem::replace(&mut state.ended, ended) != ended {
                 // If the parent of the Engines is dead, its next incarnation scans the log.
-                state.wiring.conversations.tell(ConversationsMsg::NodesEnded);
+                state.wiring.ownership.tell(OwnershipMsg::NodesEnded);
             }
             let passed_ms = ctx.env().clock.monotonic_us().saturating_sub(asked_us) / 1_000;
             set_timer(ctx, state, renew_ms.saturating_sub(passed_ms));

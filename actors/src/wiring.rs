@@ -20,6 +20,7 @@ use crate::{
     node_lease::{Lease, LeaseLimits},
     observe::Handle,
     operations::OperationKeys,
+    ownership::OwnershipMsg,
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
 };
@@ -116,6 +117,7 @@ pub(crate) struct Wiring {
     pub scheduler: Handle<SchedulerMsg>,
     pub breakers: Handle<BreakersMsg>,
     pub conversations: Handle<ConversationsMsg>,
+    pub ownership: Handle<OwnershipMsg>,
     /// Services of the resources (the watcher of the skill folder) and of the front ends (listeners).
     pub resources: Arc<ServiceList>,
     pub listeners: Arc<ServiceList>,

@@ -11,8 +11,9 @@ use crate::{
     world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
 };
 
-/// These actors run at their own times, not within a turn. `background_workers` injects faults into them.
-const BACKGROUND_WORKERS: [&str; 6] = ["dead_letters", "notifier", "expiry", "node_lease", "backend", "backends"];
+/// These actors run at their own times, not within a turn. `background_workers` and `ownership` inject faults into them.
+const BACKGROUND_WORKERS: [&str; 7] =
+    ["dead_letters", "notifier", "expiry", "node_lease", "ownership", "backend", "backends"];
 
 /// Tasks that wait for nothing between their steps. What they wait for hangs by its own port, see
 /// [`annie_core::ports::Faults::in_task`].

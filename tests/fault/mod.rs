@@ -14,6 +14,7 @@ mod hiccups;
 mod incarnations;
 mod invariants;
 mod leases;
+mod ownership;
 mod peers;
 mod process;
 mod quiet;

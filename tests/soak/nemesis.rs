@@ -66,6 +66,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("/breakers/breaker:", 9),
     ("/breakers", 3),
     ("/conversations", 3),
+    ("/ownership", 1),
     ("/listeners/service:http", 5),
     ("/resources/backends/backend:", 4),
     ("/infra/dead_letters", 2),

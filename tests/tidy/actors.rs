@@ -11,10 +11,10 @@ use super::{
 };
 
 /// Most files in one import cycle.
-const CYCLE_FILES_MAX: usize = 25;
+const CYCLE_FILES_MAX: usize = 4;
 /// Most message kinds of an actor. Kinds that belong together are one kind with a message type of their own, which has the
 /// same limit.
-const MESSAGE_KINDS_MAX: usize = 18;
+const MESSAGE_KINDS_MAX: usize = 12;
 
 const FOLDER: &str = "actors/src/";
 

@@ -9,7 +9,10 @@ use annie_core::{
     turn::DirectiveId,
 };
 
-use super::{Child, Engine, EngineState, record};
+use super::{
+    record,
+    state::{Child, Engine, EngineState},
+};
 use crate::{
     effects::Waits,
     observe::{ChildEnded, Context, EndKind, NodeError},

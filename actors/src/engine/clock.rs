@@ -1,16 +1,19 @@
-//! Deadlines of tasks and messages that become due. One timer serves the earliest of them.
+//! The Engine's timers: deadlines of tasks and messages that become due, for the earliest of which one timer is set; and the
+//! quiet period after which the Engine asks to leave memory.
 
 use std::time::Duration;
 
 use annie_core::{
-    event::EventBody,
     ids::{AgentId, TaskId},
     time::Micros,
     turn::{DirectiveId, Turn},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, record};
-use crate::observe::{Context, NodeError};
+use super::{
+    messages::{EngineMsg, EngineResidencyMsg},
+    state::{Engine, EngineState, EngineTask},
+};
+use crate::{effects::Waits, observe::Context};
 
 /// Minimum time that a message that has not begun gets after activation, in milliseconds: nothing could begin it before.
 const ACTIVATION_GRACE_MS: i64 = 30_000;
@@ -21,7 +24,7 @@ const WAIT_MS_MIN: i64 = 250;
 
 /// The next deadline. The time that a round waits for its permit does not count against the task, up to a limit. The event
 /// that ends the round will record that time, and a sub-agent's report will record how long its rounds waited.
-fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
+pub(super) fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
     let extended = |turn: &Turn, at: Micros, hard: bool| {
         let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
         let (waited_ms, is_waiting) = match state.asked.get(&id) {
@@ -29,7 +32,7 @@ fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
             None => {
                 let agents = || state.agents.values().filter(|child| child.task == turn.task).map(|child| &child.waits);
                 let longest_ms = agents().map(|waits| waits.ms_until(now)).max().unwrap_or(0);
-                let is_waiting = agents().any(super::Waits::is_waiting);
+                let is_waiting = agents().any(Waits::is_waiting);
                 (longest_ms.saturating_sub(turn.clock.agents_waited_ms), is_waiting)
             }
         };
@@ -58,7 +61,7 @@ fn read(state: &EngineState, turn: &Turn, id: &DirectiveId, now: Micros) -> (u64
         None => {
             let agents = || state.agents.values().filter(|child| child.task == turn.task).map(|child| &child.waits);
             let longest_ms = agents().map(|waits| waits.read_ms_until(now)).max().unwrap_or(0);
-            let is_reading = agents().any(super::Waits::is_reading);
+            let is_reading = agents().any(Waits::is_reading);
             (longest_ms.saturating_sub(turn.clock.agents_prefill_ms), is_reading)
         }
     }
@@ -90,17 +93,15 @@ pub(super) fn set_timer(ctx: &Context<Engine>, state: &mut EngineState) {
     });
 }
 
-/// Records the deadline that has passed, and begins what is due.
-pub(super) async fn tick(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    state.clock_at = None;
-    state.tasks.remove(&EngineTask::Clock);
-    let now: Micros = ctx.now();
-    match next(state, now) {
-        Some((at, task, hard)) if at <= now => {
-            let dead_letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.dead_letters.clone());
-            let body = EventBody::DeadlinePassed { hard, dead_letters };
-            record::record(ctx, state, task, AgentId::orchestrator(), body).await
-        }
-        _ => record::record_decisions(ctx, state).await,
-    }
+/// Starts the idle timer of a new quiet period.
+pub(super) fn start_idle_timer(ctx: &Context<Engine>, state: &mut EngineState) {
+    state.quiet_periods += 1;
+    let (period, me) = (state.quiet_periods, ctx.me());
+    // A stateless conversation gets no further message, so it passivates at once.
+    let wait_ms = if !state.conv.is_listed { 0 } else { state.wiring.limits.passivate_after_ms };
+    let wait = Duration::from_millis(wait_ms);
+    state.tasks.spawn(EngineTask::IdleTimer, async move {
+        tokio::time::sleep(wait).await;
+        me.tell(EngineMsg::Residency(EngineResidencyMsg::Idle { period }));
+    });
 }

@@ -7,7 +7,12 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::{Control, Controlled, Engine, EngineState, EngineTask, record};
+use super::{
+    control::{Control, Controlled},
+    read_log::read_new_messages,
+    record,
+    state::{Engine, EngineState, EngineTask},
+};
 use crate::observe::{Context, NodeError};
 
 pub(super) async fn control(
@@ -21,7 +26,7 @@ pub(super) async fn control(
     if !state.conv.is_open(task) && !state.conv.finished.contains(&task) {
         // The wake-up for this task may have been lost. Decisions that follow from newly read messages are stored together
         // with the control.
-        super::read_new_messages(ctx, state).await?;
+        read_new_messages(ctx, state).await?;
     }
     // A message that joined another task, and a job command, have no rounds of their own to suspend or reprioritise.
     let is_open = match control {

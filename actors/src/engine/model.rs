@@ -9,7 +9,10 @@ use annie_core::{
     turn::{DirectiveId, resolve_main},
 };
 
-use super::{Engine, EngineState, EngineTask, record};
+use super::{
+    record,
+    state::{Engine, EngineState, EngineTask},
+};
 use crate::{
     breaker::RunRequest,
     effects::{ModelDone, SkillDone},

@@ -5,47 +5,25 @@
 //! that still wait are withdrawn, so that no round is cut off that has begun.
 
 use annie_core::{
-    ids::Seq,
     time::Micros,
     turn::{Directive, DirectiveId, Lane, Turn},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, act, clock, record, snapshot, start_idle_timer};
+use super::{
+    act,
+    clock::{self, start_idle_timer},
+    messages::{EngineMsg, EngineResidencyMsg},
+    record, snapshot,
+    state::{Engine, EngineState, EngineTask, Leaving},
+};
 use crate::{
-    conversations::ConversationsMsg,
-    effects::{Begin, Waits},
+    conversations::{ConversationsMsg, Passivation, ResidencyMsg},
     observe::{Context, NodeError},
-    scheduler::RequestHandle,
 };
 
 /// How long a round must have waited for its permit before its Engine passivates to free capacity, in milliseconds. A round
 /// that is known to wait longer than this need not wait here first.
 const PERMIT_MS_MIN: u64 = 5_000;
-
-/// How a conversation with open work passivates to free capacity.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Passivation {
-    /// When to activate it again.
-    pub until: Option<Micros>,
-    /// It waits for something of which it gets no notification while passive, so it is activated by turns.
-    pub takes_turns: bool,
-    /// The last event that the Engine knows.
-    pub seq: Seq,
-}
-
-/// A round that this incarnation requested.
-pub(crate) struct Asked {
-    pub handle: RequestHandle,
-    pub begin: Begin,
-    /// How long the round waits for its permits.
-    pub waits: Waits,
-    pub since: Micros,
-}
-
-/// The messages that arrive while the request to leave is open.
-pub(crate) struct Leaving {
-    later: Vec<EngineMsg>,
-}
 
 /// Asks to leave memory if nothing is under way; otherwise refuses or waits for another quiet period.
 pub(super) async fn ask_to_passivate(
@@ -56,7 +34,7 @@ pub(super) async fn ask_to_passivate(
     let refuse = |state: &mut EngineState| {
         if is_asked {
             // If the parent is dead, this Engine ends with it.
-            state.wiring.conversations.tell(ConversationsMsg::StaysActive(state.conv.id));
+            state.wiring.conversations.tell(ConversationsMsg::Residency(ResidencyMsg::StaysActive(state.conv.id)));
         } else {
             start_idle_timer(ctx, state);
         }
@@ -72,12 +50,12 @@ pub(super) async fn ask_to_passivate(
     }
     state.leaving = Some(Leaving { later: Vec::new() });
     state.questions_open += 1;
-    let ask = ConversationsMsg::MayPassivate {
+    let ask = ConversationsMsg::Residency(ResidencyMsg::MayPassivate {
         conversation: state.conv.id,
         incarnation: ctx.incarnation,
         wakes_seen: state.wakes_seen,
         passivation,
-    };
+    });
     state.wiring.conversations.tell(ask);
     Ok(())
 }
@@ -133,7 +111,7 @@ fn withdraw_requests(state: &mut EngineState) -> bool {
 }
 
 /// Defers a message that arrives while the request to leave is open. There are three exceptions: the parent's answer is
-/// handled at once; a further [`EngineMsg::Evict`] is dropped; and a wake-up or a control ends the wait, because the parent has
+/// handled at once; a further [`EngineResidencyMsg::Evict`] is dropped; and a wake-up or a control ends the wait, because the parent has
 /// counted it as sent and refuses the request. Returns the message if it must be handled now.
 pub(super) async fn defer_while_leaving(
     ctx: &Context<Engine>,
@@ -142,9 +120,9 @@ pub(super) async fn defer_while_leaving(
 ) -> Result<Option<EngineMsg>, NodeError> {
     let Some(leaving) = state.leaving.as_mut() else { return Ok(Some(msg)) };
     match msg {
-        EngineMsg::Passivate | EngineMsg::StayActive => Ok(Some(msg)),
+        EngineMsg::Residency(EngineResidencyMsg::Passivate | EngineResidencyMsg::StayActive) => Ok(Some(msg)),
         // The Engine has asked already, and the parent takes that request for the answer.
-        EngineMsg::Evict => Ok(None),
+        EngineMsg::Residency(EngineResidencyMsg::Evict) => Ok(None),
         EngineMsg::Wake(_) | EngineMsg::Control { .. } => {
             while state.leaving.is_some() {
                 stay_active(ctx, state).await?;
@@ -194,8 +172,8 @@ pub(super) async fn passivate(ctx: &Context<Engine>, state: &mut EngineState) ->
     state.tasks.retain(|_| false);
     if has_open_work {
         report_open_work(state);
-    } else {
-        snapshot::save_on_passivate(ctx, state).await?;
+    } else if !snapshot::save_on_passivate(ctx, state).await? {
+        report_open_work(state);
     }
     ctx.stop();
     Ok(())
@@ -203,7 +181,7 @@ pub(super) async fn passivate(ctx: &Context<Engine>, state: &mut EngineState) ->
 
 /// Reports open work that this incarnation does not continue. The Engine has no child slot any more, so the parent first
 /// checks which node owns the conversation. A fenced Engine reports nothing, because another owner is known.
-pub(super) fn report_open_work(state: &EngineState) {
+fn report_open_work(state: &EngineState) {
     if !state.fenced {
         let (conversation, user) = (state.conv.id, state.conv.user.clone());
         // If the parent is dead, its next incarnation scans for open work.

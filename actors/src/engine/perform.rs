@@ -7,7 +7,11 @@ use annie_core::{
     turn::{Directive, DirectiveId},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, agents, passivate::Asked};
+use super::{
+    agents,
+    messages::{EngineMsg, JobCommandMsg},
+    state::{Asked, Engine, EngineState, EngineTask},
+};
 use crate::{
     breaker::RunRequest,
     effects::{Begin, ModelCall, Waits, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
@@ -107,14 +111,14 @@ async fn start(
                 let words = (text.as_str(), source.as_deref().unwrap_or_default());
                 let meant = understand_order(&wiring, &user, conversation, task, words).await;
                 // If one of these messages is lost, this incarnation has ended, and the next one starts the command again.
-                me.tell(EngineMsg::Understood { task, meant });
+                me.tell(EngineMsg::JobCommand(JobCommandMsg::Understood { task, meant }));
             });
         }
         Directive::CarryOut { task, verb, targets, text } => {
             let by = format!("order:{task}");
             state.spawn(id, async move {
                 let text = carry_out_order(&wiring, &user, verb, &targets, text, &by).await;
-                me.tell(EngineMsg::CarriedOut { task, text });
+                me.tell(EngineMsg::JobCommand(JobCommandMsg::CarriedOut { task, text }));
             });
         }
         Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,

@@ -10,7 +10,12 @@ use annie_core::{
     turn::DirectiveId,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, agents, clock, perform, snapshot, start_idle_timer};
+use super::{
+    agents, clock,
+    messages::EngineMsg,
+    perform, snapshot,
+    state::{Engine, EngineState, EngineTask, note_stored},
+};
 use crate::{
     effects::Routed,
     log_writer::{LogError, append},
@@ -160,7 +165,7 @@ pub(super) async fn record_all(
     perform::perform(ctx, state).await?;
     clock::set_timer(ctx, state);
     if state.conv.is_idle() {
-        start_idle_timer(ctx, state);
+        clock::start_idle_timer(ctx, state);
     }
     Ok(())
 }
@@ -205,7 +210,7 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     match ctx.wait_for(append(&state.wiring.log, what)).await {
         Ok(stored) => {
             state.conv.set_last_seq(Seq(stored.first.0 + count - 1));
-            super::note_stored(state, stored.first, count);
+            note_stored(state, stored.first, count);
         }
         Err(LogError::Refused(AppendError::Fenced)) => {
             tracing::info!(conversation = %state.conv.id, "another epoch owns the conversation now");

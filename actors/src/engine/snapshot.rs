@@ -14,7 +14,11 @@ use annie_core::{
     turn::STATE_VERSION,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, activate, fold_message, mark_known_up_to, passivate, record};
+use super::{
+    messages::{EngineMsg, Kept},
+    read_log,
+    state::{Engine, EngineState, EngineTask, fold_message, mark_known_up_to},
+};
 use crate::{
     observe::{Context, NodeError},
     tasks::caught,
@@ -26,14 +30,6 @@ use crate::{
 const AWAKE_EVENTS: u64 = 256;
 /// Events since the last snapshot for which a passivating Engine saves a new one.
 const LEAVING_EVENTS: u64 = 100;
-
-/// A snapshot that was saved.
-pub struct Kept {
-    /// The sequence number of its last event.
-    seq: Seq,
-    /// The messages that were read for the snapshot: all that this incarnation may not know.
-    received: Vec<Event>,
-}
 
 /// Starts a snapshot task if enough was stored since the last one. The Engine does not wait for it.
 pub(super) fn save_if_due(ctx: &Context<Engine>, state: &mut EngineState) {
@@ -63,13 +59,13 @@ async fn make(
     epoch: Epoch,
     read_to: Seq,
 ) -> Result<Kept, NodeError> {
-    let folded = activate::fold(store.as_ref(), id, user.clone()).await?;
+    let folded = read_log::fold(store.as_ref(), id, user.clone()).await?;
     let seq = folded.conv.seq;
     let state = serde_json::to_string(&folded.conv).map_err(|e| NodeError::new(e.to_string()))?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state };
-    activate::ask("cannot save the snapshot", store.put_snapshot(id, epoch, snapshot)).await?;
+    read_log::ask("cannot save the snapshot", store.put_snapshot(id, epoch, snapshot)).await?;
     let mut received = if folded.snapshot_at > read_to {
-        activate::read_after(store.as_ref(), id, &user, read_to).await?
+        read_log::read_after(store.as_ref(), id, &user, read_to).await?
     } else {
         folded.tail
     };
@@ -77,18 +73,15 @@ async fn make(
     Ok(Kept { seq, received })
 }
 
-/// Handles the end of a snapshot task. If it failed, the next snapshot is attempted when it is due.
-pub(super) async fn kept(
-    ctx: &Context<Engine>,
-    state: &mut EngineState,
-    kept: Result<Kept, String>,
-) -> Result<(), NodeError> {
+/// Handles the end of a snapshot task. If it failed, the next snapshot is attempted when it is due. Returns true if the task
+/// read messages that this incarnation did not know: decisions may follow from them.
+pub(super) fn kept(state: &mut EngineState, kept: Result<Kept, String>) -> bool {
     state.tasks.remove(&EngineTask::Snapshot);
     let Kept { seq, received } = match kept {
         Ok(kept) => kept,
         Err(error) => {
             tracing::warn!(conversation = %state.conv.id, error, "a snapshot could not be saved");
-            return Ok(());
+            return false;
         }
     };
     state.snapshot_at = seq.max(state.snapshot_at);
@@ -97,36 +90,34 @@ pub(super) async fn kept(
         has_news |= fold_message(state, event);
     }
     mark_known_up_to(state, seq);
-    if has_news { record::record_decisions(ctx, state).await } else { Ok(()) }
+    has_news
 }
 
 /// Saves a snapshot of a state in which nothing is under way, if enough happened since the last one. No wake-up is on its
 /// way, so the state holds everything up to its sequence number, except a message that another node stored and whose hint
-/// was lost. The next incarnation handles that message.
-pub(super) async fn save_on_passivate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+/// was lost. The next incarnation handles that message, and then the result is false.
+pub(super) async fn save_on_passivate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<bool, NodeError> {
     let seq = state.conv.seq;
     if seq.0 < state.snapshot_at.0 + LEAVING_EVENTS {
-        return Ok(());
+        return Ok(true);
     }
     let id = state.conv.id;
     let is_known = |event: &Event| event.seq <= state.read_to || state.woken.contains(&event.seq);
-    match activate::received_since(ctx, state).await {
+    match read_log::received_since(ctx, state).await {
         Ok(read) if read.messages.iter().all(is_known) => {}
-        Ok(_) => {
-            passivate::report_open_work(state);
-            return Ok(());
-        }
+        Ok(_) => return Ok(false),
         Err(error) => {
             tracing::warn!(conversation = %id, %error, "the log could not be read, no snapshot is saved");
-            return Ok(());
+            return Ok(true);
         }
     }
-    let Ok(json) = serde_json::to_string(&state.conv) else { return Ok(()) };
+    let Ok(json) = serde_json::to_string(&state.conv) else { return Ok(true) };
     ctx.fault_point("snapshot").await?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state: json };
     let keep = state.wiring.store.put_snapshot(id, state.epoch, snapshot);
-    if let Err(error) = ctx.wait_for(activate::ask("cannot save the snapshot", keep)).await {
+    if let Err(error) = ctx.wait_for(read_log::ask("cannot save the snapshot", keep)).await {
         tracing::warn!(conversation = %id, %error, "a snapshot could not be saved");
     }
-    ctx.fault_point("snapshot_kept").await
+    ctx.fault_point("snapshot_kept").await?;
+    Ok(true)
 }

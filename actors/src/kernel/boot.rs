@@ -29,6 +29,7 @@ use crate::{
     notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
+    ownership::Ownership,
     root::{Root, RootArgs, StopReason},
     scheduler::{Leases, Scheduler, SchedulerArgs},
     services::{MakeService, ServiceList, Services, ServicesMsg},
@@ -38,7 +39,7 @@ use crate::{
 };
 
 /// The actors that must run for the kernel to be healthy: the tree without the actors that are started on demand.
-const PERMANENT: [&str; 11] = [
+const PERMANENT: [&str; 12] = [
     "/infra/log",
     "/infra/node",
     "/infra/notifier",
@@ -49,6 +50,7 @@ const PERMANENT: [&str; 11] = [
     "/scheduler",
     "/breakers",
     "/conversations",
+    "/ownership",
     "/listeners",
 ];
 
@@ -119,6 +121,7 @@ impl Kernel {
             scheduler: system.handle(&root.child("scheduler")),
             breakers: system.handle(&root.child("breakers")),
             conversations: system.handle(&root.child("conversations")),
+            ownership: system.handle(&root.child("ownership")),
             resources: Arc::default(),
             listeners: Arc::default(),
         });
@@ -217,6 +220,7 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
             store: wiring.store.clone(),
             hub: wiring.hub.clone(),
             conversations: wiring.conversations.clone(),
+            ownership: wiring.ownership.clone(),
             subscribers: subscribers(&wiring),
             has_run_before: has_run_before.clone(),
         });
@@ -256,6 +260,10 @@ fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorA
         let wiring = wiring.clone();
         ChildSpec::permanent::<Conversations>("conversations", move || wiring.clone()).stop_within_ms(15_000)
     };
+    let ownership = {
+        let wiring = wiring.clone();
+        ChildSpec::permanent::<Ownership>("ownership", move || wiring.clone())
+    };
     let group = |name: &'static str, list: &Arc<ServiceList>| {
         let list = list.clone();
         ChildSpec::permanent::<Services>(name, move || list.clone())
@@ -263,7 +271,7 @@ fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorA
     let listeners = group("listeners", &wiring.listeners);
     let resources = resources(wiring, names);
     SupervisorArgs {
-        children: vec![infra, resources, scheduler, breakers, conversations, listeners],
+        children: vec![infra, resources, scheduler, breakers, conversations, ownership, listeners],
         budget: BudgetLimits { restarts_max: 20, window_ms: 30_000 },
     }
 }

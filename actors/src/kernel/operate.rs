@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{Kernel, KernelError};
 use crate::{
     breaker::{BreakerMsg, BreakersMsg},
-    conversations::ConversationsMsg,
+    conversations::{ConversationsMsg, SupervisionMsg},
     observe::{Crash, NodeInfo, Path, ask_view},
     scheduler::{GateGrant, GateMsg, GateRefusal, SchedulerMsg},
     supervise::stop_child,
@@ -119,8 +119,11 @@ impl Kernel {
     /// If the conversation is not in quarantine.
     pub async fn resume_conversation(&self, conversation: ConversationId) -> Result<(), KernelError> {
         let wait = Duration::from_millis(ANSWER_MS_MAX);
-        let there =
-            self.wiring.conversations.call(wait, |reply| ConversationsMsg::Resume { conversation, reply }).await?;
+        let there = self
+            .wiring
+            .conversations
+            .call(wait, |reply| ConversationsMsg::Supervision(SupervisionMsg::Resume { conversation, reply }))
+            .await?;
         if there { Ok(()) } else { Err(KernelError::NotFound("quarantined conversation")) }
     }
 

@@ -7,7 +7,7 @@ use crate::observe::Branch;
 use annie_core::ids::ConversationId;
 
 use super::{LogArgs, LogMsg, notify_all_subscribers};
-use crate::{conversations::ConversationsMsg, observe::Addr, tasks::Tasks};
+use crate::{observe::Addr, ownership::OwnershipMsg, tasks::Tasks};
 
 /// Interval between two checks, in milliseconds: the time limit of a commit.
 const CHECK_MS: u64 = 15_000;
@@ -53,9 +53,9 @@ impl Late {
         // If the parent of the Engines is dead, its next incarnation scans the log.
         if self.everything > 0 {
             self.everything -= 1;
-            args.conversations.tell(ConversationsMsg::Rescan);
+            args.ownership.tell(OwnershipMsg::Rescan);
         } else if !self.named.is_empty() {
-            args.conversations.tell(ConversationsMsg::Doubt(self.named.keys().copied().collect()));
+            args.ownership.tell(OwnershipMsg::Doubt(self.named.keys().copied().collect()));
         }
         notify_all_subscribers(&args.subscribers);
         self.named.retain(|_, checks_left| {

@@ -177,6 +177,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "dead_letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
     ("actor", "node_lease", &["ready"]),
+    ("actor", "ownership", &["ready"]),
     ("actor", "backend", &["ready"]),
     ("actor", "supervisor", &["init"]),
     ("mail", "conversations", &["arrival:Wake"]),
