@@ -6,7 +6,7 @@
 //! affects its neighbours (invariant 11).
 //!
 //! The actor has two responsibilities, each a module with its own data and messages: residency decides which Engines are in
-//! memory, and supervision restarts Engines and quarantines conversations (ADR 0020). Which node owns a conversation is read
+//! memory, and supervision restarts Engines and quarantines conversations (ADR 0021). Which node owns a conversation is read
 //! by another actor ([`crate::ownership`]).
 
 mod activation;

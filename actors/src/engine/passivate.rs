@@ -170,9 +170,7 @@ pub(super) async fn passivate(ctx: &Context<Engine>, state: &mut EngineState) ->
         Box::pin(act(ctx, state, msg)).await?;
     }
     state.tasks.retain(|_| false);
-    if has_open_work {
-        report_open_work(state);
-    } else if !snapshot::save_on_passivate(ctx, state).await? {
+    if has_open_work || !snapshot::save_on_passivate(ctx, state).await? {
         report_open_work(state);
     }
     ctx.stop();
