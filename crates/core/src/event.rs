@@ -1,6 +1,7 @@
 //! The event log's types. Each event states one fact of a conversation, in the order in which the facts occurred. The log is
 //! the authority; all other state is rebuilt from it. Bodies are versioned JSON, and old versions stay readable for ever
-//! (`tests/golden`): a new field needs a default, and a field is never renamed and never changes its meaning.
+//! (`tests/golden`): a new field needs a default, a renamed field or kind keeps its former name as an alias, and no field ever
+//! changes its meaning.
 
 mod kinds;
 
@@ -509,7 +510,7 @@ pub enum EventBody {
         hard: bool,
         /// The retry policy of the dead letter, for a turn that has not begun and so has not recorded one. Absent means the
         /// defaults.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, alias = "letters", skip_serializing_if = "Option::is_none")]
         dead_letters: Option<DeadLetterLimits>,
     },
     /// The task was deferred: other tasks run first until the given time.
@@ -540,11 +541,13 @@ pub enum EventBody {
         text: String,
     },
     /// A dead letter is to be retried as soon as there is capacity.
+    #[serde(alias = "letter_due")]
     DeadLetterDue {
         /// The requester.
         by: String,
     },
     /// A dead letter was discarded or archived.
+    #[serde(alias = "letter_moved")]
     DeadLetterMoved {
         /// Its new state.
         state: DeadLetterState,
@@ -581,7 +584,7 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
         /// The dead letter that the failure creates. Absent if a retry would be pointless or unwanted.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, alias = "letter", skip_serializing_if = "Option::is_none")]
         dead_letter: Option<DeadLetter>,
     },
     /// The task was cancelled on request.

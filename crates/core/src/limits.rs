@@ -101,6 +101,7 @@ pub struct TurnLimits {
     /// How long a task waits that is deferred by its hard deadline or after two failures, in milliseconds.
     pub defer_ms: u64,
     /// When dead letters are retried and archived.
+    #[serde(alias = "letters")]
     pub dead_letters: DeadLetterLimits,
 }
 

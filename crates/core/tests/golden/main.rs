@@ -127,6 +127,22 @@ fn event_of_every_kind_round_trips_without_loss() {
 }
 
 #[test]
+fn event_with_former_names_is_read_like_one_with_the_present_names() {
+    let renamed = files("event_v1/renamed");
+    assert!(!renamed.is_empty());
+    for (name, former) in renamed {
+        let kind = match name.as_str() {
+            "letter_due" => "dead_letter_due",
+            "letter_moved" => "dead_letter_moved",
+            kind => kind,
+        };
+        let present = files("event_v1/added").into_iter().chain(files("event_v1")).find(|(name, _)| name == kind);
+        let read = |body: Value| serde_json::from_value::<EventBody>(body).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(read(former), read(present.unwrap().1), "{name}");
+    }
+}
+
+#[test]
 fn event_fields_added_later_round_trip_without_loss() {
     let added = files("event_v1/added");
     assert!(!added.is_empty());

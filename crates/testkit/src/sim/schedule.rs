@@ -221,7 +221,10 @@ mod tests {
 
     #[tokio::test]
     async fn schedule_repeats_the_faults_of_a_seed_and_injects_only_the_chosen_ones() {
-        let all = (0..20).map(|seed| injections(seed, Plan::default())).find(|s| s.len() > 4).expect("some strike");
+        let all = (0..20)
+            .map(|seed| injections(seed, Plan::default()))
+            .find(|s| s.len() > 4)
+            .expect("a seed injects several faults");
         let seed = (0..20).find(|seed| injections(*seed, Plan::default()) == all).expect("the seed");
         assert_eq!(injections(seed, Plan::default()), all);
         let few: BTreeSet<_> = all.iter().take(2).cloned().collect();
