@@ -93,7 +93,12 @@ impl Server {
     /// Sends SIGTERM and waits until the process has shut down.
     pub async fn stop(&mut self) {
         self.signal(rustix::process::Signal::TERM);
-        eventually("the server stops", async || self.child.try_wait().expect("its exit status")).await;
+        self.ended().await;
+    }
+
+    /// Waits until the process has ended by itself.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        eventually("the server ends", async || self.child.try_wait().expect("its exit status")).await
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

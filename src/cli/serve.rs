@@ -51,13 +51,14 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let state = state.with_notes(assembled.notes.clone());
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
-    let why = match report_ready(site, &serve, &Address::of(at)) {
+    // Open requests get time to end only while there is a kernel that can answer them.
+    let (why, drain_ms_max) = match report_ready(site, &serve, &Address::of(at)) {
         Ok(()) => tokio::select! {
-            reason = kernel.ended() => ended_by_itself(&reason),
-            broken = api.broken() => Some(broken),
-            () = signals.next() => None,
+            reason = kernel.ended() => (ended_by_itself(&reason), None),
+            broken = api.broken() => (Some(broken), Some(config.api.drain_ms_max)),
+            () = signals.next() => (None, Some(config.api.drain_ms_max)),
         },
-        Err(failure) => Some(failure),
+        Err(failure) => (Some(failure), Some(config.api.drain_ms_max)),
     };
     service::notify(&site.loaded.environment, "STOPPING=1");
     site.console.say("annie: stopping; a second signal leaves at once");
@@ -65,7 +66,9 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let _ = std::fs::remove_file(Address::file(&site.folder));
     kernel.drain();
     let stopped = async {
-        api.close(Duration::from_millis(config.api.drain_ms_max)).await;
+        if let Some(drain_ms_max) = drain_ms_max {
+            api.close(Duration::from_millis(drain_ms_max)).await;
+        }
         assembled.stop().await;
     };
     tokio::select! {

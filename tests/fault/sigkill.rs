@@ -171,3 +171,19 @@ async fn request_without_a_key_repeated_by_a_library_after_a_sigkill_has_its_eff
         assert_eq!(creates, 1, "{path}: the model was asked once to add it");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_whose_root_actor_is_killed_ends_without_waiting_for_open_requests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &[], &[("ANNIE__API__DRAIN_MS_MAX", "600000")]).await;
+    let (conversation, _) = send(&server).await.expect("accepted");
+    let stream = format!("{}/api/v1/conversations/{conversation}/stream", server.url);
+    let waiting = server.http.get(stream).send().await.expect("a stream");
+    let root = json!({"path": "/", "force": true});
+    // The listener may die before it has sent the answer.
+    if let Ok((status, killed)) = server.post("/api/v1/actors/kill", &root).await {
+        assert_eq!(status, 200, "{killed}");
+    }
+    assert!(!server.ended().await.success(), "the end of the kernel was reported as success");
+    drop(waiting);
+}
