@@ -9,7 +9,8 @@ use super::{
     parse::{Loose, Parsed, parse},
 };
 use crate::skill::{
-    ArgKind, ArgSpec, CallStyle, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument, fit,
+    ArgKind, ArgSpec, CallStyle, Effect, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument,
+    fit,
 };
 
 /// The result of resolving a command.
@@ -74,8 +75,27 @@ impl View<'_> {
         let mut given = Map::new();
         match form.arguments(&parsed, &mut given) {
             Ok(()) => Resolution::Run { arguments: Value::Object(given), skill },
-            Err(what) => Resolution::Error(form.error(&Misfit { what, given })),
+            Err(what) => match self.sibling(&skill, &parsed) {
+                Some((other, call)) => {
+                    let name = &other.name;
+                    Resolution::Error(format!("{what}\n{name} takes it. {}", CallStyle::Cmd.instruction(&other, &call)))
+                }
+                None => Resolution::Error(form.error(&Misfit { what, given })),
+            },
         }
+    }
+
+    /// The only other skill of the domain without effects that accepts these arguments, if the skill itself has none: a model
+    /// that reads with `tasks.get --status open` means `tasks.search`.
+    fn sibling(&self, skill: &SkillSpec, parsed: &Parsed) -> Option<(Arc<SkillSpec>, Map<String, Value>)> {
+        let reads = |s: &&Arc<SkillSpec>| s.domain == skill.domain && s.effect == Effect::Read && s.name != skill.name;
+        let accepts = |s: &Arc<SkillSpec>| {
+            let mut given = Map::new();
+            Form::of(s).arguments(parsed, &mut given).ok().map(|()| (Arc::clone(s), given))
+        };
+        let mut others = self.visible().filter(|s| skill.effect == Effect::Read && reads(s)).filter_map(accepts);
+        let only = others.next()?;
+        others.next().is_none().then_some(only)
     }
 
     fn with_json(&self, name: &str, arguments: Value) -> Resolution {

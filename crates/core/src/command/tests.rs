@@ -357,8 +357,11 @@ fn resolve_error_names_flag_and_shows_usage() {
         ("email.send \"Hi\"", &["unexpected text \"Hi\""]),
         ("tasks.create --titel x", &["no flag --titel", "Did you mean --title?", "Usage:"]),
         ("tasks.create --date 1", &["Did you mean --due_date?"]),
-        ("tasks.create --titel x", &["Write (with real values in place of …): tasks.create --title \"…\""]),
-        ("tasks.create --title a --estimate soon", &["\nWrite: tasks.create --title a"]),
+        (
+            "tasks.create --titel x",
+            &["Write this block (with real values in place of …):\n```cmd\ntasks.create --title \"…\"\n```"],
+        ),
+        ("tasks.create --title a --estimate soon", &["Write this block:\n```cmd\ntasks.create --title a\n```"]),
         ("tasks.create --title … --urgent", &["--title needs a real value"]),
         ("tasks.create {\"due\": \"friday\"}", &["--title is missing", "--title \"…\" --due_date friday"]),
         ("tasks.create {\"title\": \"Buy milk\"", &["unexpected text", "every value follows its flag"]),
@@ -374,11 +377,11 @@ fn resolve_error_names_flag_and_shows_usage() {
         ("tasks.create --title Buy milk", &["unexpected text \"milk\"", "quotes"]),
         (
             "tasks.create titel: \"Buy milk\"",
-            &["no flag titel", "Did you mean --title?", "\nWrite: tasks.create --title \"Buy milk\""],
+            &["no flag titel", "Did you mean --title?", "\ntasks.create --title \"Buy milk\"\n"],
         ),
         (
             "tasks.create Pay rent due: friday",
-            &["may be the flag --due_date", "\nWrite: tasks.create --title \"Pay rent\" --due_date friday"],
+            &["may be the flag --due_date", "\ntasks.create --title \"Pay rent\" --due_date friday\n"],
         ),
         ("tasks.create Due: rent", &["missing required flag: --title"]),
         ("tasks.create title:", &["--title needs a value"]),
@@ -400,6 +403,27 @@ fn resolve_error_names_flag_and_shows_usage() {
         for want in *wants {
             assert!(error.contains(want), "{line}: {want:?} not in {error:?}");
         }
+    }
+}
+
+#[test]
+fn resolve_error_of_reading_skill_names_the_one_that_takes_the_flags() {
+    let read = |name: &str, args| SkillSpec { effect: Effect::Read, ..skill(name, args) };
+    let search =
+        || read("tasks.search", vec![arg("query", ArgKind::Text, false), arg("overdue", ArgKind::Bool, false)]);
+    let get = || read("tasks.get", vec![arg("id", ArgKind::Id, false)]);
+    let error = |all: Vec<SkillSpec>, line: &str| match resolve(line, &SkillSet::new(all, [], 1), None) {
+        Resolution::Error(error) => error,
+        other => panic!("{line}: {other:?}"),
+    };
+    let taken = error(vec![get(), search()], "tasks.get --overdue --query milk");
+    let wanted = "tasks.search takes it. Write this block:\n```cmd\ntasks.search --query milk --overdue\n```";
+    assert!(taken.ends_with(wanted), "{taken}");
+    let changing = skill("tasks.search", vec![arg("overdue", ArgKind::Bool, false)]);
+    let other = read("tasks.list", vec![arg("overdue", ArgKind::Bool, false)]);
+    for all in [vec![get(), changing], vec![get(), search(), other]] {
+        let plain = error(all, "tasks.get --overdue");
+        assert!(plain.ends_with("Write this block:\n```cmd\ntasks.get\n```"), "{plain}");
     }
 }
 

@@ -42,6 +42,15 @@ pub struct Step {
 }
 
 impl Step {
+    /// Whether the model wrote the same in both rounds.
+    #[must_use]
+    pub fn has_same_calls(&self, other: &Self) -> bool {
+        let calls = |step: &Self| {
+            step.calls.iter().map(|(call, _)| (call.name.clone(), call.arguments.clone())).collect::<Vec<_>>()
+        };
+        self.commands.trim() == other.commands.trim() && calls(self) == calls(other)
+    }
+
     fn len_bytes(&self) -> usize {
         let calls = self.calls.iter().map(|(call, result)| call.name.len() + call.arguments.len() + result.len());
         self.commands.len() + self.results.len() + calls.sum::<usize>()

@@ -212,6 +212,16 @@ impl LoopGuard {
         self.remember(CallRecord { name, args_hash, result_hash, is_unknown_tool, is_vetoed: false });
     }
 
+    /// Whether this result of a call is the result that the same call had directly before it. False for polls, which may wait for
+    /// a change.
+    #[must_use]
+    pub fn repeats_result(&self, name: &str, args: &Value, result_text: &str) -> bool {
+        let call = Call::of(name, args);
+        let before = self.calls.iter().rev().find(|r| !r.is_vetoed && r.result_hash.is_some());
+        let hash = hash16(result_text.as_bytes());
+        !call.is_poll && before.is_some_and(|r| r.is(&call) && r.result_hash.as_ref() == Some(&hash))
+    }
+
     /// Number of vetoed calls.
     #[must_use]
     pub const fn vetoes(&self) -> u32 {

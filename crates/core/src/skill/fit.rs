@@ -77,7 +77,7 @@ impl CallStyle {
     pub fn instruction(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
         let call = self.right_call(skill, given);
         match self {
-            Self::Cmd => format!("Write this block:\n```cmd\n{call}\n```"),
+            Self::Cmd => block(&call),
             Self::UseSkill | Self::Direct => format!("Call: {call}"),
         }
     }
@@ -86,23 +86,28 @@ impl CallStyle {
     #[must_use]
     pub fn error(self, skill: &SkillSpec, misfit: &Misfit) -> String {
         let call = self.right_call(skill, &misfit.given);
-        let fill = if call.contains(PLACEHOLDER) { " (with real values in place of …)" } else { "" };
         match self {
             Self::Cmd => {
                 let name = &skill.name;
-                format!(
-                    "{}\nUsage: {}\nTry `{name} --help`.\nWrite{fill}: {call}",
-                    misfit.what,
-                    SkillSpec::synopsis(skill)
-                )
+                format!("{}\nUsage: {}\nTry `{name} --help`. {}", misfit.what, SkillSpec::synopsis(skill), block(&call))
             }
             Self::UseSkill | Self::Direct => {
                 let names: Vec<String> = skill.args.iter().map(|a| self.argument(&a.name)).collect();
                 let takes = if names.is_empty() { "no arguments".to_owned() } else { names.join(", ") };
+                let fill = fill(&call);
                 format!("{}: {}. It takes {takes}. Call{fill}: {call}", skill.name, misfit.what)
             }
         }
     }
+}
+
+/// The instruction to write a command. Small models copy what they see.
+fn block(call: &str) -> String {
+    format!("Write this block{}:\n```cmd\n{call}\n```", fill(call))
+}
+
+fn fill(call: &str) -> &'static str {
+    if call.contains(PLACEHOLDER) { " (with real values in place of …)" } else { "" }
 }
 
 fn flag(arg: &ArgSpec, value: &Value) -> String {
@@ -370,7 +375,7 @@ mod tests {
         let text = CallStyle::Direct.error(&skill, &misfit);
         assert!(text.ends_with(r#"tasks__update {"due":"tomorrow","id":"…"}"#), "{text}");
         let text = CallStyle::Cmd.error(&skill, &misfit);
-        assert!(text.ends_with("tasks.update --id \"…\" --due tomorrow"), "{text}");
+        assert!(text.ends_with("```cmd\ntasks.update --id \"…\" --due tomorrow\n```"), "{text}");
         assert_eq!(read(&json!({"id": "…"})).unwrap_err().what, "\"id\" is missing", "a placeholder is not a value");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     advice::advice,
-    run::{AgentRun, OpenCall, Phase, RunKind},
+    run::{AgentRun, LastRead, OpenCall, Phase, RunKind},
 };
 use crate::{
     context::clip,
@@ -21,10 +21,15 @@ use crate::{
 /// The result of a call that occurs earlier in the same reply.
 pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
 /// The beginning of the result of a call whose effect has a receipt.
-const DONE_ALREADY: &str = "[done already]";
+pub(super) const DONE_ALREADY: &str = "[done already]";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
+/// Why a call that the loop guard blocked was not run, for reports.
+pub(super) const WITHOUT_PROGRESS: &str = "blocked: it went on without progress";
+/// The end of a result that the model has just read and requested again.
+const SAME_RESULT: &str =
+    "\nThis is the same result as before. Answer the user from it now, in words and without a call.";
 /// The result of a call that had not begun when its run was ended.
 const NOT_BEGUN: &str = "[not run] The time was up before it began.";
 /// The result of a call that was running when its turn was ended.
@@ -150,7 +155,7 @@ impl AgentRun {
         let verdict = self.guard.judge(&name, &arguments, is_unknown);
         if verdict.level == LoopLevel::Critical {
             open.result = Some(format!("[blocked] {}", verdict.message));
-            self.undone.push(open.brief("blocked: it went on without progress"));
+            self.undone.push(open.brief(WITHOUT_PROGRESS));
             return false;
         }
         if counts {
@@ -196,13 +201,26 @@ impl AgentRun {
         if let Some(advice) = advice {
             shown.push_str(&format!("\nNext: {advice}"));
         }
-        open.result = Some(with_warning(shown, open.warning.as_deref()));
+        let warning = open.warning.clone();
         let has_effect = open.has_effect();
+        let is_read = open.planned().is_some_and(|p| p.effect == Effect::Read);
         let reads = open.planned().is_some_and(|p| p.effect == Effect::Read || p.external);
         let (skill, arguments) = guarded(&open.call);
         self.provenance.result(&skill, outcome);
         if reads {
             self.provenance.has_read(&skill);
+        }
+        if is_read && outcome.status.is_ok() {
+            if self.guard.repeats_result(&skill, &arguments, &text) {
+                shown.push_str(SAME_RESULT);
+            }
+            let text = clip(&outcome.data, bytes_max).into_owned();
+            self.last_read = Some(LastRead { skill: skill.clone(), text });
+        } else if has_effect {
+            self.last_read = None;
+        }
+        if let Some(open) = self.awaited(intent) {
+            open.result = Some(with_warning(shown, warning.as_deref()));
         }
         self.guard.record(&skill, &arguments, Some(&text), false);
         self.ran.push(match outcome.status {

@@ -256,6 +256,24 @@ fn follows(named: &BTreeSet<String>, word: &str) -> bool {
     }
 }
 
+/// Words before a day that leave its meaning as it is.
+const PLAIN_LEADS: &str =
+    "to for on by due until till the this coming is at date zum am auf bis für diesen dieser kommenden";
+
+/// The only mention of a day in the user's plain words, as a call writes it: with `next` if that stands before it. `None` if it is
+/// mentioned more than once, or behind a word that may change its meaning ("every friday", "not friday").
+pub(super) fn day_to_copy(user_words: &str, day: &str) -> Option<String> {
+    let all: Vec<&str> = user_words.split_whitespace().collect();
+    let names = |word: &&str| matches!(MEANINGS.get(*word), Some(Meaning::Named(named)) if *named == day);
+    let mut mentions = all.iter().enumerate().filter(|(_, word)| names(word)).map(|(at, _)| at);
+    let (at, None) = (mentions.next()?, mentions.next()) else { return None };
+    match at.checked_sub(1).and_then(|before| all.get(before)) {
+        Some(&"next") => Some(format!("next {day}")),
+        Some(lead) if PLAIN_LEADS.split_whitespace().any(|plain| plain == *lead) => Some(day.to_owned()),
+        Some(_) | None => None,
+    }
+}
+
 /// Stands for any time span or time of day.
 const SPAN: &str = "span";
 /// Stands for a date or a time in digits other than `2026-02-18`.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{
+    calls::DONE_ALREADY,
     conversation::Turn,
     opening,
     run::{AgentRun, Ending, Phase, RunKind},
@@ -94,9 +95,16 @@ impl AgentRun {
         self.stable = self.stable.min(self.messages.len());
     }
 
-    /// The steps of this run that later turns see: its last rounds whose calls all succeeded. A model would imitate failed calls.
+    /// The steps of this run that later turns see: its last rounds whose calls all succeeded. A model would imitate failed calls,
+    /// and calls that it made again although they were done.
     pub(super) fn steps(&self) -> Vec<Step> {
-        let mut steps = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
+        let all = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
+        let mut steps: Vec<Step> = Vec::with_capacity(all.len());
+        for step in all {
+            if !is_done_again(&step) && !steps.iter().any(|before| before.has_same_calls(&step)) {
+                steps.push(step);
+            }
+        }
         steps.drain(..steps.len().saturating_sub(STEPS_MAX));
         steps
     }
@@ -133,7 +141,7 @@ impl AgentRun {
                 let shown = results.iter().map(|r| self.frames.wrap("result", &[], &clip(&r.text, STEP_BYTES_MAX)));
                 let results = shown.collect::<Vec<_>>().join("\n");
                 (ok && !results.is_empty() && commands.len() <= STEP_BYTES_MAX).then(|| Step {
-                    commands: commands.clone(),
+                    commands: only_commands(commands),
                     results,
                     ..Step::default()
                 })
@@ -165,6 +173,19 @@ impl AgentRun {
     }
 }
 
+/// The commands of a reply without the words around them, which often repeat an error.
+fn only_commands(reply: &str) -> String {
+    let commands: Vec<String> = crate::command::extract(reply).into_iter().flatten().collect();
+    if commands.is_empty() { reply.to_owned() } else { format!("```cmd\n{}\n```", commands.join("\n")) }
+}
+
+/// Whether all calls of a step requested effects that have receipts already, perhaps in other words.
+fn is_done_again(step: &Step) -> bool {
+    let (is_done, results) = (|text: &str| text.starts_with(DONE_ALREADY), framed(&step.results, "result"));
+    let mut results = results.iter().map(|r| r.text.as_ref()).chain(step.calls.iter().map(|(_, text)| text.as_str()));
+    results.all(is_done)
+}
+
 /// The beginning of user messages that arrived during the turn.
 pub(super) const USER_ADDS: &str = "[The user adds";
 
@@ -181,7 +202,7 @@ impl AgentRun {
                 return Some(CLAIMED_UNASKED);
             }
             // An effect of an earlier turn must not be repeated because the answer mentions it.
-            return Some(if self.earlier.is_empty() { CLAIMED } else { CLAIMED_AGAIN });
+            return Some(if self.earlier.is_empty() || self.is_requested { CLAIMED } else { CLAIMED_AGAIN });
         }
         self.has_done_nothing(words).then_some(if self.is_cmd() { ACT_CMD } else { ACT_JSON })
     }
@@ -198,7 +219,7 @@ impl AgentRun {
 
     /// Whether a main agent that writes commands claims an effect that did not happen. Small models tend to repeat their earlier
     /// answers.
-    fn claims_without_acting(&self, words: &str) -> bool {
+    pub(super) fn claims_without_acting(&self, words: &str) -> bool {
         let is_main = self.by_commands && !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
         is_main
             && self.in_doubt.is_empty()
@@ -209,7 +230,7 @@ impl AgentRun {
 impl AgentRun {
     /// The effects of earlier turns.
     pub(super) fn of_earlier_turns(&self) -> Earlier<'_> {
-        Earlier { receipts: &self.earlier, is_asked: self.is_asked }
+        Earlier { receipts: &self.earlier, is_asked: self.is_asked, is_requested: self.is_requested }
     }
 }
 

@@ -2,15 +2,21 @@
 
 use serde_json::Value;
 
-use super::run::{AgentRun, OpenCall};
+use super::{
+    interface::USER_ADDS,
+    run::{AgentRun, OpenCall},
+};
 use crate::{
-    context::{TOOL_NAME_BYTES_MAX, clip, escape, with_fences},
+    context::{TOOL_NAME_BYTES_MAX, clip, escape, framed, with_fences},
     event::{Action, ResolvedCall},
     message::{Message, ToolCall},
 };
 
 /// How much of one reply's text, and of the arguments of all its calls together, is kept in the context, in bytes.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Added to the result of commands that failed before in the same way.
+const FAILED_AGAIN: &str =
+    "[You wrote this before, and it failed in the same way. Do not write it again: correct it, or answer in words.]";
 /// How much of one call's arguments is kept in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
 
@@ -47,7 +53,11 @@ impl AgentRun {
                 // The kernel's own errors contain the command block that the model should write.
                 if matches!(call.action, Action::Answer { .. }) { with_fences(&framed) } else { framed }
             };
-            let blocks: Vec<String> = results.map(shown).collect();
+            let mut blocks: Vec<String> = results.map(shown).collect();
+            let has_failed = calls.iter().all(|o| status_of(o.result.as_deref().unwrap_or_default()) == "error");
+            if has_failed && self.forget_same_failure() {
+                blocks.push(FAILED_AGAIN.to_owned());
+            }
             self.messages.push(Message::user(blocks.join("\n")));
         } else {
             // The role of the message serves as the frame, and the call id as the origin.
@@ -57,6 +67,31 @@ impl AgentRun {
                 is_error: matches!(status_of(text), "error" | "unknown" | "not_run"),
             }));
         }
+    }
+
+    /// Removes the round before the newest reply if the model wrote the same commands in it and they failed. A small model that
+    /// sees itself repeat a call goes on repeating it.
+    fn forget_same_failure(&mut self) -> bool {
+        let own = &self.messages[self.stable.min(self.messages.len())..];
+        let [
+            ..,
+            Message::Assistant { text: before, .. },
+            Message::User { text: results, .. },
+            Message::Assistant { text, .. },
+        ] = own
+        else {
+            return false;
+        };
+        let results_before = framed(results, "result");
+        let has_failed = results_before.iter().all(|r| r.attributes.contains("status=\"error\""));
+        // The message may also contain words of the user that arrived during the turn.
+        let has_user_words = results_before.is_empty() || results.contains(USER_ADDS);
+        if before.trim() != text.trim() || !has_failed || has_user_words {
+            return false;
+        }
+        let at = self.messages.len() - 3;
+        self.messages.drain(at..at + 2);
+        true
     }
 
     /// Adds a note of the kernel, which the model sees in its next round.

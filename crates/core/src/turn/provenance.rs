@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    dates::{Dates, Invented},
+    dates::{self, Dates, Invented},
     numbers::{numbers, numbers_of_user},
     quotes::{CallPattern, is_in_user_words, may_hold_calls, plain_words, without_entities},
 };
@@ -185,6 +185,12 @@ impl Provenance {
     /// Checks that a date in a call was named before.
     pub(super) fn check_date(&self, value: &str) -> Result<(), Invented> {
         self.dates.check(value)
+    }
+
+    /// A day that the user named in this turn, as a call writes it; `None` if the words before it change its meaning in a way
+    /// that calls cannot express.
+    pub(super) fn day_to_copy(&self, day: &str) -> Option<String> {
+        dates::day_to_copy(&self.user_words, day)
     }
 
     /// Whether a call appears, in any notation, in a text that was shown. A call that the user requested in this turn is not a

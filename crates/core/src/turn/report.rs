@@ -4,6 +4,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::{
+    calls::WITHOUT_PROGRESS,
     conversation::Turn,
     run::{AgentRun, Ending},
     truth,
@@ -49,7 +50,9 @@ pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
     match end {
         FinalEvent::Failed { text, .. } => format!("[This request failed: {text}]"),
         FinalEvent::Cancelled { text } => format!("[This request was cancelled. {text}]"),
-        FinalEvent::Answered { text, outcome: AnswerOutcome::GaveUp, .. } => format!("[This request failed: {text}]"),
+        FinalEvent::Answered { text, outcome: AnswerOutcome::GaveUp, .. } => {
+            format!("[This request failed: {}]", first_line(text))
+        }
         FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
         FinalEvent::Answered { text, .. } => text.to_owned(),
     }
@@ -107,8 +110,10 @@ fn with_receipts<'a>(text: &str, receipts: impl Iterator<Item = &'a Receipt>) ->
     if receipts.peek().is_none() || !(text.is_empty() || truth::denies(text)) {
         return text.to_owned();
     }
-    let done = truth::done_in_this_turn(receipts);
-    if text.is_empty() { done } else { format!("{text}\n\n{done}") }
+    if text.is_empty() {
+        return truth::done_without_words(receipts);
+    }
+    format!("{text}\n\n{}", truth::done_in_this_turn(receipts))
 }
 
 /// A text, followed by a note if it was cut off.
@@ -191,7 +196,10 @@ pub(super) fn no_answer(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
         if !turn.has_unseen_work() {
             progress.done.clear();
         }
-        let text = progress.after(&with_receipts("", turn.own_receipts()));
+        let receipts = turn.own_receipts();
+        let done =
+            if progress.is_empty() { truth::done_without_words(receipts) } else { truth::done_in_this_turn(receipts) };
+        let text = progress.after(&done);
         return (with_doubts(text, turn), AnswerOutcome::Done);
     }
     (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
@@ -230,9 +238,21 @@ pub(super) fn paused(turn: &Turn, why: &str) -> String {
     text
 }
 
-/// The report of a turn that repeated itself without progress. It does not ask whether to continue.
-pub(super) fn gave_up(turn: &Turn, why: &str) -> String {
-    with_progress(&format!("I had to stop: {why}"), turn)
+/// The answer of a turn that repeated itself without progress. It does not ask whether to continue. If the user only asked, and
+/// the model only read the same thing again and again, that thing is the answer.
+pub(super) fn gave_up(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
+    let main = &turn.main;
+    let stopped = with_progress(&format!("I had to stop: {why}"), turn);
+    let Some(read) = &main.last_read else { return (stopped, AnswerOutcome::GaveUp) };
+    let blocked = format!("{} ({WITHOUT_PROGRESS})", read.skill);
+    let only_read = main.undone.iter().all(|line| *line == blocked)
+        && turn.agents.plan.nodes().is_empty()
+        && turn.own_receipts().next().is_none();
+    if main.asks_only && only_read {
+        (read.text.clone(), AnswerOutcome::Done)
+    } else {
+        (format!("{stopped}\n\n{}", read.text), AnswerOutcome::GaveUp)
+    }
 }
 
 /// The progress of a turn or of an agent, one line per item.
@@ -281,6 +301,10 @@ impl Progress {
                 self.not_started.push(open.brief("not run"));
             }
         }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty() && self.not_started.is_empty()
     }
 
     fn after(&self, sentence: &str) -> String {

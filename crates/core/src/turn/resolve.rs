@@ -242,7 +242,7 @@ impl Resolver<'_> {
             .filter_map(|arg| Some((&arg.name, arguments[arg.name.as_str()].as_str()?)))
             .filter_map(|(name, value)| Some((name, value, self.run.provenance.check_date(value).err()?)))
             .collect();
-        let (_, value, why) = invented.first()?;
+        let (name, value, why) = invented.first()?;
         let (mut without, mut arguments_on_repeat) = (arguments.as_object().cloned().unwrap_or_default(), Map::new());
         for (name, _, why) in &invented {
             let date = without.remove(*name);
@@ -262,6 +262,18 @@ impl Resolver<'_> {
             Invented::Unclear => "If it is what the user said, send the call again. Else correct it.".to_owned(),
             Invented::NamedOther(_) | Invented::NamedOthers if has_effect => {
                 "Send the call again with the date that the user wants for this, or without one.".to_owned()
+            }
+            // The date is all that such a call changes, so the one day that the user named is probably meant.
+            Invented::NamedOther(day)
+                if invented.len() == 1
+                    && let Some(day) = self.run.provenance.day_to_copy(day) =>
+            {
+                let given = without.iter().map(|(key, value)| (key.clone(), value.clone()));
+                let given = given.chain([((*name).clone(), day.clone().into())]).collect();
+                format!(
+                    "If {day} is not meant, ask which date is. Else: {}",
+                    self.run.style().instruction(skill, &given)
+                )
             }
             _ => "Ask which date is meant.".to_owned(),
         };

@@ -149,6 +149,15 @@ pub enum Phase {
     Ended(Ending),
 }
 
+/// A successful result of a skill without effects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LastRead {
+    /// The skill.
+    pub skill: String,
+    /// The result, as the model saw it.
+    pub text: String,
+}
+
 /// The state of one agent's loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentRun {
@@ -182,6 +191,10 @@ pub struct AgentRun {
     pub done: Vec<String>,
     /// Failed or refused work, one line per item, for reports.
     pub undone: Vec<String>,
+    /// The newest result that the agent read, unless it changed something later. It is the answer if the model only reads it
+    /// again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_read: Option<LastRead>,
     /// The skills that the agent ran, in order, each with its outcome's status unless that is success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<String>,
@@ -198,6 +211,9 @@ pub struct AgentRun {
     /// The user asks what was done and requests no change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_asked: bool,
+    /// The user's message requests a change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_requested: bool,
     /// The user's message only asks, greets or thanks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) asks_only: bool,
@@ -298,11 +314,13 @@ impl AgentRun {
             usage: Usage::default(),
             done: Vec::new(),
             undone: Vec::new(),
+            last_read: None,
             ran: Vec::new(),
             receipts: Vec::new(),
             known: Vec::new(),
             earlier: Vec::new(),
             is_asked: false,
+            is_requested: false,
             asks_only: false,
             repeats: 0,
             found_done: false,
@@ -496,6 +514,10 @@ impl AgentRun {
             self.take_final_text_with_call(&whole, rest, has_rounds);
         } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
             self.told_to_act = true;
+            // A model that sees its own untrue claim repeats it.
+            if self.claims_without_acting(&whole) {
+                self.messages.pop();
+            }
             self.note(nudge);
             self.next_round();
         } else {

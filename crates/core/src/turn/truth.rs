@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was};
+pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was, requests_change};
 pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};
@@ -308,6 +308,19 @@ pub(super) fn refuses(text: &str) -> bool {
 /// The list of a turn's effects for the user, from its receipts.
 pub(super) fn done_in_this_turn<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
     listed(receipts, "Done in this turn:")
+}
+
+/// The same as a whole answer: a single effect is a sentence. Models imitate their earlier answers, headings too.
+pub(super) fn done_without_words<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
+    let receipts: Vec<&Receipt> = receipts.collect();
+    match receipts.as_slice() {
+        [only] if only.extent == Extent::Done && !only.summary().contains('\n') => {
+            let summary = only.summary();
+            let end = if summary.ends_with(['.', '!', '?']) { "" } else { "." };
+            format!("{summary}{end}")
+        }
+        _ => done_in_this_turn(receipts.into_iter()),
+    }
 }
 
 /// The list of the effects of the turns that a turn continues, for the user.

@@ -197,10 +197,10 @@ impl Turn {
             Ending::Tripped(why) => {
                 all_reported.then(|| self.main(answered(report::paused(self, why), true, AnswerOutcome::Done)))
             }
-            Ending::GaveUp(why) => Some(
-                self.end_agents(now, "The turn was given up.")
-                    .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false, AnswerOutcome::GaveUp))),
-            ),
+            Ending::GaveUp(why) => Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| {
+                let (text, outcome) = report::gave_up(self, why);
+                self.main(answered(text, false, outcome))
+            })),
             Ending::ModelFailed(error) => {
                 if let Some(strategy) = self.next_strategy(error) {
                     return Some(self.main(EventBody::Retried { strategy, reason: error.to_string() }));

@@ -51,6 +51,7 @@ impl Conversation {
         main.programs_ran = opening.programs_ran;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
+        main.is_requested = truth::requests_change(&inbound.text);
         // A story or a translation needs no action.
         (main.asks_only, main.told_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
         main.shows_calls = inbound.is_for_a_program();

@@ -164,6 +164,33 @@ fn unparsed_date_is_accepted_when_model_repeats_it() {
 }
 
 #[test]
+fn invented_date_of_call_that_only_moves_is_answered_with_day_that_user_named() {
+    for (says, copied) in [
+        ("Please move my task 3 to Friday", Some("friday")),
+        ("Please move my task 3 to next Friday", Some("next friday")),
+        ("Please move my task 3 to Freitag", Some("friday")),
+        ("Please move my Friday task 3", None),
+        ("Please move my task 3 to Friday, yes, to Friday", None),
+    ] {
+        let mut w = with_move(world(Mode::SingleLoop, MainInterface::Cmd));
+        w.say(says);
+        w.replies(&cmd("tasks.move --id 3 --due 2026-03-04"), &[]);
+        let result = w.last_shown();
+        assert!(ran(&w, "main").is_empty(), "{says}");
+        match copied {
+            Some(day) => {
+                let quote = if day.contains(' ') { "\"" } else { "" };
+                let block = format!("```cmd\ntasks.move --id 3 --due {quote}{day}{quote}\n```");
+                assert!(result.contains(&block), "{says}: {result}");
+                w.replies(&cmd(&format!("tasks.move --id 3 --due \"{day}\"")), &[]);
+                assert_eq!(ran(&w, "main"), ["tasks.move"], "{says}");
+            }
+            None => assert!(!result.contains("```cmd"), "{says}: {result}"),
+        }
+    }
+}
+
+#[test]
 fn call_with_two_dates_is_rejected_if_either_is_invented() {
     let mut w = with_move(world(Mode::SingleLoop, MainInterface::Tools));
     let shift = json!({"id": 3, "due": "friday", "remind": "tomorrow"});

@@ -66,6 +66,82 @@ fn history_with_commands_contains_earlier_commands_without_errors() {
     assert!(shown[2].contains("<result-") && shown[3].contains("I added task #1."), "{shown:#?}");
 }
 
+/// The texts of the messages that the model sees.
+fn texts(w: &World) -> Vec<String> {
+    let text = |message: &Message| match message {
+        Message::User { text, .. } | Message::Tool { text, .. } => text.to_string(),
+        Message::Assistant { text, .. } | Message::Note { text } => text.clone(),
+    };
+    w.request().messages.iter().map(text).collect()
+}
+
+#[test]
+fn history_omits_repeated_commands_and_words_around_commands() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Buy milk");
+    w.replies(&format!("I cannot. Else: {}", cmd("tasks.create --title milk")), &[]);
+    w.main_skill("Created task #1 milk");
+    for again in ["tasks.create --title milk", "tasks.create --title \"milk\""] {
+        w.replies(&cmd(again), &[]);
+    }
+    w.say("What is on my list?");
+    for n in 0..2 {
+        w.replies(&cmd("tasks.search"), &[]);
+        w.main_skill("#1 milk");
+        assert_eq!(w.last_shown().contains("This is the same result as before."), n == 1, "{}", w.last_shown());
+    }
+    w.replies("Milk.", &[]);
+    w.say("Buy bread");
+    let shown = texts(&w);
+    let wanted = [
+        "Buy milk",
+        "tasks.create --title milk",
+        "Created task #1 milk",
+        "Created task #1 milk.",
+        "What is on my list?",
+        "tasks.search",
+        "#1 milk",
+        "Milk.",
+        "Buy bread",
+    ];
+    assert_eq!(shown.len(), wanted.len(), "{shown:#?}");
+    for (shown, wanted) in shown.iter().zip(wanted) {
+        assert!(shown.contains(wanted) && !shown.contains("cannot") && !shown.contains("again"), "{shown}");
+    }
+}
+
+#[test]
+fn commands_that_fail_again_stand_once_in_context() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Buy milk");
+    for n in 0..3 {
+        w.replies(&cmd("tasks.create --titel milk"), &[]);
+        let shown = texts(&w);
+        assert_eq!(shown.len(), 3, "{shown:#?}");
+        assert_eq!(shown[2].contains("failed in the same way"), n > 0, "{shown:#?}");
+    }
+    w.replies(&cmd("tasks.create --titel bread"), &[]);
+    assert_eq!(w.request().messages.len(), 5, "another failure is another round");
+    w.add("Make it two");
+    w.replies(&cmd("tasks.create --titel bread"), &[]);
+    w.replies(&cmd("tasks.create --titel bread"), &[]);
+    let shown = serde_json::to_string(&w.request().messages).unwrap();
+    assert!(shown.contains("Make it two"), "words of the user are kept: {shown}");
+}
+
+#[test]
+fn untrue_claim_is_not_shown_to_model_that_made_it() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    let task = w.say("Create a task to buy milk");
+    w.replies("I created the task \"milk\".", &[]);
+    let shown = serde_json::to_string(&w.request().messages).unwrap();
+    assert!(!shown.contains("I created") && shown.contains("Write the cmd block that does it now"), "{shown}");
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    w.main_skill("Created task #1 milk");
+    w.replies("I created task #1 \"milk\".", &[]);
+    assert_eq!(w.answer(task), "I created task #1 \"milk\".");
+}
+
 #[test]
 fn history_with_tools_contains_earlier_calls_without_errors() {
     let mut w = with(Mode::SingleLoop, MainInterface::Tools);

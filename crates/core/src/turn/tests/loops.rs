@@ -18,12 +18,13 @@ fn search() -> crate::message::ToolCall {
 #[test]
 fn repeated_call_is_warned_then_blocked_and_second_veto_ends_turn() {
     let mut w = World::in_mode(Mode::SingleLoop);
-    let task = w.say("Find it");
+    let task = w.say("Create it");
     for n in 0..5 {
         w.replies("", &[search()]);
         w.main_skill("nothing");
-        let warned = w.results()[0].contains("WARNING: tasks.search called");
-        assert_eq!(warned, n >= 3, "{n}: {:?}", w.results());
+        let result = &w.results()[0];
+        assert_eq!(result.contains("WARNING: tasks.search called"), n >= 3, "{n}: {result}");
+        assert_eq!(result.contains("This is the same result as before."), n >= 1, "{n}: {result}");
     }
     w.replies("", &[search()]);
     assert!(w.results()[0].starts_with("[blocked] STOP: tasks.search called 5 times"), "{:?}", w.results());
@@ -32,9 +33,23 @@ fn repeated_call_is_warned_then_blocked_and_second_veto_ends_turn() {
     let text = w.answer(task);
     assert!(text.starts_with("I had to stop: The same call came up again and again without progress.\n\nCompleted:"));
     assert!(text.contains("Not completed:\n- tasks.search (blocked: it went on without progress)"), "{text}");
+    assert!(text.ends_with("\n\nnothing"), "the report contains what was read: {text}");
     assert!(!text.contains("continue?"), "the report does not offer to continue");
     w.say("continue");
     assert_eq!(w.last_shown(), "continue");
+}
+
+#[test]
+fn question_whose_model_only_reads_again_is_answered_with_what_it_read() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("What is on my list?");
+    for _ in 0..5 {
+        w.replies("", &[search()]);
+        w.main_skill("Found 1 open task:\n\n- #1 Call the dentist");
+    }
+    w.replies("", &[search()]);
+    w.replies("", &[search()]);
+    assert_eq!(w.answer(task), "Found 1 open task:\n\n- #1 Call the dentist");
 }
 
 #[test]

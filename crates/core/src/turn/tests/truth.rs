@@ -306,7 +306,7 @@ fn failed_effect_may_be_retried() {
 #[test]
 fn empty_or_denying_answer_is_completed_from_receipts() {
     for (words, answer) in [
-        (vec!["", ""], "Done in this turn:\n- Created task #1 milk"),
+        (vec!["", ""], "Created task #1 milk."),
         (
             vec!["I did not receive any input to create a task."],
             "I did not receive any input to create a task.\n\nDone in this turn:\n- Created task #1 milk",
@@ -561,9 +561,13 @@ fn claim_proved_by_earlier_turn_is_neither_corrected_nor_repeated() {
             (
                 "Can you add a task to buy eggs?",
                 "I created the task \"Buy eggs\".",
-                "If it asks for something to be done",
+                "Write the cmd block that does it now",
             ),
-            ("Add a task to buy eggs", "I have created task #8.", "If it asks for something to be done"),
+            ("Add a task to buy eggs", "I have created task #8.", "Write the cmd block that does it now"),
+            // Nor is the first thing an answer to a request.
+            ("Rename task 7", "I created task #7.", "Write the cmd block that does it now"),
+            ("I called them, so that task is done", "I created task #7.", "Write the cmd block that does it now"),
+            ("Good old bank", "I have created note #7.", "asks for no change"),
             ("Did you delete the task?", "Yes, I deleted the task.", "asks for no change"),
         ] {
             let task = w.say(asks);

@@ -116,6 +116,8 @@ pub(crate) struct Earlier<'a> {
     pub receipts: &'a [Receipt],
     /// The user asks what was done.
     pub is_asked: bool,
+    /// The user requests a change now. An answer that mentions only earlier effects would not answer that.
+    pub is_requested: bool,
 }
 
 impl Earlier<'_> {
@@ -123,7 +125,7 @@ impl Earlier<'_> {
     /// the user asked what was done, or the text names the thing of the receipt. A claim about another thing of the same kind
     /// does not count, because small models tend to repeat their earlier answers.
     pub(super) fn back(&self, sentence: &str, text: &str) -> bool {
-        if self.receipts.is_empty() {
+        if self.receipts.is_empty() || self.is_requested {
             return false;
         }
         let kinds = Kind::claimed_in(sentence);
@@ -136,15 +138,24 @@ impl Earlier<'_> {
     }
 
     /// Whether each detail of a claim stands in a line of a receipt that is meant: a model that repeats an earlier answer often
-    /// adds a due date or a priority that nothing was given.
+    /// adds a due date, a priority or a status that nothing was given.
     fn show_details(&self, sentence: &str, is_meant: impl Fn(&&Receipt) -> bool) -> bool {
         const DETAILS: [(&str, &str); 5] =
             [("due", "due"), ("fällig", "due"), ("high", "high"), ("medium", "medium"), ("low", "low")];
+        /// Words before a status that is claimed: "to status done", "marked as completed".
+        const BEFORE_STATUS: [&str; 3] = ["status", "as", "to"];
+        const DONE: [&str; 3] = ["done", "completed", "complete"];
         let shown: Vec<String> = self.receipts.iter().filter(is_meant).flat_map(|r| words(&r.line)).collect();
-        words(sentence).all(|word| {
-            let detail = DETAILS.iter().find(|(claimed, _)| *claimed == word);
-            detail.is_none_or(|(_, wanted)| shown.iter().any(|shown| shown == wanted))
-        })
+        let is_shown = |wanted: &str| shown.iter().any(|shown| shown == wanted);
+        let claimed: Vec<String> = words(sentence).collect();
+        let is_done_claimed = claimed
+            .windows(2)
+            .any(|pair| BEFORE_STATUS.contains(&pair[0].as_str()) && DONE.contains(&pair[1].as_str()));
+        (!is_done_claimed || DONE.iter().any(|done| is_shown(done)))
+            && claimed.iter().all(|word| {
+                let detail = DETAILS.iter().find(|(claimed, _)| claimed == word);
+                detail.is_none_or(|(_, wanted)| is_shown(wanted))
+            })
     }
 }
 
@@ -159,7 +170,17 @@ fn names_thing(receipt: &Receipt, sentence: &str, text: &str) -> bool {
     let is_in_line = |number: &u64| numbers(&line).any(|n| n.is_named && n.value == *number);
     // Other numbers may belong to a date or a time.
     numbers_of_things(sentence).iter().any(|number| receipt.ids.contains(number) || is_in_line(number))
+        && !names_other_domain(sentence, &receipt.skill)
         || QUOTATIONS.as_ref().is_some_and(|quoted| quoted.find_iter(text).any(|found| is_title(found.as_str())))
+}
+
+/// Whether a sentence names things, but none of the skill's domain: note #1 is not task #1.
+fn names_other_domain(sentence: &str, skill: &str) -> bool {
+    const THINGS: [&str; 6] = ["task", "note", "memory", "event", "contact", "reminder"];
+    let stem = |word: &str| word.trim_end_matches('s').to_owned();
+    let named: Vec<String> = words(sentence).map(|word| stem(&word)).filter(|w| THINGS.contains(&w.as_str())).collect();
+    let domain = stem(skill.split('.').next().unwrap_or_default());
+    THINGS.contains(&domain.as_str()) && !named.is_empty() && !named.contains(&domain)
 }
 
 /// Whether a message is a single question about what was done or how something is, and requests no change.
@@ -173,6 +194,18 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     let asks = words(message).next().is_some_and(|first| FIRST.contains(&first.as_str()));
     // "Is it possible to add eggs?"
     is_one_question && asks && spoken(message).reads_only()
+}
+
+/// Whether a message requests a change, in the imperative or by the statement that something is done. A question and a message
+/// about what was done before request nothing.
+pub(crate) fn requests_change(message: &str) -> bool {
+    let says_done = || {
+        words(message).collect::<Vec<_>>().windows(2).any(|pair| {
+            matches!(pair[0].as_str(), "is" | "are" | "ist" | "sind")
+                && matches!(pair[1].as_str(), "done" | "finished" | "erledigt")
+        })
+    };
+    !asks_what_was(message) && !spoken(message).reads_only() && (user_requests(message) > 0 || says_done())
 }
 
 /// Whether a message only requests a translation or a story, in whose answer the "I" is not the model.
