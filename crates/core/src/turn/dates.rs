@@ -257,8 +257,7 @@ fn follows(named: &BTreeSet<String>, word: &str) -> bool {
 }
 
 /// Words before a day that leave its meaning as it is.
-const PLAIN_LEADS: &str =
-    "to for on by due until till the this coming is at date zum am auf bis für diesen dieser kommenden";
+const PLAIN_LEADS: &str = "to on by due until till the this coming is at date zum am auf bis diesen dieser kommenden";
 
 /// The only mention of a day in the user's plain words, as a call writes it: with `next` if that stands before it. `None` if it is
 /// mentioned more than once, or behind a word that may change its meaning ("every friday", "not friday").

@@ -237,16 +237,23 @@ impl Resolver<'_> {
     /// The error of a call with an invented date, or `None` if each date was named. The kernel only removes dates from a call and
     /// never adds one, because the date that the user named may belong to something else.
     fn undated(&self, skill: &SkillSpec, arguments: &Value) -> Option<Undated> {
-        let dates = skill.args.iter().filter(|a| changes(skill.effect) && a.kind == ArgKind::Date);
+        let dates = skill.args.iter().filter(|a| a.kind == ArgKind::Date);
         let invented: Vec<(&String, &str, Invented)> = dates
             .filter_map(|arg| Some((&arg.name, arguments[arg.name.as_str()].as_str()?)))
             .filter_map(|(name, value)| Some((name, value, self.run.provenance.check_date(value).err()?)))
             .collect();
-        let (name, value, why) = invented.first()?;
+        let (_, value, why) = invented.first()?;
         let (mut without, mut arguments_on_repeat) = (arguments.as_object().cloned().unwrap_or_default(), Map::new());
         for (name, _, why) in &invented {
             let date = without.remove(*name);
             arguments_on_repeat.extend(date.filter(|_| *why == Invented::Unclear).map(|date| ((*name).clone(), date)));
+        }
+        let block = self.block_with_named_day(skill, &without, &invented);
+        if !changes(skill.effect) {
+            // A wrong date in a search gives a wrong answer, but no damage if the model insists on it.
+            let problem = format!("the user did not name {value:?}.");
+            let arguments_on_repeat = arguments.as_object().cloned();
+            return block.map(|instruction| Undated { problem, instruction, arguments_on_repeat });
         }
         // Without the date the call may have no effect.
         let is_id = |key: &String| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id);
@@ -260,20 +267,9 @@ impl Resolver<'_> {
         let instruction = match why {
             Invented::NoneNamed if has_effect => self.run.style().instruction(skill, &without),
             Invented::Unclear => "If it is what the user said, send the call again. Else correct it.".to_owned(),
+            _ if let Some(block) = block => block,
             Invented::NamedOther(_) | Invented::NamedOthers if has_effect => {
                 "Send the call again with the date that the user wants for this, or without one.".to_owned()
-            }
-            // The date is all that such a call changes, so the one day that the user named is probably meant.
-            Invented::NamedOther(day)
-                if invented.len() == 1
-                    && let Some(day) = self.run.provenance.day_to_copy(day) =>
-            {
-                let given = without.iter().map(|(key, value)| (key.clone(), value.clone()));
-                let given = given.chain([((*name).clone(), day.clone().into())]).collect();
-                format!(
-                    "If {day} is not meant, ask which date is. Else: {}",
-                    self.run.style().instruction(skill, &given)
-                )
             }
             _ => "Ask which date is meant.".to_owned(),
         };
@@ -284,6 +280,22 @@ impl Resolver<'_> {
             instruction,
             arguments_on_repeat: Some(arguments_on_repeat).filter(|given| !given.keys().all(is_id)),
         })
+    }
+
+    /// The call to write if its only invented date stands for the one day that the user named as a date for something: the
+    /// kernel shows it, and the model decides.
+    fn block_with_named_day(
+        &self,
+        skill: &SkillSpec,
+        without: &Map<String, Value>,
+        invented: &[(&String, &str, Invented)],
+    ) -> Option<String> {
+        let [(name, _, Invented::NamedOther(day))] = invented else { return None };
+        let day = self.run.provenance.day_to_copy(day)?;
+        let mut given = without.clone();
+        given.insert((*name).clone(), day.clone().into());
+        let block = self.run.style().instruction(skill, &given);
+        Some(format!("If {day} is not meant, ask which date is. Else: {block}"))
     }
 
     /// The error of a call with an invented number: how to look the number up.

@@ -120,10 +120,8 @@ fn date_differing_from_named_one_is_corrected_by_model_or_omitted() {
         w.replies("", &[plan("4th of November")]);
         assert!(ran(&w, "main").is_empty());
         let first_result = w.results().remove(0);
-        assert!(
-            first_result.contains(named) && !first_result.contains("\"due\""),
-            "the corrected call must not contain another date: {first_result}"
-        );
+        let has_day = first_result.contains("\"due\":\"thursday\"");
+        assert!(first_result.contains(named) && has_day == corrects, "only a day on which it is to be: {first_result}");
         w.replies("", &[plan(if corrects { "thursday" } else { "4th of November" })]);
         let (_, arguments) = w.skill_calls(&AgentId::orchestrator()).remove(0);
         assert_eq!(arguments.get("due").is_some(), corrects, "{arguments}");
@@ -188,6 +186,29 @@ fn invented_date_of_call_that_only_moves_is_answered_with_day_that_user_named() 
             None => assert!(!result.contains("```cmd"), "{says}: {result}"),
         }
     }
+}
+
+#[test]
+fn invented_date_of_search_is_answered_with_day_that_user_named() {
+    let mut w = world(Mode::SingleLoop, MainInterface::Cmd);
+    let mut find = skill("tasks.find", Effect::Read, &[("due", false)]);
+    find.args[0].kind = ArgKind::Date;
+    let all = w.skills.iter().map(|s| SkillSpec::clone(s)).chain([find]).collect::<Vec<_>>();
+    w.skills = SkillSet::new(all, [], 1);
+    w.say("Which of my tasks are due on Friday?");
+    w.replies(&cmd("tasks.find --due 2026-03-04"), &[]);
+    assert!(
+        ran(&w, "main").is_empty() && w.last_shown().contains("```cmd\ntasks.find --due friday\n```"),
+        "{}",
+        w.last_shown()
+    );
+    w.replies(&cmd("tasks.find --due 2026-03-04"), &[]);
+    assert_eq!(ran(&w, "main"), ["tasks.find"], "the model insists");
+    w.main_skill("Nothing.");
+    w.replies("Nothing.", &[]);
+    w.say("What was due before the holidays?");
+    w.replies(&cmd("tasks.find --due 2026-03-04"), &[]);
+    assert_eq!(ran(&w, "main"), ["tasks.find"], "no day was named");
 }
 
 #[test]
