@@ -1,11 +1,14 @@
 //! The documents mention only things that exist: files, tests, metrics, settings.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use annie::config::Sources;
 
 use super::{
-    lexer::{code_of, functions},
+    lexer::functions,
     tree::{all_well, files, read, root, sources},
 };
 
@@ -62,17 +65,25 @@ fn documents_name_only_files_that_exist() {
     all_well("there is no such file", &wrong);
 }
 
-/// The names of all tests: functions marked as tests, and the cases of the store contract.
+/// The document that names the tests of each invariant.
+const INVARIANT_TESTS: &str = "docs/invariants.md";
+/// The macro of `tests/sim/mod.rs` that makes one test of each of its lines.
+const TEST_MACRO: &str = "ranges! {";
+
+/// The names of all tests: functions marked as tests, the cases of the store contract, and the seed ranges of the
+/// simulation.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources() {
         let is_case = source.path.starts_with("crates/store/tests/contract/");
-        for function in functions(&code_of(&source.text)) {
+        for function in functions(&source.code) {
             let before = &source.code[..function.span.start];
             let attributes = &before[before.rfind(['}', ';', '{']).map_or(0, |n| n + 1)..];
+            let is_in_macro = before.rsplit_once(TEST_MACRO).is_some_and(|(_, since)| !since.contains('}'));
             if attributes.contains("#[test]")
                 || attributes.contains("#[tokio::test")
                 || (is_case && attributes.contains("pub async"))
+                || is_in_macro
             {
                 names.insert(function.name);
             }
@@ -81,32 +92,68 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
+/// The words between back ticks that are names of tests.
+fn named_tests(text: &str) -> Vec<String> {
+    ticked(text).into_iter().map(|(_, word)| word).filter(|word| word.matches('_').count() > 2).collect()
+}
+
+/// The items of a document by their numbers 1, 2, 3 and so on. Each item starts with its number between `before` and `after`;
+/// every other item is reported.
+fn numbered<'a>(
+    document: &str,
+    items: impl Iterator<Item = &'a str>,
+    (before, after): (&str, &str),
+    wrong: &mut Vec<String>,
+) -> BTreeMap<u32, &'a str> {
+    let mut found = BTreeMap::new();
+    for (number, item) in (1..).zip(items) {
+        if !item.starts_with(&format!("{before}{number}{after}")) {
+            let line = item.lines().next().unwrap_or_default();
+            wrong.push(format!("{document}: invariant {number} is missing or out of order: {line}"));
+        }
+        found.insert(number, item);
+    }
+    found
+}
+
 #[test]
-fn invariants_each_name_a_test_that_exists() {
-    let page = read("ARCHITECTURE.md");
+fn invariants_each_have_a_section_of_tests_or_are_open() {
+    let (page, list) = (read("ARCHITECTURE.md"), read(INVARIANT_TESTS));
     let section =
         page.split("\n## ").find(|s| s.starts_with("Invariants")).expect("ARCHITECTURE.md lists the invariants");
-    let tests = tests();
-    let (mut wrong, mut number) = (Vec::new(), 0);
-    for item in section.split("\n- ").skip(1) {
-        number += 1;
-        if !item.starts_with(&format!("**{number}.** ")) {
-            wrong.push(format!(
-                "number {number} is missing or out of order: {}",
-                item.lines().next().unwrap_or_default()
-            ));
+    let mut wrong = Vec::new();
+    let invariants = numbered("ARCHITECTURE.md", section.split("\n- ").skip(1), ("**", ".** "), &mut wrong);
+    let sections = numbered(INVARIANT_TESTS, list.split("\n## ").skip(1), ("", ". "), &mut wrong);
+    for (number, invariant) in &invariants {
+        match sections.get(number) {
+            None => wrong.push(format!("{INVARIANT_TESTS} has no section for invariant {number}")),
+            Some(tests) if named_tests(tests).is_empty() && !invariant.contains("**open**") => {
+                wrong.push(format!("{INVARIANT_TESTS}: invariant {number} names no test and is not **open**"));
+            }
+            Some(_) => {}
         }
-        let named: Vec<String> =
-            ticked(item).into_iter().map(|(_, w)| w).filter(|w| w.matches('_').count() > 2).collect();
-        if named.is_empty() && !item.contains("**open**") {
-            wrong.push(format!("invariant {number} names no test"));
-        }
-        wrong.extend(
-            named.iter().filter(|n| !tests.contains(*n)).map(|n| format!("invariant {number}: there is no test {n}")),
-        );
     }
-    assert!(number >= 19, "only {number} invariants were found");
+    let unknown = sections.keys().filter(|number| !invariants.contains_key(number));
+    wrong.extend(unknown.map(|number| format!("ARCHITECTURE.md has no invariant {number}, {INVARIANT_TESTS} has")));
+    wrong.extend(named_tests(section).iter().map(|name| format!("{name} belongs into {INVARIANT_TESTS}")));
+    assert!(invariants.len() >= 19, "only {} invariants were found", invariants.len());
     all_well("an invariant without a test is unproven", &wrong);
+}
+
+#[test]
+fn invariants_name_only_tests_that_exist() {
+    let (tests, list) = (tests(), read(INVARIANT_TESTS));
+    let mut wrong = Vec::new();
+    for (number, line) in (1..).zip(list.lines()) {
+        let item = line.strip_prefix("- ");
+        let only = item.map(|item| item.strip_prefix('`').and_then(|name| name.strip_suffix('`')).unwrap_or_default());
+        let names = only.map_or_else(|| named_tests(line), |name| vec![name.to_owned()]);
+        let missing = names.iter().filter(|name| !tests.contains(*name));
+        wrong
+            .extend(missing.map(|name| format!("{INVARIANT_TESTS}:{number}: there is no test `{name}` in \"{line}\"")));
+    }
+    assert!(named_tests(&list).len() > 100, "only {} names of tests were found", named_tests(&list).len());
+    all_well("a list item is the name of one existing test between back ticks", &wrong);
 }
 
 /// Packages and a metadata key of requests that are named like metrics.
