@@ -48,7 +48,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/planner/", &["*"]),
     ("crates/testkit/src/postgres/", &[concat!("no", "body")]),
     ("skills/", &["*"]),
-    ("crates/core/src/turn/", &[concat!("to", "ld"), concat!("hea", "rd"), concat!("hea", "rs"), concat!("asi", "de")]),
     ("crates/skillkit/src/builtin/system/await.rs", &[concat!("no", "body")]),
     ("scripts/real_", &["*"]),
 ];

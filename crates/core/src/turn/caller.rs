@@ -153,7 +153,7 @@ impl AgentRun {
     fn end_with_empty_text(&mut self, reply: &Reply<'_>) {
         self.usage.add(reply.usage);
         self.finish = reply.finish;
-        self.end(Ending::Said(String::new()));
+        self.end(Ending::Output(String::new()));
     }
 }
 
@@ -177,14 +177,14 @@ impl Turn {
     /// Checks the final text against the requested format. If it does not match, the model is asked once to correct it. A cut
     /// answer is delivered as it is, with the finish reason `length`.
     pub(super) fn check_format(&mut self) {
-        let (Phase::Ended(Ending::Said(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
+        let (Phase::Ended(Ending::Output(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
             return;
         };
         if self.agents.owes_results || !self.main.finish.is_stop() {
             return;
         }
         match format.check(text) {
-            Ok(json) => self.main.end(Ending::Said(json)),
+            Ok(json) => self.main.end(Ending::Output(json)),
             Err(why) if self.format_repairs < REPAIRS_MAX && self.main.round < self.main.rounds_max => {
                 self.format_repairs += 1;
                 let why = why.join("; ");

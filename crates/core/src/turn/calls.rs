@@ -91,7 +91,7 @@ impl AgentRun {
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
             // The agent is not reminded to act if the kernel blocked its action.
-            self.told_to_act |= starts_with(IN_DOUBT);
+            self.reminded_to_act |= starts_with(IN_DOUBT);
             open.push(next);
         }
         self.guard.count_once(vetoes);

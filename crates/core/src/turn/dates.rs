@@ -80,7 +80,7 @@ const LAST_TURNS_MAX: u8 = 2;
 pub struct Dates {
     /// Whether the user's words of this turn name a date.
     #[serde(default, skip_serializing_if = "is_not_judged")]
-    said: NamesDates,
+    names_date: NamesDates,
     /// The dates that these words name, as calls write them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     now: BTreeSet<String>,
@@ -170,16 +170,16 @@ impl Dates {
             named.insert(SPAN.to_owned());
         }
         self.now.extend(named.iter().cloned());
-        let names_date = named.iter().any(|word| is_date(word));
+        let has_date = named.iter().any(|word| is_date(word));
         self.remember(named.into_iter().chain(maybe));
-        self.said = if text.len() > 2 * END_BYTES_MAX {
+        self.names_date = if text.len() > 2 * END_BYTES_MAX {
             NamesDates::NotJudged
-        } else if names_date && (is_known || self.said == NamesDates::None) {
+        } else if has_date && (is_known || self.names_date == NamesDates::None) {
             NamesDates::Some
-        } else if self.said == NamesDates::NotJudged && is_known && !self.now.iter().any(|word| is_date(word)) {
+        } else if self.names_date == NamesDates::NotJudged && is_known && !self.now.iter().any(|word| is_date(word)) {
             NamesDates::None
         } else {
-            self.said
+            self.names_date
         };
     }
 
@@ -202,7 +202,7 @@ impl Dates {
 
     /// Checks that a date in a call was named.
     pub(super) fn check(&self, value: &str) -> Result<(), Invented> {
-        if self.said == NamesDates::NotJudged {
+        if self.names_date == NamesDates::NotJudged {
             return Ok(());
         }
         let value = value.trim().to_lowercase();
@@ -211,7 +211,7 @@ impl Dates {
         } else {
             let Read { named, maybe, .. } = read(&value);
             let mut wanted = named.iter().chain(&maybe).filter(|word| is_date(word)).peekable();
-            let is_open = self.said == NamesDates::Some || !self.last.is_empty();
+            let is_open = self.names_date == NamesDates::Some || !self.last.is_empty();
             if wanted.peek().is_none() { is_open } else { wanted.all(|word| self.allows(word)) }
         };
         if is_named {

@@ -193,7 +193,7 @@ pub(super) const USER_ADDS: &str = "[The user adds";
 impl AgentRun {
     /// The reminder for an agent with such a final text; `None` if the agent was reminded already or declines.
     pub(super) fn nudge_to_act(&self, words: &str) -> Option<&'static str> {
-        if self.declined || self.told_to_act {
+        if self.declined || self.reminded_to_act {
             return None;
         }
         if self.claims_without_acting(words) {

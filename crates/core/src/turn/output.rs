@@ -59,7 +59,7 @@ impl AgentRun {
     /// Ends the run with the part of an answer that was received.
     pub(super) fn end_with_cut_text(&mut self, text: String) {
         self.finish = Finish::Length;
-        self.end(Ending::Said(text));
+        self.end(Ending::Output(text));
     }
 
     /// Folds a reply without text and calls.

@@ -87,8 +87,8 @@ pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
 /// The status and the text of a sub-agent's report.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {
-        Ending::Said(text) if run.has_done_nothing(text) => (ReportStatus::NoAction, text.clone()),
-        Ending::Said(text) => (ReportStatus::Completed, with_cut_note(&text_with_effects(run, text), run.finish)),
+        Ending::Output(text) if run.has_done_nothing(text) => (ReportStatus::NoAction, text.clone()),
+        Ending::Output(text) => (ReportStatus::Completed, with_cut_note(&text_with_effects(run, text), run.finish)),
         Ending::Tripped(why) if run.ran.is_empty() => (ReportStatus::NoAction, of_run(why, run)),
         Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
         Ending::Silent(why) if run.receipts.is_empty() => (ReportStatus::Failed, of_run(why, run)),

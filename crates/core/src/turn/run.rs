@@ -122,7 +122,7 @@ pub struct OpenCall {
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The agent gave its final text.
-    Said(String),
+    Output(String),
     /// The agent reached a limit; the text names the limit.
     Tripped(String),
     /// The agent repeated itself without progress, or its model gave nothing usable; the text gives the reason.
@@ -131,7 +131,7 @@ pub enum Ending {
     Silent(String),
     /// Its model failed.
     ModelFailed(ModelError),
-    /// The agent called tools of the program that the turn runs for. The text is what the reply said beside the calls.
+    /// The agent called tools of the program that the turn runs for. The text stands beside the calls in the reply.
     Called(String, Vec<ToolCall>),
     /// The answer did not have the requested format, even after a correction; the text gives the reason.
     Unfit(String),
@@ -228,10 +228,10 @@ pub struct AgentRun {
     pub(super) is_to_act: bool,
     /// The model was reminded that it ran nothing, or needs no such reminder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) told_to_act: bool,
+    pub(super) reminded_to_act: bool,
     /// The model was notified once that its text was an invalid or cut call, or a result that it had invented.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    told_of_call: bool,
+    notified_of_call: bool,
     /// An answer that was cut off and that the model was asked to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cut: Option<String>,
@@ -325,8 +325,8 @@ impl AgentRun {
             repeats: 0,
             found_done: false,
             is_to_act: false,
-            told_to_act: false,
-            told_of_call: false,
+            reminded_to_act: false,
+            notified_of_call: false,
             cut: None,
             has_continued: false,
             output: OutputLimit::Usual,
@@ -488,7 +488,7 @@ impl AgentRun {
         if invented.is_some()
             && self.round < self.rounds_max
             && before.is_none()
-            && !std::mem::replace(&mut self.told_of_call, true)
+            && !std::mem::replace(&mut self.notified_of_call, true)
         {
             self.note(NO_RESULT);
             self.next_round();
@@ -498,8 +498,8 @@ impl AgentRun {
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;
-        if may_continue && !self.shows_calls && !self.told_of_call && markup::is_cut_call(text) {
-            self.told_of_call = true;
+        if may_continue && !self.shows_calls && !self.notified_of_call && markup::is_cut_call(text) {
+            self.notified_of_call = true;
             self.note(CUT_CALL);
             self.next_round();
         } else if self.finish == Finish::Length && !self.takes_cuts && !self.shows_calls && markup::is_cut_call(&whole)
@@ -513,7 +513,7 @@ impl AgentRun {
         } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.shows_calls) {
             self.take_final_text_with_call(&whole, rest, has_rounds);
         } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
-            self.told_to_act = true;
+            self.reminded_to_act = true;
             // A model that sees its own untrue claim repeats it.
             if self.claims_without_acting(&whole) {
                 self.messages.pop();
@@ -521,23 +521,23 @@ impl AgentRun {
             self.note(nudge);
             self.next_round();
         } else {
-            self.end(Ending::Said(whole));
+            self.end(Ending::Output(whole));
         }
     }
 
     /// Takes a final text that contains a call of something that does not exist. The model is notified once, and the call is
     /// not shown to the user.
     fn take_final_text_with_call(&mut self, whole: &str, rest: String, has_rounds: bool) {
-        if has_rounds && !std::mem::replace(&mut self.told_of_call, true) {
+        if has_rounds && !std::mem::replace(&mut self.notified_of_call, true) {
             self.note(NO_SUCH_CALL);
             self.next_round();
         } else if markup::is_shown_code(whole) {
             // The user may have asked for exactly this code.
-            self.end(Ending::Said(whole.to_owned()));
+            self.end(Ending::Output(whole.to_owned()));
         } else if rest.is_empty() {
             self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
         } else {
-            self.end(Ending::Said(rest));
+            self.end(Ending::Output(rest));
         }
     }
 
@@ -597,7 +597,7 @@ impl AgentRun {
         if self.repeats >= REPEATS_MAX {
             // The answer will be made from the receipts. The kernel ends the run, so the finish reason is not the model's call.
             self.finish = Finish::Stop;
-            self.end(Ending::Said(String::new()));
+            self.end(Ending::Output(String::new()));
             return;
         }
         if self.guard.is_spent() {

@@ -155,14 +155,14 @@ impl Conversation {
 impl Turn {
     pub(in crate::turn) fn decide_ending(&self, now: Now) -> Option<Decision> {
         let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
-            let is_own = matches!(self.main.ending(), Some(Ending::Said(_) | Ending::Silent(_)));
+            let is_own = matches!(self.main.ending(), Some(Ending::Output(_) | Ending::Silent(_)));
             let finish = if is_own { self.main.finish } else { Finish::Stop };
             EventBody::Answered { text, paused, usage: self.usage(), outcome, finish, calls: Vec::new() }
         };
         let all_reported = self.agents.plan.unreported().next().is_none();
         match self.main.ending()? {
-            Ending::Said(_) if self.agents.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
-            Ending::Said(text) => {
+            Ending::Output(_) if self.agents.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
+            Ending::Output(text) => {
                 // A program would take additional text for a malformed answer. Claims in its JSON are not checked against the
                 // receipts.
                 if self.inbound.is_for_a_program() || (self.inbound.sets_length() && text.is_empty()) {

@@ -133,7 +133,7 @@ impl Turn {
         if !self.agents.owes_results || self.agents.plan.unreported().next().is_some() {
             return;
         }
-        debug_assert!(matches!(self.main.ending(), Some(Ending::Said(_))), "only an answer owes results");
+        debug_assert!(matches!(self.main.ending(), Some(Ending::Output(_))), "only an answer owes results");
         self.agents.owes_results = false;
         let results = escape(&self.agents.plan.collect(&[])).into_owned();
         self.main.note(&format!("[Agent results]\n{results}\n[Answer the user from these.]"));
@@ -143,7 +143,7 @@ impl Turn {
     /// Updates whether the answer must wait for agents whose results the model has not seen.
     pub(in crate::turn) fn note_owed_results(&mut self) {
         self.agents.owes_results =
-            matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.agents.plan.has_uncollected();
+            matches!(self.main.phase, Phase::Ended(Ending::Output(_))) && self.agents.plan.has_uncollected();
     }
 
     pub(in crate::turn) fn decide_agents(&self, now: Now) -> Option<Decision> {
