@@ -36,7 +36,7 @@ async fn command_flag_with_a_colon_is_a_flag_and_a_title_with_a_colon_is_a_title
     assert!(shown(1).contains("Created task #1 Buy milk") && shown(1).contains("priority high"), "{}", shown(1));
     assert!(shown(2).contains("Created task #2 Buy: bread"), "{}", shown(2));
     assert!(
-        shown(3).contains("Did you mean --title?") && shown(3).contains("```cmd\ntasks.create --title"),
+        shown(3).contains("Did you mean --title?") && shown(3).contains("```cmd\\ntasks.create --title"),
         "{}",
         shown(3)
     );

@@ -53,7 +53,8 @@ impl Conversation {
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
         // A story or a translation needs no action.
-        (main.asks_only, main.reminded_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
+        (main.asks_only, main.reminded_to_act) =
+            (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
         main.shows_calls = inbound.is_for_a_program();
         main.takes_cuts = main.shows_calls || inbound.sets_length();
         main.provenance = self.known.clone();

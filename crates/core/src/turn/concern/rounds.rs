@@ -90,7 +90,8 @@ impl Turn {
         self.main.replied(reply);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;
-        if matches!(self.main.phase, Phase::Ended(Ending::Output(_))) && !self.steering.unseen.is_empty() && has_rounds {
+        if matches!(self.main.phase, Phase::Ended(Ending::Output(_))) && !self.steering.unseen.is_empty() && has_rounds
+        {
             // The model has not seen the user's additions yet, so its answer waits for one more round.
             self.steering.awaited.clone_from(&self.steering.unseen);
             self.main.next_round();
