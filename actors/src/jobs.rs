@@ -20,8 +20,8 @@ const JOBS_MAX: u32 = 200;
 /// Time limit for the Scheduler to report task statuses, in milliseconds.
 const STATUS_MS_MAX: u64 = 1_000;
 
-/// The user's open tasks: running ones first, then waiting ones in the order of the queue, then suspended ones. Job commands
-/// are not listed.
+/// The user's open tasks: running ones first, then waiting ones in the order of the queue, then suspended ones. A deferred
+/// task is a waiting one without a position. Job commands are not listed.
 ///
 /// # Errors
 /// If the store fails. If the Scheduler does not answer, queue positions and estimates are missing.
@@ -49,10 +49,10 @@ pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>
 }
 
 fn rank(line: &JobLine) -> u8 {
-    match line.state {
-        _ if line.is_suspended() => 2,
-        TaskState::Running => 0,
-        _ => 1,
+    match () {
+        () if line.is_suspended() => 2,
+        () if line.is_running() => 0,
+        () => 1,
     }
 }
 
@@ -69,18 +69,20 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
     };
     let runs = status.is_some_and(|s| matches!(s.state, TaskStatusState::Running | TaskStatusState::Between));
     let round = status.filter(|s| s.rounds_done > 0 || runs);
+    let is_deferred = row.started_at.is_some() && row.not_before.is_some_and(|at| at > now);
     JobLine {
         number: 0,
         task: row.id,
         title: row.title,
         state,
         suspended_at,
-        is_deferred: row.started_at.is_some() && row.not_before.is_some_and(|at| at > now),
+        is_deferred,
+        has_model_failed: is_deferred && status.is_some_and(|s| s.has_model_failed),
         priority: row.priority,
         position: status.and_then(|s| s.position),
         round: round.and_then(|s| s.progress),
         start_in_ms: status.and_then(|s| s.start_in_ms),
-        running_ms: row.started_at.filter(|_| !is_first_round_waiting).map(|at| now.since_ms(at)),
+        running_ms: row.started_at.filter(|_| !is_first_round_waiting && !is_deferred).map(|at| now.since_ms(at)),
         conversation: row.conversation,
     }
 }

@@ -122,9 +122,16 @@ pub async fn history(
 struct Work {
     agents: Vec<AgentLine>,
     skills: Vec<SkillLine>,
+    /// The lines in `agents` of the agents that started, by name: a dispatch can be refused and corrected under the same name.
+    started: BTreeMap<String, usize>,
 }
 
 impl Work {
+    /// The newest line of an agent that has no report yet.
+    fn unreported(&self, agent: &AgentId) -> Option<usize> {
+        self.agents.iter().rposition(|line| line.agent == agent.as_str() && line.status.is_none())
+    }
+
     fn take(&mut self, agent: &AgentId, body: &EventBody) {
         match body {
             EventBody::ModelReplied { calls, .. } => {
@@ -139,9 +146,15 @@ impl Work {
                 }));
             }
             EventBody::AgentReported { report } => {
-                if let Some(line) = self.agents.iter_mut().find(|a| a.agent == agent.as_str()) {
+                let at = self.started.get(agent.as_str()).copied().or_else(|| self.unreported(agent));
+                if let Some(line) = at.and_then(|at| self.agents.get_mut(at)) {
                     line.status = Some(report.status.as_str());
                     line.duration_ms = report.duration_ms;
+                }
+            }
+            EventBody::AgentStarted { .. } => {
+                if let Some(at) = self.unreported(agent) {
+                    self.started.entry(agent.to_string()).or_insert(at);
                 }
             }
             EventBody::SkillFinished { skill, outcome, duration_ms, .. } => self.skills.push(SkillLine {
@@ -158,7 +171,6 @@ impl Work {
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::SkillStarted { .. }
-            | EventBody::AgentStarted { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ResultsGiven
@@ -335,6 +347,24 @@ mod tests {
         let unreported = turn_log().into_iter().filter(|e| !matches!(e.body, EventBody::AgentReported { .. }));
         let (messages, _) = fold(&unreported.collect::<Vec<_>>(), true);
         assert_eq!(messages[2].agents[0].status, Some("refused"));
+    }
+
+    #[test]
+    fn history_gives_report_to_the_dispatch_that_started() {
+        let log = turn_log();
+        let again = || log[2].clone();
+        let started =
+            Event { agent: AgentId::sub("s").unwrap(), body: EventBody::AgentStarted { calls_granted: 1 }, ..again() };
+        for (dispatches, statuses) in [
+            (vec![again(), again(), started.clone()], ["refused", "completed"]),
+            (vec![again(), started, again()], ["completed", "refused"]),
+        ] {
+            let events: Vec<Event> =
+                log[..2].iter().cloned().chain(dispatches).chain(log[3..].iter().cloned()).collect();
+            let (messages, _) = fold(&events, true);
+            let found: Vec<_> = messages[2].agents.iter().map(|agent| agent.status).collect();
+            assert_eq!(found, statuses.map(Some));
+        }
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub const fn status_of(job: &JobLine) -> &'static str {
     }
 }
 
+/// Why a job is deferred, if this is known.
+pub fn reason_of(job: &JobLine) -> Option<String> {
+    job.has_model_failed.then(|| "its model failed".to_owned())
+}
+
 /// The list in words, like the answer to "what are you working on?".
 pub fn describe_jobs(jobs: &[JobLine], style: Style) -> String {
     understand(LIST).map_or_else(String::new, |command| say(&command, &Resolution::None, jobs, style))

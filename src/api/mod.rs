@@ -25,7 +25,7 @@ pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
 pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
 pub(crate) use intake::{ConversationRef, Message, MessageOptions, check_key, submission};
-pub(crate) use jobs::{describe_jobs, set_priority, status_of};
+pub(crate) use jobs::{describe_jobs, reason_of, set_priority, status_of};
 pub use limits::ApiLimits;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};

@@ -63,7 +63,7 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
         let wait = job["start_in_ms"].as_u64().map_or(String::new(), seconds);
         vec![
             number("number"),
-            text(job, "status"),
+            status(job),
             text(job, "priority"),
             number("position"),
             round,
@@ -74,6 +74,12 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
     });
     site.console
         .line(&table(&["#", "status", "class", "position", "round", "starts in", "message", "id"], rows.collect()))
+}
+
+/// The status of a job, with the reason if the server gives one.
+fn status(job: &Value) -> String {
+    let status = job["status"].as_str().unwrap_or_default();
+    job["reason"].as_str().map_or_else(|| status.to_owned(), |reason| format!("{status}: {reason}"))
 }
 
 /// Formats an estimated duration in whole seconds.
@@ -103,4 +109,16 @@ async fn act(site: &Site, client: &Client, task: TaskId, what: &str, body: &Valu
     }
     let is_done = answer["done"] == true || answer["cancelled"] == true;
     site.console.line(if is_done { done } else { "it had ended before" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_status_names_the_reason_if_the_server_gives_one() {
+        assert_eq!(status(&json!({"status": "running"})), "running");
+        let deferred = json!({"status": "deferred", "reason": "its model failed"});
+        assert_eq!(status(&deferred), "deferred: its model failed");
+    }
 }

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, caller, convert, refused, v1};
 use crate::{
-    api::{describe_jobs, page, resume_conversation, set_priority},
+    api::{describe_jobs, page, reason_of, resume_conversation, set_priority},
     error::ApiError,
 };
 
@@ -111,6 +111,7 @@ impl v1::jobs_server::Jobs for Service {
 fn job(line: JobLine) -> v1::Job {
     let state = if line.is_suspended() { v1::TaskState::Suspended } else { convert::state_of(line.state) };
     v1::Job {
+        reason: reason_of(&line).unwrap_or_default(),
         number: u32::try_from(line.number).unwrap_or(u32::MAX),
         task_id: line.task.to_string(),
         conversation_id: line.conversation.to_string(),

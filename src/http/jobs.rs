@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{extract::Args, problem::Problem, schema};
 use crate::{
-    api::{AppState, describe_jobs, status_of},
+    api::{AppState, describe_jobs, reason_of, status_of},
     auth::Caller,
     error::ApiError,
 };
@@ -29,6 +29,9 @@ pub struct Job {
     title: String,
     /// `queued`, `running`, `deferred` (it failed or reached its deadline and continues later) or `suspended`.
     status: &'static str,
+    /// Why the task is deferred; absent if it is not, or if the reason is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     /// The class of the task.
     #[schema(value_type = schema::Priority)]
     priority: Priority,
@@ -44,7 +47,7 @@ pub struct Job {
     /// The estimated time until the next round starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_in_ms: Option<u64>,
-    /// How long the task has run.
+    /// How long the task has run; absent while it waits for its first round or is deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     running_ms: Option<u64>,
     /// When the task was suspended, RFC 3339.
@@ -56,6 +59,7 @@ impl From<JobLine> for Job {
     fn from(line: JobLine) -> Self {
         Self {
             status: status_of(&line),
+            reason: reason_of(&line),
             number: line.number,
             task_id: line.task,
             conversation_id: line.conversation,

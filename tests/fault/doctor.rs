@@ -149,7 +149,8 @@ async fn doctor_check_reads_every_page_of_the_database_file() {
     std::fs::write(&file, bytes).expect("written");
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     assert_eq!(exit, 1, "{found:#?}");
-    assert!(found.iter().any(|f| f["state"] == "fault"), "{found:#?}");
+    let faults = of(&found, "database file");
+    assert!(faults.iter().any(|f| f["state"] == "fault"), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

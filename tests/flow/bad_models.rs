@@ -135,6 +135,7 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
     let model = FakeModelServer::start(|seen| match seen.last_user_text() {
         text if text.contains("one") => Reply::error(401, "bad key"),
         text if text.contains("two") => Reply::error(402, "no credit"),
+        text if text.contains("three") => Reply::rate_limited(Some(1)),
         _ => Reply::says("Fine."),
     })
     .await;
@@ -142,17 +143,30 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
     for text in ["well", "one", "one again", "one once more", "two", "two again", "well", "well again"] {
         ask(&server, text).await;
     }
+    for text in ["three", "three again", "well", "well again"] {
+        ask(&server, text).await;
+    }
     let lines = server.log();
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_backend = lines.filter(|line| line["fields"]["backend"] == "fake");
     let logged: Vec<String> = of_backend
-        .filter(|line| line["level"] == "WARN" || line["fields"]["failed_rounds"].is_number())
+        .filter(|line| {
+            let is_of_limit = line["fields"]["message"].as_str().is_some_and(|text| text.contains("rate limit"));
+            line["level"] == "WARN" || line["fields"]["failed_rounds"].is_number() || is_of_limit
+        })
         .map(|line| {
             let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
-            format!("{} {} {}", line["level"].as_str().unwrap_or_default(), field("message"), field("kind"))
+            let about = line["fields"]["closed_ms"].as_u64().map_or_else(|| field("kind"), |ms| format!("{ms} ms"));
+            format!("{} {} {about}", line["level"].as_str().unwrap_or_default(), field("message"))
         })
         .collect();
     let fails = "WARN the backend fails; `annie status` says since when";
-    let wanted = [format!("{fails} auth"), format!("{fails} payment"), "INFO the backend answers again ".to_owned()];
+    let wanted = [
+        format!("{fails} auth"),
+        format!("{fails} payment"),
+        "INFO the backend answers again ".to_owned(),
+        "WARN the provider's rate limit refuses rounds; they wait until the rate window opens 1000 ms".to_owned(),
+        "INFO the backend accepts rounds again after its rate limit ".to_owned(),
+    ];
     assert_eq!(logged, wanted);
 }

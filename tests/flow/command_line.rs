@@ -8,6 +8,7 @@ use std::{
 use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::json;
 
+use super::bad_models::server_with;
 use crate::{server::Server, world::eventually};
 
 fn command(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> tokio::process::Command {
@@ -105,6 +106,17 @@ async fn ask_exits_1_when_the_turn_fails_and_130_when_it_is_cancelled_or_interru
         .expect("an id");
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("the program runs");
     assert_eq!(sent(pressed.wait_with_output().await.expect("the program ends")).0, 130);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ask_exits_6_when_the_answer_is_cut_off_twice_by_the_length_limit() {
+    let cut = |text: &str| Reply::says(text).finish("length");
+    let model = FakeModelServer::queue([cut("Once upon a"), cut("time there")]).await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let (code, out, err) = annie(elsewhere.path(), &["--url", &server.url, "ask", "a long story"], &[]).await;
+    assert!(code == 6 && err.contains("not done (incomplete)"), "{code} {out} {err}");
+    assert!(out.contains("Once upon a") && out.contains("cut off at the model's length limit"), "{out} {err}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -273,6 +273,8 @@ async fn suspended_task_stays_suspended_when_its_model_answers_again() {
     let world = parts.start().await;
     let long = say(&world, "ann", "long 2", Priority::Normal).await;
     rounds_begun(&order, 1).await;
+    let jobs = world.kernel.jobs(&ann()).await.expect("answered");
+    assert_eq!(jobs.first().and_then(|job| job.round), Some((1, 12)), "the maximum of single_loop: {jobs:?}");
     let control = async |control| world.kernel.control(Scope::User(ann()), long.task, control, "ann").await;
     assert!(control(Control::Suspend).await.expect("done"));
     assert!(!control(Control::TryAgain).await.expect("answered"), "a person suspended it");

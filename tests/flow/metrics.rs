@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::json;
 
+use super::bad_models::{ask, server_with};
 use crate::{server::Server, world::eventually};
 
 /// Every sample by its name with labels.
@@ -139,4 +141,43 @@ async fn metrics_of_a_used_server_count_its_work() {
     assert_eq!(sum(&counted, "annie_backend_up"), Some(1.0));
     let (_, dump) = (0, counted.keys().cloned().collect::<String>());
     assert!(!dump.contains("call Bob") && !dump.contains("task_"), "no label holds a text or a task");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_count_cached_tokens_apart_from_other_input_tokens() {
+    let usage = json!({
+        "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, "prompt_tokens_details": {"cached_tokens": 60},
+    });
+    let model = FakeModelServer::queue([Reply::says("Hello Ann!").usage(usage)]).await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let sent = ask(&server, "hello").await;
+    assert_eq!((&sent["answer"], model.request_count()), (&json!("Hello Ann!"), 1), "{sent}");
+    let counted = samples(&server).await;
+    for (kind, tokens) in [("input", 40.0), ("cached", 60.0), ("cache_written", 0.0), ("output", 5.0)] {
+        let name = format!("annie_llm_tokens_total{{type=\"{kind}\"}}");
+        assert_eq!(counted.get(&name), Some(&tokens), "{name}: {counted:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_show_backend_down_after_a_failed_round_and_up_after_an_answered_one() {
+    let model = FakeModelServer::start(|seen| match seen.last_user_text().contains("and now?") {
+        true => Reply::says("Fine."),
+        false => Reply::error(500, "out of order"),
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    let shows = async |wanted: f64, state: &str| {
+        eventually(state, async || {
+            (samples(&server).await.get("annie_backend_up{backend=\"fake\"}") == Some(&wanted)).then_some(())
+        })
+        .await;
+    };
+    shows(1.0, "the backend is up at the start").await;
+    let sent = ask(&server, "hello").await;
+    assert_eq!((&sent["status"], &sent["error"]), (&json!("failed"), &json!("model_unavailable")), "{sent}");
+    shows(0.0, "the backend is down after a failed round").await;
+    let sent = ask(&server, "and now?").await;
+    assert_eq!(sent["answer"], "Fine.", "{sent}");
+    shows(1.0, "the backend is up after an answered round").await;
 }

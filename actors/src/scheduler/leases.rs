@@ -26,7 +26,7 @@ use super::{
     gate::{Gate, GateGrant, GateRefusal},
     interface::Interface,
     known::Known,
-    outcomes::Outcomes,
+    outcomes::{Change, Outcomes},
     permit::{Permit, Verdict},
 };
 use crate::observe::Handle;
@@ -246,11 +246,7 @@ impl Leases {
         let Some(slot) = inner.slots.get_mut(backend) else { return };
         slot.running = slot.running.saturating_sub(1);
         slot.judge(&self.breaker, lease.began, verdict, now);
-        let change = match verdict {
-            Verdict::Unused => None,
-            Verdict::Fine => slot.outcomes.answered(),
-            Verdict::Failed { kind, .. } => slot.outcomes.failed(kind, detail, now),
-        };
+        let change = slot.note(verdict, detail, lease.since, now);
         drop(inner);
         if let Some(change) = change {
             change.log(self.name(backend));
@@ -560,6 +556,19 @@ impl BackendSlot {
                     self.answered(began);
                 }
             }
+        }
+    }
+
+    /// Records the outcome of a judged round that began at `began_at`; returns the change to log.
+    fn note(&mut self, verdict: Verdict, detail: &str, began_at: Micros, now: Micros) -> Option<Change> {
+        match verdict {
+            Verdict::Unused => None,
+            Verdict::Fine => self.outcomes.answered(began_at),
+            Verdict::Failed { kind: ModelErrorKind::RateLimited, .. } => {
+                let shut = self.window.may_start(Priority::Normal, now).err();
+                self.outcomes.rate_limited(shut.map_or(0, |shut| shut.until.since_ms(now)), now)
+            }
+            Verdict::Failed { kind, .. } => self.outcomes.failed(kind, detail, began_at, now),
         }
     }
 

@@ -69,6 +69,7 @@ impl TaskTable {
             round_ms: self.lines.get(at).map_or(0, |line| line.round_ms(id(at))),
             rounds_done: entry.waiting.rounds_done,
             progress: entry.progress,
+            has_model_failed: entry.has_failed,
             why: self.why(entry, state, at, rank, now),
         }
     }

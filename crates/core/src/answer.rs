@@ -42,3 +42,26 @@ impl AnswerOutcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_outcome_word_is_done_only_for_a_whole_answer_without_evidence_against_it() {
+        for (outcome, paused, finish, word) in [
+            (AnswerOutcome::Done, false, Finish::Stop, "done"),
+            (AnswerOutcome::Done, false, Finish::Length, "incomplete"),
+            (AnswerOutcome::Done, false, Finish::ContentFilter, "incomplete"),
+            (AnswerOutcome::Done, true, Finish::Stop, "paused"),
+            (AnswerOutcome::Done, true, Finish::Length, "paused"),
+            (AnswerOutcome::Declined, false, Finish::Stop, "declined"),
+            (AnswerOutcome::NoAction, false, Finish::Stop, "no_action"),
+            (AnswerOutcome::GaveUp, false, Finish::Stop, "gave_up"),
+            (AnswerOutcome::GaveUp, true, Finish::Length, "gave_up"),
+        ] {
+            assert_eq!(outcome.word(paused, finish), word, "{outcome:?}, paused {paused}, {finish:?}");
+            assert_eq!(outcome.is_done(), outcome == AnswerOutcome::Done, "{outcome:?}");
+        }
+    }
+}

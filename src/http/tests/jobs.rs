@@ -1,6 +1,6 @@
 //! Jobs over HTTP and gRPC: the list, and commands.
 
-use annie_core::message::{ModelError, ModelErrorKind};
+use annie_core::message::{ModelError, ModelErrorKind, ModelRequest};
 use annie_testkit::scripted_model::ScriptedModel;
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ async fn job_is_listed_suspended_continued_reprioritised_and_cancelled() {
     assert_eq!((status, list["jobs"].as_array().unwrap().len()), (200, 1), "{list}");
     let one = &list["jobs"][0];
     assert_eq!((&one["number"], &one["task_id"], &one["status"]), (&json!(1), &json!(task), &json!("running")));
-    assert_eq!((&one["priority"], &one["round"]), (&json!("high"), &json!(1)), "{one}");
+    let progress = (&one["priority"], &one["round"], &one["rounds_max"]);
+    assert_eq!(progress, (&json!("high"), &json!(1), &json!(6)), "{one}");
     assert!(list["text"].as_str().unwrap().contains("long book"), "{list}");
     let (_, detailed) = server.get("/api/v1/jobs?text=detailed").await;
     assert!(detailed["text"].as_str().unwrap().contains("1"), "{detailed}");
@@ -106,12 +107,32 @@ async fn jobs_are_the_same_over_grpc() {
 #[tokio::test]
 async fn job_deferred_after_model_failure_is_listed_as_deferred() {
     let away = || Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
-    let server = Server::start(ScriptedModel::new(move |_, _| away())).await;
+    let model = ScriptedModel::new(move |_, _| away());
+    let is_second = |request: &ModelRequest, _| format!("{:?}", request.messages).contains("long book");
+    let server = Server::start(model.hanging_when(is_second)).await;
     let work = json!({ "text": "research heat pumps", "priority": "normal" });
     let (_, sent) = server.post("/api/v1/messages", work).await;
-    let deferred_listed = async { while job(&server).await["status"] != "deferred" {} };
+    // The Scheduler learns of the deferral after it is stored.
+    let is_known = |one: &Value| one["status"] == "deferred" && one["start_in_ms"].is_number();
+    let deferred_listed = async { while !is_known(&job(&server).await) {} };
     tokio::time::timeout(PATIENCE, deferred_listed).await.unwrap();
     let one = job(&server).await;
-    assert_eq!(one["task_id"], sent["task_id"], "{one}");
+    assert_eq!((&one["task_id"], &one["reason"]), (&sent["task_id"], &json!("its model failed")), "{one}");
     assert!(one["start_in_ms"].as_u64().is_some_and(|ms| ms > 60_000), "{one}");
+    assert_eq!(one.get("running_ms"), None, "the time of the deferral is no running time: {one}");
+
+    server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
+    let running_listed = async {
+        loop {
+            let (_, list) = server.get("/api/v1/jobs?text=detailed").await;
+            if list["jobs"].as_array().unwrap().iter().any(|job| job["status"] == "running") {
+                break list;
+            }
+        }
+    };
+    let list = tokio::time::timeout(PATIENCE, running_listed).await.unwrap();
+    let statuses = (&list["jobs"][0]["status"], &list["jobs"][1]["status"]);
+    assert_eq!(statuses, (&json!("running"), &json!("deferred")), "{list}");
+    let text = list["text"].as_str().unwrap();
+    assert!(text.contains("2. [Put off, NORMAL] research heat pumps") && text.contains("its model failed"), "{text}");
 }

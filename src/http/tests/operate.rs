@@ -37,6 +37,8 @@ async fn actor_tree_is_listed_viewed_and_operated() {
     assert_eq!((part["actors"].as_array().unwrap().len(), part["total"].as_u64() > Some(1)), (1, true));
     let (_, view) = server.get("/api/v1/actors/view?path=/scheduler").await;
     assert!(view["view"]["backends"].is_array(), "{view}");
+    let started_at = view["actor"]["started_at"].as_str().unwrap();
+    assert!(started_at.ends_with('Z'), "{started_at} is not RFC 3339 in UTC: {view}");
     let incarnation = view["actor"]["incarnation"].as_u64().unwrap();
     let (status, problem) =
         server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": incarnation + 7 })).await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     event::{DispatchSpec, Mode, PromptFacts, SkillManual},
     message::ToolDef,
-    skill::{SkillFormat, SkillSet},
+    skill::{SkillFormat, SkillSet, SkillSpec},
 };
 
 /// The tools of the agent that answers the user.
@@ -152,6 +152,8 @@ enum Detail {
     Whole,
     /// Usage of each skill. Descriptions only of domains and prompt skills, whose names are not self-explanatory.
     Usage,
+    /// Names of commands by domain. Usage and descriptions of prompt skills only.
+    Prompts,
     /// Names by domain.
     Names,
     /// Domains.
@@ -174,6 +176,7 @@ pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
     }
     let levels = [
         (Detail::Usage, USAGE_CHARS_MIN, "descriptions"),
+        (Detail::Prompts, NAMES_CHARS_MIN, "usage and descriptions of commands"),
         (Detail::Names, NAMES_CHARS_MIN, "usage and descriptions"),
         (Detail::Domains, usize::MAX, "skills of the domains"),
     ];
@@ -226,9 +229,16 @@ fn list(skills: &SkillSet, detail: Detail) -> String {
             let _ = writeln!(text, "  {}", domain.skills.join(", "));
             continue;
         }
-        for skill in domain.skills.iter().filter_map(|name| skills.get(name)) {
+        let is_prompt = |skill: &SkillSpec| matches!(skill.format, SkillFormat::Prompt { .. });
+        let all = domain.skills.iter().filter_map(|name| skills.get(name));
+        let (named, listed): (Vec<_>, Vec<_>) = all.partition(|skill| detail == Detail::Prompts && !is_prompt(skill));
+        if !named.is_empty() {
+            let names: Vec<&str> = named.iter().map(|skill| skill.name.as_str()).collect();
+            let _ = writeln!(text, "  {}", names.join(", "));
+        }
+        for skill in listed {
             let _ = writeln!(text, "  {}", skill.synopsis());
-            let is_described = detail == Detail::Whole || matches!(skill.format, SkillFormat::Prompt { .. });
+            let is_described = detail == Detail::Whole || is_prompt(skill);
             if is_described && !skill.description.is_empty() {
                 let _ = writeln!(text, "    {}", one_line(&skill.description));
             }

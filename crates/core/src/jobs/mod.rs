@@ -152,6 +152,8 @@ pub struct JobLine {
     pub suspended_at: Option<Micros>,
     /// Whether the task has begun and is deferred.
     pub is_deferred: bool,
+    /// Whether the task is deferred because its model failed. False if the reason is unknown.
+    pub has_model_failed: bool,
     /// The task's own class, before aging.
     pub priority: Priority,
     /// The position in the queue, from 1. Absent while the task runs, or is deferred or suspended.
@@ -160,7 +162,7 @@ pub struct JobLine {
     pub round: Option<(u32, u32)>,
     /// Estimated time until its next round starts, in milliseconds from now.
     pub start_in_ms: Option<u64>,
-    /// How long the task has run, in milliseconds.
+    /// How long the task has run, in milliseconds. Absent while it waits for its first round or is deferred.
     pub running_ms: Option<u64>,
     /// The conversation.
     pub conversation: ConversationId,

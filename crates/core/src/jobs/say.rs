@@ -171,9 +171,7 @@ fn line(job: &JobLine) -> String {
         facts.extend(job.running_ms.map(|ms| format!("running for {}", about(ms))));
     }
     if job.is_waiting() && job.is_deferred {
-        facts.push("it failed or its time was up".to_owned());
-        facts.extend(job.start_in_ms.map(|ms| format!("goes on in {}", about(ms))));
-        facts.push("say \"do that first\" to go on now".to_owned());
+        facts.extend(deferral(job));
     } else if job.is_waiting() {
         facts.extend(
             job.position.map(|at| if at <= 1 { "next in line".to_owned() } else { format!("number {at} in line") }),
@@ -190,6 +188,19 @@ fn line(job: &JobLine) -> String {
     } else {
         format!("[{state}, {class}] {title} - {}", facts.join(", "))
     }
+}
+
+/// Why a deferred job does not run, and when it goes on.
+fn deferral(job: &JobLine) -> Vec<String> {
+    let (reason, goes_on) = if job.has_model_failed {
+        ("its model failed", "goes on when the model answers, at the latest in")
+    } else {
+        ("it failed or its time was up", "goes on in")
+    };
+    let mut facts = vec![reason.to_owned()];
+    facts.extend(job.start_in_ms.map(|ms| format!("{goes_on} {}", about(ms))));
+    facts.push("say \"do that first\" to go on now".to_owned());
+    facts
 }
 
 fn spoken_list([running, waiting, suspended]: &[Vec<&JobLine>; 3]) -> String {

@@ -32,6 +32,7 @@ fn waiting(n: usize, title: &str) -> JobLine {
         state: TaskState::Queued,
         suspended_at: None,
         is_deferred: false,
+        has_model_failed: false,
         priority: Priority::Normal,
         position: Some(n),
         round: None,
@@ -49,6 +50,11 @@ fn running(n: usize, title: &str) -> JobLine {
         running_ms: Some(61_000),
         ..waiting(n, title)
     }
+}
+
+/// A job that goes on in 14 minutes.
+fn deferred(n: usize, title: &str) -> JobLine {
+    JobLine { is_deferred: true, start_in_ms: Some(840_000), running_ms: None, ..running(n, title) }
 }
 
 fn suspended(n: usize, title: &str, at: i64) -> JobLine {

@@ -378,4 +378,13 @@ mod tests {
         assert!(text.ends_with("```cmd\ntasks.update --id \"…\" --due tomorrow\n```"), "{text}");
         assert_eq!(read(&json!({"id": "…"})).unwrap_err().what, "\"id\" is missing", "a placeholder is not a value");
     }
+
+    #[test]
+    fn schema_of_dates_has_no_format_and_bounds_are_whole_numbers() {
+        let mut skill = skill();
+        skill.args.iter_mut().for_each(|arg| (arg.minimum, arg.maximum) = (Some(1.0), Some(5.0)));
+        let schema = skill.schema().to_string();
+        assert!(skill.args.iter().any(|arg| arg.kind == ArgKind::Date) && !schema.contains("\"format\""), "{schema}");
+        assert!(schema.contains("\"minimum\":1,") && !schema.contains("1.0") && !schema.contains("5.0"), "{schema}");
+    }
 }

@@ -14,6 +14,8 @@ use crate::{
 
 /// How much of one reply's text, and of the arguments of all its calls together, is kept in the context, in bytes.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// How much of a text must be equal to an error before it counts as its repetition, in characters.
+const REPEATED_ERROR_CHARS: usize = 30;
 /// Added to the result of commands that failed before in the same way.
 const FAILED_AGAIN: &str =
     "[You wrote this before, and it failed in the same way. Do not write it again: correct it, or answer in words.]";
@@ -92,6 +94,17 @@ impl AgentRun {
         let at = self.messages.len() - 3;
         self.messages.drain(at..at + 2);
         true
+    }
+
+    /// Whether a text is an error that the kernel gave to the model in this conversation, at least its beginning.
+    pub(super) fn repeats_error(&self, text: &str) -> bool {
+        let beginning: String = text.trim().chars().take(REPEATED_ERROR_CHARS).collect();
+        beginning.starts_with("Error: ")
+            && beginning.chars().count() == REPEATED_ERROR_CHARS
+            && self.messages.iter().any(|message| match message {
+                Message::User { text, .. } | Message::Tool { text, .. } => text.contains(&*escape(&beginning)),
+                Message::Assistant { .. } | Message::Note { .. } => false,
+            })
     }
 
     /// Adds a note of the kernel, which the model sees in its next round.

@@ -49,6 +49,8 @@ const READ_MAX: usize = 20;
 /// The origin of pasted third-party text. A message with a code block, or with more lines than [`PASTED_LINES_MIN`], counts
 /// as pasted.
 const PASTED: &str = "pasted";
+/// The origin of answers and results that a client sends along: they may hold the words of third parties.
+const CLIENT: &str = "client";
 /// See `PASTED`.
 const PASTED_LINES_MIN: usize = 8;
 /// The sources of the numbers, dates and commands that an agent has seen.
@@ -279,7 +281,10 @@ impl Provenance {
         for message in messages {
             match message {
                 Message::User { text, .. } => self.add_user_text(text),
-                Message::Assistant { text, .. } | Message::Tool { text, .. } => self.add_stored_text(text),
+                Message::Assistant { text, .. } | Message::Tool { text, .. } => {
+                    self.add_stored_text(text);
+                    self.has_read(CLIENT);
+                }
                 Message::Note { .. } => {}
             }
         }
@@ -290,7 +295,10 @@ impl Provenance {
     pub(super) fn preamble(&mut self, preamble: &[(String, String)]) {
         for (role, text) in preamble {
             match role.as_str() {
-                "assistant" => self.add_stored_text(text),
+                "assistant" => {
+                    self.add_stored_text(text);
+                    self.has_read(CLIENT);
+                }
                 OUTSIDE => self.add_outside_text(text.split_once('\n').map_or("", |(_, text)| text)),
                 _ => {
                     self.add_ids(numbers_of_user(text));

@@ -24,6 +24,10 @@ use crate::{
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
+const ONLY_FOR_YOU: &str = "[That error is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
+/// The reason of a failure after it.
+const ONLY_AN_ERROR: &str = "The model only repeated the error of a call.";
+/// See `NO_SUCH_CALL`.
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
 /// A run ends after this many replies that request effects which have receipts: its work is done, and its model has lost
@@ -495,6 +499,10 @@ impl AgentRun {
             return;
         }
         let text = invented.as_deref().unwrap_or(text);
+        if !self.shows_calls && self.repeats_error(text) {
+            self.take_repeated_error();
+            return;
+        }
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;
@@ -522,6 +530,18 @@ impl AgentRun {
             self.next_round();
         } else {
             self.end(Ending::Output(whole));
+        }
+    }
+
+    /// Takes a final text that only repeats an error of a call. The model is notified once, and the error is not shown to the
+    /// user or to later turns.
+    fn take_repeated_error(&mut self) {
+        self.messages.pop();
+        if self.round < self.rounds_max && !std::mem::replace(&mut self.notified_of_call, true) {
+            self.note(ONLY_FOR_YOU);
+            self.next_round();
+        } else {
+            self.end(Ending::Silent(ONLY_AN_ERROR.to_owned()));
         }
     }
 

@@ -110,8 +110,20 @@ pub(crate) struct ParsedCalls {
     pub is_mended: bool,
 }
 
+/// The beginning of the kernel's errors about a call.
+pub(super) const ERROR: &str = "Error: ";
+/// What stands in such an error before the right call.
+const RIGHT_CALL: &str = "Call: ";
+
+/// The call that a repeated error of the kernel ends with. Small models copy the whole error in place of the call in it.
+fn call_of_repeated_error(text: &str) -> Option<&str> {
+    let (_, call) = text.trim_start().strip_prefix(ERROR)?.rsplit_once(RIGHT_CALL)?;
+    Some(call)
+}
+
 /// Returns the calls of a text if it contains nothing else.
 pub(super) fn parse_calls(text: &str, names: &Names) -> Option<ParsedCalls> {
+    let text = call_of_repeated_error(text).unwrap_or(text);
     let mut reader = Reader { rest: text, names, parsed: ParsedCalls::default() };
     while reader.step()? {}
     (!reader.parsed.calls.is_empty()).then_some(reader.parsed)

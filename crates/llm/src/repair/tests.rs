@@ -62,11 +62,26 @@ fn call_written_as_text_is_never_shown() {
         ("<think>hm</think>\n<tool_call>\n{\"name\": \"get_skill\", \"arguments\": {}}\n</tool_call><|im_end|>", ""),
         ("I add it.\n```json\n{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"x\"}}\n```", "I add it."),
         ("tasks_create {\"title\": \"x\"}", ""),
+        (
+            "Error: the user named no date, and not \"now\". Nothing was done. Call: use_skill \
+             {\"skill\":\"tasks.create\",\"arguments\":{\"title\":\"x\"}}",
+            "",
+        ),
         ("<|start|>assistant<|channel|>commentary to=functions.get_skill<|message|>{}<|call|>", ""),
     ] {
         let (shown, _, whole, _) = read(&pieces(text, &(0..200).collect::<Vec<_>>()));
         assert_eq!((shown.trim_end(), whole.text.as_str(), whole.calls.len()), (prose, prose, 1), "{text}");
         assert!(whole.repairs.contains(&Repair::TextCall));
+    }
+}
+
+#[test]
+fn answer_that_begins_like_an_error_is_shown_whole() {
+    for text in
+        ["Error: 404 means that the page does not exist.", "Error", "Errors happen.", "Error: try this. Call: Bob"]
+    {
+        let (shown, _, whole, _) = read(&pieces(text, &[3, 7, 30]));
+        assert_eq!((shown.as_str(), whole.text.as_str(), whole.calls.len()), (text, text, 0));
     }
 }
 

@@ -143,6 +143,7 @@ fn command_may_begin(text: &str, names: &Names) -> bool {
 fn may_be_call(text: &str, names: &Names) -> bool {
     match text.chars().next() {
         None => true,
+        Some('E') if calls::ERROR.starts_with(text) || text.starts_with(calls::ERROR) => true,
         Some('{') => object_may_be_call(text, names),
         Some('[') if calls::may_begin_with_tag(text) => true,
         Some('[') => {

@@ -127,6 +127,13 @@ fn every_argument_and_every_domain_has_a_description() {
 }
 
 #[test]
+fn tasks_create_description_denies_an_alarm() {
+    let skills = FileCatalog::bundled().skills();
+    let description = &skills.get("tasks.create").unwrap().description;
+    assert!(description.contains("no alarm rings"), "the model would promise a reminder: {description}");
+}
+
+#[test]
 fn synopsis_of_every_skill_matches_the_documentation() {
     let skills = FileCatalog::bundled().skills();
     let shown: Vec<String> = skills.iter().map(|s| format!("{} ({})", s.synopsis(), s.effect.as_str())).collect();

@@ -130,6 +130,19 @@ fn job_list_is_short_for_voice_and_detailed_for_text() {
     );
     let two = [running(1, "a"), running(2, "b")];
     assert_eq!(answer("jobs", &two, Style::Short), "I am working on two things, among them \"a\".");
+    let put_off = [deferred(1, "a"), JobLine { has_model_failed: true, ..deferred(2, "b") }];
+    assert_eq!(
+        answer("jobs", &put_off, Style::Short),
+        "Nothing runs right now. Two wait; \"a\" is next and starts in about 14 minutes."
+    );
+    assert_eq!(
+        answer("jobs", &put_off, Style::Detailed),
+        "I am working on two things right now:\n  \
+         1. [Put off, NORMAL] a - round 3 of 5, it failed or its time was up, goes on in about 14 minutes, say \"do that \
+         first\" to go on now\n  \
+         2. [Put off, NORMAL] b - round 3 of 5, its model failed, goes on when the model answers, at the latest in about 14 \
+         minutes, say \"do that first\" to go on now"
+    );
 }
 
 #[test]

@@ -130,6 +130,33 @@ fn commands_that_fail_again_stand_once_in_context() {
 }
 
 #[test]
+fn answer_that_repeats_an_error_of_a_call_is_not_shown_to_user_or_model() {
+    for (interface, error) in [
+        (MainInterface::Tools, "Error: tasks.create: it has no argument \"titel\"."),
+        (MainInterface::Cmd, "Error: tasks.create has no flag --titel."),
+    ] {
+        for is_corrected in [true, false] {
+            let mut w = with(Mode::SingleLoop, interface);
+            let task = w.say("Buy milk");
+            match interface {
+                MainInterface::Cmd => w.replies(&cmd("tasks.create --titel milk"), &[]),
+                _ => w.replies("", &[use_skill("1", "tasks.create", &json!({"titel": "milk"}))]),
+            }
+            w.replies(error, &[]);
+            let shown = texts(&w);
+            assert!(shown.last().unwrap().contains("the user does not see it"), "{shown:#?}");
+            assert!(!shown.contains(&error.to_owned()), "{shown:#?}");
+            w.replies(if is_corrected { "What is it called?" } else { error }, &[]);
+            let answer = w.answer(task);
+            assert_eq!(answer == "What is it called?", is_corrected, "{answer}");
+            assert!(!answer.contains("titel"), "{answer}");
+            w.say("Hi");
+            assert!(!texts(&w).iter().any(|text| text.contains("titel")), "{:#?}", texts(&w));
+        }
+    }
+}
+
+#[test]
 fn untrue_claim_is_not_shown_to_model_that_made_it() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Create a task to buy milk");

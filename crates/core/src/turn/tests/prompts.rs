@@ -17,7 +17,7 @@ use crate::{
     limits::{SubAgentInterface, TurnLimits},
     message::{CacheTtl, Message, ModelRequest},
     outcome::Outcome,
-    skill::{Effect, SkillSet},
+    skill::{Effect, PromptContext, SkillFormat, SkillSet, SkillSpec},
     turn::manual_of,
 };
 
@@ -324,6 +324,28 @@ fn skills_list_is_shorter_for_smaller_window_and_names_omissions() {
         (many.text.as_str(), many.left_out),
         ("- mcp (200 skills)\n(Left out for room: skills of the domains.)\n", Some("skills of the domains"))
     );
+}
+
+#[test]
+fn skills_list_keeps_descriptions_of_prompt_skills_longer_than_usage_of_commands() {
+    let format = SkillFormat::Prompt {
+        context: PromptContext::Inline,
+        user_invocable: true,
+        model_invocable: true,
+        allowed_tools: Vec::new(),
+        argument_hint: None,
+    };
+    let prompt = SkillSpec { format, domain: "prompt".into(), ..skill("minutes", Effect::Read, &[]) };
+    let with = |commands: usize| {
+        let commands = (0..commands).map(|n| skill(&format!("tasks.do{n}"), Effect::Read, &[("argument", true)]));
+        SkillSet::new(commands.chain([prompt.clone()]).collect::<Vec<_>>(), [], 1)
+    };
+    let few = skills_list(&with(2), TurnLimits::skill_list_chars_max(Some(1_024)));
+    assert!(few.text.contains("Does minutes.") && few.text.contains("tasks.do0 --argument"), "{}", few.text);
+    assert!(!few.text.contains("Does tasks.do0."), "{}", few.text);
+    let many = skills_list(&with(120), TurnLimits::skill_list_chars_max(Some(1_024)));
+    assert!(many.text.contains("Does minutes.") && many.text.contains("tasks.do0, tasks.do1"), "{}", many.text);
+    assert_eq!(many.left_out, Some("usage and descriptions of commands"));
 }
 
 #[test]
