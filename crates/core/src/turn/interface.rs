@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// After this many consecutive rounds with only malformed calls, the model counts as unable to use tools.
-const UNUSABLE_ROUNDS_MAX: u32 = 3;
+pub(super) const UNUSABLE_ROUNDS_MAX: u32 = 3;
 /// How many rounds of a finished turn later turns see.
 const STEPS_MAX: usize = 3;
 /// How much of each reply and result of these rounds, in bytes.
@@ -46,7 +46,7 @@ impl Turn {
                 format!("the backend refuses tools: {}", error.detail)
             }
             Phase::Thinking if self.main.unusable_rounds >= UNUSABLE_ROUNDS_MAX => {
-                format!("{UNUSABLE_ROUNDS_MAX} rounds in a row had no usable call")
+                "the replies had no usable call".to_owned()
             }
             Phase::Thinking | Phase::Acting(_) | Phase::Ended(_) => return None,
         };

@@ -45,6 +45,23 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Whether a text for the user describes a call of a tool or a skill: JSON of the tool that runs skills or agents in a code block, or the
+/// whole text is one tag whose name is that of a skill (`<notes.read title="x" />`).
+pub(super) fn describes_call(text: &str) -> bool {
+    let text = text.trim();
+    let json = || {
+        let names_tool = ["\"use_skill\"", "\"dispatch_agent\""].iter().any(|tool| text.contains(tool));
+        text.contains(FENCE) && names_tool && text.contains("\"arguments\"")
+    };
+    let tag = || {
+        let name = text.strip_prefix('<')?.split([' ', '>', '/']).next()?;
+        let (domain, verb) = name.split_once('.')?;
+        let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        (is_word(domain) && is_word(verb) && text.ends_with('>')).then_some(())
+    };
+    json() || tag().is_some()
+}
+
 /// Whether a text that was cut off is only the beginning of a call.
 pub(super) fn is_cut_call(text: &str) -> bool {
     let text = text.trim();

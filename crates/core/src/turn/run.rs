@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{markup, output::OutputLimit, provenance::Provenance, truth};
+use super::{interface::UNUSABLE_ROUNDS_MAX, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
@@ -27,6 +27,9 @@ const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your too
 const ONLY_FOR_YOU: &str = "[That error is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
 /// The reason of a failure after it.
 const ONLY_AN_ERROR: &str = "The model only repeated the error of a call.";
+const ONLY_DESCRIBED: &str = "[You described a call, so nothing ran. Make the call.]";
+/// The reason of a failure after it.
+const ONLY_A_DESCRIPTION: &str = "The model only described the call that it should have made.";
 /// See `NO_SUCH_CALL`.
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
@@ -503,6 +506,10 @@ impl AgentRun {
             self.take_repeated_error();
             return;
         }
+        if !self.is_cmd() && !self.shows_calls && self.is_requested && markup::describes_call(text) {
+            self.take_described_call();
+            return;
+        }
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;
@@ -542,6 +549,19 @@ impl AgentRun {
             self.next_round();
         } else {
             self.end(Ending::Silent(ONLY_AN_ERROR.to_owned()));
+        }
+    }
+
+    /// Takes a final text that describes a call in place of making it: the model cannot use tools, and nothing was done. The
+    /// turn goes on with commands, if its interface may change; otherwise the model is notified once.
+    fn take_described_call(&mut self) {
+        self.messages.pop();
+        self.unusable_rounds = UNUSABLE_ROUNDS_MAX;
+        if self.round < self.rounds_max && !std::mem::replace(&mut self.notified_of_call, true) {
+            self.note(ONLY_DESCRIBED);
+            self.next_round();
+        } else {
+            self.end(Ending::Silent(ONLY_A_DESCRIPTION.to_owned()));
         }
     }
 

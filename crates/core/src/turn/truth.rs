@@ -85,6 +85,14 @@ static LOOSE_CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
+/// "Task #1 is done": a claim only in answer to a request for a change, if nothing ran.
+static STATES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(&format!(
+        r"(?ix) \b (?: {THINGS_OF_OURS} ) \b [^.!?\n]{{0,60}}? \b (?: is | are ) \s+ (?: now \s+ )?
+          (?: {DONE} | {DONE_BY_ME} | done ) \b"
+    ))
+});
+
 /// "I'll remind you on Friday": a promise that no component keeps.
 static PROMISES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
@@ -243,7 +251,8 @@ pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> 
     if claims(&CLAIMS_GERMAN) || (promises || !has_run && claims(&LOOSE_CLAIMS)) && is_german(text) {
         return Some(NOTHING_CHANGED_GERMAN);
     }
-    let is_firm = claims(&CLAIMS) || claims(&CLAIMS_WITHOUT_I);
+    let is_state = || earlier.is_requested && !has_run && claims(&STATES);
+    let is_firm = claims(&CLAIMS) || claims(&CLAIMS_WITHOUT_I) || is_state();
     (promises || is_firm || !has_run && claims(&LOOSE_CLAIMS)).then_some(NOTHING_CHANGED)
 }
 

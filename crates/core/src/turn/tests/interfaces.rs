@@ -157,6 +157,29 @@ fn answer_that_repeats_an_error_of_a_call_is_not_shown_to_user_or_model() {
 }
 
 #[test]
+fn described_call_changes_turn_to_commands_or_is_notified_once() {
+    let json = "To delete it, you can use:\n```json\n{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.delete\"}}\n```";
+    for described in [json, "<tasks.delete id=\"1\" />"] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+        let task = w.say("Delete task 1");
+        w.replies(described, &[]);
+        assert!(w.request().tools.is_empty() && !texts(&w).contains(&described.to_owned()), "{:#?}", texts(&w));
+        w.replies("There is no such task.", &[]);
+        assert_eq!(w.answer(task), "There is no such task.");
+        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+        let task = w.say("Delete task 1");
+        w.replies(described, &[]);
+        assert!(texts(&w).last().unwrap().contains("You described a call"), "{:#?}", texts(&w));
+        w.replies(described, &[]);
+        assert!(w.answer(task).contains("only described the call"), "{}", w.answer(task));
+        // Without a request for a change the user may have asked for the code.
+        let task = w.say("What would a call of use_skill look like?");
+        w.replies(described, &[]);
+        assert_eq!(w.answer(task), described);
+    }
+}
+
+#[test]
 fn untrue_claim_is_not_shown_to_model_that_made_it() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Create a task to buy milk");

@@ -567,6 +567,7 @@ fn claim_proved_by_earlier_turn_is_neither_corrected_nor_repeated() {
             // Nor is the first thing an answer to a request.
             ("Rename task 7", "I created task #7.", "Write the cmd block that does it now"),
             ("I called them, so that task is done", "I created task #7.", "Write the cmd block that does it now"),
+            ("Delete the task", "Task #7 \"Call the bank\" is deleted.", "Write the cmd block that does it now"),
             ("Good old bank", "I have created note #7.", "asks for no change"),
             ("Did you delete the task?", "Yes, I deleted the task.", "asks for no change"),
         ] {
