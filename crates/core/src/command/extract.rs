@@ -71,6 +71,10 @@ pub fn prose_in_blocks_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Opti
 fn is_prose(text: &str, is_skill: &dyn Fn(&str) -> bool) -> bool {
     const WORDS_MIN: usize = 3;
     let is_sentence = |line: &str| {
+        // A line of a result, or a comment; never a command.
+        if line.starts_with('#') {
+            return true;
+        }
         let mut words = line.split_whitespace().map(str::to_lowercase);
         let (one, two) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if is_skill(&one) || is_skill(&format!("{one}.{two}")) {

@@ -81,6 +81,7 @@ fn prose_in_command_block_is_answer_and_command_is_not() {
         ),
         ("```cmd\nI'm fine, thank you.\n```", "I'm fine, thank you."),
         ("Well.\n```cmd\nDone!\n```", "Well.\nDone!"),
+        ("```cmd\n#1 Send the parcel, due 2026-11-27 (Friday)\n```", "#1 Send the parcel, due 2026-11-27 (Friday)"),
     ] {
         assert_eq!(prose_in_blocks(reply).as_deref(), Some(answer), "{reply}");
     }

@@ -22,6 +22,8 @@ use crate::{
 pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
 /// The beginning of the result of a call whose effect has a receipt.
 pub(super) const DONE_ALREADY: &str = "[done already]";
+/// What the model is told about such a call.
+pub(super) const NOT_RUN_AGAIN: &str = "This was not run again.";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
@@ -325,7 +327,7 @@ impl AgentRun {
 pub(super) fn done_already(receipt: &Receipt) -> String {
     let note = match receipt.extent {
         Extent::Accepted => "It was accepted, and its result comes later.",
-        Extent::Done | Extent::Partial => "This was not run again.",
+        Extent::Done | Extent::Partial => NOT_RUN_AGAIN,
     };
     format!("{DONE_ALREADY} {} {note} Go on, or answer in words.", receipt.summary())
 }

@@ -20,7 +20,10 @@ const FENCE: &str = "```";
 const CALL_KEYS: [&str; 5] = ["\"name\"", "\"function\"", "\"tool\"", "\"tool_name\"", "\"tool_calls\""];
 /// The beginning of the tags that the kernel puts around results.
 const RESULT: &str = "<result";
-const RESULT_END: &str = "</result";
+/// Tags of results: the kernel's, and the one of the chat templates of Qwen and its relatives.
+const RESULTS: [&str; 2] = [RESULT, "<tool_response"];
+/// All tags of [`RESULTS`] with their ends.
+const RESULT_TAGS: [&str; 4] = [RESULT, "</result", "<tool_response", "</tool_response"];
 
 /// A text without the calls in it; `None` if it contains none. Text in a code block is not a call, unless the block is the
 /// whole text.
@@ -90,13 +93,13 @@ pub(super) fn invented_result(text: &str) -> Option<String> {
         behind.is_some_and(|next| next.is_none_or(|c| c == '>' || c == '-' || c.is_whitespace()))
     };
     let mut rest = text.trim();
-    if !is_tag(rest, RESULT) {
+    if !RESULTS.iter().any(|tag| is_tag(rest, tag)) {
         return None;
     }
     let mut words = String::new();
     let first = |rest: &str| {
         let tags = rest.match_indices('<').map(|(at, _)| at);
-        tags.into_iter().find(|at| [RESULT, RESULT_END].iter().any(|tag| is_tag(&rest[*at..], tag)))
+        tags.into_iter().find(|at| RESULT_TAGS.iter().any(|tag| is_tag(&rest[*at..], tag)))
     };
     while let Some(at) = first(rest) {
         words.push_str(&rest[..at]);
@@ -109,12 +112,12 @@ pub(super) fn invented_result(text: &str) -> Option<String> {
 /// Whether a text that is still being written begins like an invented result, or is a call written as JSON.
 pub(super) fn begins_as_call_or_result(text: &str) -> bool {
     let text = text.trim();
-    text.starts_with(RESULT) || is_cut_call(text) || is_call(unfenced(text))
+    RESULTS.iter().any(|tag| text.starts_with(tag)) || is_cut_call(text) || is_call(unfenced(text))
 }
 
 /// Whether a text that is still being written may become an invented result or a call.
 pub(super) fn may_begin_as_call_or_result(text: &str) -> bool {
-    RESULT.starts_with(text.trim_start()) || may_become_call(text)
+    RESULTS.iter().any(|tag| tag.starts_with(text.trim_start())) || may_become_call(text)
 }
 
 /// The beginning of a text.
@@ -297,6 +300,7 @@ mod tests {
             invented_result("<result-x1 status=\"ok\">Done.</result-x1> So it is.").as_deref(),
             Some("Done. So it is.")
         );
+        assert_eq!(invented_result("<tool_response>\nDone.\n</tool_response>").as_deref(), Some("Done."));
         assert_eq!(invented_result("<result\nstatus=\"ok\">Done.").as_deref(), Some("Done."));
         for text in ["<results><row>1</row></results>", "<resultset/>", "The <result> tag.", "Hello"] {
             assert_eq!(invented_result(text), None, "{text}");

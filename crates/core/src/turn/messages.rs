@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{
+    calls::{DONE_ALREADY, NOT_RUN_AGAIN},
     interface::USER_ADDS,
     run::{AgentRun, OpenCall},
 };
@@ -96,10 +97,12 @@ impl AgentRun {
         true
     }
 
-    /// Whether a text is an error that the kernel gave to the model in this conversation, at least its beginning.
+    /// Whether a text is what the kernel said to the model about a call of this turn, at least its beginning: an error, or that
+    /// the call was not run again.
     pub(super) fn repeats_error(&self, text: &str) -> bool {
+        const KERNEL_TEXTS: [&str; 3] = ["Error: ", NOT_RUN_AGAIN, DONE_ALREADY];
         let beginning: String = text.trim().chars().take(REPEATED_ERROR_CHARS).collect();
-        beginning.starts_with("Error: ")
+        KERNEL_TEXTS.iter().any(|start| beginning.starts_with(start))
             && beginning.chars().count() == REPEATED_ERROR_CHARS
             && self.messages.iter().any(|message| match message {
                 Message::User { text, .. } | Message::Tool { text, .. } => text.contains(&*escape(&beginning)),

@@ -24,9 +24,9 @@ use crate::{
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
-const ONLY_FOR_YOU: &str = "[That error is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
+const ONLY_FOR_YOU: &str = "[That text is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
 /// The reason of a failure after it.
-const ONLY_AN_ERROR: &str = "The model only repeated the error of a call.";
+const ONLY_AN_ERROR: &str = "The model only repeated what it was told about a call.";
 const ONLY_DESCRIBED: &str = "[You described a call, so nothing ran. Make the call.]";
 /// The reason of a failure after it.
 const ONLY_A_DESCRIPTION: &str = "The model only described the call that it should have made.";
@@ -497,6 +497,11 @@ impl AgentRun {
             && before.is_none()
             && !std::mem::replace(&mut self.notified_of_call, true)
         {
+            // A model that cannot use tools writes what it expects from them. The turn goes on with commands, if it may.
+            if !self.is_cmd() && self.is_requested {
+                self.messages.pop();
+                self.unusable_rounds = UNUSABLE_ROUNDS_MAX;
+            }
             self.note(NO_RESULT);
             self.next_round();
             return;

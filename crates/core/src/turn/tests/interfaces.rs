@@ -157,6 +157,22 @@ fn answer_that_repeats_an_error_of_a_call_is_not_shown_to_user_or_model() {
 }
 
 #[test]
+fn answer_that_repeats_note_about_repeated_effect_is_completed_from_receipts() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    let task = w.say("Buy milk");
+    for _ in 0..2 {
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+        if w.skill_calls(&AgentId::orchestrator()).len() == 1 {
+            w.main_skill("Created task #1 milk");
+        }
+    }
+    for _ in 0..2 {
+        w.replies("This was not run again. Go on, or answer in words.", &[]);
+    }
+    assert_eq!(w.answer(task), "Created task #1 milk.");
+}
+
+#[test]
 fn described_call_changes_turn_to_commands_or_is_notified_once() {
     let json = "To delete it, you can use:\n```json\n{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.delete\"}}\n```";
     for described in [json, "<tasks.delete id=\"1\" />"] {
@@ -176,6 +192,18 @@ fn described_call_changes_turn_to_commands_or_is_notified_once() {
         let task = w.say("What would a call of use_skill look like?");
         w.replies(described, &[]);
         assert_eq!(w.answer(task), described);
+    }
+}
+
+#[test]
+fn invented_result_in_answer_to_a_request_changes_turn_to_commands() {
+    for invented in ["<result>Deleted.</result>", "<tool_response>\nTask #1 is deleted.\n</tool_response>"] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+        let task = w.say("Delete task 1");
+        w.replies(invented, &[]);
+        assert!(w.request().tools.is_empty() && !texts(&w).contains(&invented.to_owned()), "{:#?}", texts(&w));
+        w.replies("There is no such task.", &[]);
+        assert_eq!(w.answer(task), "There is no such task.");
     }
 }
 

@@ -637,7 +637,8 @@ fn claim_of_effect_never_requested_is_corrected_next_to_true_one() {
 #[test]
 fn result_invented_by_model_is_rejected_and_never_the_answer() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop] {
-        let mut w = World::in_mode(mode);
+        let limits = TurnLimits { main_interface: MainInterface::Tools, ..TurnLimits::default() };
+        let mut w = World::with(mode, limits);
         let task = w.say("Create a task to buy stamps");
         let invented = "<result>Created task #8 Buy stamps, due today.</result>";
         w.replies(invented, &[]);
