@@ -180,7 +180,10 @@ async fn operation_result_is_not_a_user_message_in_second_continuation() {
     for conversation in [there, again] {
         let (_, log) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
         let log = log.to_string();
-        assert!(log.contains(r#""origin":["operation"]"#), "events record the origin of the instruction: {log}");
+        assert!(
+            log.contains(r#""origin":["client","operation"]"#),
+            "events record the origin of the instruction: {log}"
+        );
     }
     let asked = server.model.requests();
     let asked: Vec<_> = asked.iter().map(|request| serde_json::to_string(&request.messages).unwrap()).collect();

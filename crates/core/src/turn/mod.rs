@@ -24,6 +24,7 @@ mod output;
 mod overflow;
 mod provenance;
 mod quotes;
+mod rejected;
 mod report;
 mod request;
 mod resolve;

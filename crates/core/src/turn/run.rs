@@ -24,12 +24,6 @@ use crate::{
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
-const ONLY_FOR_YOU: &str = "[That text is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
-/// The reason of a failure after it.
-const ONLY_AN_ERROR: &str = "The model only repeated what it was told about a call.";
-const ONLY_DESCRIBED: &str = "[You described a call, so nothing ran. Make the call.]";
-/// The reason of a failure after it.
-const ONLY_A_DESCRIPTION: &str = "The model only described the call that it should have made.";
 /// See `NO_SUCH_CALL`.
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
@@ -238,7 +232,7 @@ pub struct AgentRun {
     pub(super) reminded_to_act: bool,
     /// The model was notified once that its text was an invalid or cut call, or a result that it had invented.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    notified_of_call: bool,
+    pub(super) notified_of_call: bool,
     /// An answer that was cut off and that the model was asked to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cut: Option<String>,
@@ -542,31 +536,6 @@ impl AgentRun {
             self.next_round();
         } else {
             self.end(Ending::Output(whole));
-        }
-    }
-
-    /// Takes a final text that only repeats an error of a call. The model is notified once, and the error is not shown to the
-    /// user or to later turns.
-    fn take_repeated_error(&mut self) {
-        self.messages.pop();
-        if self.round < self.rounds_max && !std::mem::replace(&mut self.notified_of_call, true) {
-            self.note(ONLY_FOR_YOU);
-            self.next_round();
-        } else {
-            self.end(Ending::Silent(ONLY_AN_ERROR.to_owned()));
-        }
-    }
-
-    /// Takes a final text that describes a call in place of making it: the model cannot use tools, and nothing was done. The
-    /// turn goes on with commands, if its interface may change; otherwise the model is notified once.
-    fn take_described_call(&mut self) {
-        self.messages.pop();
-        self.unusable_rounds = UNUSABLE_ROUNDS_MAX;
-        if self.round < self.rounds_max && !std::mem::replace(&mut self.notified_of_call, true) {
-            self.note(ONLY_DESCRIBED);
-            self.next_round();
-        } else {
-            self.end(Ending::Silent(ONLY_A_DESCRIPTION.to_owned()));
         }
     }
 

@@ -42,6 +42,7 @@ static CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         \b i (?: \s+ have | ['’]ve )?
             (?: \s+ (?: just | now | successfully | also | already | (?: gone | went ) \s+ ahead \s+ and ) )* \s+
           (?: {DONE} | {DONE_BY_ME} ) \s [^.!?\n]{{0,80}}? \b (?: {THINGS} | {OBJECTS} | it | that | this | them ) \b
+        | \b i \s+ (?: found | checked | searched ) \b [^.!?\n]{{0,80}}? , \s+ (?: and \s+ )? (?: then \s+ )? (?: {DONE} | {DONE_BY_ME} ) \s
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}?
           \b (?: has | have ) \s+ (?: now \s+ | just \s+ )? been \s+ (?: successfully \s+ )? (?: {DONE} ) \b
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}? \b (?: successfully \s+ (?: {DONE} ) | (?: {DONE} ) \s+ successfully ) \b"

@@ -8,6 +8,7 @@ fn claims_of_effects_are_detected_in_english_and_german() {
         "I saved \"Paris\" to long-term memory.",
         "I have created the task \"Call the bank\".",
         "I've deleted it.",
+        "I found the task about milk, marked it as done, and then added a task to buy cheese.",
         "I moved task #1 \"Call the dentist\" to Friday.",
         "Sure! I have successfully added milk to your list.",
         "The task \"Buy milk\" has been created.",
