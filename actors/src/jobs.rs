@@ -70,6 +70,8 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
     let runs = status.is_some_and(|s| matches!(s.state, TaskStatusState::Running | TaskStatusState::Between));
     let round = status.filter(|s| s.rounds_done > 0 || runs);
     let is_deferred = row.started_at.is_some() && row.not_before.is_some_and(|at| at > now);
+    // A suspended job waits for its user.
+    let has_model_failed = is_deferred && suspended_at.is_none() && status.is_some_and(|s| s.has_model_failed);
     JobLine {
         number: 0,
         task: row.id,
@@ -77,7 +79,7 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
         state,
         suspended_at,
         is_deferred,
-        has_model_failed: is_deferred && status.is_some_and(|s| s.has_model_failed),
+        has_model_failed,
         priority: row.priority,
         position: status.and_then(|s| s.position),
         round: round.and_then(|s| s.progress),

@@ -124,17 +124,26 @@ struct Work {
     skills: Vec<SkillLine>,
     /// The lines in `agents` of the agents that started, by name: a dispatch can be refused and corrected under the same name.
     started: BTreeMap<String, usize>,
+    /// For each line in `agents`, the number of the reply that dispatched the agent.
+    reply_of: Vec<usize>,
+    replies: usize,
 }
 
 impl Work {
-    /// The newest line of an agent that has no report yet.
+    /// The line of an agent that has no report yet: the first one of the newest reply that dispatched it, because the plan
+    /// refuses a name that the same reply has used before.
     fn unreported(&self, agent: &AgentId) -> Option<usize> {
-        self.agents.iter().rposition(|line| line.agent == agent.as_str() && line.status.is_none())
+        let lines = self.agents.iter().zip(&self.reply_of).enumerate();
+        let open = lines.filter(|(_, (line, _))| line.agent == agent.as_str() && line.status.is_none());
+        let open: Vec<(usize, usize)> = open.map(|(at, (_, reply))| (at, *reply)).collect();
+        let (_, newest) = open.last()?;
+        open.iter().find(|(_, reply)| reply == newest).map(|(at, _)| *at)
     }
 
     fn take(&mut self, agent: &AgentId, body: &EventBody) {
         match body {
             EventBody::ModelReplied { calls, .. } => {
+                self.replies += 1;
                 self.agents.extend(calls.iter().filter_map(|call| match &call.action {
                     Action::Dispatch(spec) => Some(AgentLine {
                         agent: spec.agent.to_string(),
@@ -144,6 +153,7 @@ impl Work {
                     }),
                     Action::Answer { .. } | Action::Skill(_) | Action::Collect { .. } | Action::Caller => None,
                 }));
+                self.reply_of.resize(self.agents.len(), self.replies);
             }
             EventBody::AgentReported { report } => {
                 let at = self.started.get(agent.as_str()).copied().or_else(|| self.unreported(agent));
@@ -353,10 +363,15 @@ mod tests {
     fn history_gives_report_to_the_dispatch_that_started() {
         let log = turn_log();
         let again = || log[2].clone();
+        let mut twice = again();
+        if let EventBody::ModelReplied { calls, .. } = &mut twice.body {
+            calls.push(calls[0].clone());
+        }
         let started =
             Event { agent: AgentId::sub("s").unwrap(), body: EventBody::AgentStarted { calls_granted: 1 }, ..again() };
         for (dispatches, statuses) in [
             (vec![again(), again(), started.clone()], ["refused", "completed"]),
+            (vec![twice, started.clone()], ["completed", "refused"]),
             (vec![again(), started, again()], ["completed", "refused"]),
         ] {
             let events: Vec<Event> =

@@ -56,8 +56,8 @@ impl Outcomes {
     /// Records a round that the provider's rate limit refused. It is no failure: the rate window, closed for `closed_ms`
     /// milliseconds, determines when the backend accepts rounds again. A limit that lasts for several windows is one change.
     pub fn rate_limited(&mut self, closed_ms: u64, now: Micros) -> Option<Change> {
-        let is_known = self.limited_since.is_some();
-        self.limited_since.get_or_insert(now);
+        // A round that began before the newest refusal proves nothing.
+        let is_known = self.limited_since.replace(now).is_some();
         (!is_known).then_some(Change::Limited { closed_ms })
     }
 
@@ -103,7 +103,7 @@ impl Change {
                 tracing::warn!(
                     backend,
                     closed_ms,
-                    "the provider's rate limit refuses rounds; they wait until the rate window opens"
+                    "the provider's rate limit refuses rounds; those that can wait do so until the rate window opens"
                 );
             }
             Self::AcceptsAgain => tracing::info!(backend, "the backend accepts rounds again after its rate limit"),

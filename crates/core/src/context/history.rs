@@ -51,6 +51,12 @@ impl Step {
         self.commands.trim() == other.commands.trim() && calls(self) == calls(other)
     }
 
+    /// Whether a text stands in a result.
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        self.results.contains(text) || self.calls.iter().any(|(_, result)| result.contains(text))
+    }
+
     fn len_bytes(&self) -> usize {
         let calls = self.calls.iter().map(|(call, result)| call.name.len() + call.arguments.len() + result.len());
         self.commands.len() + self.results.len() + calls.sum::<usize>()

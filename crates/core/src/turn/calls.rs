@@ -30,7 +30,7 @@ pub(super) const IN_DOUBT: &str =
 /// Why a call that the loop guard blocked was not run, for reports.
 pub(super) const WITHOUT_PROGRESS: &str = "blocked: it went on without progress";
 /// The end of a result that the model has just read and requested again.
-const SAME_RESULT: &str =
+pub(super) const SAME_RESULT: &str =
     "\nThis is the same result as before. Answer the user from it now, in words and without a call.";
 /// The result of a call that had not begun when its run was ended.
 const NOT_BEGUN: &str = "[not run] The time was up before it began.";

@@ -257,15 +257,25 @@ fn follows(named: &BTreeSet<String>, word: &str) -> bool {
 }
 
 /// Words before a day that leave its meaning as it is.
-const PLAIN_LEADS: &str = "to on by due until till the this coming is at date zum am auf bis diesen dieser kommenden";
+const PLAIN_LEADS: &str = "to on by due the this coming is at date zum am auf diesen dieser kommenden";
+
+/// Words that may exclude the day that a message names, or say that it is the old one.
+const EXCLUDES: &str = "not no don never except instead rather from nicht kein keine keinen statt außer von vom";
 
 /// The only mention of a day in the user's plain words, as a call writes it: with `next` if that stands before it. `None` if it is
 /// mentioned more than once, or behind a word that may change its meaning ("every friday", "not friday").
-pub(super) fn day_to_copy(user_words: &str, day: &str) -> Option<String> {
+/// In a call that changes something, a day behind "due" may be the present date of the thing.
+pub(super) fn day_to_copy(user_words: &str, day: &str, is_change: bool) -> Option<String> {
     let all: Vec<&str> = user_words.split_whitespace().collect();
+    if all.iter().any(|word| EXCLUDES.split_whitespace().any(|excludes| excludes == *word)) {
+        return None;
+    }
     let names = |word: &&str| matches!(MEANINGS.get(*word), Some(Meaning::Named(named)) if *named == day);
     let mut mentions = all.iter().enumerate().filter(|(_, word)| names(word)).map(|(at, _)| at);
     let (at, None) = (mentions.next()?, mentions.next()) else { return None };
+    if is_change && all[at.saturating_sub(2)..at].contains(&"due") {
+        return None;
+    }
     match at.checked_sub(1).and_then(|before| all.get(before)) {
         Some(&"next") => Some(format!("next {day}")),
         Some(lead) if PLAIN_LEADS.split_whitespace().any(|plain| plain == *lead) => Some(day.to_owned()),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    calls::DONE_ALREADY,
+    calls::{DONE_ALREADY, SAME_RESULT},
     conversation::Turn,
     opening,
     run::{AgentRun, Ending, Phase, RunKind},
@@ -101,9 +101,12 @@ impl AgentRun {
         let all = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
         let mut steps: Vec<Step> = Vec::with_capacity(all.len());
         for step in all {
-            if !is_done_again(&step) && !steps.iter().any(|before| before.has_same_calls(&step)) {
-                steps.push(step);
+            if is_done_again(&step) || step.contains(SAME_RESULT.trim()) {
+                continue;
             }
+            // The newer result of the same calls is the true one.
+            steps.retain(|before| !before.has_same_calls(&step));
+            steps.push(step);
         }
         steps.drain(..steps.len().saturating_sub(STEPS_MAX));
         steps

@@ -49,7 +49,7 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
 }
 
 /// Whether a text for the user describes a call of a tool or a skill: JSON of the tool that runs skills or agents in a code block, or the
-/// whole text is one tag whose name is that of a skill (`<notes.read title="x" />`).
+/// whole text is one empty tag whose name looks like that of a skill (`<notes.read title="x" />`).
 pub(super) fn describes_call(text: &str) -> bool {
     let text = text.trim();
     let json = || {
@@ -60,7 +60,7 @@ pub(super) fn describes_call(text: &str) -> bool {
         let name = text.strip_prefix('<')?.split([' ', '>', '/']).next()?;
         let (domain, verb) = name.split_once('.')?;
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-        (is_word(domain) && is_word(verb) && text.ends_with('>')).then_some(())
+        (is_word(domain) && is_word(verb) && text.ends_with("/>") && text.matches('<').count() == 1).then_some(())
     };
     json() || tag().is_some()
 }

@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 64 * 1024;
 const REPEATED_ERROR_CHARS: usize = 30;
 /// Added to the result of commands that failed before in the same way.
 const FAILED_AGAIN: &str =
-    "[You wrote this before, and it failed in the same way. Do not write it again: correct it, or answer in words.]";
+    "[You wrote this before, and it failed again. Do not write it once more: correct it, or answer in words.]";
 /// How much of one call's arguments is kept in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
 
@@ -104,8 +104,15 @@ impl AgentRun {
         let beginning: String = text.trim().chars().take(REPEATED_ERROR_CHARS).collect();
         KERNEL_TEXTS.iter().any(|start| beginning.starts_with(start))
             && beginning.chars().count() == REPEATED_ERROR_CHARS
-            && self.messages.iter().any(|message| match message {
-                Message::User { text, .. } | Message::Tool { text, .. } => text.contains(&*escape(&beginning)),
+            && self.messages[self.stable.min(self.messages.len())..].iter().any(|message| match message {
+                Message::Tool { text, is_error, .. } => {
+                    (*is_error || text.starts_with(DONE_ALREADY)) && text.contains(&*escape(&beginning))
+                }
+                Message::User { text, .. } => framed(text, "result").iter().any(|result| {
+                    let is_meant =
+                        result.attributes.contains("status=\"error\"") || result.text.starts_with(DONE_ALREADY);
+                    is_meant && result.text.contains(&beginning)
+                }),
                 Message::Assistant { .. } | Message::Note { .. } => false,
             })
     }

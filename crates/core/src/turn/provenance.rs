@@ -191,8 +191,8 @@ impl Provenance {
 
     /// A day that the user named in this turn, as a call writes it; `None` if the words before it change its meaning in a way
     /// that calls cannot express.
-    pub(super) fn day_to_copy(&self, day: &str) -> Option<String> {
-        dates::day_to_copy(&self.user_words, day)
+    pub(super) fn day_to_copy(&self, day: &str, is_change: bool) -> Option<String> {
+        dates::day_to_copy(&self.user_words, day, is_change)
     }
 
     /// Whether a call appears, in any notation, in a text that was shown. A call that the user requested in this turn is not a

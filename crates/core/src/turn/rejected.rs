@@ -14,11 +14,22 @@ const ONLY_DESCRIBED: &str = "[You described a call, so nothing ran. Make the ca
 const ONLY_A_DESCRIPTION: &str = "The model only described the call that it should have made.";
 
 impl AgentRun {
+    /// Whether the agent has done something, or may have done something. Then it is not asked to make a call, because that
+    /// could repeat the effect in other words.
+    pub(super) const fn may_have_acted(&self) -> bool {
+        !self.receipts.is_empty()
+            || !self.known.is_empty()
+            || !self.in_doubt.is_empty()
+            || self.programs_ran
+            || self.found_done
+    }
+
     /// Takes a final text that only repeats an error of a call. The model is notified once, and the error is not shown to the
     /// user or to later turns.
     pub(super) fn take_repeated_error(&mut self) {
         self.messages.pop();
-        if self.round < self.rounds_max && !std::mem::replace(&mut self.notified_of_call, true) {
+        let may_ask = self.round < self.rounds_max && !self.may_have_acted();
+        if may_ask && !std::mem::replace(&mut self.notified_of_call, true) {
             self.note(ONLY_FOR_YOU);
             self.next_round();
         } else {

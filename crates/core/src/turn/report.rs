@@ -51,7 +51,9 @@ pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
         FinalEvent::Failed { text, .. } => format!("[This request failed: {text}]"),
         FinalEvent::Cancelled { text } => format!("[This request was cancelled. {text}]"),
         FinalEvent::Answered { text, outcome: AnswerOutcome::GaveUp, .. } => {
-            format!("[This request failed: {}]", first_line(text))
+            // Effects that happened, or may have happened, must not be repeated by the next turn.
+            let shown = if is_clean && turn.doubts().is_empty() { first_line(text) } else { text.to_owned() };
+            format!("[This request failed: {shown}]")
         }
         FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
         FinalEvent::Answered { text, .. } => text.to_owned(),
@@ -246,12 +248,14 @@ pub(super) fn gave_up(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     let Some(read) = &main.last_read else { return (stopped, AnswerOutcome::GaveUp) };
     let blocked = format!("{} ({WITHOUT_PROGRESS})", read.skill);
     let only_read = main.undone.iter().all(|line| *line == blocked)
+        // Two results in turn are two things that were read.
+        && main.done.windows(2).all(|pair| pair[0] == pair[1])
         && turn.agents.plan.nodes().is_empty()
         && turn.own_receipts().next().is_none();
     if main.asks_only && only_read {
         (read.text.clone(), AnswerOutcome::Done)
     } else {
-        (format!("{stopped}\n\n{}", read.text), AnswerOutcome::GaveUp)
+        (format!("{stopped}\n\nThe last result of {}:\n\n{}", read.skill, read.text), AnswerOutcome::GaveUp)
     }
 }
 

@@ -291,7 +291,7 @@ impl Resolver<'_> {
         invented: &[(&String, &str, Invented)],
     ) -> Option<String> {
         let [(name, _, Invented::NamedOther(day))] = invented else { return None };
-        let day = self.run.provenance.day_to_copy(day)?;
+        let day = self.run.provenance.day_to_copy(day, changes(skill.effect))?;
         let mut given = without.clone();
         given.insert((*name).clone(), day.clone().into());
         let block = self.run.style().instruction(skill, &given);

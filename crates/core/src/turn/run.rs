@@ -155,7 +155,7 @@ pub enum Phase {
 pub(super) struct LastRead {
     /// The skill.
     pub skill: String,
-    /// The result, as the model saw it.
+    /// The text of the result, clipped.
     pub text: String,
 }
 
@@ -501,11 +501,12 @@ impl AgentRun {
             return;
         }
         let text = invented.as_deref().unwrap_or(text);
-        if !self.shows_calls && self.repeats_error(text) {
+        if !self.shows_calls && before.is_none() && self.repeats_error(text) {
             self.take_repeated_error();
             return;
         }
-        if !self.is_cmd() && !self.shows_calls && self.is_requested && markup::describes_call(text) {
+        let may_describe = !self.is_cmd() && !self.shows_calls && before.is_none() && !self.may_have_acted();
+        if may_describe && self.is_requested && markup::describes_call(text) {
             self.take_described_call();
             return;
         }
@@ -529,7 +530,7 @@ impl AgentRun {
         } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
             self.reminded_to_act = true;
             // A model that sees its own untrue claim repeats it.
-            if self.claims_without_acting(&whole) {
+            if self.claims_without_acting(&whole) && !self.has_continued {
                 self.messages.pop();
             }
             self.note(nudge);

@@ -117,13 +117,19 @@ const RIGHT_CALL: &str = "Call: ";
 
 /// The call that a repeated error of the kernel ends with. Small models copy the whole error in place of the call in it.
 fn call_of_repeated_error(text: &str) -> Option<&str> {
-    let (_, call) = text.trim_start().strip_prefix(ERROR)?.rsplit_once(RIGHT_CALL)?;
-    Some(call)
+    let (error, call) = text.trim_start().strip_prefix(ERROR)?.rsplit_once(RIGHT_CALL)?;
+    let lower = error.to_lowercase();
+    let is_explained = error.contains('\n') || QUOTING.iter().any(|word| lower.contains(word));
+    (!is_explained).then_some(call)
 }
 
 /// Returns the calls of a text if it contains nothing else.
 pub(super) fn parse_calls(text: &str, names: &Names) -> Option<ParsedCalls> {
-    let text = call_of_repeated_error(text).unwrap_or(text);
+    let of_error = call_of_repeated_error(text).and_then(|call| calls_only(call, names));
+    of_error.or_else(|| calls_only(text, names))
+}
+
+fn calls_only(text: &str, names: &Names) -> Option<ParsedCalls> {
     let mut reader = Reader { rest: text, names, parsed: ParsedCalls::default() };
     while reader.step()? {}
     (!reader.parsed.calls.is_empty()).then_some(reader.parsed)

@@ -77,9 +77,13 @@ fn call_written_as_text_is_never_shown() {
 
 #[test]
 fn answer_that_begins_like_an_error_is_shown_whole() {
-    for text in
-        ["Error: 404 means that the page does not exist.", "Error", "Errors happen.", "Error: try this. Call: Bob"]
-    {
+    for text in [
+        "Error: 404 means that the page does not exist.",
+        "Error",
+        "Errors happen.",
+        "Error: try this. Call: Bob",
+        "Error: 5 means that the id is wrong. You could, for example, write Call: tasks_delete {\"id\": 3}",
+    ] {
         let (shown, _, whole, _) = read(&pieces(text, &[3, 7, 30]));
         assert_eq!((shown.as_str(), whole.text.as_str(), whole.calls.len()), (text, text, 0));
     }

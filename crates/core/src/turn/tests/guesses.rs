@@ -168,6 +168,8 @@ fn invented_date_of_call_that_only_moves_is_answered_with_day_that_user_named() 
         ("Please move my task 3 to next Friday", Some("next friday")),
         ("Please move my task 3 to Freitag", Some("friday")),
         ("Please move my Friday task 3", None),
+        ("Please move my task 3, but not to Friday", None),
+        ("Please postpone my task 3 that is due on Friday", None),
         ("Please move my task 3 to Friday, yes, to Friday", None),
     ] {
         let mut w = with_move(world(Mode::SingleLoop, MainInterface::Cmd));

@@ -33,7 +33,10 @@ fn repeated_call_is_warned_then_blocked_and_second_veto_ends_turn() {
     let text = w.answer(task);
     assert!(text.starts_with("I had to stop: The same call came up again and again without progress.\n\nCompleted:"));
     assert!(text.contains("Not completed:\n- tasks.search (blocked: it went on without progress)"), "{text}");
-    assert!(text.ends_with("\n\nnothing"), "the report contains what was read: {text}");
+    assert!(
+        text.ends_with("\n\nThe last result of tasks.search:\n\nnothing"),
+        "the report contains what was read: {text}"
+    );
     assert!(!text.contains("continue?"), "the report does not offer to continue");
     w.say("continue");
     assert_eq!(w.last_shown(), "continue");
@@ -50,6 +53,22 @@ fn question_whose_model_only_reads_again_is_answered_with_what_it_read() {
     w.replies("", &[search()]);
     w.replies("", &[search()]);
     assert_eq!(w.answer(task), "Found 1 open task:\n\n- #1 Call the dentist");
+}
+
+#[test]
+fn question_about_two_things_is_not_answered_with_one_of_them() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("What is on my two lists?");
+    let mut read = 0;
+    while w.finals(task).is_empty() && read < 20 {
+        let list = if read % 2 == 0 { "home" } else { "work" };
+        w.replies("", &[use_skill("1", "tasks.search", &json!({"query": list}))]);
+        if !w.skill_calls(&crate::ids::AgentId::orchestrator()).is_empty() {
+            w.main_skill(&format!("The list {list}"));
+        }
+        read += 1;
+    }
+    assert!(w.answer(task).starts_with("I had to stop"), "{}", w.answer(task));
 }
 
 #[test]

@@ -550,6 +550,9 @@ fn claim_proved_by_earlier_turn_is_neither_corrected_nor_repeated() {
             ("Did you create the task?", "Yes, I created the task."),
             ("thanks", "You're welcome, I created the task \"Call the bank\"."),
             ("good", "I have created task #7 for you."),
+            // A message of two sentences may be about both.
+            ("Did you create the task? I have to order the rest.", "I created task #7."),
+            ("Thanks for the task. Now I can order the rest.", "I created task #7."),
         ] {
             let task = w.say(asks);
             w.replies(says, &[]);
@@ -561,7 +564,7 @@ fn claim_proved_by_earlier_turn_is_neither_corrected_nor_repeated() {
             (
                 "Can you add a task to buy eggs?",
                 "I created the task \"Buy eggs\".",
-                "Write the cmd block that does it now",
+                "If it asks for something to be done",
             ),
             ("Add a task to buy eggs", "I have created task #8.", "Write the cmd block that does it now"),
             // Nor is the first thing an answer to a request.

@@ -196,8 +196,9 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     is_one_question && asks && spoken(message).reads_only()
 }
 
-/// Whether a message requests a change, in the imperative or by the statement that something is done. A question and a message
-/// about what was done before request nothing.
+/// Whether a message is one sentence that requests a change, in the imperative or by the statement that something is done. A
+/// message of several sentences may also be about what was done before, and then a true answer about that must not be taken
+/// for an untrue one.
 pub(crate) fn requests_change(message: &str) -> bool {
     let says_done = || {
         words(message).collect::<Vec<_>>().windows(2).any(|pair| {
@@ -205,7 +206,9 @@ pub(crate) fn requests_change(message: &str) -> bool {
                 && matches!(pair[1].as_str(), "done" | "finished" | "erledigt")
         })
     };
-    !asks_what_was(message) && !spoken(message).reads_only() && (user_requests(message) > 0 || says_done())
+    let message = message.trim().trim_end_matches(['.', '!']);
+    let is_one_sentence = !message.contains(['?', '!', '\n']) && !message.contains(". ");
+    is_one_sentence && !spoken(message).reads_only() && (user_requests(message) > 0 || says_done())
 }
 
 /// Whether a message only requests a translation or a story, in whose answer the "I" is not the model.
