@@ -374,11 +374,8 @@ mod tests {
             (vec![twice, started.clone()], ["completed", "refused"]),
             (vec![again(), started, again()], ["completed", "refused"]),
         ] {
-            let events: Vec<Event> =
-                log[..2].iter().cloned().chain(dispatches).chain(log[3..].iter().cloned()).collect();
-            let (messages, _) = fold(&events, true);
-            let found: Vec<_> = messages[2].agents.iter().map(|agent| agent.status).collect();
-            assert_eq!(found, statuses.map(Some));
+            let events = [&log[..2], &dispatches, &log[3..]].concat();
+            assert!(fold(&events, true).0[2].agents.iter().map(|a| a.status).eq(statuses.map(Some)));
         }
     }
 

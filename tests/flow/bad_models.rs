@@ -165,7 +165,8 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
         format!("{fails} auth"),
         format!("{fails} payment"),
         "INFO the backend answers again ".to_owned(),
-        "WARN the provider's rate limit refuses rounds; they wait until the rate window opens 1000 ms".to_owned(),
+        "WARN the provider's rate limit refuses rounds; those that can wait do so until the rate window opens 1000 ms"
+            .to_owned(),
         "INFO the backend accepts rounds again after its rate limit ".to_owned(),
     ];
     assert_eq!(logged, wanted);

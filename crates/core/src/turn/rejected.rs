@@ -5,6 +5,7 @@ use super::{
     interface::UNUSABLE_ROUNDS_MAX,
     run::{AgentRun, Ending},
 };
+use crate::message::Finish;
 
 const ONLY_FOR_YOU: &str = "[That text is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
 /// The reason of a failure after it.
@@ -32,6 +33,10 @@ impl AgentRun {
         if may_ask && !std::mem::replace(&mut self.notified_of_call, true) {
             self.note(ONLY_FOR_YOU);
             self.next_round();
+        } else if !self.receipts.is_empty() || !self.known.is_empty() {
+            // The answer is made from the receipts.
+            self.finish = Finish::Stop;
+            self.end(Ending::Output(String::new()));
         } else {
             self.end(Ending::Silent(ONLY_AN_ERROR.to_owned()));
         }
