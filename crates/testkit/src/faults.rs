@@ -1,6 +1,8 @@
 //! Fault plans: which fault is injected at which fault point. Every hit is counted and named, so that a test can first record
 //! an undisturbed path, and then inject a fault at each step of it in turn.
 
+use std::collections::HashSet;
+
 use annie_core::ports::{FaultAction, Faults};
 use parking_lot::Mutex;
 
@@ -14,6 +16,7 @@ pub struct FaultPlan {
     choice: Choice,
     hits: Mutex<Vec<Hit>>,
     injected: Mutex<Vec<Hit>>,
+    passed: Mutex<HashSet<Hit>>,
     armed: Mutex<bool>,
 }
 
@@ -25,6 +28,7 @@ impl FaultPlan {
             choice: Box::new(choice),
             hits: Mutex::new(Vec::new()),
             injected: Mutex::new(Vec::new()),
+            passed: Mutex::new(HashSet::new()),
             armed: Mutex::new(true),
         }
     }
@@ -72,7 +76,14 @@ impl FaultPlan {
         self.injected.lock().clone()
     }
 
+    /// Whether any actor of this kind has been at this point, also while the plan was disarmed.
+    #[must_use]
+    pub fn has_passed(&self, kind: &str, point: &str) -> bool {
+        self.passed.lock().contains(&(kind.to_owned(), point.to_owned()))
+    }
+
     fn decide(&self, actor: &str, point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
+        self.passed.lock().insert((actor.to_owned(), point.to_owned()));
         if !*self.armed.lock() {
             return FaultAction::Pass;
         }
