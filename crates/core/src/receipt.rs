@@ -86,7 +86,8 @@ impl Receipt {
 
     /// Whether a later effect may have undone this one, because both acted on the same thing.
     fn may_be_undone_by(&self, later: &Self) -> bool {
-        self.ids.iter().any(|id| later.ids.contains(id))
+        let has_common_id = self.ids.iter().any(|id| later.ids.contains(id));
+        has_common_id && (!creates(&self.skill) || deletes(&later.skill))
             || names_are_undone(&self.skill, &later.skill) && self.names.iter().any(|name| later.names.contains(name))
     }
 
@@ -131,14 +132,21 @@ pub fn may_undo((skill, arguments): (&str, &Value), (later, with): (&str, &Value
 /// things may have the same title, so a created thing is undone only by a deletion.
 fn names_are_undone(skill: &str, later: &str) -> bool {
     let domain = |skill: &str| skill.split('.').next().unwrap_or_default().to_owned();
-    let begins = |skill: &str, verbs: &[&str]| {
-        let name = skill.rsplit('.').next().unwrap_or_default();
-        verbs.iter().any(|verb| name.starts_with(verb))
-    };
-    let creates = |skill: &str| begins(skill, &["create", "add", "save", "new", "write"]);
-    domain(skill) == domain(later)
-        && !creates(later)
-        && (!creates(skill) || begins(later, &["delete", "remove", "forget"]))
+    domain(skill) == domain(later) && !creates(later) && (!creates(skill) || deletes(later))
+}
+
+/// Whether a skill creates a thing. A later change of that thing is no reason to create it a second time.
+fn creates(skill: &str) -> bool {
+    has_verb(skill, &["create", "add", "save", "new", "write"])
+}
+
+fn deletes(skill: &str) -> bool {
+    has_verb(skill, &["delete", "remove", "forget", "cancel", "archive", "discard", "clear", "undo"])
+}
+
+fn has_verb(skill: &str, verbs: &[&str]) -> bool {
+    let name = skill.rsplit('.').next().unwrap_or_default();
+    verbs.iter().any(|verb| name.starts_with(verb))
 }
 
 /// The titles and paths of things in a call's arguments and in a result's evidence.
@@ -219,7 +227,10 @@ mod tests {
         let created = Receipt::of("tasks.create", &json!({"title": "x"}), &created, Micros(0)).unwrap();
         assert_eq!(created.ids, [7]);
         let made = standing([&created, &open], "tasks.create", &json!({"title": "x"}));
-        assert!(made.is_none(), "the created thing may have been deleted");
+        assert!(made.is_some(), "a change of the created thing is no reason to create it again");
+        let deleted = Receipt::of("tasks.delete", &json!({"id": 7}), &Outcome::success("ok"), Micros(0)).unwrap();
+        let made = standing([&created, &open, &deleted], "tasks.create", &json!({"title": "x"}));
+        assert!(made.is_none(), "the created thing no longer exists");
         let part = Receipt { extent: Extent::Partial, ..done };
         assert!(!is_proved(&[&part]));
     }

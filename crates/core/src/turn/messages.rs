@@ -117,6 +117,14 @@ impl AgentRun {
             })
     }
 
+    /// Whether a text is the message that opened the turn, word for word. It answers nothing.
+    pub(super) fn repeats_request(&self, text: &str) -> bool {
+        let words = |text: &str| -> Vec<String> {
+            text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect()
+        };
+        matches!(self.messages.get(self.stable), Some(Message::User { text: request, .. }) if words(request) == words(text))
+    }
+
     /// Adds a note of the kernel, which the model sees in its next round.
     pub fn note(&mut self, text: &str) {
         match self.messages.last_mut() {

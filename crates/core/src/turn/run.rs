@@ -501,7 +501,9 @@ impl AgentRun {
             return;
         }
         let text = invented.as_deref().unwrap_or(text);
-        if !self.shows_calls && before.is_none() && self.repeats_error(text) {
+        let has_receipts = !(self.receipts.is_empty() && self.known.is_empty());
+        let is_echo = || self.repeats_error(text) || has_receipts && self.repeats_request(text);
+        if !self.shows_calls && before.is_none() && is_echo() {
             self.take_repeated_error();
             return;
         }

@@ -11,6 +11,7 @@ use crate::{
     ids::AgentId,
     limits::{MainInterface, TurnLimits},
     message::{Message, ModelError, ModelErrorKind},
+    outcome::Outcome,
     skill::{ArgKind, Effect, SkillSet, SkillSpec},
 };
 
@@ -168,6 +169,39 @@ fn answer_that_repeats_note_about_repeated_effect_is_completed_from_receipts() {
     }
     w.replies("This was not run again. Go on, or answer in words.", &[]);
     assert_eq!(w.answer(task), "Created task #1 milk.");
+}
+
+#[test]
+fn answer_that_repeats_the_request_is_completed_from_receipts() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    let task = w.say("Buy milk.");
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    w.main_skill("Created task #1 milk");
+    w.replies("buy milk", &[]);
+    assert_eq!(w.answer(task), "Created task #1 milk.");
+    // Without an effect the same words may be an answer.
+    let task = w.say("Hello");
+    w.replies("Hello!", &[]);
+    assert_eq!(w.answer(task), "Hello!");
+}
+
+#[test]
+fn created_thing_is_not_created_again_after_it_was_changed() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Add milk, and mark it as done");
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    let created = Outcome::success("Created task #1 milk").with_evidence(json!({"id": 1}));
+    w.skill_ends(&AgentId::orchestrator(), 0, created);
+    w.replies(&cmd("tasks.update --id 1 --status done"), &[]);
+    w.skill_ends(
+        &AgentId::orchestrator(),
+        0,
+        Outcome::success("Updated task #1 milk, done").with_evidence(json!({"id": 1})),
+    );
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
+    let shown = texts(&w);
+    assert!(shown.last().unwrap().contains("[done already] Created task #1 milk"), "{shown:#?}");
 }
 
 #[test]
