@@ -154,7 +154,7 @@ fn renewed(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, asked_us: u64, 
             state.steady_since_us.get_or_insert(asked_us);
             (state.renewals, state.last_error) = (state.renewals + 1, None);
             if std::mem::replace(&mut state.ended, ended) != ended {
-                // If the parent of the Engines is dead, its next incarnation scans the log.
+                // If the ownership actor is dead, its next incarnation scans the log.
                 state.wiring.ownership.tell(OwnershipMsg::NodesEnded);
             }
             let passed_ms = ctx.env().clock.monotonic_us().saturating_sub(asked_us) / 1_000;

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::{
     conversations::{ConversationsMsg, OpenWork, OwnershipNews},
-    observe::{Context, Node, NodeError},
+    observe::{Context, Node, NodeError, SendError},
     scheduler::{SchedulerMsg, TableMsg},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -87,9 +87,9 @@ pub(crate) struct OwnershipState {
     scanning: Wanted,
     /// The number of scans begun. The result of an earlier one than the last is dropped.
     scans: u64,
-    /// When the last complete scan finished, by the monotonic clock.
+    /// When the last scan for all or for claimed conversations finished, by the monotonic clock.
     all_at: Option<Micros>,
-    /// Open conversations without an owner at the last complete scan. Another node may be about to claim them.
+    /// Open conversations without an owner at that scan. Another node may be about to claim them.
     unclaimed: BTreeSet<ConversationId>,
     /// A hint from another node arrived while an ownership check was under way: check again.
     check_again: bool,
@@ -130,6 +130,10 @@ impl Node for Ownership {
         state.wanted.all = true;
         scan(ctx, state);
         listen(ctx, state);
+        if state.wiring.store.is_shared() {
+            // The last incarnation may have died with a hint that it had not handled.
+            ctx.me().tell(OwnershipMsg::Woken);
+        }
         Ok(())
     }
 
@@ -141,6 +145,8 @@ impl Node for Ownership {
                 state.wanted.add(std::mem::take(&mut state.scanning));
                 (state.wanted.all, state.wanted.started) = (true, Some(incarnation));
                 scan(ctx, state);
+                // The last incarnation may have died with a hint that it had not handled.
+                state.wiring.conversations.tell(ConversationsMsg::Ownership(OwnershipNews::StoredByOthers));
             }
             // Every live node takes a dead node's open conversations that it is first to claim. The dead node may also have
             // stored a message without having claimed the conversation.
@@ -289,21 +295,31 @@ fn on_hint(ctx: &Context<Ownership>, state: &mut OwnershipState) {
     scan(ctx, state);
 }
 
-/// Checks which conversations active here another node has claimed. The Engines are listed before the owners are read: an
-/// Engine that starts later is not marked for what was read before its claim.
+/// Checks which conversations active here another living node has claimed. The Engines are listed well before the owners are
+/// read, so that a new Engine has time for its claim: what was read before it must not mark it.
 fn check(ctx: &Context<Ownership>, state: &mut OwnershipState) {
     state.check_again = false;
     let (wiring, me) = (state.wiring.clone(), ctx.me());
     state.tasks.spawn(Work::Check, async move {
-        tokio::time::sleep(Duration::from_millis(CHECK_MS)).await;
         let wait = Duration::from_millis(ACTIVE_MS_MAX);
         let list = |reply| ConversationsMsg::Ownership(OwnershipNews::ListActive(reply));
-        // Without an answer there is nothing to check: the next incarnation of the parent has no Engines yet.
-        let active = wiring.conversations.call(wait, list).await.unwrap_or_default();
+        let listed = wiring.conversations.call(wait, list).await;
+        tokio::time::sleep(Duration::from_millis(CHECK_MS)).await;
+        let active = match listed {
+            Ok(active) => active,
+            // The next incarnation of the parent has no Engines yet.
+            Err(SendError::Unavailable | SendError::Crashed) => BTreeMap::new(),
+            Err(e @ (SendError::Timeout | SendError::Overloaded)) => {
+                me.tell(OwnershipMsg::Checked(Err(broken("active Engines", e.to_string()))));
+                return;
+            }
+        };
         me.tell(OwnershipMsg::Checked(elsewhere(&wiring, &active).await));
     });
 }
 
+/// The Engines among these whose conversations belong to another living node. A dead owner was the owner before the Engine
+/// began its claim.
 async fn elsewhere(
     wiring: &Wiring,
     active: &BTreeMap<ConversationId, Incarnation>,
@@ -313,7 +329,9 @@ async fn elsewhere(
     }
     let (store, by) = (&wiring.store, wiring.lease.incarnation());
     let newest = ask("conversations", store.conversations(Scope::Operator, Before::NEWEST, NEWEST_MAX)).await?;
-    let others = newest.into_iter().filter(|row| row.owner.is_some_and(|owner| owner != by));
+    let nodes = ask("nodes", store.nodes()).await?;
+    let is_living = |owner| nodes.iter().any(|node| node.incarnation == owner && node.ended_at.is_none());
+    let others = newest.into_iter().filter(|row| row.owner.is_some_and(|owner| owner != by && is_living(owner)));
     Ok(others.filter_map(|row| Some((row.id, *active.get(&row.id)?))).collect())
 }
 

@@ -664,6 +664,40 @@ async fn conversation_that_another_process_is_about_to_claim_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn engine_whose_claim_takes_long_is_not_taken_for_one_of_another_process() {
+    let store = MemoryStore::new();
+    let hangs = ScriptedModel::saying("never").hanging_when(|_, _| true);
+    let before = one_of_two(7, hangs, store.clone(), |_| {}).await;
+    let sent = before.say("hello").await;
+    eventually("the turn has begun", async || {
+        before.kinds(sent.conversation).await.iter().any(|kind| kind.ends_with("turn_started")).then_some(())
+    })
+    .await;
+    before.kernel.crash().await;
+    let checks = Arc::new(AtomicUsize::new(0));
+    let checked = checks.clone();
+    // Each hint leads to a check.
+    let slow = store
+        .with_wakes(Arc::new(|| Box::pin(sleep_for_ms(1_000))))
+        .with_hook(Arc::new(move |point| {
+            checked.fetch_add(usize::from(matches!(point, StorePoint::Read("conversations"))), Relaxed);
+            StoreFault::Pass
+        }))
+        .with_wait(Arc::new(|point, side| {
+            let is_claim = matches!((point, side), (StorePoint::Claim(_), StoreSide::Before));
+            Box::pin(sleep_for_ms(if is_claim { 8_000 } else { 0 }))
+        }));
+    let after = one_of_two(8, ScriptedModel::saying("here"), slow, |parts| parts.node = node(7)).await;
+    sleep_for_ms(6_000).await;
+    assert!(checks.load(Relaxed) > 0, "no check ran");
+    let (_, view) = after.kernel.view("/conversations").await.expect("the actor answers");
+    let view = view.expect("a view");
+    assert_eq!((&view["active"], &view["elsewhere"]), (&1.into(), &0.into()), "{view}");
+    assert_eq!(after.answer(&sent).await, "here");
+    after.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn message_stored_by_a_process_that_died_activates_a_passive_conversation() {
     let store = MemoryStore::new();
     let wakes = store.with_wakes(Arc::new(|| Box::pin(sleep_for_ms(SCAN_MS))));

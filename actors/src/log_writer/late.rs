@@ -50,7 +50,7 @@ impl Late {
     /// Runs one check.
     pub fn check(&mut self, args: &LogArgs, me: Addr<LogMsg>) {
         self.timer.remove(&());
-        // If the parent of the Engines is dead, its next incarnation scans the log.
+        // If the ownership actor is dead, its next incarnation scans the log.
         if self.everything > 0 {
             self.everything -= 1;
             args.ownership.tell(OwnershipMsg::Rescan);

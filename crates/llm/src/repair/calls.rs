@@ -115,18 +115,34 @@ pub(super) const ERROR: &str = "Error: ";
 /// What stands in such an error before the right call.
 const RIGHT_CALL: &str = "Call: ";
 
-/// The call that a repeated error of the kernel ends with. Small models copy the whole error in place of the call in it.
-fn call_of_repeated_error(text: &str) -> Option<&str> {
-    let (error, call) = text.trim_start().strip_prefix(ERROR)?.rsplit_once(RIGHT_CALL)?;
+/// Length limit of the part of such an error before the call, in bytes. The kernel's own are shorter.
+const ERROR_BYTES_MAX: usize = 2_048;
+
+/// Whether an error of the kernel that a text repeats may still end with a call.
+pub(super) fn may_be_repeated_error(text: &str) -> bool {
+    let Some(error) = text.strip_prefix(ERROR) else { return ERROR.starts_with(text) };
+    let error = error.split(RIGHT_CALL).next().unwrap_or_default();
+    error.len() <= ERROR_BYTES_MAX && !is_explained(error)
+}
+
+/// Whether the words before a call are more than the one line that the kernel writes, or only quote the call.
+fn is_explained(error: &str) -> bool {
     let lower = error.to_lowercase();
-    let is_explained = error.contains('\n') || QUOTING.iter().any(|word| lower.contains(word));
-    (!is_explained).then_some(call)
+    error.contains('\n') || QUOTING.iter().any(|word| lower.contains(word))
+}
+
+/// The calls that a repeated error of the kernel ends with. Small models copy the whole error in place of the call in it.
+fn calls_of_repeated_error(text: &str, names: &Names) -> Option<ParsedCalls> {
+    let error = text.trim_start().strip_prefix(ERROR)?;
+    // The call itself may contain the same word.
+    let ends = error.match_indices(RIGHT_CALL).take_while(|(at, _)| *at <= ERROR_BYTES_MAX);
+    let mut calls = ends.filter(|(at, _)| !is_explained(&error[..*at]));
+    calls.find_map(|(at, _)| calls_only(&error[at + RIGHT_CALL.len()..], names))
 }
 
 /// Returns the calls of a text if it contains nothing else.
 pub(super) fn parse_calls(text: &str, names: &Names) -> Option<ParsedCalls> {
-    let of_error = call_of_repeated_error(text).and_then(|call| calls_only(call, names));
-    of_error.or_else(|| calls_only(text, names))
+    calls_of_repeated_error(text, names).or_else(|| calls_only(text, names))
 }
 
 fn calls_only(text: &str, names: &Names) -> Option<ParsedCalls> {

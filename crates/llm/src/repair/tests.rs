@@ -47,6 +47,10 @@ fn ordinary_answers_stream_before_their_end() {
         "[1, 2, 3]",
         "<b>bold</b> text",
         "get up early and use a lamp",
+        "Error: 404 means that the page does not exist.\nIt may have moved to another address.",
+        "Error: 404 could mean many things, and most of them are harmless if you ask me.",
+        "The service says:\nError: connect ECONNREFUSED, so it is down and you should start it.",
+        "```\nError: connect ECONNREFUSED 127.0.0.1\n```\nIt is down.",
     ] {
         let (shown, _, whole, before_end) = read(&pieces(text, &(0..200).collect::<Vec<_>>()));
         assert_eq!((shown.as_str(), whole.text.as_str()), (text, text));
@@ -62,6 +66,7 @@ fn call_written_as_text_is_never_shown() {
         ("<think>hm</think>\n<tool_call>\n{\"name\": \"get_skill\", \"arguments\": {}}\n</tool_call><|im_end|>", ""),
         ("I add it.\n```json\n{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"x\"}}\n```", "I add it."),
         ("tasks_create {\"title\": \"x\"}", ""),
+        ("Error: the title is missing. Call: tasks_create {\"title\": \"Call: Bob\"}", ""),
         (
             "Error: the user named no date, and not \"now\". Nothing was done. Call: use_skill \
              {\"skill\":\"tasks.create\",\"arguments\":{\"title\":\"x\"}}",

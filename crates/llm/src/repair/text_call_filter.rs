@@ -72,8 +72,10 @@ impl<'a> TextCallFilter<'a> {
             State::Prose => self.prose(at, c),
             State::Held(from) if self.text.len() - from > HELD_BYTES_MAX => self.state = State::Open,
             State::Held(from) => {
-                let held = self.text[from..].trim_start();
-                if held.len() <= LOOKED_AT_BYTES_MAX && !may_be_call(held, self.names) {
+                let length = self.text[from..].trim_start().len();
+                // A repeated error is judged by its words.
+                let is_due = length <= LOOKED_AT_BYTES_MAX || c.is_whitespace() && self.is_begun_error(from);
+                if is_due && !self.is_held(from) {
                     self.released(from);
                 }
             }
@@ -85,7 +87,7 @@ impl<'a> TextCallFilter<'a> {
             self.line = at + 1;
         } else if !c.is_whitespace() && self.text[self.line..at].trim().is_empty() {
             // The first character of a line that is not white space.
-            if may_be_call(&self.text[at..], self.names) {
+            if self.is_held(at) {
                 self.state = State::Held(at);
             } else {
                 self.begins_line();
@@ -93,6 +95,17 @@ impl<'a> TextCallFilter<'a> {
         } else if at - self.line > PROSE_CHARS_MAX * 4 {
             self.state = State::Open;
         }
+    }
+
+    /// Whether the text from this byte on may become a call.
+    fn is_held(&self, from: usize) -> bool {
+        let begins_reply = self.text[..from].trim().is_empty();
+        let held = self.text[from..].trim_start();
+        may_be_call(held, self.names) || begins_reply && calls::may_be_repeated_error(held)
+    }
+
+    fn is_begun_error(&self, from: usize) -> bool {
+        self.text[from..].trim_start().starts_with(calls::ERROR)
     }
 
     fn begins_line(&mut self) {
@@ -143,7 +156,6 @@ fn command_may_begin(text: &str, names: &Names) -> bool {
 fn may_be_call(text: &str, names: &Names) -> bool {
     match text.chars().next() {
         None => true,
-        Some('E') if calls::ERROR.starts_with(text) || text.starts_with(calls::ERROR) => true,
         Some('{') => object_may_be_call(text, names),
         Some('[') if calls::may_begin_with_tag(text) => true,
         Some('[') => {

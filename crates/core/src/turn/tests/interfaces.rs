@@ -188,15 +188,23 @@ fn answer_that_repeats_the_request_is_completed_from_receipts() {
 #[test]
 fn created_thing_is_not_created_again_after_it_was_changed() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
-    w.say("Add milk, and mark it as done");
+    w.skills = SkillSet::new(
+        [
+            skill("tasks.create", Effect::Idempotent, &[("title", true)]),
+            skill("tasks.rename", Effect::Idempotent, &[("id", true), ("title", true)]),
+        ],
+        [("tasks".to_owned(), "To-do list".to_owned())],
+        1,
+    );
+    w.say("Add milk, and rename the task to bread");
     w.replies(&cmd("tasks.create --title milk"), &[]);
     let created = Outcome::success("Created task #1 milk").with_evidence(json!({"id": 1}));
     w.skill_ends(&AgentId::orchestrator(), 0, created);
-    w.replies(&cmd("tasks.update --id 1 --status done"), &[]);
+    w.replies(&cmd("tasks.rename --id 1 --title bread"), &[]);
     w.skill_ends(
         &AgentId::orchestrator(),
         0,
-        Outcome::success("Updated task #1 milk, done").with_evidence(json!({"id": 1})),
+        Outcome::success("Updated task #1 bread").with_evidence(json!({"id": 1})),
     );
     w.replies(&cmd("tasks.create --title milk"), &[]);
     assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
