@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::clip;
+use super::{clip, framed};
 use crate::{
     event::Mode,
     message::{Message, ToolCall},
@@ -51,10 +51,11 @@ impl Step {
         self.commands.trim() == other.commands.trim() && calls(self) == calls(other)
     }
 
-    /// Whether a text stands in a result.
+    /// The result of each call.
     #[must_use]
-    pub fn contains(&self, text: &str) -> bool {
-        self.results.contains(text) || self.calls.iter().any(|(_, result)| result.contains(text))
+    pub fn results(&self) -> Vec<String> {
+        let of_commands = framed(&self.results, "result").into_iter().map(|result| result.text.trim().to_owned());
+        of_commands.chain(self.calls.iter().map(|(_, result)| result.trim().to_owned())).collect()
     }
 
     fn len_bytes(&self) -> usize {

@@ -217,7 +217,9 @@ impl AgentRun {
                 shown.push_str(SAME_RESULT);
             }
             let text = clip(&outcome.data, bytes_max).into_owned();
-            self.last_read = Some(LastRead { skill: skill.clone(), text });
+            let call = receipt::fingerprint(&skill, &arguments);
+            let is_only = self.last_read.as_ref().is_none_or(|before| before.is_only && before.call == call);
+            self.last_read = Some(LastRead { skill: skill.clone(), text, call, is_only });
         } else if has_effect {
             self.last_read = None;
         }
@@ -323,10 +325,13 @@ impl AgentRun {
     }
 }
 
+/// Stands behind the receipt of an effect whose result comes later.
+pub(super) const ACCEPTED: &str = "It was accepted, and its result comes later.";
+
 /// The result of a call whose effect has this receipt.
 pub(super) fn done_already(receipt: &Receipt) -> String {
     let note = match receipt.extent {
-        Extent::Accepted => "It was accepted, and its result comes later.",
+        Extent::Accepted => ACCEPTED,
         Extent::Done | Extent::Partial => NOT_RUN_AGAIN,
     };
     format!("{DONE_ALREADY} {} {note} Go on, or answer in words.", receipt.summary())

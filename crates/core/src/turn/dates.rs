@@ -264,7 +264,7 @@ const EXCLUDES: &str = "not no don never except instead rather from nicht kein k
 
 /// The only mention of a day in the user's plain words, as a call writes it: with `next` if that stands before it. `None` if it is
 /// mentioned more than once, or behind a word that may change its meaning ("every friday", "not friday").
-/// In a call that changes something, a day behind "due" may be the present date of the thing.
+/// In a call that changes something, a day in a sentence with "due" may be the present date of the thing.
 pub(super) fn day_to_copy(user_words: &str, day: &str, is_change: bool) -> Option<String> {
     let all: Vec<&str> = user_words.split_whitespace().collect();
     if all.iter().any(|word| EXCLUDES.split_whitespace().any(|excludes| excludes == *word)) {
@@ -273,10 +273,16 @@ pub(super) fn day_to_copy(user_words: &str, day: &str, is_change: bool) -> Optio
     let names = |word: &&str| matches!(MEANINGS.get(*word), Some(Meaning::Named(named)) if *named == day);
     let mut mentions = all.iter().enumerate().filter(|(_, word)| names(word)).map(|(at, _)| at);
     let (at, None) = (mentions.next()?, mentions.next()) else { return None };
-    if is_change && all[at.saturating_sub(2)..at].contains(&"due") {
+    let lead = at.checked_sub(1).and_then(|before| all.get(before));
+    // "The one that is due on friday" names the present date, "due to friday" and "its due date to friday" the new one.
+    let has_due = all.iter().any(|word| DUES.split_whitespace().any(|due| due == *word));
+    let is_new = || {
+        lead.is_some_and(|lead| matches!(*lead, "to" | "auf" | "zum")) && all.get(at.saturating_sub(2)) != Some(&"due")
+    };
+    if is_change && has_due && !is_new() {
         return None;
     }
-    match at.checked_sub(1).and_then(|before| all.get(before)) {
+    match lead {
         Some(&"next") => Some(format!("next {day}")),
         Some(lead) if PLAIN_LEADS.split_whitespace().any(|plain| plain == *lead) => Some(day.to_owned()),
         Some(_) | None => None,

@@ -101,11 +101,13 @@ impl AgentRun {
         let all = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
         let mut steps: Vec<Step> = Vec::with_capacity(all.len());
         for step in all {
-            if is_done_again(&step) || step.contains(SAME_RESULT.trim()) {
+            if is_done_again(&step) || step.results().iter().all(|result| result.ends_with(SAME_RESULT.trim())) {
                 continue;
             }
-            // The newer result of the same calls is the true one.
-            steps.retain(|before| !before.has_same_calls(&step));
+            // The newer result of the same calls is the true one, unless an effect of theirs was not repeated.
+            if !step.results().iter().any(|result| result.starts_with(DONE_ALREADY)) {
+                steps.retain(|before| !before.has_same_calls(&step));
+            }
             steps.push(step);
         }
         steps.drain(..steps.len().saturating_sub(STEPS_MAX));
@@ -184,9 +186,7 @@ fn only_commands(reply: &str) -> String {
 
 /// Whether all calls of a step requested effects that have receipts already, perhaps in other words.
 fn is_done_again(step: &Step) -> bool {
-    let (is_done, results) = (|text: &str| text.starts_with(DONE_ALREADY), framed(&step.results, "result"));
-    let mut results = results.iter().map(|r| r.text.as_ref()).chain(step.calls.iter().map(|(_, text)| text.as_str()));
-    results.all(is_done)
+    step.results().iter().all(|result| result.starts_with(DONE_ALREADY))
 }
 
 /// The beginning of user messages that arrived during the turn.

@@ -48,8 +48,8 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Whether a text for the user describes a call of a tool or a skill: JSON of the tool that runs skills or agents in a code block, or the
-/// whole text is one empty tag whose name looks like that of a skill (`<notes.read title="x" />`).
+/// Whether a text for the user describes a call of a tool or a skill: JSON of the tool that runs skills or agents in a code
+/// block, or the whole text is one empty element whose name looks like that of a skill (`<notes.read title="x" />`).
 pub(super) fn describes_call(text: &str) -> bool {
     let text = text.trim();
     let json = || {
@@ -57,10 +57,12 @@ pub(super) fn describes_call(text: &str) -> bool {
         text.contains(FENCE) && names_tool && text.contains("\"arguments\"")
     };
     let tag = || {
-        let name = text.strip_prefix('<')?.split([' ', '>', '/']).next()?;
+        let name = text.strip_prefix('<')?.split(|c: char| c.is_whitespace() || matches!(c, '>' | '/')).next()?;
         let (domain, verb) = name.split_once('.')?;
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-        (is_word(domain) && is_word(verb) && text.ends_with("/>") && text.matches('<').count() == 1).then_some(())
+        let is_empty = text.ends_with("/>") && text.matches('<').count() == 1
+            || text.ends_with(&format!("></{name}>")) && text.matches('<').count() == 2;
+        (is_word(domain) && is_word(verb) && is_empty).then_some(())
     };
     json() || tag().is_some()
 }

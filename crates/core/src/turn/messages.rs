@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{
-    calls::{DONE_ALREADY, NOT_RUN_AGAIN},
+    calls::{ACCEPTED, DONE_ALREADY, NOT_RUN_AGAIN},
     interface::USER_ADDS,
     run::{AgentRun, OpenCall},
 };
 use crate::{
-    context::{TOOL_NAME_BYTES_MAX, clip, escape, framed, with_fences},
+    context::{TOOL_NAME_BYTES_MAX, clip, escape, framed, unescape, with_fences},
     event::{Action, ResolvedCall},
     message::{Message, ToolCall},
 };
@@ -17,11 +17,29 @@ use crate::{
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// How much of a text must be equal to an error before it counts as its repetition, in characters.
 const REPEATED_ERROR_CHARS: usize = 30;
-/// Added to the result of commands that failed before in the same way.
+/// Added to the result of commands that failed before.
 const FAILED_AGAIN: &str =
     "[You wrote this before, and it failed again. Do not write it once more: correct it, or answer in words.]";
 /// How much of one call's arguments is kept in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
+
+/// What a final text repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Repeated {
+    /// An error of a call.
+    Error,
+    /// That an effect was there already. With the line of its receipt.
+    DoneAlready(String),
+    /// The message that opened the turn.
+    Request,
+}
+
+/// The receipt's line in the result of a call that was not run again.
+fn done_in(result: &str) -> String {
+    let line = result.trim_start_matches(DONE_ALREADY).trim();
+    let line = line.split(NOT_RUN_AGAIN).next().unwrap_or_default();
+    line.split(ACCEPTED).next().unwrap_or_default().trim().to_owned()
+}
 
 impl AgentRun {
     /// The reply as later rounds send it back. It must not contain anything that a provider refuses.
@@ -97,28 +115,36 @@ impl AgentRun {
         true
     }
 
-    /// Whether a text is what the kernel said to the model about a call of this turn, at least its beginning: an error, or that
-    /// the call was not run again.
-    pub(super) fn repeats_error(&self, text: &str) -> bool {
-        const KERNEL_TEXTS: [&str; 3] = ["Error: ", NOT_RUN_AGAIN, DONE_ALREADY];
-        let beginning: String = text.trim().chars().take(REPEATED_ERROR_CHARS).collect();
-        KERNEL_TEXTS.iter().any(|start| beginning.starts_with(start))
-            && beginning.chars().count() == REPEATED_ERROR_CHARS
-            && self.messages[self.stable.min(self.messages.len())..].iter().any(|message| match message {
-                Message::Tool { text, is_error, .. } => {
-                    (*is_error || text.starts_with(DONE_ALREADY)) && text.contains(&*escape(&beginning))
+    /// What a final text repeats, if it is no answer: what the kernel said to the model about a call of this turn, at least its
+    /// beginning, or the message that opened the turn, word for word, after it was fulfilled.
+    pub(super) fn repeated_text(&self, text: &str) -> Option<Repeated> {
+        let text = text.trim();
+        let own = || self.messages[self.stable.min(self.messages.len())..].iter();
+        let results = || {
+            own().flat_map(|message| match message {
+                Message::Tool { text, .. } => vec![unescape(text).into_owned()],
+                Message::User { text, .. } => {
+                    framed(text, "result").into_iter().map(|result| result.text.into_owned()).collect()
                 }
-                Message::User { text, .. } => framed(text, "result").iter().any(|result| {
-                    let is_meant =
-                        result.attributes.contains("status=\"error\"") || result.text.starts_with(DONE_ALREADY);
-                    is_meant && result.text.contains(&beginning)
-                }),
-                Message::Assistant { .. } | Message::Note { .. } => false,
+                Message::Assistant { .. } | Message::Note { .. } => Vec::new(),
             })
+        };
+        if text.starts_with(DONE_ALREADY) || text.starts_with(NOT_RUN_AGAIN) {
+            let done = results().rfind(|result| result.starts_with(DONE_ALREADY));
+            return done.map(|result| Repeated::DoneAlready(done_in(&result)));
+        }
+        let beginning: String = text.chars().take(REPEATED_ERROR_CHARS).collect();
+        let is_error = text.starts_with("Error: ") && beginning.chars().count() == REPEATED_ERROR_CHARS;
+        // A skill's own error has its status before it, and may be the answer.
+        if is_error && results().any(|result| result.starts_with(&beginning)) {
+            return Some(Repeated::Error);
+        }
+        let is_fulfilled = !(self.receipts.is_empty() && self.known.is_empty());
+        (is_fulfilled && self.is_request(text)).then_some(Repeated::Request)
     }
 
-    /// Whether a text is the message that opened the turn, word for word. It answers nothing.
-    pub(super) fn repeats_request(&self, text: &str) -> bool {
+    /// Whether a text is the message that opened the turn, word for word.
+    fn is_request(&self, text: &str) -> bool {
         let words = |text: &str| -> Vec<String> {
             text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect()
         };

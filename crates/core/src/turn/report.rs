@@ -134,9 +134,17 @@ pub(super) fn final_answer(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
         // The text itself says what was done and what was not.
         return (text.to_owned(), AnswerOutcome::Declined);
     }
+    if text.is_empty() {
+        if turn.own_receipts().next().is_some() {
+            return no_answer(turn, "");
+        }
+        // The model only repeated effects from before a pause.
+        let mut progress = Progress::of(turn);
+        progress.done.clear();
+        let done = progress.after(&truth::done_before(turn.known_receipts()));
+        return (with_doubts(done, turn), AnswerOutcome::Done);
+    }
     let text = with_receipts(text, turn.own_receipts());
-    // A model that only repeated effects from before a pause has no final text.
-    let text = if text.is_empty() { truth::done_before(turn.known_receipts()) } else { text };
     let earlier = turn.main.of_earlier_turns();
     let is_free = turn.may_have_changed() || truth::asks_for_prose(&turn.inbound.text);
     let untrue = if is_free { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
@@ -204,7 +212,7 @@ pub(super) fn no_answer(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
         let text = progress.after(&done);
         return (with_doubts(text, turn), AnswerOutcome::Done);
     }
-    (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
+    (with_doubts(with_progress(&format!("I have no answer: {why}"), turn), turn), AnswerOutcome::GaveUp)
 }
 
 /// An answer, followed by the missions of agents that a limit kept from starting; `None` if there are none [S4 7.4].
@@ -244,12 +252,11 @@ pub(super) fn paused(turn: &Turn, why: &str) -> String {
 /// the model only read the same thing again and again, that thing is the answer.
 pub(super) fn gave_up(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     let main = &turn.main;
-    let stopped = with_progress(&format!("I had to stop: {why}"), turn);
+    let stopped = with_doubts(with_progress(&format!("I had to stop: {why}"), turn), turn);
     let Some(read) = &main.last_read else { return (stopped, AnswerOutcome::GaveUp) };
     let blocked = format!("{} ({WITHOUT_PROGRESS})", read.skill);
-    let only_read = main.undone.iter().all(|line| *line == blocked)
-        // Two results in turn are two things that were read.
-        && main.done.windows(2).all(|pair| pair[0] == pair[1])
+    let only_read = read.is_only
+        && main.undone.iter().all(|line| *line == blocked)
         && turn.agents.plan.nodes().is_empty()
         && turn.own_receipts().next().is_none();
     if main.asks_only && only_read {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{interface::UNUSABLE_ROUNDS_MAX, markup, output::OutputLimit, provenance::Provenance, truth};
+use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
@@ -23,7 +23,6 @@ use crate::{
 
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
-const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 /// See `NO_SUCH_CALL`.
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
@@ -157,6 +156,12 @@ pub(super) struct LastRead {
     pub skill: String,
     /// The text of the result, clipped.
     pub text: String,
+    /// Fingerprint of the call.
+    #[serde(default)]
+    pub call: String,
+    /// The agent has read nothing else since its last effect.
+    #[serde(default)]
+    pub is_only: bool,
 }
 
 /// The state of one agent's loop.
@@ -202,7 +207,7 @@ pub struct AgentRun {
     /// The receipts of the agent's own effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
-    /// The receipts of other agents of the turn, and of the turn that this turn continues.
+    /// The receipts of the turn that this turn continues or tries again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Receipt>,
     /// The receipts of earlier turns of the conversation, newest last. An answer may mention these effects, and the same calls
@@ -212,6 +217,9 @@ pub struct AgentRun {
     /// The user asks what was done and requests no change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_asked: bool,
+    /// The agent has dispatched other agents in this turn, and their effects are not among its receipts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_agents: bool,
     /// The user's message requests a change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_requested: bool,
@@ -321,6 +329,7 @@ impl AgentRun {
             known: Vec::new(),
             earlier: Vec::new(),
             is_asked: false,
+            has_agents: false,
             is_requested: false,
             asks_only: false,
             repeats: 0,
@@ -485,31 +494,14 @@ impl AgentRun {
         self.messages.push(self.as_message(text, &[], None));
         let prose = if self.is_cmd() { crate::command::prose_in_blocks(text) } else { None };
         let text = prose.as_deref().unwrap_or(text);
-        let invented = if self.shows_calls { None } else { markup::invented_result(text) };
-        if invented.is_some()
-            && self.round < self.rounds_max
-            && before.is_none()
-            && !std::mem::replace(&mut self.notified_of_call, true)
-        {
-            // A model that cannot use tools writes what it expects from them. The turn goes on with commands, if it may.
-            if !self.is_cmd() && self.is_requested {
-                self.messages.pop();
-                self.unusable_rounds = UNUSABLE_ROUNDS_MAX;
-            }
-            self.note(NO_RESULT);
-            self.next_round();
-            return;
-        }
+        let invented = if self.shows_calls || before.is_some() { None } else { markup::invented_result(text) };
+        let invented = match invented.map(|inside| self.take_invented_result(inside)) {
+            Some(None) => return,
+            Some(inside) => inside,
+            None => None,
+        };
         let text = invented.as_deref().unwrap_or(text);
-        let has_receipts = !(self.receipts.is_empty() && self.known.is_empty());
-        let is_echo = || self.repeats_error(text) || has_receipts && self.repeats_request(text);
-        if !self.shows_calls && before.is_none() && is_echo() {
-            self.take_repeated_error();
-            return;
-        }
-        let may_describe = !self.is_cmd() && !self.shows_calls && before.is_none() && !self.may_have_acted();
-        if may_describe && self.is_requested && markup::describes_call(text) {
-            self.take_described_call();
+        if !self.shows_calls && before.is_none() && self.take_rejected(text) {
             return;
         }
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));

@@ -20,6 +20,7 @@ mod names;
 mod prompts;
 mod properties;
 mod provider_state;
+mod rejected;
 mod retries;
 mod script;
 mod steering;

@@ -245,8 +245,10 @@ fn firm_claims(sentence: &str) -> Vec<&str> {
 /// The correction for a text that claims a change in a turn that changed nothing; `None` if none is needed. `has_run` says that
 /// a skill ran, whose result the text may describe. Effects of earlier turns may be mentioned.
 pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> Option<&'static str> {
-    let sentences: Vec<String> = own_sentences(text).into_iter().filter(|s| !earlier.back(s, text)).collect();
-    let claims = |pattern| sentences.iter().any(|sentence| !claims_in(pattern, sentence).is_empty());
+    let sentences = own_sentences(text);
+    // The search for an earlier effect reads the whole text, so it comes after the search for a claim.
+    let is_claim = |pattern, sentence: &str| !claims_in(pattern, sentence).is_empty() && !earlier.back(sentence, text);
+    let claims = |pattern| sentences.iter().any(|sentence| is_claim(pattern, sentence));
     // A promise beside a question to the user depends on the answer.
     let promises = !has_run && !text.contains('?') && claims(&PROMISES);
     if claims(&CLAIMS_GERMAN) || (promises || !has_run && claims(&LOOSE_CLAIMS)) && is_german(text) {
@@ -293,7 +295,7 @@ pub(super) fn claimed_failures<'a>(text: &str, failed: &[&'a str], shown: &[&str
 /// effect.
 pub(super) fn unbacked_kinds(text: &str, shown: &[&str], earlier: &Earlier<'_>) -> Vec<Kind> {
     let sentences = own_sentences(text);
-    let sentences = sentences.iter().filter(|s| !earlier.back(s, text));
+    let sentences = sentences.iter().filter(|s| !firm_claims(s).is_empty() && !earlier.back(s, text));
     let mut claimed: Vec<Kind> = sentences.flat_map(|s| firm_claims(s)).flat_map(Kind::claimed_in).collect();
     claimed.sort_unstable();
     claimed.dedup();

@@ -87,6 +87,7 @@ impl Turn {
             // Only the text of the agentic backend says what it did.
             self.main.done.push(format!("a program's work: {}", first_line(reply.text)));
         }
+        self.main.has_agents = !self.agents.plan.nodes().is_empty();
         self.main.replied(reply);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;

@@ -170,6 +170,9 @@ fn invented_date_of_call_that_only_moves_is_answered_with_day_that_user_named() 
         ("Please move my Friday task 3", None),
         ("Please move my task 3, but not to Friday", None),
         ("Please postpone my task 3 that is due on Friday", None),
+        ("Postpone my task 3, its due date is Friday", None),
+        ("Verschiebe bitte meine Aufgabe 3, die am Freitag fällig ist", None),
+        ("Set the due date of task 3 to Friday", Some("friday")),
         ("Please move my task 3 to Friday, yes, to Friday", None),
     ] {
         let mut w = with_move(world(Mode::SingleLoop, MainInterface::Cmd));

@@ -67,15 +67,6 @@ fn history_with_commands_contains_earlier_commands_without_errors() {
     assert!(shown[2].contains("<result-") && shown[3].contains("I added task #1."), "{shown:#?}");
 }
 
-/// The texts of the messages that the model sees.
-fn texts(w: &World) -> Vec<String> {
-    let text = |message: &Message| match message {
-        Message::User { text, .. } | Message::Tool { text, .. } => text.to_string(),
-        Message::Assistant { text, .. } | Message::Note { text } => text.clone(),
-    };
-    w.request().messages.iter().map(text).collect()
-}
-
 #[test]
 fn history_omits_repeated_commands_and_words_around_commands() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
@@ -93,7 +84,7 @@ fn history_omits_repeated_commands_and_words_around_commands() {
     }
     w.replies("Milk.", &[]);
     w.say("Buy bread");
-    let shown = texts(&w);
+    let shown = w.texts();
     let wanted = [
         "Buy milk",
         "tasks.create --title milk",
@@ -117,7 +108,7 @@ fn commands_that_fail_again_stand_once_in_context() {
     w.say("Buy milk");
     for n in 0..3 {
         w.replies(&cmd("tasks.create --titel milk"), &[]);
-        let shown = texts(&w);
+        let shown = w.texts();
         assert_eq!(shown.len(), 3, "{shown:#?}");
         assert_eq!(shown[2].contains("and it failed again"), n > 0, "{shown:#?}");
     }
@@ -128,61 +119,6 @@ fn commands_that_fail_again_stand_once_in_context() {
     w.replies(&cmd("tasks.create --titel bread"), &[]);
     let shown = serde_json::to_string(&w.request().messages).unwrap();
     assert!(shown.contains("Make it two"), "words of the user are kept: {shown}");
-}
-
-#[test]
-fn answer_that_repeats_an_error_of_a_call_is_not_shown_to_user_or_model() {
-    for (interface, error) in [
-        (MainInterface::Tools, "Error: tasks.create: it has no argument \"titel\"."),
-        (MainInterface::Cmd, "Error: tasks.create has no flag --titel."),
-    ] {
-        for is_corrected in [true, false] {
-            let mut w = with(Mode::SingleLoop, interface);
-            let task = w.say("Buy milk");
-            match interface {
-                MainInterface::Cmd => w.replies(&cmd("tasks.create --titel milk"), &[]),
-                _ => w.replies("", &[use_skill("1", "tasks.create", &json!({"titel": "milk"}))]),
-            }
-            w.replies(error, &[]);
-            let shown = texts(&w);
-            assert!(shown.last().unwrap().contains("the user does not see it"), "{shown:#?}");
-            assert!(!shown.contains(&error.to_owned()), "{shown:#?}");
-            w.replies(if is_corrected { "What is it called?" } else { error }, &[]);
-            let answer = w.answer(task);
-            assert_eq!(answer == "What is it called?", is_corrected, "{answer}");
-            assert!(!answer.contains("titel"), "{answer}");
-            w.say("Hi");
-            assert!(!texts(&w).iter().any(|text| text.contains("titel")), "{:#?}", texts(&w));
-        }
-    }
-}
-
-#[test]
-fn answer_that_repeats_note_about_repeated_effect_is_completed_from_receipts() {
-    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
-    let task = w.say("Buy milk");
-    for _ in 0..2 {
-        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
-        if w.skill_calls(&AgentId::orchestrator()).len() == 1 {
-            w.main_skill("Created task #1 milk");
-        }
-    }
-    w.replies("This was not run again. Go on, or answer in words.", &[]);
-    assert_eq!(w.answer(task), "Created task #1 milk.");
-}
-
-#[test]
-fn answer_that_repeats_the_request_is_completed_from_receipts() {
-    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
-    let task = w.say("Buy milk.");
-    w.replies(&cmd("tasks.create --title milk"), &[]);
-    w.main_skill("Created task #1 milk");
-    w.replies("buy milk", &[]);
-    assert_eq!(w.answer(task), "Created task #1 milk.");
-    // Without an effect the same words may be an answer.
-    let task = w.say("Hello");
-    w.replies("Hello!", &[]);
-    assert_eq!(w.answer(task), "Hello!");
 }
 
 #[test]
@@ -208,64 +144,8 @@ fn created_thing_is_not_created_again_after_it_was_changed() {
     );
     w.replies(&cmd("tasks.create --title milk"), &[]);
     assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
-    let shown = texts(&w);
+    let shown = w.texts();
     assert!(shown.last().unwrap().contains("[done already] Created task #1 milk"), "{shown:#?}");
-}
-
-#[test]
-fn described_call_changes_turn_to_commands_or_is_notified_once() {
-    let json = "To delete it, you can use:\n```json\n{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.delete\"}}\n```";
-    for described in [json, "<tasks.delete id=\"1\" />"] {
-        let mut w = with(Mode::SingleLoop, MainInterface::Auto);
-        let task = w.say("Delete task 1");
-        w.replies(described, &[]);
-        assert!(w.request().tools.is_empty() && !texts(&w).contains(&described.to_owned()), "{:#?}", texts(&w));
-        w.replies("There is no such task.", &[]);
-        assert_eq!(w.answer(task), "There is no such task.");
-        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
-        let task = w.say("Delete task 1");
-        w.replies(described, &[]);
-        assert!(texts(&w).last().unwrap().contains("You described a call"), "{:#?}", texts(&w));
-        w.replies(described, &[]);
-        assert!(w.answer(task).contains("only described the call"), "{}", w.answer(task));
-        // Without a request for a change the user may have asked for the code.
-        let task = w.say("What would a call of use_skill look like?");
-        w.replies(described, &[]);
-        assert_eq!(w.answer(task), described);
-    }
-}
-
-#[test]
-fn agent_that_has_acted_is_not_asked_to_call_again() {
-    let described =
-        "I created it with:\n```json\n{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.create\"}}\n```";
-    for says in [described, "This was not run again. Go on, or answer in words."] {
-        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
-        let task = w.say("Create a task to buy milk");
-        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
-        w.main_skill("Created task #1 milk");
-        if says != described {
-            w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
-        }
-        w.replies(says, &[]);
-        assert_eq!(w.answer(task), if says == described { described } else { "Created task #1 milk." });
-    }
-}
-
-#[test]
-fn markup_and_errors_that_the_user_asks_for_are_answers() {
-    for (asks, says) in [
-        ("Write an XML element for my settings", "<app.settings>\n<a/>\n</app.settings>"),
-        (
-            "What does this mean? Error: connect ECONNREFUSED 127.0.0.1:5432",
-            "Error: connect ECONNREFUSED 127.0.0.1:5432 means that nothing listens at this port.",
-        ),
-    ] {
-        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
-        let task = w.say(asks);
-        w.replies(says, &[]);
-        assert_eq!(w.answer(task), says);
-    }
 }
 
 #[test]
@@ -274,7 +154,7 @@ fn invented_result_in_answer_to_a_request_changes_turn_to_commands() {
         let mut w = with(Mode::SingleLoop, MainInterface::Auto);
         let task = w.say("Delete task 1");
         w.replies(invented, &[]);
-        assert!(w.request().tools.is_empty() && !texts(&w).contains(&invented.to_owned()), "{:#?}", texts(&w));
+        assert!(w.request().tools.is_empty() && !w.texts().contains(&invented.to_owned()), "{:#?}", w.texts());
         w.replies("There is no such task.", &[]);
         assert_eq!(w.answer(task), "There is no such task.");
     }

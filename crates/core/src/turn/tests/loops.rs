@@ -64,7 +64,7 @@ fn question_about_two_things_is_not_answered_with_one_of_them() {
         let list = if read % 2 == 0 { "home" } else { "work" };
         w.replies("", &[use_skill("1", "tasks.search", &json!({"query": list}))]);
         if !w.skill_calls(&crate::ids::AgentId::orchestrator()).is_empty() {
-            w.main_skill(&format!("The list {list}"));
+            w.main_skill(&format!("Found 1 open task:\n\n- #1 Something at {list}"));
         }
         read += 1;
     }

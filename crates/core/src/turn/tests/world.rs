@@ -466,6 +466,15 @@ impl World {
         self.conv.request(self.task(), &self.skills).expect("a turn is under way")
     }
 
+    /// The texts of the messages that the main agent's model sees.
+    pub fn texts(&self) -> Vec<String> {
+        let text = |message: &Message| match message {
+            Message::User { text, .. } | Message::Tool { text, .. } => text.to_string(),
+            Message::Assistant { text, .. } | Message::Note { text } => text.clone(),
+        };
+        self.request().messages.iter().map(text).collect()
+    }
+
     /// The last message to the main agent's model.
     pub fn last_shown(&self) -> String {
         last_of(&self.request().messages)

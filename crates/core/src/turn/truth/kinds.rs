@@ -196,19 +196,47 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     is_one_question && asks && spoken(message).reads_only()
 }
 
-/// Whether a message is one sentence that requests a change, in the imperative or by the statement that something is done. A
-/// message of several sentences may also be about what was done before, and then a true answer about that must not be taken
-/// for an untrue one.
+/// Whether a message is one sentence that requests a change, in the imperative, as a polite question, or by the statement that
+/// something is done. A greeting and thanks do not count. A message of several sentences may also be about what was done
+/// before, and then a true answer about that must not be taken for an untrue one.
 pub(crate) fn requests_change(message: &str) -> bool {
-    let says_done = || {
-        words(message).collect::<Vec<_>>().windows(2).any(|pair| {
+    let says_done = |sentence: &str| {
+        words(sentence).collect::<Vec<_>>().windows(2).any(|pair| {
             matches!(pair[0].as_str(), "is" | "are" | "ist" | "sind")
                 && matches!(pair[1].as_str(), "done" | "finished" | "erledigt")
         })
     };
-    let message = message.trim().trim_end_matches(['.', '!']);
-    let is_one_sentence = !message.contains(['?', '!', '\n']) && !message.contains(". ");
-    is_one_sentence && !spoken(message).reads_only() && (user_requests(message) > 0 || says_done())
+    let sentences: Vec<&str> = sentences(message).into_iter().filter(|sentence| !is_courtesy(sentence)).collect();
+    let [sentence] = sentences[..] else { return false };
+    !spoken(sentence).reads_only() && !asks_what_was(sentence) && (user_requests(sentence) > 0 || says_done(sentence))
+}
+
+/// The sentences of a message. A period within a number or behind a title ends none.
+fn sentences(message: &str) -> Vec<&str> {
+    const TITLES: [&str; 8] = ["dr", "mr", "mrs", "ms", "prof", "st", "no", "nr"];
+    let is_end = |at: usize, c: char| {
+        let before = message[..at].rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
+        let ends_word = message[at + c.len_utf8()..].chars().next().is_none_or(char::is_whitespace);
+        c == '\n' || matches!(c, '!' | '?') || c == '.' && ends_word && !TITLES.contains(&before.as_str())
+    };
+    let mut found = Vec::new();
+    let mut from = 0;
+    for (at, c) in message.char_indices().filter(|(_, c)| matches!(c, '.' | '!' | '?' | '\n')) {
+        if is_end(at, c) {
+            found.push(&message[from..=at]);
+            from = at + 1;
+        }
+    }
+    found.push(&message[from..]);
+    found.retain(|sentence| sentence.contains(char::is_alphanumeric));
+    found
+}
+
+/// Whether a sentence only greets or thanks.
+fn is_courtesy(sentence: &str) -> bool {
+    const COURTESY: &str = "hi hello hey hallo annie there good guten morning morgen afternoon evening abend tag day thanks \
+                            thank you danke vielen dank many so much very please bitte schön great super";
+    words(sentence).all(|word| COURTESY.split_whitespace().any(|courtesy| courtesy == word))
 }
 
 /// Whether a message only requests a translation or a story, in whose answer the "I" is not the model.

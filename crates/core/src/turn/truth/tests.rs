@@ -133,3 +133,23 @@ fn continuation_is_joined_without_gap_or_repetition() {
         "Äpfel und Öl für große Töpfe, bitte"
     );
 }
+
+#[test]
+fn request_for_change_is_recognised_in_one_sentence_beside_courtesy() {
+    for (message, is_request) in [
+        ("Mark task 7 as done", true),
+        ("Hi! Mark task 7 as done", true),
+        ("Mark task 7 as done. Thanks!", true),
+        ("Can you mark task 7 as done?", true),
+        ("Please add eggs. Thank you.", true),
+        ("Add a task to call Dr. Smith", true),
+        ("Add 3.5 litres of milk to the list", true),
+        ("I called them, so that task is done", true),
+        ("Did you mark task 7 as done?", false),
+        ("Which tasks are done?", false),
+        ("Thanks!", false),
+        ("Thanks for the task. Now I can order the rest.", false),
+    ] {
+        assert_eq!(requests_change(message), is_request, "{message}");
+    }
+}
