@@ -28,7 +28,7 @@ use annie::{
     boot,
     config::{Config, Environment},
 };
-use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
+use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
@@ -186,6 +186,7 @@ async fn kernel(store: Arc<dyn Store>, passivate_after_ms: u64) -> Kernel {
         },
         limits,
         routing: (table, RouteMode::default()),
+        extensions: Extensions::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

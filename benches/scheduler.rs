@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
+use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{Mode, Scope},
     ids::{ConversationId, UserId},
@@ -75,6 +75,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
         },
         limits,
         routing: (table, RouteMode::default()),
+        extensions: Extensions::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

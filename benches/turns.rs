@@ -25,7 +25,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use annie_actors::{Backend, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission};
+use annie_actors::{
+    Backend, Extensions, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission,
+};
 use annie_core::{
     event::{Mode, Scope},
     ids::{ConversationId, Seq, UserId},
@@ -123,6 +125,7 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u6
         },
         limits,
         routing: (table, RouteMode::default()),
+        extensions: Extensions::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
+use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_chaos::Chaos;
 use annie_core::{
     ids::NodeId,
@@ -228,6 +228,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
+        extensions: Extensions::default(),
     };
     if let Some(chaos) = &chaos {
         parts.env = chaos.env(parts.env);

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_actors::{
-    Backend, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission, Submitted,
+    Backend, Extensions, Kernel, KernelError, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem,
+    Submission, Submitted,
 };
 use annie_core::{
     event::{Event, EventBody, Scope},
@@ -36,6 +37,7 @@ pub struct WorldParts {
     /// The backend `main` is agentic: one of its rounds is an effect.
     pub acts: bool,
     pub limits: KernelLimits,
+    pub extensions: Extensions,
 }
 
 impl WorldParts {
@@ -54,6 +56,7 @@ impl WorldParts {
             slots: 8,
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
+            extensions: Extensions::default(),
         }
     }
 
@@ -63,6 +66,10 @@ impl WorldParts {
     }
 
     pub async fn start(&self) -> World {
+        World { kernel: self.try_start().await.expect("the kernel starts") }
+    }
+
+    pub async fn try_start(&self) -> Result<Kernel, KernelError> {
         let backend = |name: &str, model: &Arc<dyn Model>, acts: bool| {
             let (name, slots) = (name.to_owned(), self.slots);
             let facts = BackendFacts { name, slots, acts, ..BackendFacts::default() };
@@ -72,7 +79,7 @@ impl WorldParts {
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model, false)));
         let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
-        let kernel = Kernel::start(Parts {
+        Kernel::start(Parts {
             env: self.env.clone(),
             node: self.node,
             store: self.store.clone(),
@@ -85,8 +92,9 @@ impl WorldParts {
             },
             limits: self.limits.clone(),
             routing: (table, RouteMode::default()),
-        });
-        World { kernel: kernel.await.expect("the kernel starts") }
+            extensions: self.extensions.clone(),
+        })
+        .await
     }
 }
 

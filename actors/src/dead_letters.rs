@@ -8,146 +8,84 @@ use std::sync::Arc;
 
 use annie_core::{
     dead_letter::DeadLetterState,
-    event::{Event, EventBody, Inbound, NewEvent, Priority, Retry, Scope},
-    ids::{AgentId, ConversationId, Seq, TaskId},
+    event::{EventBody, Inbound, NewEvent, Priority, Retry},
+    ids::AgentId,
     inbound::DEAD_LETTER,
     ports::{Append, DeadLetterRow, Fence, Store, StoreError},
     time::Micros,
     turn::TaskEffects,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
-    due_timer::{Blocked, DueTimer, earlier, later, outcome},
-    kernel::{KernelError, PAGE_MAX, Submission, accept_message},
+    due_timer::{Blocked, earlier},
+    kernel::{KernelError, Submission, accept_message},
     log_writer::append,
-    observe::{Context, Named, Node, NodeError},
+    observe::Branch,
+    task_log::each_event,
     wiring::Wiring,
+    worker::{Chore, Pass, wait_for},
 };
 
 /// Dead letters that are read at once.
 const DEAD_LETTERS_MAX: u32 = 100;
-/// Minimum and maximum wait of a dead letter that could not be retried, in milliseconds; also used for expired operations.
-pub(crate) const RETRY_WAIT_MS: (u64, u64) = (1_000, 60_000);
 /// The requester of automatic moves, in the log.
 const BY: &str = "dead_letters";
 
-/// Messages of the dead letter worker.
-pub(crate) enum DeadLettersMsg {
-    /// A dead letter was stored or moved. May get lost: the next such message, or the next incarnation, reads the dead
-    /// letters.
-    New,
-    /// A dead letter may be due.
-    Clock,
-    /// The result of a pass.
-    Looked(Result<PassResult, String>),
+/// The chore of the worker for dead letters.
+pub(crate) struct DeadLetters {
+    waiting: u64,
+    retried: u64,
+    archived: u64,
 }
 
-impl Named for DeadLettersMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::New => "New",
-            Self::Clock => "Clock",
-            Self::Looked(_) => "Looked",
-        }
-    }
-
-    fn again(&self) -> Option<Self> {
-        matches!(self, Self::New).then_some(Self::New)
-    }
-}
-
-/// The result of a pass.
+/// What a pass did.
 #[derive(Debug, Default)]
-pub(crate) struct PassResult {
-    next: Option<Micros>,
+pub(crate) struct Done {
     waiting: u64,
     retried: u64,
     archived: u64,
 }
 
-pub(crate) struct DeadLettersState {
-    wiring: Arc<Wiring>,
-    due_timer: DueTimer,
-    waiting: u64,
-    retried: u64,
-    archived: u64,
-}
-
-/// The background worker for dead letters.
-pub(crate) struct DeadLetters;
-
-impl Node for DeadLetters {
-    type Msg = DeadLettersMsg;
-    type Args = Arc<Wiring>;
-    type State = DeadLettersState;
+impl Chore for DeadLetters {
     const KIND: &'static str = "dead_letters";
+    const SUBJECT: &'static str = "the dead letters";
+    type Config = ();
+    type Hint = ();
+    type Batch = ();
+    type Done = Done;
 
-    fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<DeadLettersState, NodeError> {
-        Ok(DeadLettersState { wiring, due_timer: DueTimer::of(ctx.branch()), waiting: 0, retried: 0, archived: 0 })
+    fn new((): (), _wiring: Arc<Wiring>, _owner: Branch) -> Self {
+        Self { waiting: 0, retried: 0, archived: 0 }
     }
 
-    async fn ready(ctx: &Context<Self>, state: &mut DeadLettersState) -> Result<(), NodeError> {
-        request_pass(ctx, state);
-        Ok(())
+    fn take_hint(&mut self, (): ()) -> u64 {
+        0
     }
 
-    async fn handle(ctx: &Context<Self>, state: &mut DeadLettersState, msg: DeadLettersMsg) -> Result<(), NodeError> {
-        match msg {
-            DeadLettersMsg::New => request_pass(ctx, state),
-            DeadLettersMsg::Clock => {
-                if state.due_timer.fired(ctx.now()) {
-                    start_pass(ctx, state);
-                }
-                set_timer(ctx, state);
-            }
-            DeadLettersMsg::Looked(result) => {
-                match result {
-                    Ok(PassResult { next, waiting, retried, archived }) => {
-                        state.waiting = waiting;
-                        state.retried += retried;
-                        state.archived += archived;
-                        state.due_timer.pass_ended(ctx.now(), next);
-                    }
-                    Err(error) => {
-                        tracing::warn!(error, "the pass over the dead letters failed, trying again");
-                        state.due_timer.pass_failed(ctx.now());
-                    }
-                }
-                set_timer(ctx, state);
-            }
-        }
-        Ok(())
+    fn batch(&mut self) {}
+
+    async fn pass(wiring: &Wiring, (): &()) -> Result<Pass<Done>, String> {
+        process_due(wiring).await.map_err(|error| error.to_string())
     }
 
-    fn view(state: &DeadLettersState) -> Value {
-        json!({
-            "waiting": state.waiting, "retried": state.retried, "archived": state.archived,
-            "due_timer": state.due_timer.view()
-        })
+    fn passed(&mut self, done: Done) {
+        self.waiting = done.waiting;
+        self.retried += done.retried;
+        self.archived += done.archived;
     }
-}
 
-fn request_pass(ctx: &Context<DeadLetters>, state: &mut DeadLettersState) {
-    state.due_timer.request_pass(ctx.now());
-    set_timer(ctx, state);
-}
-
-fn set_timer(ctx: &Context<DeadLetters>, state: &mut DeadLettersState) {
-    let me = ctx.me();
-    state.due_timer.set_timer(ctx.now(), move || me.tell(DeadLettersMsg::Clock));
-}
-
-fn start_pass(ctx: &Context<DeadLetters>, state: &mut DeadLettersState) {
-    let (wiring, me) = (state.wiring.clone(), ctx.me());
-    state.due_timer.start_pass(async move {
-        me.tell(DeadLettersMsg::Looked(outcome(process_due(&wiring)).await));
-    });
+    fn view(&self) -> Map<String, Value> {
+        [("waiting", self.waiting), ("retried", self.retried), ("archived", self.archived)]
+            .map(|(name, count)| (name.to_owned(), count.into()))
+            .into_iter()
+            .collect()
+    }
 }
 
 /// Retries or archives all dead letters that are due.
-async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
-    let mut result = PassResult::default();
+async fn process_due(wiring: &Wiring) -> Result<Pass<Done>, StoreError> {
+    let mut done = Done::default();
     let archive_ms = i64::try_from(wiring.limits.turn.dead_letters.archive_after_ms).unwrap_or(i64::MAX);
     let mut blocked = Blocked::new();
     loop {
@@ -158,9 +96,9 @@ async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
         let is_last = due.len() < rows as usize;
         for row in due.into_iter().filter(|row| !blocked.has(&row.task)).collect::<Vec<_>>() {
             let is_over = row.dead_letter.since < archive_before;
-            let done = if is_over { archive(wiring, &row).await } else { retry(wiring, &row).await };
-            match done {
-                Ok(()) => *(if is_over { &mut result.archived } else { &mut result.retried }) += 1,
+            let outcome = if is_over { archive(wiring, &row).await } else { retry(wiring, &row).await };
+            match outcome {
+                Ok(()) => *(if is_over { &mut done.archived } else { &mut done.retried }) += 1,
                 Err(error) => blocked.put(row.task, wait_for(wiring, row.task, &error)),
             }
         }
@@ -169,26 +107,11 @@ async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
         }
     }
     let waiting = wiring.store.dead_letters_waiting().await?;
-    result.waiting = waiting.count;
+    done.waiting = waiting.count;
     #[expect(clippy::cast_precision_loss, reason = "a count in a gauge")]
     metrics::gauge!("annie_dead_letters_waiting").set(waiting.count as f64);
     let archive_at = waiting.oldest_since.map(|since| since.plus_ms(archive_ms).plus_ms(1));
-    result.next = blocked.next(earlier(waiting.next_retry_at, archive_at));
-    Ok(result)
-}
-
-/// When to try again to send a message that could not be stored.
-pub(crate) fn wait_for(wiring: &Wiring, what: impl std::fmt::Display, error: &KernelError) -> Micros {
-    let (least, most) = RETRY_WAIT_MS;
-    let wait_ms = match error {
-        KernelError::Full(refusal) => refusal.retry_after_ms.clamp(least, most),
-        KernelError::Unavailable(_) | KernelError::NotReady(_) => least,
-        error => {
-            tracing::warn!(%what, %error, "a message of the kernel could not be stored, trying again");
-            most
-        }
-    };
-    later(wiring.env.now(), wait_ms)
+    Ok(Pass { next: blocked.next(earlier(waiting.next_retry_at, archive_at)), done })
 }
 
 async fn retry(wiring: &Wiring, row: &DeadLetterRow) -> Result<(), KernelError> {
@@ -271,54 +194,4 @@ async fn record(wiring: &Wiring, row: &DeadLetterRow, at: Micros, body: EventBod
     let (conversation, user) = (row.conversation, row.user.clone());
     append(&wiring.log, Append { conversation, user, fence: Fence::Inbox, events: vec![event] }).await?;
     Ok(())
-}
-
-/// A message from the log.
-pub(crate) struct Message {
-    pub seq: Seq,
-    pub inbound: Inbound,
-}
-
-/// The message of a task.
-///
-/// # Errors
-/// If the store fails.
-pub(crate) async fn message_of(
-    store: &dyn Store,
-    conversation: ConversationId,
-    task: TaskId,
-) -> Result<Option<Message>, StoreError> {
-    let mut found = None;
-    each_event(store, conversation, |event| {
-        if event.task == task
-            && let EventBody::Received(inbound) = event.body
-        {
-            found = Some(Message { seq: event.seq, inbound });
-        }
-        found.is_none()
-    })
-    .await?;
-    Ok(found)
-}
-
-/// Reads a conversation's events from the first one, until `take` returns false.
-///
-/// # Errors
-/// If the store fails.
-pub(crate) async fn each_event(
-    store: &dyn Store,
-    conversation: ConversationId,
-    mut take: impl FnMut(Event) -> bool,
-) -> Result<(), StoreError> {
-    let mut after = Seq(0);
-    loop {
-        let page = store.events(Scope::Operator, conversation, after, PAGE_MAX).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = last.seq;
-        for event in page {
-            if !take(event) {
-                return Ok(());
-            }
-        }
-    }
 }

@@ -11,125 +11,60 @@ use annie_core::{
     ports::{OperationRow, StoreError},
     time::Micros,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
-    dead_letters::{message_of, wait_for},
-    due_timer::{Blocked, DueTimer, outcome},
+    due_timer::Blocked,
     kernel::{KernelError, Submission, accept_message},
-    observe::{Context, Named, Node, NodeError},
+    observe::Branch,
+    task_log::message_of,
     wiring::Wiring,
+    worker::{Chore, Pass, wait_for},
 };
 
 /// Operations that are read at once.
 const OPERATIONS_MAX: u32 = 100;
 
-/// Messages of the expiry worker.
-pub(crate) enum ExpiryMsg {
-    /// An operation was started. May get lost: the next such message, or the next incarnation, reads the operations.
-    New,
-    /// An operation may be due.
-    Clock,
-    /// The result of a pass.
-    Looked(Result<PassResult, String>),
-}
-
-impl Named for ExpiryMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::New => "New",
-            Self::Clock => "Clock",
-            Self::Looked(_) => "Looked",
-        }
-    }
-
-    fn again(&self) -> Option<Self> {
-        matches!(self, Self::New).then_some(Self::New)
-    }
-}
-
-/// The result of a pass.
-#[derive(Debug, Default)]
-pub(crate) struct PassResult {
-    next: Option<Micros>,
+/// The chore of the worker for operations that expire.
+pub(crate) struct Expiry {
     expired: u64,
 }
 
-pub(crate) struct ExpiryState {
-    wiring: Arc<Wiring>,
-    due_timer: DueTimer,
-    expired: u64,
-}
-
-/// The background worker for operations that expire.
-pub(crate) struct Expiry;
-
-impl Node for Expiry {
-    type Msg = ExpiryMsg;
-    type Args = Arc<Wiring>;
-    type State = ExpiryState;
+impl Chore for Expiry {
     const KIND: &'static str = "expiry";
+    const SUBJECT: &'static str = "the operations";
+    type Config = ();
+    type Hint = ();
+    type Batch = ();
+    /// How many operations have expired.
+    type Done = u64;
 
-    fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ExpiryState, NodeError> {
-        Ok(ExpiryState { wiring, due_timer: DueTimer::of(ctx.branch()), expired: 0 })
+    fn new((): (), _wiring: Arc<Wiring>, _owner: Branch) -> Self {
+        Self { expired: 0 }
     }
 
-    async fn ready(ctx: &Context<Self>, state: &mut ExpiryState) -> Result<(), NodeError> {
-        request_pass(ctx, state);
-        Ok(())
+    fn take_hint(&mut self, (): ()) -> u64 {
+        0
     }
 
-    async fn handle(ctx: &Context<Self>, state: &mut ExpiryState, msg: ExpiryMsg) -> Result<(), NodeError> {
-        match msg {
-            ExpiryMsg::New => request_pass(ctx, state),
-            ExpiryMsg::Clock => {
-                if state.due_timer.fired(ctx.now()) {
-                    start_pass(ctx, state);
-                }
-                set_timer(ctx, state);
-            }
-            ExpiryMsg::Looked(result) => {
-                match result {
-                    Ok(PassResult { next, expired }) => {
-                        state.expired += expired;
-                        state.due_timer.pass_ended(ctx.now(), next);
-                    }
-                    Err(error) => {
-                        tracing::warn!(error, "the pass over the operations failed, trying again");
-                        state.due_timer.pass_failed(ctx.now());
-                    }
-                }
-                set_timer(ctx, state);
-            }
-        }
-        Ok(())
+    fn batch(&mut self) {}
+
+    async fn pass(wiring: &Wiring, (): &()) -> Result<Pass<u64>, String> {
+        process_due(wiring).await.map_err(|error| error.to_string())
     }
 
-    fn view(state: &ExpiryState) -> Value {
-        json!({"expired": state.expired, "due_timer": state.due_timer.view()})
+    fn passed(&mut self, expired: u64) {
+        self.expired += expired;
     }
-}
 
-fn request_pass(ctx: &Context<Expiry>, state: &mut ExpiryState) {
-    state.due_timer.request_pass(ctx.now());
-    set_timer(ctx, state);
-}
-
-fn set_timer(ctx: &Context<Expiry>, state: &mut ExpiryState) {
-    let me = ctx.me();
-    state.due_timer.set_timer(ctx.now(), move || me.tell(ExpiryMsg::Clock));
-}
-
-fn start_pass(ctx: &Context<Expiry>, state: &mut ExpiryState) {
-    let (wiring, me) = (state.wiring.clone(), ctx.me());
-    state.due_timer.start_pass(async move {
-        me.tell(ExpiryMsg::Looked(outcome(process_due(&wiring)).await));
-    });
+    fn view(&self) -> Map<String, Value> {
+        [("expired".to_owned(), self.expired.into())].into_iter().collect()
+    }
 }
 
 /// Stores a message for every operation that has expired.
-async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
-    let mut result = PassResult::default();
+async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
+    let mut expired = 0;
     let mut blocked = Blocked::new();
     loop {
         let rows = blocked.rows(OPERATIONS_MAX);
@@ -137,7 +72,7 @@ async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
         let is_last = due.len() < rows as usize;
         for row in due.into_iter().filter(|row| !blocked.has(&row.id)).collect::<Vec<_>>() {
             match expire(wiring, &row).await {
-                Ok(()) => result.expired += 1,
+                Ok(()) => expired += 1,
                 Err(error) => blocked.put(row.id, wait_for(wiring, row.id, &error)),
             }
         }
@@ -146,8 +81,7 @@ async fn process_due(wiring: &Wiring) -> Result<PassResult, StoreError> {
         }
     }
     let first = wiring.store.expiring_operations(Micros(i64::MAX), 1).await?;
-    result.next = blocked.next(first.first().map(|row| row.expires_at));
-    Ok(result)
+    Ok(Pass { next: blocked.next(first.first().map(|row| row.expires_at)), done: expired })
 }
 
 async fn expire(wiring: &Wiring, row: &OperationRow) -> Result<(), KernelError> {

@@ -2,6 +2,7 @@
 //!
 //! [`Kernel`] is the handle that front ends hold. The rest is the tree of supervised actors behind it.
 
+mod agent;
 mod backend;
 mod breaker;
 mod conversations;
@@ -10,6 +11,7 @@ mod due_timer;
 mod effects;
 mod engine;
 mod expiry;
+mod extensions;
 mod fail_open;
 mod fixed;
 mod hub;
@@ -26,12 +28,16 @@ mod scheduler;
 mod services;
 mod shared_effects;
 mod sub_agent;
+mod subscriptions;
 mod supervise;
+mod task_log;
 mod tasks;
 mod watchdog;
 mod wiring;
+mod worker;
 
 pub use engine::Control;
+pub use extensions::Extensions;
 pub use kernel::{
     DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
     ManyDone, NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StreamItem, Submission, Submitted,

@@ -30,13 +30,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     conversations::ConversationsMsg,
-    dead_letters::DeadLettersMsg,
-    expiry::ExpiryMsg,
     hub::{Hub, Live},
-    notify::NotifyMsg,
     observe::{Context, Handle, Node, NodeError, task_point},
     ownership::OwnershipMsg,
-    scheduler::{SchedulerMsg, StatusMsg, TableMsg},
+    subscriptions::{Stored, Subscriptions},
     tasks::{Tasks, caught},
 };
 
@@ -60,25 +57,9 @@ pub struct LogArgs {
     /// Is told of messages that may be stored without a wake-up.
     pub ownership: Handle<OwnershipMsg>,
     /// The actors that process what the log produces outside the conversations.
-    pub subscribers: Subscribers,
+    pub(crate) subscriptions: Subscriptions,
     /// Whether an incarnation before this one has started.
     pub has_run_before: Arc<AtomicBool>,
-}
-
-/// The actors that process what the log produces outside the conversations. The notifier, the dead letters and the expiry
-/// get a hint that rows were stored with an event, and read these rows themselves. The Scheduler keeps the order of rounds
-/// in memory. These messages are never refused for a full mailbox, because another one may not come for long. If the
-/// receiver is dead, its next incarnation reads the store first.
-#[derive(Clone)]
-pub struct Subscribers {
-    /// Is notified of final texts.
-    pub(crate) notifier: Handle<NotifyMsg>,
-    /// Is notified of dead letters.
-    pub(crate) dead_letters: Handle<DeadLettersMsg>,
-    /// Is notified of long-running operations.
-    pub(crate) expiry: Handle<ExpiryMsg>,
-    /// Is notified of changes to when a task may run, and of its end.
-    pub(crate) scheduler: Handle<SchedulerMsg>,
 }
 
 type Waiting = (Append, oneshot::Sender<Result<Appended, AppendError>>);
@@ -117,7 +98,7 @@ impl Node for LogWriter {
         }
         // The previous incarnation may also have stored a final text, a dead letter or an operation and died before it sent
         // the hint.
-        notify_all_subscribers(&state.args.subscribers);
+        state.args.subscriptions.reread();
         state.args.hub.unsure();
         Ok(())
     }
@@ -213,16 +194,8 @@ fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<C
         // If the ownership actor is dead, its next incarnation scans the log.
         args.ownership.tell(OwnershipMsg::Doubt(conversations.clone()));
     }
-    notify_all_subscribers(&args.subscribers);
+    args.subscriptions.reread();
     conversations
-}
-
-/// Sends a hint to all subscribers, because rows may be stored of which none was notified.
-fn notify_all_subscribers(subscribers: &Subscribers) {
-    subscribers.notifier.tell(NotifyMsg::New { received: None });
-    subscribers.dead_letters.tell(DeadLettersMsg::New);
-    subscribers.expiry.tell(ExpiryMsg::New);
-    subscribers.scheduler.tell(SchedulerMsg::Table(TableMsg::Reread));
 }
 
 /// Sends wake-ups and notifications before any caller is answered, so that a request caused by an answer always arrives
@@ -237,7 +210,7 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                     wake(args, conversation, user.clone(), Some(event.clone()));
                 }
                 args.hub.publish(conversation, Live::Event(event.clone()));
-                notify_subscribers(args, (conversation, &user), &event);
+                args.subscriptions.stored(&Stored { conversation, user: &user, event: &event });
             }
         }
         // A repeated message: its first wake-up may have been lost with the log writer that was to send it.
@@ -245,95 +218,6 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
         // A store that returned an error may have stored the append nevertheless.
         Err(AppendError::Store(_)) => args.hub.publish(conversation, Live::Unsure),
         Err(_) => {}
-    }
-}
-
-/// Notifies the subscribers that an event concerns. A message to a dead subscriber is lost.
-fn notify_subscribers(args: &LogArgs, (conversation, user): (ConversationId, &UserId), event: &Event) {
-    let Subscribers { notifier, dead_letters, expiry, scheduler } = &args.subscribers;
-    let (mut has_final_text, mut has_dead_letter, mut has_operation) = (event.body.is_final(), false, false);
-    match &event.body {
-        EventBody::Failed { dead_letter, .. } => has_dead_letter = dead_letter.is_some(),
-        EventBody::Received(inbound) => has_dead_letter = inbound.retry.is_some(),
-        EventBody::DeadLetterDue { .. } => has_dead_letter = true,
-        EventBody::DeadLetterMoved { .. } => (has_final_text, has_dead_letter) = (true, true),
-        EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
-        EventBody::Joined { .. }
-        | EventBody::TurnStarted { .. }
-        | EventBody::RoundBegan { .. }
-        | EventBody::RoundNotBegun { .. }
-        | EventBody::ModelReplied { .. }
-        | EventBody::ModelFailed { .. }
-        | EventBody::InterfaceChanged { .. }
-        | EventBody::SkillStarted { .. }
-        | EventBody::AgentStarted { .. }
-        | EventBody::AgentReported { .. }
-        | EventBody::CancelRequested { .. }
-        | EventBody::Decided { .. }
-        | EventBody::ResultsGiven
-        | EventBody::Resumed { .. }
-        | EventBody::Suspended { .. }
-        | EventBody::Continued { .. }
-        | EventBody::Reprioritised { .. }
-        | EventBody::DeadlinePassed { .. }
-        | EventBody::Deferred { .. }
-        | EventBody::Retried { .. }
-        | EventBody::Ordered { .. }
-        | EventBody::Answered { .. }
-        | EventBody::Cancelled { .. } => {}
-    }
-    if let Some(news) = for_scheduler(event) {
-        scheduler.tell(news);
-    }
-    if has_final_text {
-        let is_following = event.body.is_final() && args.hub.is_followed_by(conversation, user);
-        notifier.tell(NotifyMsg::New { received: is_following.then_some(event.task) });
-    }
-    if has_dead_letter {
-        dead_letters.tell(DeadLettersMsg::New);
-    }
-    if has_operation {
-        expiry.tell(ExpiryMsg::New);
-    }
-}
-
-/// The notification of the Scheduler about a stored event. The log writer sends it and not the caller of the append, because the
-/// caller may be dead by now, and tasks that wait for this one would wait for ever.
-fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
-    let task = event.task;
-    match &event.body {
-        EventBody::Suspended { .. } => Some(SchedulerMsg::Status(StatusMsg::Hold { task, held: true })),
-        EventBody::Continued { .. } => Some(SchedulerMsg::Status(StatusMsg::Hold { task, held: false })),
-        EventBody::Deferred { until, after_failure, .. } => {
-            Some(SchedulerMsg::Status(StatusMsg::Defer { task, until: *until, after_failure: *after_failure }))
-        }
-        EventBody::Reprioritised { priority, .. } => {
-            Some(SchedulerMsg::Status(StatusMsg::Reprioritise { task, priority: *priority }))
-        }
-        EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
-            Some(SchedulerMsg::Status(StatusMsg::Ended { task }))
-        }
-        EventBody::Received(_)
-        | EventBody::Joined { .. }
-        | EventBody::TurnStarted { .. }
-        | EventBody::RoundBegan { .. }
-        | EventBody::RoundNotBegun { .. }
-        | EventBody::ModelReplied { .. }
-        | EventBody::ModelFailed { .. }
-        | EventBody::InterfaceChanged { .. }
-        | EventBody::SkillStarted { .. }
-        | EventBody::SkillFinished { .. }
-        | EventBody::AgentStarted { .. }
-        | EventBody::AgentReported { .. }
-        | EventBody::CancelRequested { .. }
-        | EventBody::Decided { .. }
-        | EventBody::ResultsGiven
-        | EventBody::Resumed { .. }
-        | EventBody::DeadlinePassed { .. }
-        | EventBody::Retried { .. }
-        | EventBody::Ordered { .. }
-        | EventBody::DeadLetterDue { .. }
-        | EventBody::DeadLetterMoved { .. } => None,
     }
 }
 

@@ -17,13 +17,14 @@ use annie_core::{
     ports::{OutboxRow, StoreError, StoreErrorKind},
     time::Micros,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
-    due_timer::{DueTimer, earlier, later, outcome},
-    observe::{Context, Named, Node, NodeError, task_point},
+    due_timer::{earlier, later},
+    observe::{Branch, NodeError, task_point},
     tasks::{Tasks, caught},
     wiring::Wiring,
+    worker::{Chore, Pass},
 };
 
 /// Outbox entries that are read at once.
@@ -34,140 +35,85 @@ const RECEIVED_MAX: usize = 10_000;
 /// Interval between two deletions of old entries, in milliseconds.
 const SWEEP_MS: u64 = 24 * 3_600_000;
 
-/// Messages of the notifier.
-pub(crate) enum NotifyMsg {
-    /// The outbox has new entries. May get lost: the next such message, or the next incarnation, reads the outbox.
-    New {
-        /// The task whose final text its user received live.
-        received: Option<TaskId>,
-    },
-    /// An outbox entry may be due.
-    Clock,
-    /// The result of a pass, and the tasks whose final text was received; after a failure their entries are not marked yet.
-    Looked(Result<PassResult, String>, HashSet<TaskId>),
-}
-
-impl Named for NotifyMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::New { .. } => "New",
-            Self::Clock => "Clock",
-            Self::Looked(..) => "Looked",
-        }
-    }
-
-    fn again(&self) -> Option<Self> {
-        let Self::New { received } = self else { return None };
-        Some(Self::New { received: *received })
-    }
-}
-
-/// The result of a pass.
-#[derive(Debug, Default)]
-pub(crate) struct PassResult {
-    next: Option<Micros>,
-    delivered: u64,
-    notified: u64,
-}
-
-pub(crate) struct NotifyState {
+/// The chore of the notifier.
+pub(crate) struct Notifier {
     wiring: Arc<Wiring>,
-    due_timer: DueTimer,
+    /// Tasks whose final text their users received live and whose entries are not marked yet.
     received: HashSet<TaskId>,
     sweep: Tasks<()>,
     delivered: u64,
     notified: u64,
 }
 
-/// The notifier's actor.
-pub(crate) struct Notifier;
+/// What a pass did.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    delivered: u64,
+    notified: u64,
+}
 
-impl Node for Notifier {
-    type Msg = NotifyMsg;
-    type Args = Arc<Wiring>;
-    type State = NotifyState;
+impl Chore for Notifier {
     const KIND: &'static str = "notifier";
+    const SUBJECT: &'static str = "the outbox";
+    type Config = ();
+    /// The task whose final text its user received live.
+    type Hint = Option<TaskId>;
+    type Batch = HashSet<TaskId>;
+    type Done = Done;
 
-    fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<NotifyState, NodeError> {
-        let (due_timer, sweep) = (DueTimer::of(ctx.branch()), Tasks::of(ctx.branch()));
-        Ok(NotifyState { wiring, due_timer, received: HashSet::new(), sweep, delivered: 0, notified: 0 })
+    fn new((): (), wiring: Arc<Wiring>, owner: Branch) -> Self {
+        Self { wiring, received: HashSet::new(), sweep: Tasks::of(owner), delivered: 0, notified: 0 }
     }
 
-    async fn ready(ctx: &Context<Self>, state: &mut NotifyState) -> Result<(), NodeError> {
+    fn start(&mut self) {
         // The previous incarnation may have stored a notification and died before it announced it.
-        state.wiring.hub.unsure_of_notices();
-        state.sweep.spawn((), sweep(state.wiring.clone()));
-        request_pass(ctx, state, 0);
-        Ok(())
+        self.wiring.hub.unsure_of_notices();
+        self.sweep.spawn((), sweep(self.wiring.clone()));
     }
 
-    async fn handle(ctx: &Context<Self>, state: &mut NotifyState, msg: NotifyMsg) -> Result<(), NodeError> {
-        match msg {
-            NotifyMsg::New { received } => {
-                if state.received.len() < RECEIVED_MAX {
-                    state.received.extend(received);
-                }
-                let gather_ms = state.wiring.limits.notify.gather_ms;
-                request_pass(ctx, state, gather_ms);
-            }
-            NotifyMsg::Clock => {
-                if state.due_timer.fired(ctx.now()) {
-                    start_pass(ctx, state);
-                }
-                set_timer(ctx, state);
-            }
-            NotifyMsg::Looked(Ok(PassResult { next, delivered, notified }), _marked) => {
-                state.delivered += delivered;
-                state.notified += notified;
-                state.due_timer.pass_ended(ctx.now(), next);
-                set_timer(ctx, state);
-            }
-            NotifyMsg::Looked(Err(error), received) => {
-                tracing::warn!(error, "the pass over the outbox failed, trying again");
-                state.received.extend(received);
-                // A notification may have been stored without having been announced.
-                state.wiring.hub.unsure_of_notices();
-                state.due_timer.pass_failed(ctx.now());
-                set_timer(ctx, state);
-            }
+    fn take_hint(&mut self, received: Option<TaskId>) -> u64 {
+        if self.received.len() < RECEIVED_MAX {
+            self.received.extend(received);
         }
-        Ok(())
+        self.wiring.limits.notify.gather_ms
     }
 
-    fn view(state: &NotifyState) -> Value {
-        json!({
-            "delivered": state.delivered, "notified": state.notified, "heard": state.received.len(),
-            "due_timer": state.due_timer.view()
-        })
+    fn batch(&mut self) -> HashSet<TaskId> {
+        std::mem::take(&mut self.received)
     }
-}
 
-fn request_pass(ctx: &Context<Notifier>, state: &mut NotifyState, in_ms: u64) {
-    state.due_timer.request_pass(later(ctx.now(), in_ms));
-    set_timer(ctx, state);
-}
+    async fn pass(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Done>, String> {
+        deliver(wiring, received).await.map_err(|error| error.to_string())
+    }
 
-fn set_timer(ctx: &Context<Notifier>, state: &mut NotifyState) {
-    let me = ctx.me();
-    state.due_timer.set_timer(ctx.now(), move || me.tell(NotifyMsg::Clock));
-}
+    fn passed(&mut self, done: Done) {
+        self.delivered += done.delivered;
+        self.notified += done.notified;
+    }
 
-fn start_pass(ctx: &Context<Notifier>, state: &mut NotifyState) {
-    let (wiring, received, me) = (state.wiring.clone(), std::mem::take(&mut state.received), ctx.me());
-    state.due_timer.start_pass(async move {
-        let result = outcome(deliver(&wiring, &received)).await;
-        me.tell(NotifyMsg::Looked(result, received));
-    });
+    fn failed(&mut self, received: HashSet<TaskId>) {
+        self.received.extend(received);
+        // A notification may have been stored without having been announced.
+        self.wiring.hub.unsure_of_notices();
+    }
+
+    fn view(&self) -> Map<String, Value> {
+        let received = self.received.len() as u64;
+        [("delivered", self.delivered), ("notified", self.notified), ("received", received)]
+            .map(|(name, count)| (name.to_owned(), count.into()))
+            .into_iter()
+            .collect()
+    }
 }
 
 /// Delivers the outbox: marks the entries whose text was received, and notifies the users of the other entries, as often as
 /// each may be notified.
-async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<PassResult, StoreError> {
-    let mut result = PassResult::default();
+async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Done>, StoreError> {
+    let mut done = Done::default();
     // These entries are marked by id, because many entries may precede them in the outbox.
     let received: Vec<OutboxId> = received.iter().map(|task| OutboxId::for_task(*task)).collect();
     for entries in received.chunks(ENTRIES_MAX as usize) {
-        result.delivered += entries.len() as u64;
+        done.delivered += entries.len() as u64;
         wiring.store.delivered(entries.to_vec(), wiring.env.now()).await?;
     }
     loop {
@@ -184,24 +130,24 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<PassResu
             }
         }
         if !delivered_ids.is_empty() {
-            result.delivered += delivered_ids.len() as u64;
+            done.delivered += delivered_ids.len() as u64;
             is_less = true;
             point(wiring, "before").await?;
             wiring.store.delivered(delivered_ids, wiring.env.now()).await?;
             point(wiring, "after").await?;
         }
-        result.next = None;
+        let mut next = None;
         for (user, entries) in by_user {
             match notify(wiring, user, entries).await? {
                 Notified::Now => {
-                    result.notified += 1;
+                    done.notified += 1;
                     is_less = true;
                 }
-                Notified::NotBefore(at) => result.next = earlier(result.next, Some(at)),
+                Notified::NotBefore(at) => next = earlier(next, Some(at)),
             }
         }
         if !(is_full && is_less) {
-            return Ok(result);
+            return Ok(Pass { next, done });
         }
     }
 }

@@ -5,25 +5,23 @@
 //! process it is started again from those events. It never reports twice, because the Engine stores its last event together
 //! with its report in one append.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus},
     ids::{Epoch, IntentId},
-    ports::{Append, AppendError, Fence},
+    ports::{Append, Fence},
     time::Micros,
-    turn::{Directive, DirectiveId, SubTurn, resolve},
+    turn::{Directive, DirectiveId, SubTurn},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    breaker::RunRequest,
-    effects::{Begin, ModelCall, ModelDone, SkillDone, Waits, call_model, call_skill},
+    agent::{self, AgentDone, AgentTasks, Finished, RoundHandles, Stored, append_owned},
+    effects::{ModelDone, SkillDone, Waits},
     engine::EngineMsg,
-    log_writer::{LogError, append},
-    observe::{Addr, Context, Named, Node, NodeError},
-    scheduler::RequestHandle,
+    observe::{Addr, Context, Node, NodeError},
     shared_effects::SharedEffects,
     tasks::Tasks,
     wiring::Wiring,
@@ -32,23 +30,6 @@ use crate::{
 /// How long a reply waits for an equal call of another agent, in round time limits of an agent: about as long as a series of
 /// calls before that one takes. After that the call counts as in doubt.
 const EQUAL_ROUNDS_MAX: u64 = 6;
-
-/// Messages of a sub-agent: the results of its own tasks.
-pub(crate) enum SubAgentMsg {
-    /// A round is over.
-    ModelReplied(Box<ModelDone>),
-    /// A skill call is over.
-    SkillFinished(Box<SkillDone>),
-}
-
-impl Named for SubAgentMsg {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::ModelReplied(_) => "ModelReplied",
-            Self::SkillFinished(_) => "SkillFinished",
-        }
-    }
-}
 
 pub(crate) struct SubAgentArgs {
     pub wiring: Arc<Wiring>,
@@ -117,7 +98,8 @@ pub(crate) struct SubAgentState {
 pub(crate) struct SubAgent;
 
 impl Node for SubAgent {
-    type Msg = SubAgentMsg;
+    /// The results of its own tasks.
+    type Msg = AgentDone;
     type Args = SubAgentArgs;
     type State = SubAgentState;
     const KIND: &'static str = "sub_agent";
@@ -138,13 +120,13 @@ impl Node for SubAgent {
         Ok(())
     }
 
-    async fn handle(ctx: &Context<Self>, state: &mut SubAgentState, msg: SubAgentMsg) -> Result<(), NodeError> {
+    async fn handle(ctx: &Context<Self>, state: &mut SubAgentState, msg: AgentDone) -> Result<(), NodeError> {
         if state.finished {
             return Ok(());
         }
         match msg {
-            SubAgentMsg::ModelReplied(done) => model_replied(ctx, state, *done).await,
-            SubAgentMsg::SkillFinished(done) => skill_finished(ctx, state, *done).await,
+            AgentDone::Round(done) => model_replied(ctx, state, *done).await,
+            AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
         }
     }
 
@@ -176,13 +158,8 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     let turn = &mut state.args.turn;
     match &done.result {
         Ok(reply) => {
-            let skills = state.args.wiring.catalog.skills();
-            let calls = resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
-            let replied = |calls| {
-                EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
-                    .after_waiting(done.waited_ms)
-                    .after_prefill(done.prefill_ms)
-            };
+            let calls = turn.view().resolve(reply, &state.args.wiring.catalog.skills());
+            let replied = |calls| agent::replied(&done, reply, calls);
             let now = ctx.now();
             let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
             let left_ms = turn.limits.agent_round_ms_max.saturating_mul(EQUAL_ROUNDS_MAX).saturating_sub(waited_ms);
@@ -202,14 +179,14 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     state.tasks.spawn(id, async move {
                         // The wait also ends if the Engine is gone; this agent then ends as well.
                         let _ = tokio::time::timeout(left, changed).await;
-                        me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
+                        me.tell(AgentDone::Round(Box::new(done)));
                     });
                     Ok(())
                 }
             }
         }
         Err(error) => {
-            let body = EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms };
+            let body = agent::failed(&done, error);
             record(ctx, state, body).await
         }
     }
@@ -217,21 +194,15 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
 
 async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: SkillDone) -> Result<(), NodeError> {
     state.used_ms += done.duration_ms;
-    let RunRequest { skill, call_id, task, agent, .. } = done.request;
-    state.tasks.remove(&DirectiveId::Skill(task, agent, skill.intent.to_string()));
-    let Some(outcome) = done.outcome else {
-        // Another epoch owns the conversation; its Engine runs this agent too.
-        ctx.stop();
-        return Ok(());
-    };
-    let body = EventBody::SkillFinished {
-        intent: skill.intent,
-        call_id,
-        skill: skill.skill,
-        outcome,
-        duration_ms: done.duration_ms,
-    };
-    record(ctx, state, body).await
+    let Finished { id, body, .. } = agent::skill_finished(done);
+    state.tasks.remove(&id);
+    match body {
+        Some(body) => record(ctx, state, body).await,
+        None => {
+            ctx.stop();
+            Ok(())
+        }
+    }
 }
 
 /// Folds an event and stores it.
@@ -270,15 +241,8 @@ async fn store(
         fence: Fence::Owner(state.args.epoch),
         events: vec![event],
     };
-    match ctx.wait_for(append(&state.args.wiring.log, what)).await {
-        Ok(_) => {}
-        Err(LogError::Refused(AppendError::Fenced)) => {
-            ctx.stop();
-            return Ok(());
-        }
-        // A log that is unavailable is no failure of the agent; the next incarnation continues from the log.
-        Err(e) if e.is_passing() => return Err(NodeError::deprived(format!("an event could not be stored: {e}"))),
-        Err(e) => return Err(NodeError::new(format!("an event could not be stored: {e}"))),
+    if let Stored::Fenced = append_owned(ctx, &state.args.wiring.log, what).await? {
+        return Ok(());
     }
     // Only stored receipts are shared with other agents, so that the log contains every receipt they rely on. The last
     // events are stored by the Engine.
@@ -304,60 +268,19 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
     if outstanding.iter().any(|directive| matches!(directive, Directive::CallSkill { .. })) {
         state.args.tally.begin_all(&state.args.turn);
     }
+    let handles = RoundHandles { waits: state.args.waits.clone(), ..RoundHandles::default() };
+    let wiring = &state.args.wiring;
+    let ms_max = left_ms.min(wiring.limits.round_ms_max);
     for directive in outstanding {
-        let id = directive.id();
-        if state.tasks.contains(&id) {
-            continue;
+        if !state.tasks.contains(&directive.id()) {
+            let agent = (state.args.turn.view(), state.args.epoch);
+            agent::start((&mut state.tasks, ctx.me()), agent, wiring.clone(), directive, ms_max, handles.clone());
         }
-        let (wiring, me, turn) = (state.args.wiring.clone(), ctx.me(), &state.args.turn);
-        match directive {
-            Directive::CallModel { task, agent, round } => {
-                let call = ModelCall {
-                    task,
-                    user: turn.user.clone(),
-                    conversation: turn.conversation,
-                    agent,
-                    priority: turn.priority,
-                    round,
-                    request: turn.request(),
-                    ms_max: left_ms.min(wiring.limits.round_ms_max),
-                    epoch: state.args.epoch,
-                    route: turn.route.clone(),
-                    after: Vec::new(),
-                    shift_ms: 0,
-                    handle: RequestHandle::default(),
-                    begin: Begin::default(),
-                    progress: None,
-                    waits: state.args.waits.clone(),
-                };
-                state.tasks.spawn(id, async move {
-                    let done = call_model(wiring, call).await;
-                    // If the message is lost, this sub-agent has ended.
-                    me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
-                });
-            }
-            Directive::CallSkill { task, agent, call_id, skill, started_before } => {
-                let request = RunRequest {
-                    skill,
-                    call_id,
-                    user: turn.user.clone(),
-                    conversation: turn.conversation,
-                    task,
-                    agent,
-                    epoch: state.args.epoch,
-                    timezone: turn.facts.timezone.clone(),
-                    started_before,
-                    asked_before: false,
-                };
-                state.tasks.spawn(id, async move {
-                    let done = call_skill(wiring, request).await;
-                    me.tell(SubAgentMsg::SkillFinished(Box::new(done)));
-                });
-            }
-            Directive::BeginTurn { .. }
-            | Directive::RunAgent { .. }
-            | Directive::Understand { .. }
-            | Directive::CarryOut { .. } => {}
-        }
+    }
+}
+
+impl AgentTasks for Tasks<DirectiveId> {
+    fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+        Self::spawn(self, id, work);
     }
 }

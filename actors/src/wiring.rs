@@ -14,6 +14,7 @@ use annie_core::{
 use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
+    extensions::Extensions,
     hub::Hub,
     kernel::Embeddings,
     log_writer::LogMsg,
@@ -101,6 +102,7 @@ impl Default for KernelLimits {
 pub(crate) struct Wiring {
     /// The limits on concurrent requests for embeddings.
     pub embeddings: Arc<Embeddings>,
+    pub extensions: Extensions,
     pub env: Env,
     pub lease: Arc<Lease>,
     pub store: Arc<dyn Store>,

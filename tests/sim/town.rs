@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Backend, Kernel, KernelLimits, LeaseLimits, Parts, Profile, Profiles};
+use annie_actors::{Backend, Extensions, Kernel, KernelLimits, LeaseLimits, Parts, Profile, Profiles};
 use annie_core::{
     breaker::BreakerLimits,
     dead_letter::DeadLetterLimits,
@@ -244,6 +244,7 @@ impl Town {
             },
             limits: self.shape.limits.clone(),
             routing: (RouteTable::new(default_rules(), facts).expect("the rules fit"), RouteMode::default()),
+            extensions: Extensions::default(),
         };
         self.watch.gates_open();
         // A start may hang because of an injected fault, and there is no handle yet with which to end the stuck actor.

@@ -127,3 +127,21 @@ fn dependency_versions_are_given_once_in_the_workspace() {
     }
     all_well("a version that is not the workspace's", &wrong);
 }
+
+#[test]
+fn extensions_use_public_traits_only() {
+    const ALLOWED: [&str; 6] =
+        ["annie_actors::", "annie_core::", "annie_testkit::", "crate::world::", "std::", "parking_lot::"];
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for file in sources().iter().filter(|file| file.path.starts_with("tests/extend/")) {
+        seen += 1;
+        let uses = file.text.lines().filter_map(|line| line.trim().strip_prefix("use "));
+        wrong.extend(
+            uses.filter(|used| !ALLOWED.iter().any(|allowed| used.starts_with(allowed)))
+                .map(|used| format!("{}: {used}", file.path)),
+        );
+    }
+    assert!(seen > 2, "no extensions were found");
+    all_well("an extension uses something that is not public", &wrong);
+}

@@ -11,10 +11,7 @@ use annie_core::{
 use tokio::sync::oneshot;
 
 use super::control::{Control, Controlled};
-use crate::{
-    effects::{ModelDone, Routed, SkillDone},
-    observe::Named,
-};
+use crate::{agent::AgentDone, effects::Routed, observe::Named};
 
 /// Messages of an Engine.
 pub enum EngineMsg {
@@ -48,10 +45,8 @@ pub enum EngineMsg {
     JobCommand(JobCommandMsg),
     /// A deadline may have passed, or a message may be due.
     Clock,
-    /// A round of the orchestrator is over.
-    ModelReplied(Box<ModelDone>),
-    /// A skill call of the orchestrator is over.
-    SkillFinished(Box<SkillDone>),
+    /// A round or a skill run of the orchestrator is over.
+    Agent(AgentDone),
     /// A sub-agent has ended; its last events are not stored yet.
     AgentFinished {
         /// The task of its turn.
@@ -79,13 +74,18 @@ impl Named for EngineMsg {
             Self::JobCommand(msg) => msg.name(),
             Self::Clock => "Clock",
             Self::FactsRead { .. } => "FactsRead",
-            Self::ModelReplied(_) => "ModelReplied",
-            Self::SkillFinished(_) => "SkillFinished",
+            Self::Agent(done) => done.name(),
             Self::AgentFinished { .. } => "AgentFinished",
             Self::Save => "Save",
             Self::SnapshotKept(_) => "SnapshotKept",
             Self::Residency(msg) => msg.name(),
         }
+    }
+}
+
+impl From<AgentDone> for EngineMsg {
+    fn from(done: AgentDone) -> Self {
+        Self::Agent(done)
     }
 }
 
@@ -98,8 +98,7 @@ impl EngineMsg {
             | Self::FactsRead { task, .. }
             | Self::JobCommand(JobCommandMsg::Understood { task, .. } | JobCommandMsg::CarriedOut { task, .. })
             | Self::AgentFinished { task, .. } => Some(*task),
-            Self::ModelReplied(done) => Some(done.task),
-            Self::SkillFinished(done) => Some(done.request.task),
+            Self::Agent(done) => Some(done.task()),
             Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Residency(_) => None,
         }
     }

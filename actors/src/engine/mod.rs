@@ -43,6 +43,7 @@ pub(crate) use state::{Engine, EngineArgs};
 use state::{EngineState, EngineTask, fold_message};
 
 use crate::{
+    agent::AgentDone,
     observe::{ChildEnded, Context, Node, NodeError},
     tasks::Tasks,
 };
@@ -140,8 +141,8 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             true => record::record_decisions(ctx, state).await,
             false => Ok(()),
         },
-        EngineMsg::ModelReplied(done) => model::replied(ctx, state, *done).await,
-        EngineMsg::SkillFinished(done) => model::skill_finished(ctx, state, *done).await,
+        EngineMsg::Agent(AgentDone::Round(done)) => model::replied(ctx, state, *done).await,
+        EngineMsg::Agent(AgentDone::Skill(done)) => model::skill_finished(ctx, state, *done).await,
         EngineMsg::AgentFinished { task, agent, events, report } => {
             agents::finished(ctx, state, task, agent, events, *report).await
         }

@@ -2,21 +2,19 @@
 
 use std::{collections::HashSet, future::Future};
 
-use annie_core::{
-    ids::{AgentId, TaskId},
-    turn::{Directive, DirectiveId},
-};
+use annie_core::turn::{Directive, DirectiveId};
 
 use super::{
     agents,
+    at_work::AtWork,
     messages::{EngineMsg, JobCommandMsg},
     state::{Asked, Engine, EngineState, EngineTask},
 };
 use crate::{
-    breaker::RunRequest,
-    effects::{Begin, ModelCall, Waits, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
+    agent::{self, AgentTasks, RoundHandles},
+    effects::{carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
-    scheduler::RequestHandle,
+    tasks::Tasks,
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
@@ -42,11 +40,22 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     Ok(())
 }
 
-impl EngineState {
-    /// Starts the task of an effect. If it panics, the effect's conversation task is blamed for the Engine's death.
+/// The tasks of an Engine's effects. If one panics, the effect's conversation task is blamed for the Engine's death.
+struct EngineTasks<'a> {
+    tasks: &'a mut Tasks<EngineTask>,
+    at_work: &'a AtWork,
+}
+
+impl AgentTasks for EngineTasks<'_> {
     fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
         let (at_work, task) = (self.at_work.clone(), id.task());
         self.tasks.spawn_noting(EngineTask::Effect(id), work, move || at_work.broke(task));
+    }
+}
+
+impl EngineState {
+    fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+        EngineTasks { tasks: &mut self.tasks, at_work: &self.at_work }.spawn(id, work);
     }
 }
 
@@ -68,42 +77,17 @@ async fn start(
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route: Box::new(route) });
             });
         }
-        Directive::CallModel { task, agent, round } => {
-            let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            call.waits.begin(ctx.now());
-            state.asked.insert(
-                id.clone(),
-                Asked {
-                    handle: call.handle.clone(),
-                    begin: call.begin.clone(),
-                    waits: call.waits.clone(),
-                    since: ctx.now(),
-                },
-            );
-            state.spawn(id, async move {
-                let done = call_model(wiring, call).await;
-                me.tell(EngineMsg::ModelReplied(Box::new(done)));
-            });
-        }
-        Directive::CallSkill { task, agent, call_id, skill, started_before } => {
-            let timezone = state.conv.turn(task).map(|t| t.facts.timezone.clone()).unwrap_or_default();
-            let epoch = state.epoch;
-            let request = RunRequest {
-                skill,
-                call_id,
-                user,
-                conversation,
-                task,
-                agent,
-                epoch,
-                timezone,
-                started_before,
-                asked_before: false,
-            };
-            state.spawn(id, async move {
-                let done = call_skill(wiring, request).await;
-                me.tell(EngineMsg::SkillFinished(Box::new(done)));
-            });
+        Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } => {
+            let Some(view) = state.conv.main_agent(task) else { return Ok(()) };
+            let handles = RoundHandles::default();
+            if matches!(directive, Directive::CallModel { .. }) {
+                handles.waits.begin(ctx.now());
+                let RoundHandles { handle, begin, waits } = handles.clone();
+                state.asked.insert(id, Asked { handle, begin, waits, since: ctx.now() });
+            }
+            let mut tasks = EngineTasks { tasks: &mut state.tasks, at_work: &state.at_work };
+            let ms_max = wiring.limits.round_ms_max;
+            agent::start((&mut tasks, me), (view, state.epoch), wiring, directive, ms_max, handles);
         }
         Directive::Understand { task, text } => {
             let source = state.conv.job_commands.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
@@ -124,27 +108,4 @@ async fn start(
         Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,
     }
     Ok(())
-}
-
-fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> Option<ModelCall> {
-    let skills = state.wiring.catalog.skills();
-    let (request, turn) = (state.conv.request(task, &skills)?, state.conv.turn(task)?);
-    Some(ModelCall {
-        task,
-        user: state.conv.user.clone(),
-        conversation: state.conv.id,
-        agent,
-        priority: turn.inbound.priority,
-        round,
-        request,
-        ms_max: state.wiring.limits.round_ms_max,
-        epoch: state.epoch,
-        route: turn.route.clone(),
-        after: turn.inbound.after.clone(),
-        shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
-        handle: RequestHandle::default(),
-        begin: Begin::default(),
-        progress: Some((round, turn.main.rounds_max)),
-        waits: Waits::default(),
-    })
 }

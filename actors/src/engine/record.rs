@@ -6,7 +6,7 @@ use annie_core::{
     event::{EventBody, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
-    ports::{Append, AppendError, Fence},
+    ports::{Append, Fence},
     turn::DirectiveId,
 };
 
@@ -17,8 +17,8 @@ use super::{
     state::{Engine, EngineState, EngineTask, note_stored},
 };
 use crate::{
+    agent::{Stored, append_owned},
     effects::Routed,
-    log_writer::{LogError, append},
     observe::{Context, NodeError},
 };
 
@@ -207,21 +207,14 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     let count = events.len() as u64;
     let what =
         Append { conversation: state.conv.id, user: state.conv.user.clone(), fence: Fence::Owner(state.epoch), events };
-    match ctx.wait_for(append(&state.wiring.log, what)).await {
-        Ok(stored) => {
-            state.conv.set_last_seq(Seq(stored.first.0 + count - 1));
-            note_stored(state, stored.first, count);
+    match append_owned(ctx, &state.wiring.log, what).await? {
+        Stored::At(first) => {
+            state.conv.set_last_seq(Seq(first.0 + count - 1));
+            note_stored(state, first, count);
         }
-        Err(LogError::Refused(AppendError::Fenced)) => {
-            tracing::info!(conversation = %state.conv.id, "another epoch owns the conversation now");
+        Stored::Fenced => {
             state.fenced = true;
-            ctx.stop();
             return Ok(false);
-        }
-        // The state is ahead of the log, or the append was stored without confirmation. The next incarnation reads the log.
-        Err(e) => {
-            let what = format!("an append failed: {e}");
-            return Err(if e.is_passing() { NodeError::deprived(what) } else { NodeError::new(what) });
         }
     }
     snapshot::save_if_due(ctx, state);

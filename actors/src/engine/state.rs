@@ -15,11 +15,12 @@ use ractor::ActorId;
 
 use super::{at_work::AtWork, messages::EngineMsg};
 use crate::{
+    agent::AgentDone,
     effects::{Begin, Waits},
     observe::Addr,
     scheduler::RequestHandle,
     shared_effects::SharedEffects,
-    sub_agent::{SubAgentMsg, Tally},
+    sub_agent::Tally,
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -52,7 +53,7 @@ pub(crate) enum EngineTask {
 pub(crate) struct Child {
     pub task: TaskId,
     pub agent: AgentId,
-    pub addr: Addr<SubAgentMsg>,
+    pub addr: Addr<AgentDone>,
     pub tally: Tally,
     /// How long its rounds wait for their permits.
     pub waits: Waits,

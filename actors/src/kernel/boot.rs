@@ -10,6 +10,7 @@ use std::{
 };
 
 use annie_core::{
+    event::Topics,
     ids::NodeId,
     ports::{Catalog, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
@@ -23,19 +24,22 @@ use crate::{
     conversations::Conversations,
     dead_letters::DeadLetters,
     expiry::Expiry,
+    extensions::{Extensions, nodes as extension_nodes},
     hub::Hub,
-    log_writer::{LogArgs, LogWriter, Subscribers},
+    log_writer::{LogArgs, LogWriter},
     node_lease::{Lease, NodeLease},
     notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
     ownership::Ownership,
     root::{Root, RootArgs, StopReason},
-    scheduler::{Leases, Scheduler, SchedulerArgs},
+    scheduler::{Leases, Scheduler, SchedulerArgs, SchedulerMsg, StatusMsg, TableMsg},
     services::{MakeService, ServiceList, Services, ServicesMsg},
+    subscriptions::{Stored, Subscription, Subscriptions},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
     watchdog,
     wiring::{Backend, KernelLimits, Profiles, Routing, Wiring},
+    worker::{Chore, Worker, WorkerMsg},
 };
 
 /// The actors that must run for the kernel to be healthy: the tree without the actors that are started on demand.
@@ -78,6 +82,8 @@ pub struct Parts {
     pub limits: KernelLimits,
     /// The rules by which a backend is chosen, and whether they are only suggested or applied.
     pub routing: (RouteTable, RouteMode),
+    /// What stands outside the kernel's packages.
+    pub extensions: Extensions,
 }
 
 impl Kernel {
@@ -89,6 +95,7 @@ impl Kernel {
         if parts.backends.is_empty() {
             return Err(KernelError::Invalid("no model backend is configured".to_owned()));
         }
+        parts.extensions.check().map_err(KernelError::Invalid)?;
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
         let backends =
@@ -105,6 +112,7 @@ impl Kernel {
         };
         let wiring = Arc::new(Wiring {
             embeddings: Arc::default(),
+            extensions: parts.extensions,
             lease: Arc::new(lease),
             env: parts.env,
             store: parts.store,
@@ -154,8 +162,10 @@ impl Kernel {
     }
 
     /// Permanent actors that are not running now.
-    pub(super) fn missing(&self) -> impl Iterator<Item = &'static str> {
-        PERMANENT.into_iter().filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
+    pub(super) fn missing(&self) -> impl Iterator<Item = String> {
+        let extensions = self.wiring.extensions.names().map(|name| format!("/infra/{name}"));
+        let all = PERMANENT.into_iter().map(str::to_owned).chain(extensions);
+        all.filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
     }
 
     /// Runs a long-running service of the resources, such as the watcher of the skill folder, as a part of the tree. It is
@@ -214,37 +224,73 @@ impl Kernel {
 fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
     let (wiring, has_run_before) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
     let infra = ChildSpec::permanent::<Supervisor>("infra", move || {
-        let (node, notifier, dead_letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone(), wiring.clone());
-        let (wiring, has_run_before) = (wiring.clone(), has_run_before.clone());
+        let (args, has_run_before, node) = (wiring.clone(), has_run_before.clone(), wiring.clone());
         let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
-            store: wiring.store.clone(),
-            hub: wiring.hub.clone(),
-            conversations: wiring.conversations.clone(),
-            ownership: wiring.ownership.clone(),
-            subscribers: subscribers(&wiring),
+            store: args.store.clone(),
+            hub: args.hub.clone(),
+            conversations: args.conversations.clone(),
+            ownership: args.ownership.clone(),
+            subscriptions: subscriptions(&args),
             has_run_before: has_run_before.clone(),
         });
-        let children = vec![
+        let mut children = vec![
             log,
             ChildSpec::permanent::<NodeLease>("node", move || node.clone()),
-            ChildSpec::permanent::<Notifier>("notifier", move || notifier.clone()),
-            ChildSpec::permanent::<DeadLetters>("dead_letters", move || dead_letters.clone()),
-            ChildSpec::permanent::<Expiry>("expiry", move || expiry.clone()),
+            worker::<Notifier>(&wiring),
+            worker::<DeadLetters>(&wiring),
+            worker::<Expiry>(&wiring),
         ];
+        children.extend(extension_nodes::children(&wiring.extensions, &wiring));
         SupervisorArgs { children, budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
     });
     infra.stop_within_ms(8_000)
 }
 
-/// The actors that are notified of what is stored outside the conversations.
-fn subscribers(wiring: &Wiring) -> Subscribers {
+fn worker<C: Chore<Config = ()>>(wiring: &Arc<Wiring>) -> ChildSpec {
+    let wiring = wiring.clone();
+    ChildSpec::permanent::<Worker<C>>(C::KIND, move || ((), wiring.clone()))
+}
+
+/// Who is notified of what is stored outside the conversations. The workers get a hint that rows were stored with an event, and
+/// read these rows themselves. The Scheduler keeps the order of rounds in memory.
+fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
     let infra = Path::root().child("infra");
-    Subscribers {
-        notifier: wiring.log.sibling(infra.child("notifier")),
-        dead_letters: wiring.log.sibling(infra.child("dead_letters")),
-        expiry: wiring.log.sibling(infra.child("expiry")),
-        scheduler: wiring.scheduler.clone(),
-    }
+    let hub = wiring.hub.clone();
+    let received = move |stored: &Stored<'_>| {
+        let is_received = stored.event.body.is_final() && hub.is_followed_by(stored.conversation, stored.user);
+        is_received.then_some(stored.event.task)
+    };
+    let mut all = vec![
+        Subscription::of_actor(
+            Topics::STATUS,
+            wiring.scheduler.clone(),
+            |stored| {
+                let change = stored.event.body.status_change()?;
+                Some(SchedulerMsg::Status(StatusMsg::of(stored.event.task, change)))
+            },
+            || SchedulerMsg::Table(TableMsg::Reread),
+        ),
+        Subscription::of_actor(
+            Topics::FINAL_TEXT,
+            wiring.log.sibling::<WorkerMsg<Notifier>>(infra.child(Notifier::KIND)),
+            move |stored| Some(WorkerMsg::New(received(stored))),
+            || WorkerMsg::New(None),
+        ),
+        Subscription::of_actor(
+            Topics::DEAD_LETTER,
+            wiring.log.sibling::<WorkerMsg<DeadLetters>>(infra.child(DeadLetters::KIND)),
+            |_| Some(WorkerMsg::New(())),
+            || WorkerMsg::New(()),
+        ),
+        Subscription::of_actor(
+            Topics::OPERATION,
+            wiring.log.sibling::<WorkerMsg<Expiry>>(infra.child(Expiry::KIND)),
+            |_| Some(WorkerMsg::New(())),
+            || WorkerMsg::New(()),
+        ),
+    ];
+    all.extend(extension_nodes::subscriptions(&wiring.extensions, &wiring.log, &infra));
+    Subscriptions::new(all)
 }
 
 /// The permanent actors, which the root supervises from start to stop.

@@ -11,7 +11,10 @@ use annie_core::{
 use serde::Serialize;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
-use crate::dead_letters::{each_event, make_due, message_of, move_to, retry_message, tried};
+use crate::{
+    dead_letters::{make_due, move_to, retry_message, tried},
+    task_log::{each_event, message_of},
+};
 
 /// Events of a failed task that are shown.
 const EVENTS_MAX: usize = 500;

@@ -10,7 +10,7 @@ use annie_core::{
 use serde_json::Value;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
-use crate::{dead_letters::message_of, expiry::about};
+use crate::{expiry::about, task_log::message_of};
 
 /// Tasks that are searched for the interrupted run that started an operation. Only a holder of a valid key can cause this
 /// search.

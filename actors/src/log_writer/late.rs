@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::observe::Branch;
 use annie_core::ids::ConversationId;
 
-use super::{LogArgs, LogMsg, notify_all_subscribers};
+use super::{LogArgs, LogMsg};
 use crate::{observe::Addr, ownership::OwnershipMsg, tasks::Tasks};
 
 /// Interval between two checks, in milliseconds: the time limit of a commit.
@@ -57,7 +57,7 @@ impl Late {
         } else if !self.named.is_empty() {
             args.ownership.tell(OwnershipMsg::Doubt(self.named.keys().copied().collect()));
         }
-        notify_all_subscribers(&args.subscribers);
+        args.subscriptions.reread();
         self.named.retain(|_, checks_left| {
             *checks_left -= 1;
             *checks_left > 0

@@ -1,7 +1,7 @@
 //! The messages of the Scheduler and the answers to them.
 
 use annie_core::{
-    event::Priority,
+    event::{Priority, StatusChange},
     ids::{ConversationId, TaskId, UserId},
     ports::{StoreError, TaskRow},
     queue::{BackendId, Refusal, WorkKey},
@@ -176,6 +176,21 @@ pub enum StatusMsg {
         /// Its new class.
         priority: Priority,
     },
+}
+
+impl StatusMsg {
+    /// The message about a stored change of a task. The log writer sends it and not the caller of the append, because the caller
+    /// may be dead by now, and tasks that wait for this one would wait for ever.
+    #[must_use]
+    pub const fn of(task: TaskId, change: StatusChange) -> Self {
+        match change {
+            StatusChange::Ended => Self::Ended { task },
+            StatusChange::Suspended => Self::Hold { task, held: true },
+            StatusChange::Resumed => Self::Hold { task, held: false },
+            StatusChange::Deferred { until, after_failure } => Self::Defer { task, until, after_failure },
+            StatusChange::Reprioritised(priority) => Self::Reprioritise { task, priority },
+        }
+    }
 }
 
 impl Named for StatusMsg {

@@ -26,7 +26,7 @@ const RESTART_WAIT_MS_MAX: u64 = 500;
 #[derive(Clone)]
 pub struct ChildSpec {
     /// Its segment of the path.
-    pub name: &'static str,
+    pub name: Arc<str>,
     /// How long it may take to stop before it is killed, in milliseconds.
     pub stop_ms_max: u64,
     start: Start,
@@ -34,14 +34,14 @@ pub struct ChildSpec {
 
 impl ChildSpec {
     /// A permanent child of this kind; `args` makes its arguments for each start.
-    pub fn permanent<C: Node>(name: &'static str, args: impl Fn() -> C::Args + Send + Sync + 'static) -> Self {
-        let args = Arc::new(args);
+    pub fn permanent<C: Node>(name: &str, args: impl Fn() -> C::Args + Send + Sync + 'static) -> Self {
+        let (args, name) = (Arc::new(args), Arc::<str>::from(name));
         Self {
-            name,
+            name: name.clone(),
             stop_ms_max: 5_000,
             start: Arc::new(move |ctx| {
-                let args = args();
-                Box::pin(async move { Ok(ctx.spawn::<C>(name, args).await?.cell) })
+                let (args, name) = (args(), name.clone());
+                Box::pin(async move { Ok(ctx.spawn::<C>(&name, args).await?.cell) })
             }),
         }
     }
@@ -141,7 +141,7 @@ impl Node for Supervisor {
         let children: Vec<Value> = state
             .children
             .iter()
-            .map(|c| json!({"name": c.spec.name, "alive": c.cell.is_some(), "restarts": c.restarts}))
+            .map(|c| json!({"name": *c.spec.name, "alive": c.cell.is_some(), "restarts": c.restarts}))
             .collect();
         json!({"strategy": "one_for_one", "restarts_left": state.budget.left(), "children": children})
     }
@@ -154,7 +154,7 @@ async fn start(ctx: &Context<Supervisor>, spec: &ChildSpec) -> Result<ActorCell,
 async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
     let child = &mut state.children[index];
     child.restarts += 1;
-    metrics::counter!("annie_actor_restarts_total", "kind" => child.spec.name).increment(1);
+    metrics::counter!("annie_actor_restarts_total", "kind" => child.spec.name.to_string()).increment(1);
     ctx.fault_point("restarting").await?;
     match start(ctx, &child.spec).await {
         Ok(cell) => {
@@ -164,14 +164,14 @@ async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, ind
             Ok(())
         }
         Err(e) => {
-            tracing::warn!(child = child.spec.name, error = %e, "restart failed");
+            tracing::warn!(child = &*child.spec.name, error = %e, "restart failed");
             Box::pin(died(ctx, state, index)).await
         }
     }
 }
 
 async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
-    let name = state.children[index].spec.name;
+    let name = state.children[index].spec.name.clone();
     match state.budget.died(ctx.now()) {
         None => Err(NodeError::new(format!("restart budget used up by {name}"))),
         Some(0) => start_again(ctx, state, index).await,

@@ -4,11 +4,15 @@
 //! changes its meaning.
 
 mod kinds;
+mod topics;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::kinds::{FinalEvent, Recorder, RoundEnd};
+pub use self::{
+    kinds::{FinalEvent, Recorder, RoundEnd},
+    topics::{StatusChange, Topics},
+};
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
     classify::Spoken,

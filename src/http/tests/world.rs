@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
+use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles};
 use annie_core::{
     event::Mode,
     ids::UserId,
@@ -130,6 +130,7 @@ impl Server {
             },
             limits: kernel_limits,
             routing: (table, RouteMode::default()),
+            extensions: Extensions::default(),
         });
         let kernel = kernel.await.unwrap();
         let auth = Auth::load(store, env, UserId::new("me").unwrap()).await.unwrap();

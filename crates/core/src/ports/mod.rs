@@ -2,6 +2,7 @@
 //! Adapters implement them and actors use them; neither depends on the other.
 
 mod env;
+mod extension;
 mod model;
 mod nodes;
 mod page;
@@ -13,6 +14,7 @@ mod work;
 use std::{future::Future, pin::Pin};
 
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
+pub use extension::{Chore, LogSubscriber};
 pub use model::{Draft, DraftSink, Model};
 pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
 pub use page::{Before, NotAPageStart};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     conversation::Turn,
-    resolve,
+    resolve::{self, resolve},
     run::{AgentRun, Ending, OpenCall, Phase, Reply},
 };
 use crate::{
@@ -64,7 +64,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
 
 /// Resolves the calls of a reply of the main agent. The caller runs the calls of its own tools.
 #[must_use]
-pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<ResolvedCall> {
+pub(super) fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<ResolvedCall> {
     let Some(thread) = turn.inbound.thread() else {
         return resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
     };

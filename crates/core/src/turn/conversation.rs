@@ -17,9 +17,7 @@ use crate::{
     event::{EventBody, Inbound, Mode, PromptFacts},
     ids::{ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
-    message::ModelRequest,
     receipt::Receipt,
-    skill::SkillSet,
     time::Micros,
 };
 
@@ -173,13 +171,5 @@ impl Conversation {
             || self.joined.iter().any(|j| j.task == task)
             || self.turns.iter().any(|t| t.is_steered_by(task))
             || self.owed.iter().any(|(owed, _)| *owed == task)
-    }
-
-    /// The request of the main agent's current round. Only the names of `skills` are part of it, and the model does not see
-    /// them.
-    #[must_use]
-    pub fn request(&self, task: TaskId, skills: &SkillSet) -> Option<ModelRequest> {
-        let turn = self.turn(task)?;
-        Some(super::request::main(self.id, turn, skills))
     }
 }

@@ -7,6 +7,7 @@
 //! does the same from the log, and the directives get the same ids.
 
 mod advice;
+mod agent;
 mod caller;
 mod calls;
 mod concern;
@@ -34,7 +35,7 @@ mod sub;
 mod truth;
 mod withheld;
 
-pub use caller::resolve_main;
+pub use agent::AgentView;
 pub use concern::{
     Agents, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering,
 };
@@ -42,7 +43,7 @@ pub use conversation::{Conversation, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
 pub use effects::{Judged, TurnEffects};
 pub use provenance::Provenance;
-pub use resolve::{manual_of, resolve};
+pub use resolve::manual_of;
 pub use retried::TaskEffects;
 pub use run::{AgentRun, Ending, OpenCall, Phase, Reply, RunKind, RunLimits};
 pub use sub::SubTurn;

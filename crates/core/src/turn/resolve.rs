@@ -32,7 +32,7 @@ const NAME_CHARS_MAX: usize = 80;
 
 /// Resolves the calls of a reply. `granted` names the skills of a sub-agent; `None` means all skills.
 #[must_use]
-pub fn resolve(
+pub(super) fn resolve(
     reply: &ModelReply,
     task: TaskId,
     run: &AgentRun,

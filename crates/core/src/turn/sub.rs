@@ -15,7 +15,7 @@ use crate::{
     event::{AgentReport, DispatchSpec, EventBody, Priority, PromptFacts, ReportStatus},
     ids::{ConversationId, IntentId, TaskId, UserId},
     limits::TurnLimits,
-    message::{Message, ModelRequest},
+    message::Message,
     time::Micros,
 };
 
@@ -78,32 +78,13 @@ impl SubTurn {
     /// The directives that have no result yet.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Directive> {
-        let (task, agent) = (self.task, self.spec.agent.clone());
-        if self.run.awaits(self.run.round) {
-            return vec![Directive::CallModel { task, agent, round: self.run.round }];
-        }
-        self.run
-            .wanted_skills()
-            .map(|(open, skill)| Directive::CallSkill {
-                task,
-                agent: agent.clone(),
-                call_id: open.call.id.clone(),
-                skill: skill.clone(),
-                started_before: open.started,
-            })
-            .collect()
+        self.run.outstanding(self.task)
     }
 
     /// The failure to record for a round that a previous incarnation began on an agentic backend and whose end is unknown.
     #[must_use]
     pub fn interrupted(&self) -> Option<EventBody> {
         self.run.interrupted()
-    }
-
-    /// The model request of the current round.
-    #[must_use]
-    pub fn request(&self) -> ModelRequest {
-        super::request::sub(self)
     }
 
     /// Its report, once its loop has ended.

@@ -149,17 +149,7 @@ impl Turn {
         if self.control.is_cancelled {
             return wanted;
         }
-        if self.main.phase == Phase::Thinking {
-            let agent = AgentId::orchestrator();
-            wanted.push(Directive::CallModel { task: self.task, agent, round: self.main.round });
-        }
-        wanted.extend(self.main.wanted_skills().map(|(open, skill)| Directive::CallSkill {
-            task: self.task,
-            agent: AgentId::orchestrator(),
-            call_id: open.call.id.clone(),
-            skill: skill.clone(),
-            started_before: open.started,
-        }));
+        wanted.extend(self.main.outstanding(self.task));
         let running = self.agents.plan.running().map(|n| n.spec.agent.clone());
         wanted.extend(running.map(|agent| Directive::RunAgent { task: self.task, agent }));
         wanted

@@ -191,7 +191,7 @@ fn agent_truncated_command_is_never_run() {
 #[test]
 fn agent_json_calls_run_concurrently_and_enum_lists_granted_skills() {
     let mut w = by_json();
-    let request = w.sub("a").request();
+    let request = w.sub("a").view().request(&w.skills);
     assert_eq!(request.tools[0].parameters["properties"]["skill"]["enum"], json!(["tasks.create", "tasks.search"]));
     let calls = [
         use_skill("1", "tasks.create", &json!({"title": "x"})),

@@ -197,7 +197,7 @@ fn sub_agent_prompt_contains_only_mission_context_and_granted_skills() {
         "max_tool_calls": "2"
     });
     w.replies("", &[tool("d", "dispatch_agent", &arguments)]);
-    let request = w.sub("mailer").request();
+    let request = w.sub("mailer").view().request(&w.skills);
     let context = Some("[Context]\nLocal time: 2026-02-18 14:05 Wednesday\n[/Context]".to_owned());
     let text = "MISSION: Mail Bob\n\nAdditional context:\nbob@example.org".to_owned();
     assert_eq!(request.messages, [Message::User { context, text }]);

@@ -86,12 +86,12 @@ fn prompt_of_sub_agent_grows_only_at_its_end() {
         let mut w = World::with(Mode::MultiAgent, TurnLimits { interface, ..TurnLimits::default() });
         w.say("Do it");
         w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
-        let mut before = w.sub("a").request();
+        let mut before = w.sub("a").view().request(&w.skills);
         for n in 0..5 {
             let title = json!({"title": n.to_string()});
             w.agent_replies("a", &cmd(&format!("tasks.create --title {n}")), &[use_skill("1", "tasks.create", &title)]);
             w.skill_ends(&agent("a"), 0, Outcome::success("created"));
-            let request = w.sub("a").request();
+            let request = w.sub("a").view().request(&w.skills);
             assert_extends(&request, &before);
             before = request;
         }
@@ -113,7 +113,7 @@ fn prompt_head_is_shared_by_agents_with_same_skills_in_any_order() {
             of("c", &["tasks.search"]),
         ];
         w.replies("", &calls);
-        let [a, b, c] = ["a", "b", "c"].map(|name| head(&w.sub(name).request()));
+        let [a, b, c] = ["a", "b", "c"].map(|name| head(&w.sub(name).view().request(&w.skills)));
         assert_eq!(a, b);
         assert_ne!(a, c);
     }
@@ -297,9 +297,9 @@ fn stored_text_with_injection_is_always_framed() {
     w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"])]);
     w.agent_replies("a", &cmd("tasks.search"), &[]);
     w.agent_skill("a", attack);
-    let result = unframed(&w.sub("a").request());
+    let result = unframed(&w.sub("a").view().request(&w.skills));
     w.agent_replies("a", attack, &[]);
-    let report = unframed(&w.sub("b").request());
+    let report = unframed(&w.sub("b").view().request(&w.skills));
     for shown in [context, result, report] {
         assert!(!shown.contains("evil.example") && !shown.contains("im_end"), "{shown}");
         assert_eq!(shown.matches("[/Context]").count(), 1, "{shown}");

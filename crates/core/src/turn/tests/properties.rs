@@ -221,7 +221,7 @@ proptest! {
         for step in steps {
             perform(&mut w, step);
         }
-        let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.request(t.task, &skills())).collect::<Vec<_>>();
+        let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.main_agent(t.task).map(|agent| agent.request(&skills()))).collect::<Vec<_>>();
         prop_assert_eq!(asked(&w.conv), asked(&w.expected_from_log()));
         finish_all(&mut w);
         let received = w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_)));

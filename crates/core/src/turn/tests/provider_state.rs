@@ -50,9 +50,13 @@ fn provider_state_of_sub_agent_is_sent_back_with_its_calls() {
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Look");
     w.replies("", &[dispatch("a", &[])]);
-    assert_eq!(w.sub("a").request().skill_names, ["mcp.files.read__all", "tasks.search"], "the agent's granted skills");
+    assert_eq!(
+        w.sub("a").view().request(&w.skills).skill_names,
+        ["mcp.files.read__all", "tasks.search"],
+        "the agent's granted skills"
+    );
     w.agent_replies_with("a", &with_state(reply("", &[use_skill("u", "tasks.none", &json!({}))])));
-    assert_eq!(states(&w.sub("a").request().messages), [Some(&json!({"signature": "c2ln"}))]);
+    assert_eq!(states(&w.sub("a").view().request(&w.skills).messages), [Some(&json!({"signature": "c2ln"}))]);
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn request_lists_skills_that_text_calls_may_name() {
     let mut w = World::new();
     w.say("Look");
     w.replies("", &[dispatch("a", &[])]);
-    let granted = w.sub("a").request().skill_names.clone();
+    let granted = w.sub("a").view().request(&w.skills).skill_names.clone();
     assert_eq!(
         granted,
         ["mcp.files.read__all", "tasks.search"],

@@ -17,7 +17,7 @@ use crate::{
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
-    turn::{Conversation, Directive, Judged, Phase, SubTurn, Turn, TurnEffects, manual_of, resolve, resolve_main},
+    turn::{Conversation, Directive, Judged, Phase, SubTurn, Turn, TurnEffects, manual_of},
 };
 
 pub struct World {
@@ -322,8 +322,9 @@ impl World {
     pub fn replies_with(&mut self, reply: &ModelReply) {
         let turn = self.turn();
         assert!(turn.main.awaits(turn.main.round), "the main agent does not wait for the model: {:?}", turn.main.phase);
-        let calls = resolve_main(reply, turn, &self.skills);
-        let body = replied(turn.main.round, reply, calls);
+        let round = turn.main.round;
+        let agent = self.conv.main_agent(self.task()).expect("a turn is under way");
+        let body = replied(round, reply, agent.resolve(reply, &self.skills));
         self.record(self.task(), AgentId::orchestrator(), body);
     }
 
@@ -346,8 +347,7 @@ impl World {
     pub fn agent_tries(&mut self, name: &str, reply: &ModelReply) -> bool {
         let turn = self.sub(name);
         assert!(turn.run.awaits(turn.run.round), "{name} does not wait for the model: {:?}", turn.run.phase);
-        let granted = Some(turn.spec.skills.as_slice());
-        let mut calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
+        let mut calls = turn.view().resolve(reply, &self.skills);
         let agent_id = agent(name);
         if self.effects.entry(turn.task).or_default().judge(&agent_id, &mut calls, true) == Judged::Waits {
             return false;
@@ -463,7 +463,7 @@ impl World {
     // Observations
 
     pub fn request(&self) -> ModelRequest {
-        self.conv.request(self.task(), &self.skills).expect("a turn is under way")
+        self.conv.main_agent(self.task()).map(|agent| agent.request(&self.skills)).expect("a turn is under way")
     }
 
     /// The texts of the messages that the main agent's model sees.

@@ -1,0 +1,115 @@
+//! Starts the rounds and skill runs of an agent.
+
+use std::{future::Future, sync::Arc};
+
+use annie_core::{
+    ids::Epoch,
+    turn::{AgentView, Directive, DirectiveId},
+};
+
+use super::AgentDone;
+use crate::{
+    breaker::RunRequest,
+    effects::{Begin, ModelCall, Waits, call_model, call_skill},
+    observe::{Addr, Named},
+    scheduler::RequestHandle,
+    wiring::Wiring,
+};
+
+/// What remains with the actor of a round that it started.
+#[derive(Clone, Default)]
+pub(crate) struct RoundHandles {
+    /// Withdraws the permit request, unless the permit has been granted.
+    pub handle: RequestHandle,
+    /// Whether the round may begin on an agentic backend, and has begun.
+    pub begin: Begin,
+    /// How long the round waits for its permits.
+    pub waits: Waits,
+}
+
+/// The tracked tasks of an actor that runs an agent.
+pub(crate) trait AgentTasks {
+    /// Starts a task.
+    fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static);
+}
+
+/// An agent's work outside its actor.
+pub(crate) enum AgentEffect {
+    Round(Box<ModelCall>),
+    Skill(Box<RunRequest>),
+}
+
+impl AgentEffect {
+    /// The work that a directive requests; `None` if it is none of an agent's own. A round takes at most `ms_max`
+    /// milliseconds, without the wait for its permit.
+    fn of(
+        (view, epoch): (AgentView<'_>, Epoch),
+        wiring: &Wiring,
+        directive: Directive,
+        ms_max: u64,
+        handles: RoundHandles,
+    ) -> Option<Self> {
+        match directive {
+            Directive::CallModel { task, agent, round } => Some(Self::Round(Box::new(ModelCall {
+                task,
+                user: view.user().clone(),
+                conversation: view.conversation(),
+                agent,
+                priority: view.priority(),
+                round,
+                request: view.request(&wiring.catalog.skills()),
+                ms_max,
+                epoch,
+                route: view.route().to_vec(),
+                after: view.after().to_vec(),
+                shift_ms: view.shift_ms(),
+                handle: handles.handle,
+                begin: handles.begin,
+                progress: view.progress(),
+                waits: handles.waits,
+            }))),
+            Directive::CallSkill { task, agent, call_id, skill, started_before } => {
+                Some(Self::Skill(Box::new(RunRequest {
+                    skill,
+                    call_id,
+                    user: view.user().clone(),
+                    conversation: view.conversation(),
+                    task,
+                    agent,
+                    epoch,
+                    timezone: view.facts().timezone.clone(),
+                    started_before,
+                    asked_before: false,
+                })))
+            }
+            Directive::BeginTurn { .. }
+            | Directive::RunAgent { .. }
+            | Directive::Understand { .. }
+            | Directive::CarryOut { .. } => None,
+        }
+    }
+}
+
+/// Starts what a directive of an agent requests. The result arrives as a message of the actor. If that message is lost, the
+/// incarnation has ended, and the next one starts the directive again.
+pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
+    (tasks, me): (&mut impl AgentTasks, Addr<M>),
+    agent: (AgentView<'_>, Epoch),
+    wiring: Arc<Wiring>,
+    directive: Directive,
+    ms_max: u64,
+    handles: RoundHandles,
+) {
+    let id = directive.id();
+    match AgentEffect::of(agent, &wiring, directive, ms_max, handles) {
+        Some(AgentEffect::Round(call)) => tasks.spawn(id, async move {
+            let done = call_model(wiring, *call).await;
+            me.tell(AgentDone::Round(Box::new(done)).into());
+        }),
+        Some(AgentEffect::Skill(request)) => tasks.spawn(id, async move {
+            let done = call_skill(wiring, *request).await;
+            me.tell(AgentDone::Skill(Box::new(done)).into());
+        }),
+        None => {}
+    }
+}

@@ -1,0 +1,12 @@
+//! The loop of one agent, which the Engine runs for the main agent and a sub-agent's actor for itself: a directive becomes a
+//! round or a skill run in a tracked task, and its result becomes an event.
+//!
+//! Owns: nothing. Survives its callers: the events; both actors start what is outstanding again from the log.
+
+mod append;
+mod effect;
+mod result;
+
+pub(crate) use append::{Stored, append_owned};
+pub(crate) use effect::{AgentTasks, RoundHandles, start};
+pub(crate) use result::{AgentDone, Finished, failed, replied, skill_finished};

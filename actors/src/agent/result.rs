@@ -1,0 +1,76 @@
+//! Turns the results of an agent's rounds and skill runs into events.
+
+use annie_core::{
+    event::{EventBody, ResolvedCall},
+    ids::{AgentId, TaskId},
+    message::{ModelError, ModelReply},
+    turn::DirectiveId,
+};
+
+use crate::{
+    breaker::RunRequest,
+    effects::{ModelDone, SkillDone},
+    observe::Named,
+};
+
+/// The result of an agent's work.
+pub(crate) enum AgentDone {
+    /// A round is over.
+    Round(Box<ModelDone>),
+    /// A skill run is over.
+    Skill(Box<SkillDone>),
+}
+
+impl Named for AgentDone {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Round(_) => "ModelReplied",
+            Self::Skill(_) => "SkillFinished",
+        }
+    }
+}
+
+impl AgentDone {
+    /// The task of the agent's turn.
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::Round(done) => done.task,
+            Self::Skill(done) => done.request.task,
+        }
+    }
+}
+
+/// The event of a reply, with what becomes of its calls.
+pub(crate) fn replied(done: &ModelDone, reply: &ModelReply, calls: Vec<ResolvedCall>) -> EventBody {
+    EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
+        .after_waiting(done.waited_ms)
+        .after_prefill(done.prefill_ms)
+}
+
+/// The event of a failed round.
+pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> EventBody {
+    EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms }
+}
+
+/// A skill run that is over.
+pub(crate) struct Finished {
+    pub id: DirectiveId,
+    pub task: TaskId,
+    pub agent: AgentId,
+    /// The event; `None` if another epoch owns the conversation now, whose Engine runs this agent too.
+    pub body: Option<EventBody>,
+}
+
+/// The event of a skill run.
+pub(crate) fn skill_finished(done: SkillDone) -> Finished {
+    let SkillDone { request: RunRequest { skill, call_id, task, agent, .. }, outcome, duration_ms } = done;
+    let id = DirectiveId::Skill(task, agent.clone(), skill.intent.to_string());
+    let body = outcome.map(|outcome| EventBody::SkillFinished {
+        intent: skill.intent,
+        call_id,
+        skill: skill.skill,
+        outcome,
+        duration_ms,
+    });
+    Finished { id, task, agent, body }
+}

@@ -1,0 +1,188 @@
+//! Background workers: one actor for each kind of work that becomes due. It reads the store when something new was stored or
+//! something is due, and is idle in between. It runs one pass at a time.
+//!
+//! Owns: when its next item is due. Supervised by: infra. Survives its death: the items, which the store keeps; the next
+//! incarnation begins with a pass. Every chore makes a repeated pass harmless.
+
+use std::{fmt::Display, future::Future, marker::PhantomData, sync::Arc};
+
+use annie_core::time::Micros;
+use serde_json::{Map, Value};
+
+use crate::{
+    due_timer::{DueTimer, later, outcome},
+    kernel::KernelError,
+    observe::{Branch, Context, Named, Node, NodeError},
+    wiring::Wiring,
+};
+
+/// Minimum and maximum wait of a message of the kernel that could not be stored, in milliseconds.
+const STORE_WAIT_MS: (u64, u64) = (1_000, 60_000);
+
+/// One kind of work that becomes due, and what its worker keeps between two passes.
+pub(crate) trait Chore: Sized + Send + Sync + 'static {
+    /// The kind of the actor, in views, metrics and fault points.
+    const KIND: &'static str;
+    /// What a pass goes over, for log lines.
+    const SUBJECT: &'static str;
+    /// What the tree gives to each incarnation.
+    type Config: Clone + Send + 'static;
+    /// What is known about something new that was stored.
+    type Hint: Clone + Send + 'static;
+    /// The hints that one pass takes.
+    type Batch: Send + Sync + 'static;
+    /// What a pass did.
+    type Done: Send + 'static;
+
+    /// The state of a new incarnation. `owner` is the actor, for tasks of its own.
+    fn new(config: Self::Config, wiring: Arc<Wiring>, owner: Branch) -> Self;
+
+    /// Starts what accompanies the passes of an incarnation.
+    fn start(&mut self) {}
+
+    /// Takes a hint. Returns the delay of the pass that it leads to, in milliseconds.
+    fn take_hint(&mut self, hint: Self::Hint) -> u64;
+
+    /// Takes the hints for the pass that begins.
+    fn batch(&mut self) -> Self::Batch;
+
+    /// Processes all that is due.
+    ///
+    /// # Errors
+    /// If it cannot; then another pass follows.
+    fn pass(wiring: &Wiring, batch: &Self::Batch) -> impl Future<Output = Result<Pass<Self::Done>, String>> + Send;
+
+    /// Handles the end of a pass.
+    fn passed(&mut self, done: Self::Done);
+
+    /// Handles a failed pass, whose hints must not be lost.
+    fn failed(&mut self, _batch: Self::Batch) {}
+
+    /// What operators see, beside the timer.
+    fn view(&self) -> Map<String, Value>;
+}
+
+/// A pass that ended.
+pub(crate) struct Pass<D> {
+    /// When the next item is due.
+    pub next: Option<Micros>,
+    /// What was done.
+    pub done: D,
+}
+
+/// Messages of a background worker.
+pub(crate) enum WorkerMsg<C: Chore> {
+    /// Something new was stored. May get lost: the next such message, or the next incarnation, reads everything.
+    New(C::Hint),
+    /// An item may be due.
+    Clock,
+    /// The result of a pass; after a failure with its hints.
+    Looked(Result<Pass<C::Done>, (String, C::Batch)>),
+}
+
+impl<C: Chore> Named for WorkerMsg<C> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::New(_) => "New",
+            Self::Clock => "Clock",
+            Self::Looked(_) => "Looked",
+        }
+    }
+
+    fn again(&self) -> Option<Self> {
+        let Self::New(hint) = self else { return None };
+        Some(Self::New(hint.clone()))
+    }
+}
+
+pub(crate) struct WorkerState<C> {
+    chore: C,
+    wiring: Arc<Wiring>,
+    due_timer: DueTimer,
+}
+
+/// The actor of a chore.
+pub(crate) struct Worker<C>(PhantomData<fn(C)>);
+
+impl<C: Chore> Node for Worker<C> {
+    type Msg = WorkerMsg<C>;
+    type Args = (C::Config, Arc<Wiring>);
+    type State = WorkerState<C>;
+    const KIND: &'static str = C::KIND;
+
+    fn init(ctx: &Context<Self>, (config, wiring): Self::Args) -> Result<WorkerState<C>, NodeError> {
+        let chore = C::new(config, wiring.clone(), ctx.branch());
+        Ok(WorkerState { chore, wiring, due_timer: DueTimer::of(ctx.branch()) })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut WorkerState<C>) -> Result<(), NodeError> {
+        state.chore.start();
+        request_pass(ctx, state, 0);
+        Ok(())
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut WorkerState<C>, msg: WorkerMsg<C>) -> Result<(), NodeError> {
+        match msg {
+            WorkerMsg::New(hint) => {
+                let delay_ms = state.chore.take_hint(hint);
+                request_pass(ctx, state, delay_ms);
+            }
+            WorkerMsg::Clock => {
+                if state.due_timer.fired(ctx.now()) {
+                    start_pass(ctx, state);
+                }
+                set_timer(ctx, state);
+            }
+            WorkerMsg::Looked(Ok(Pass { next, done })) => {
+                state.chore.passed(done);
+                state.due_timer.pass_ended(ctx.now(), next);
+                set_timer(ctx, state);
+            }
+            WorkerMsg::Looked(Err((error, batch))) => {
+                tracing::warn!(error, path = %ctx.path, "the pass over {} failed, trying again", C::SUBJECT);
+                state.chore.failed(batch);
+                state.due_timer.pass_failed(ctx.now());
+                set_timer(ctx, state);
+            }
+        }
+        Ok(())
+    }
+
+    fn view(state: &WorkerState<C>) -> Value {
+        let mut view = state.chore.view();
+        view.insert("due_timer".to_owned(), state.due_timer.view());
+        view.into()
+    }
+}
+
+fn request_pass<C: Chore>(ctx: &Context<Worker<C>>, state: &mut WorkerState<C>, delay_ms: u64) {
+    state.due_timer.request_pass(later(ctx.now(), delay_ms));
+    set_timer(ctx, state);
+}
+
+fn set_timer<C: Chore>(ctx: &Context<Worker<C>>, state: &mut WorkerState<C>) {
+    let me = ctx.me();
+    state.due_timer.set_timer(ctx.now(), move || me.tell(WorkerMsg::Clock));
+}
+
+fn start_pass<C: Chore>(ctx: &Context<Worker<C>>, state: &mut WorkerState<C>) {
+    let (wiring, batch, me) = (state.wiring.clone(), state.chore.batch(), ctx.me());
+    state.due_timer.start_pass(async move {
+        let result = outcome(C::pass(&wiring, &batch)).await;
+        me.tell(WorkerMsg::Looked(result.map_err(|error| (error, batch))));
+    });
+}
+
+/// When to try again to send a message of the kernel that could not be stored.
+pub(crate) fn wait_for(wiring: &Wiring, what: impl Display, error: &KernelError) -> Micros {
+    let (least, most) = STORE_WAIT_MS;
+    let wait_ms = match error {
+        KernelError::Full(refusal) => refusal.retry_after_ms.clamp(least, most),
+        KernelError::Unavailable(_) | KernelError::NotReady(_) => least,
+        error => {
+            tracing::warn!(%what, %error, "a message of the kernel could not be stored, trying again");
+            most
+        }
+    };
+    later(wiring.env.now(), wait_ms)
+}

@@ -1,0 +1,180 @@
+//! One agent of a turn as its loop sees it: the main agent or a sub-agent. The actor of either asks the same questions.
+
+use super::{
+    caller::resolve_main,
+    conversation::{Conversation, Turn},
+    directive::Directive,
+    request,
+    resolve::resolve,
+    run::{AgentRun, OpenCall, Phase},
+    sub::SubTurn,
+};
+use crate::{
+    classify::Spoken,
+    event::{PlannedSkill, Priority, PromptFacts, ResolvedCall},
+    ids::{AgentId, ConversationId, TaskId, UserId},
+    message::{ModelReply, ModelRequest},
+    skill::SkillSet,
+};
+
+/// An agent of a turn.
+#[derive(Debug, Clone, Copy)]
+pub enum AgentView<'a> {
+    /// The main agent of a turn.
+    Main {
+        /// The conversation.
+        of: &'a Conversation,
+        /// The turn.
+        turn: &'a Turn,
+    },
+    /// A sub-agent.
+    Sub(&'a SubTurn),
+}
+
+impl<'a> AgentView<'a> {
+    /// The task of the turn.
+    #[must_use]
+    pub const fn task(self) -> TaskId {
+        match self {
+            Self::Main { turn, .. } => turn.task,
+            Self::Sub(turn) => turn.task,
+        }
+    }
+
+    /// The agent.
+    #[must_use]
+    pub const fn agent(self) -> &'a AgentId {
+        match self {
+            Self::Main { turn, .. } => &turn.main.agent,
+            Self::Sub(turn) => &turn.spec.agent,
+        }
+    }
+
+    /// The user that the turn runs for.
+    #[must_use]
+    pub const fn user(self) -> &'a UserId {
+        match self {
+            Self::Main { of, .. } => &of.user,
+            Self::Sub(turn) => &turn.user,
+        }
+    }
+
+    /// The conversation.
+    #[must_use]
+    pub const fn conversation(self) -> ConversationId {
+        match self {
+            Self::Main { of, .. } => of.id,
+            Self::Sub(turn) => turn.conversation,
+        }
+    }
+
+    /// The facts that the prompts are built from.
+    #[must_use]
+    pub const fn facts(self) -> &'a PromptFacts {
+        match self {
+            Self::Main { turn, .. } => &turn.facts,
+            Self::Sub(turn) => &turn.facts,
+        }
+    }
+
+    /// The class of the turn.
+    #[must_use]
+    pub const fn priority(self) -> Priority {
+        match self {
+            Self::Main { turn, .. } => turn.inbound.priority,
+            Self::Sub(turn) => turn.priority,
+        }
+    }
+
+    /// The backends that may run the rounds, the preferred one first.
+    #[must_use]
+    pub fn route(self) -> &'a [String] {
+        match self {
+            Self::Main { turn, .. } => &turn.route,
+            Self::Sub(turn) => &turn.route,
+        }
+    }
+
+    /// The tasks that must end before the first round may start.
+    #[must_use]
+    pub fn after(self) -> &'a [TaskId] {
+        match self {
+            Self::Main { turn, .. } => &turn.inbound.after,
+            // The main agent has had a round.
+            Self::Sub(_) => &[],
+        }
+    }
+
+    /// How much earlier or later in the queue the rounds stand because of how the message was spoken, in milliseconds.
+    #[must_use]
+    pub fn shift_ms(self) -> i64 {
+        match self {
+            Self::Main { turn, .. } => turn.inbound.mood.map_or(0, |mood| mood.shift_ms()),
+            Self::Sub(_) => 0,
+        }
+    }
+
+    /// The number of the current round and of all that the turn may have, for clients that watch the turn.
+    #[must_use]
+    pub const fn progress(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Main { turn, .. } => Some((turn.main.round, turn.main.rounds_max)),
+            Self::Sub(_) => None,
+        }
+    }
+
+    /// The model request of the current round.
+    #[must_use]
+    pub fn request(self, skills: &SkillSet) -> ModelRequest {
+        match self {
+            Self::Main { of, turn } => request::main(of.id, turn, skills),
+            Self::Sub(turn) => request::sub(turn),
+        }
+    }
+
+    /// The calls of a reply, each with what becomes of it. An agent may use the skills that it was granted; the main agent of
+    /// a spoken request that asks for no change may use those that only read.
+    #[must_use]
+    pub fn resolve(self, reply: &ModelReply, skills: &SkillSet) -> Vec<ResolvedCall> {
+        match self {
+            Self::Main { turn, .. } if turn.facts.spoken_as.is_some_and(Spoken::reads_only) => {
+                resolve_main(reply, turn, &skills.reading())
+            }
+            Self::Main { turn, .. } => resolve_main(reply, turn, skills),
+            Self::Sub(turn) => resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), skills, &turn.limits),
+        }
+    }
+}
+
+impl Conversation {
+    /// The main agent of the turn of a task.
+    #[must_use]
+    pub fn main_agent(&self, task: TaskId) -> Option<AgentView<'_>> {
+        self.turn(task).map(|turn| AgentView::Main { of: self, turn })
+    }
+}
+
+impl SubTurn {
+    /// The sub-agent.
+    #[must_use]
+    pub const fn view(&self) -> AgentView<'_> {
+        AgentView::Sub(self)
+    }
+}
+
+impl AgentRun {
+    /// The rounds and skill runs that have no result yet.
+    pub(super) fn outstanding(&self, task: TaskId) -> Vec<Directive> {
+        if self.phase == Phase::Thinking {
+            return vec![Directive::CallModel { task, agent: self.agent.clone(), round: self.round }];
+        }
+        let skill = |(open, skill): (&OpenCall, &PlannedSkill)| Directive::CallSkill {
+            task,
+            agent: self.agent.clone(),
+            call_id: open.call.id.clone(),
+            skill: skill.clone(),
+            started_before: open.started,
+        };
+        self.wanted_skills().map(skill).collect()
+    }
+}

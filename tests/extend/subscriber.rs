@@ -1,0 +1,111 @@
+//! A subscriber of an extension: it receives stored events.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use annie_core::{
+    event::{Event, Topics},
+    ids::TaskId,
+    ports::LogSubscriber,
+};
+use annie_testkit::scripted_model::ScriptedModel;
+
+use crate::world::{World, WorldParts, eventually, kill};
+
+/// Keeps a list of the tasks that have ended.
+#[derive(Default)]
+struct Ended {
+    tasks: Mutex<Vec<TaskId>>,
+    calls: AtomicU64,
+    reread: AtomicU64,
+    panics_at: Option<u64>,
+}
+
+impl LogSubscriber for Ended {
+    fn name(&self) -> &'static str {
+        "ended"
+    }
+
+    fn topics(&self) -> Topics {
+        Topics::FINAL_TEXT
+    }
+
+    fn stored(&self, event: &Event) {
+        assert_ne!(Some(self.calls.fetch_add(1, Relaxed)), self.panics_at, "the subscriber panics");
+        self.tasks.lock().unwrap().push(event.task);
+    }
+
+    fn reread(&self) {
+        self.reread.fetch_add(1, Relaxed);
+    }
+}
+
+async fn with(ended: Ended) -> (World, Arc<Ended>) {
+    let ended = Arc::new(ended);
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("here")));
+    parts.extensions.subscribers.push(ended.clone());
+    let world = parts.start().await;
+    eventually("it reads what was stored before", async || (ended.reread.load(Relaxed) > 0).then_some(())).await;
+    (world, ended)
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriber_of_extension_receives_each_final_event_once_after_it_is_stored() {
+    let (world, ended) = with(Ended::default()).await;
+    let mut sent = Vec::new();
+    for n in 0..3 {
+        let one = world.say(&n.to_string()).await;
+        world.answer(&one).await;
+        sent.push(one.task);
+    }
+    eventually("all are received", async || (ended.tasks.lock().unwrap().len() == 3).then_some(())).await;
+    assert_eq!(*ended.tasks.lock().unwrap(), sent);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriber_of_extension_that_panics_costs_no_append_and_reads_the_store_again() {
+    let (world, ended) = with(Ended { panics_at: Some(0), ..Ended::default() }).await;
+    let first = world.say("1").await;
+    assert_eq!(world.answer(&first).await, "here");
+    eventually("its actor was started again", async || (ended.reread.load(Relaxed) > 1).then_some(())).await;
+    let second = world.say("2").await;
+    assert_eq!(world.answer(&second).await, "here");
+    eventually("the next event is received", async || {
+        (ended.tasks.lock().unwrap().as_slice() == [second.task]).then_some(())
+    })
+    .await;
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriber_of_extension_reads_the_store_again_after_the_log_writer_died() {
+    let (world, ended) = with(Ended::default()).await;
+    let before = ended.reread.load(Relaxed);
+    kill(&world, "/infra/log").await;
+    eventually("it reads the store again", async || (ended.reread.load(Relaxed) > before).then_some(())).await;
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn extensions_with_equal_or_invalid_names_are_refused() {
+    struct Named(&'static str);
+    impl LogSubscriber for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+        fn topics(&self) -> Topics {
+            Topics::NONE
+        }
+        fn stored(&self, _event: &Event) {}
+        fn reread(&self) {}
+    }
+    for (names, reason) in [(["a", "a"], "two extensions subscriber:a"), (["a", "A b"], "needs a name of 1 to 40")] {
+        let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("here")));
+        parts.extensions.subscribers = names.map(|name| Arc::new(Named(name)) as Arc<dyn LogSubscriber>).to_vec();
+        let refused = parts.try_start().await.err().expect("it is refused").to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+}
