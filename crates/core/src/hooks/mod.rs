@@ -1,0 +1,242 @@
+//! Hooks: policies that decide at fixed points of a turn whether the turn goes on, and how.
+//!
+//! A hook is pure. The caller records its verdict with the event that carries the verdict out, so that a replay needs no
+//! hook. A hook can only restrict: all other checks still apply to what it lets through.
+
+mod rule;
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
+
+use crate::{
+    event::PlannedSkill,
+    ids::{AgentId, ConversationId, TaskId, UserId},
+    inbound::Inbound,
+    outcome::floor_char_boundary,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The maximum length of the text about a failed hook, in bytes. The text is stored in the log, and a panic may print any
+/// value.
+const FAILURE_BYTES_MAX: usize = 500;
+/// The text of a refusal that follows from a failure.
+const FAILED: &str = "The rule failed, and what a rule could not check is refused.";
+
+/// A point of a turn at which hooks decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookPoint {
+    /// Before a turn begins.
+    BeforeTurn,
+    /// Before a skill that a model or the user called is planned.
+    BeforeSkill,
+}
+
+impl HookPoint {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BeforeTurn => "before_turn",
+            Self::BeforeSkill => "before_skill",
+        }
+    }
+
+    /// Whether a hook may give this verdict at this point.
+    #[must_use]
+    pub const fn allows(self, verdict: &HookVerdict) -> bool {
+        match (self, verdict) {
+            (_, HookVerdict::Continue | HookVerdict::Refuse { .. }) => true,
+            (Self::BeforeSkill, HookVerdict::Replace { .. }) => true,
+            (Self::BeforeTurn, HookVerdict::Replace { .. }) => false,
+        }
+    }
+}
+
+/// The level of a hook. Hooks of a lower level decide first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HookLevel {
+    /// The hook holds for all agents and skills.
+    Global,
+    /// The hook holds for some agents.
+    Agent,
+    /// The hook holds for some skills.
+    Skill,
+}
+
+/// The decision of a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum HookVerdict {
+    /// The hook has no objection.
+    Continue,
+    /// The turn, or the call of the skill, does not happen.
+    Refuse {
+        /// The reason, which the model or the user receives.
+        text: String,
+    },
+    /// The skill is called with other arguments. Allowed only at [`HookPoint::BeforeSkill`].
+    Replace {
+        /// The new arguments. The caller checks them like those of a model.
+        arguments: Value,
+    },
+}
+
+/// The consequence of a failed hook: it panicked, or its verdict is not allowed at the point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// The hook counts as having refused.
+    Refuse,
+    /// The hook counts as having no objection.
+    Continue,
+}
+
+/// What a hook decides about.
+#[derive(Debug, Clone, Copy)]
+pub enum HookSubject<'a> {
+    /// The message with which the turn begins.
+    Turn(&'a Inbound),
+    /// The skill with its validated arguments.
+    Skill(&'a PlannedSkill),
+}
+
+/// Everything that a hook may base its verdict on.
+#[derive(Debug, Clone, Copy)]
+pub struct HookContext<'a> {
+    /// The user of the conversation.
+    pub user: &'a UserId,
+    /// The source of the message with which the turn began: `http`, `cli`, `voice` …
+    pub channel: &'a str,
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The task of the turn.
+    pub task: TaskId,
+    /// The agent: the orchestrator, or a sub-agent that calls a skill.
+    pub agent: &'a AgentId,
+    /// The point.
+    pub point: HookPoint,
+    /// The turn or the skill.
+    pub subject: HookSubject<'a>,
+}
+
+/// A policy. It is pure: the same context gives the same verdict, without a clock and without I/O.
+pub trait Hook: Send + Sync {
+    /// The name, for records and people.
+    fn name(&self) -> &str;
+
+    /// The points at which the hook decides.
+    fn points(&self) -> &[HookPoint];
+
+    /// The level, which gives the order of the hooks.
+    fn level(&self) -> HookLevel {
+        HookLevel::Global
+    }
+
+    /// The consequence of a panic, or of a verdict that the point does not allow.
+    fn on_failure(&self) -> OnFailure {
+        OnFailure::Refuse
+    }
+
+    /// Decides. Called only at [`Self::points`].
+    fn judge(&self, at: &HookContext<'_>) -> HookVerdict;
+}
+
+/// A verdict with the hook that gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// The name of the hook.
+    pub hook: String,
+    /// The point.
+    pub point: HookPoint,
+    /// The verdict. [`HookVerdict::Continue`] only if the hook failed and its failures do not refuse.
+    pub verdict: HookVerdict,
+    /// The description of the hook's failure. Empty if the hook did not fail.
+    pub failure: String,
+}
+
+/// All hooks, ordered by their level and then as registered.
+#[derive(Clone, Default)]
+pub struct HookSet(Arc<[Arc<dyn Hook>]>);
+
+impl HookSet {
+    /// The maximum number of configured hooks. Every hook is asked before every call of a skill.
+    pub const HOOKS_MAX: usize = 64;
+
+    /// The set of these hooks. Within a level they keep their order.
+    #[must_use]
+    pub fn new(mut hooks: Vec<Arc<dyn Hook>>) -> Self {
+        hooks.sort_by_key(|hook| hook.level());
+        Self(hooks.into())
+    }
+
+    /// Whether there is no hook.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of hooks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose
+    /// failures do not refuse, the first such failure, so that the caller can report it. A panicking hook
+    /// counts as failed.
+    #[must_use]
+    pub fn judge(&self, at: &HookContext<'_>) -> Option<Decided> {
+        let mut failed = None;
+        for hook in self.0.iter() {
+            match judge_one(hook.as_ref(), at) {
+                Some(decided) if decided.verdict != HookVerdict::Continue => return Some(decided),
+                decided => failed = failed.or(decided),
+            }
+        }
+        failed
+    }
+}
+
+impl fmt::Debug for HookSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|hook| hook.name())).finish()
+    }
+}
+
+/// The decision of one hook; nothing if it has no objection.
+fn judge_one(hook: &dyn Hook, at: &HookContext<'_>) -> Option<Decided> {
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        if hook.points().contains(&at.point) { hook.judge(at) } else { HookVerdict::Continue }
+    }));
+    let (verdict, failure) = match judged {
+        Ok(HookVerdict::Continue) => return None,
+        Ok(verdict) if at.point.allows(&verdict) => (verdict, String::new()),
+        Ok(_) => (verdict_of_failure(hook), format!("its verdict is not allowed at {}", at.point.as_str())),
+        Err(panic) => (verdict_of_failure(hook), format!("it panicked: {}", panic_text(&*panic))),
+    };
+    Some(Decided { hook: hook.name().to_owned(), point: at.point, verdict, failure })
+}
+
+fn verdict_of_failure(hook: &dyn Hook) -> HookVerdict {
+    match hook.on_failure() {
+        OnFailure::Refuse => HookVerdict::Refuse { text: FAILED.to_owned() },
+        OnFailure::Continue => HookVerdict::Continue,
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("panic without a text");
+    &text[..floor_char_boundary(text, FAILURE_BYTES_MAX)]
+}
