@@ -259,6 +259,10 @@ fn skill_files(site: &Site) -> Vec<Finding> {
         }
         Severity::Notice => None,
     }));
+    found.extend(site.loaded.config.idle_hooks(&catalog.skills()).into_iter().map(|(hook, pattern)| {
+        let detail = format!("hook `{hook}` names `{pattern}`, and there is no such skill");
+        Finding::warning("hooks", detail, "correct the pattern, or remove it from the hook")
+    }));
     found
 }
 

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     backend::BackendConfig,
+    hooks::HookConfig,
     routing::{Routing, planner},
     store::StoreSettings,
     typed::KeyError,
@@ -76,6 +77,9 @@ pub struct Config {
     /// The routing rules (`[[route]]`), before the built-in ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<RouteRule>,
+    /// The decisions before a turn or a skill runs (`[[hook]]`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hook: Vec<HookConfig>,
 }
 
 /// `[server]`
@@ -266,6 +270,7 @@ impl Config {
         found.extend(self.people_problems());
         found.extend(self.client_problems());
         found.extend(self.chaos.check(self.server.bind).err());
+        found.extend(self.hook_problems());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };

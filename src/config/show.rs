@@ -35,7 +35,8 @@ pub fn lines(loaded: &Loaded) -> Result<Vec<Line>, toml::ser::Error> {
     Ok(lines.collect())
 }
 
-fn down(value: Value, part: &String) -> Option<Value> {
+/// The value in a table or a list.
+pub(super) fn down(value: Value, part: &String) -> Option<Value> {
     match value {
         Value::Table(mut table) => table.remove(part),
         Value::Array(mut list) => part.parse().ok().filter(|at| *at < list.len()).map(|at: usize| list.swap_remove(at)),

@@ -8,8 +8,13 @@ use annie_llm::{ModelConfig, Profile};
 use annie_store::Durability;
 use toml::Value;
 
-use super::{show::table, typed::typed, *};
+use super::{
+    show::{down, table},
+    typed::typed,
+    *,
+};
 
+mod hooks;
 mod mistakes;
 mod pool;
 mod store;
@@ -404,6 +409,12 @@ format = "json"
 enabled = false
 [chaos]
 enabled = true
+[[hook]]
+name = "h"
+point = "before_skill"
+kind = "refuse"
+when = { skills = ["mail.*"], users = ["bob"], channels = ["voice"], agents = "sub" }
+text = "No."
 "#;
 
 #[test]
@@ -412,7 +423,7 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!(config.problems(), []);
     let (all, usual) = (table(&config).unwrap(), table(&Config::default()).unwrap());
     for leaf in super::layers::leaves(&all) {
-        let at = |table: &toml::Table| leaf.iter().try_fold(Value::Table(table.clone()), |v, k| v.get(k).cloned());
+        let at = |table: &toml::Table| leaf.iter().try_fold(Value::Table(table.clone()), down);
         assert_ne!(at(&all), at(&usual), "{leaf:?} has its default in this test");
     }
     let limits = config.kernel_limits();

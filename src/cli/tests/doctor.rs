@@ -45,6 +45,18 @@ async fn doctor_reports_an_unusable_notes_folder_and_a_lost_database() {
 }
 
 #[tokio::test]
+async fn doctor_warns_of_a_hook_that_names_no_skill() {
+    let data = tempfile::tempdir().unwrap();
+    let when = r#"{ skills = ["tasks.*", "mail.nowhere"] }"#;
+    let hooks = format!(r#"[{{ name = "x", point = "before_skill", kind = "refuse", text = "No.", when = {when} }}]"#);
+    let output = annie_in(data.path(), &["doctor"], &[("ANNIE__HOOK", &hooks)]).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
+    let lines: Vec<&str> = output.out.lines().filter(|line| line.contains("hook `x` names")).collect();
+    let [line] = lines[..] else { panic!("one line about the hook: {}", output.out) };
+    assert!(line.contains("warning") && line.contains("`mail.nowhere`, and there is no such skill"), "{line}");
+}
+
+#[tokio::test]
 async fn doctor_names_a_backend_whose_rounds_fail_in_the_running_server() {
     let data = tempfile::tempdir().unwrap();
     let is_broken = Arc::new(AtomicBool::new(false));

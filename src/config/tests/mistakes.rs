@@ -19,6 +19,13 @@ fn config_reports_several_errors_of_one_table() {
         ("[deadline]\nhigh = { soft_ms = 9, hard_ms = 9 }\nlow = { soft_ms = 0, hard_ms = 5 }\n".to_owned(), &[2, 3]),
         ("timezone = \"x\"\n[user.ann]\ntimezone = \"y\"\n[user.bob]\ntimezone = \"z\"\n".to_owned(), &[1, 3, 5]),
         ("[client]\nurl = \"x\"\n[log]\nlevel = \"=\"\n".to_owned(), &[2, 4]),
+        ("[[hook]]\nnam = \"a\"\n[[hook]]\nkind = \"x\"\n".to_owned(), &[2, 4]),
+        (
+            "[[hook]]\nname = \"a b\"\npoint = \"before_turn\"\nkind = \"refuse\"\ntext = \"\"\n\
+             when = { skills = [\"x\"], users = [\"\"], channels = [\"x\"], agents = \"sub\" }\n"
+                .to_owned(),
+            &[2, 5, 6, 6, 6, 6],
+        ),
     ] {
         let error = error_text(&text);
         let line = |line: &str| line.split(':').nth(1).and_then(|n| n.parse::<usize>().ok());

@@ -1,0 +1,129 @@
+//! Hooks: where every key takes effect, and the errors of invalid keys.
+
+use annie_core::{
+    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
+    ids::{AgentId, ConversationId, TaskId, UserId},
+    inbound::Inbound,
+    skill::SkillSet,
+};
+
+use super::*;
+
+/// A valid hook, which later lines may extend.
+const HOOK: &str = "[[hook]]\nname = \"x\"\npoint = \"before_skill\"\nkind = \"refuse\"\ntext = \"No.\"\n";
+
+fn config(text: &str) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    Sources::only(file(&folder, "annie.toml", text)).load().map_err(|e| format!("{e}; {}", e.fix)).unwrap().config
+}
+
+/// The decision of the configured hooks about a turn of this user on this channel.
+fn decided(config: &Config, user: &str, channel: &str) -> Option<Decided> {
+    let (user, agent, inbound) = (UserId::new(user).unwrap(), AgentId::orchestrator(), Inbound::default());
+    config.hook_set().judge(&HookContext {
+        user: &user,
+        channel,
+        conversation: ConversationId::for_key(&user, "k"),
+        task: TaskId::from_uuid(uuid::Uuid::nil()),
+        agent: &agent,
+        point: HookPoint::BeforeTurn,
+        subject: HookSubject::Turn(&inbound),
+    })
+}
+
+#[test]
+fn configured_hooks_reach_hook_set_and_replace_those_of_an_earlier_file() {
+    assert!(Config::default().hook_set().is_empty());
+    let rule = "[[hook]]\nname = \"bob-types\"\npoint = \"before_turn\"\nkind = \"refuse\"\n\
+                when = { users = [\"bob\"], channels = [\"voice\"] }\ntext = \"Type it.\"\n";
+    let own = config(&format!("{HOOK}{rule}"));
+    assert_eq!(format!("{:?}", own.hook_set()), r#"["x", "bob-types"]"#);
+    let refused = decided(&own, "bob", "voice").unwrap();
+    assert_eq!((refused.hook.as_str(), refused.failure.as_str()), ("bob-types", ""));
+    assert_eq!(refused.verdict, HookVerdict::Refuse { text: "Type it.".to_owned() });
+    assert_eq!((decided(&own, "ann", "voice"), decided(&own, "bob", "http")), (None, None));
+
+    let folder = tempfile::tempdir().unwrap();
+    let first = file(&folder, "first.toml", &format!("{HOOK}{rule}"));
+    let second = file(&folder, "second.toml", HOOK);
+    let loaded = Sources { files: vec![first], asked: Some(second), ..Sources::default() }.load().unwrap();
+    assert_eq!(loaded.config.hook.len(), 1);
+    assert!(loaded.origins.keys().all(|path| path[0] != "hook" || path[1] == "0"), "{:?}", loaded.origins);
+    let shown: Vec<String> = lines(&loaded).unwrap().iter().map(|l| format!("{} {}", l.key, l.value)).collect();
+    assert!(shown.contains(&"hook.0.point \"before_skill\"".to_owned()), "{shown:?}");
+}
+
+#[test]
+fn idle_hooks_lists_patterns_that_match_no_skill() {
+    let own = config(&format!("{HOOK}when = {{ skills = [\"mail.send\", \"*\", \"mail.*\"] }}\n"));
+    let idle = |pattern: &str| ("x".to_owned(), pattern.to_owned());
+    assert_eq!(own.idle_hooks(&SkillSet::default()), [idle("mail.send"), idle("mail.*")]);
+}
+
+#[test]
+fn config_refuses_invalid_hook_with_its_location() {
+    let when = |conditions: &str| format!("{HOOK}when = {{ {conditions} }}\n");
+    let before_turn = |conditions: &str| when(conditions).replace("before_skill", "before_turn");
+    let many: String = (0..65).map(|n| HOOK.replace("\"x\"", &format!("\"x{n}\""))).collect();
+    let values: Vec<String> = (0..65).map(|n| format!("user{n}")).collect();
+    for (text, wanted) in [
+        (
+            format!("{HOOK}{HOOK}"),
+            "annie.toml:7:1: `hook.1.name`: another hook is named \"x\" too; give each its own name",
+        ),
+        (many, "annie.toml:4:1: `hook`: there are 65 hooks, at most 64 are allowed; combine some of them"),
+        (
+            when("skills = [\"tasks.*.x\"]"),
+            "annie.toml:6:10: `hook.0.when.skills`: \"tasks.*.x\" is no skill pattern; write `tasks.create`, `tasks.*` or `*`",
+        ),
+        (
+            when("channels = [\"telegram\"]"),
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, openai, voice",
+        ),
+        (
+            before_turn("skills = [\"tasks.create\"]"),
+            "annie.toml:6:10: `hook.0.when.skills`: a turn begins before its skills are known; use point = \"before_skill\"",
+        ),
+        (
+            before_turn("agents = \"sub\""),
+            "annie.toml:6:10: `hook.0.when.agents`: a turn begins before its sub-agents; use point = \"before_skill\"",
+        ),
+        (
+            HOOK.replace("text = \"No.\"\n", ""),
+            "annie.toml:2:1: `hook.0.text`: it is empty; say what the user is to be told",
+        ),
+        (HOOK.replace("No.", " "), "annie.toml:5:1: `hook.0.text`: it is empty; say what the user is to be told"),
+        (
+            HOOK.replace("No.", &"é".repeat(1_001)),
+            "annie.toml:5:1: `hook.0.text`: it has 1001 characters, at most 1000 are allowed; shorten it",
+        ),
+        (
+            HOOK.replace("\"x\"", "\"No mail\""),
+            "annie.toml:2:1: `hook.0.name`: \"No mail\" is no name; use 1 to 64 small letters, digits, dashes and underscores",
+        ),
+        (
+            when("users = [\"bob\", \"\"]"),
+            "annie.toml:6:10: `hook.0.when.users`: \"\" cannot be a user id; use 1 to 128 bytes without control characters",
+        ),
+        (
+            when(&format!("users = {values:?}")),
+            "annie.toml:6:10: `hook.0.when.users`: it has 65 values, at most 64 are allowed; divide them between several hooks",
+        ),
+        (
+            when(&format!("skills = [\"{}\"]", "x".repeat(129))),
+            "annie.toml:6:10: `hook.0.when.skills`: a value has more than 128 bytes; shorten it",
+        ),
+        (
+            HOOK.replace("point = \"before_skill\"\n", ""),
+            "annie.toml:1:1: `hook.0`: missing field `point`; see `annie config init` for every key and its values",
+        ),
+        (
+            HOOK.replace("refuse", "program"),
+            "annie.toml:4:8: `hook.0.kind`: unknown variant `program`, expected `refuse`; \
+             see `annie config init` for every key and its values",
+        ),
+        (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),
+    ] {
+        assert_eq!(error_text(&text), wanted);
+    }
+}
