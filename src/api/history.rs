@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{Action, Event, EventBody, FinalEvent},
+    event::{Action, Event, EventBody, FinalEvent, ReportStatus},
     ids::{AgentId, ConversationId, Seq, TaskId},
+    outcome::Status,
     ports::TaskState,
     time::Micros,
 };
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::AppState;
 use crate::{auth::Caller, error::ApiError};
@@ -37,13 +40,57 @@ impl Role {
     }
 }
 
+/// How a sub-agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentStatus {
+    Completed,
+    NoAction,
+    Failed,
+    Timeout,
+    Crashed,
+    Skipped,
+    Cancelled,
+    /// Its dispatch was never accepted into the plan.
+    Refused,
+}
+
+impl AgentStatus {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::NoAction => "no_action",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Crashed => "crashed",
+            Self::Skipped => "skipped",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl From<ReportStatus> for AgentStatus {
+    fn from(status: ReportStatus) -> Self {
+        match status {
+            ReportStatus::Completed => Self::Completed,
+            ReportStatus::NoAction => Self::NoAction,
+            ReportStatus::Failed => Self::Failed,
+            ReportStatus::Timeout => Self::Timeout,
+            ReportStatus::Crashed => Self::Crashed,
+            ReportStatus::Skipped => Self::Skipped,
+            ReportStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
 /// A sub-agent that worked on an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentLine {
     pub agent: String,
     pub mission: String,
     /// Absent while the agent works.
-    pub status: Option<&'static str>,
+    pub status: Option<AgentStatus>,
     pub duration_ms: u64,
 }
 
@@ -52,7 +99,7 @@ pub struct AgentLine {
 pub struct SkillLine {
     pub agent: String,
     pub skill: String,
-    pub status: &'static str,
+    pub status: Status,
     pub duration_ms: u64,
 }
 
@@ -158,7 +205,7 @@ impl Work {
             EventBody::AgentReported { report } => {
                 let at = self.started.get(agent.as_str()).copied().or_else(|| self.unreported(agent));
                 if let Some(line) = at.and_then(|at| self.agents.get_mut(at)) {
-                    line.status = Some(report.status.as_str());
+                    line.status = Some(report.status.into());
                     line.duration_ms = report.duration_ms;
                 }
             }
@@ -170,7 +217,7 @@ impl Work {
             EventBody::SkillFinished { skill, outcome, duration_ms, .. } => self.skills.push(SkillLine {
                 agent: agent.to_string(),
                 skill: skill.clone(),
-                status: outcome.status.as_str(),
+                status: outcome.status,
                 duration_ms: *duration_ms,
             }),
             EventBody::Received(_)
@@ -239,7 +286,7 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
             continue;
         };
         // A dispatch without a report was never accepted into the plan: every other agent reports before its turn ends.
-        work.agents.iter_mut().for_each(|agent| agent.status = agent.status.or(Some("refused")));
+        work.agents.iter_mut().for_each(|agent| agent.status = agent.status.or(Some(AgentStatus::Refused)));
         let mut answer = message(Role::Assistant, end.text(), Some(ended));
         (answer.agents, answer.skills) = (work.agents, work.skills);
         messages.push(answer);
@@ -250,7 +297,7 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
 #[cfg(test)]
 mod tests {
     use annie_core::{
-        event::{AgentReport, DispatchSpec, Inbound, ReportStatus, ResolvedCall},
+        event::{AgentReport, DispatchSpec, Inbound, ResolvedCall},
         ids::{AgentId, IntentId},
         message::{Finish, Usage},
         outcome::Outcome,
@@ -346,8 +393,8 @@ mod tests {
         let texts: Vec<&str> = messages.iter().map(|m| m.text.as_str()).collect();
         assert_eq!(texts, ["one", "two", "first", "stopped"]);
         let first = &messages[2];
-        assert_eq!((first.agents[0].agent.as_str(), first.agents[0].status), ("s", Some("completed")));
-        assert_eq!((first.skills[0].skill.as_str(), first.skills[0].status), ("tasks.search", "success"));
+        assert_eq!((first.agents[0].agent.as_str(), first.agents[0].status), ("s", Some(AgentStatus::Completed)));
+        assert_eq!((first.skills[0].skill.as_str(), first.skills[0].status), ("tasks.search", Status::Success));
         assert_eq!(messages[3].state, Some(TaskState::Cancelled));
         assert!(messages[3].agents.is_empty());
     }
@@ -356,7 +403,7 @@ mod tests {
     fn history_shows_dispatch_without_report_as_refused_when_turn_has_ended() {
         let unreported = turn_log().into_iter().filter(|e| !matches!(e.body, EventBody::AgentReported { .. }));
         let (messages, _) = fold(&unreported.collect::<Vec<_>>(), true);
-        assert_eq!(messages[2].agents[0].status, Some("refused"));
+        assert_eq!(messages[2].agents[0].status, Some(AgentStatus::Refused));
     }
 
     #[test]
@@ -370,9 +417,9 @@ mod tests {
         let started =
             Event { agent: AgentId::sub("s").unwrap(), body: EventBody::AgentStarted { calls_granted: 1 }, ..again() };
         for (dispatches, statuses) in [
-            (vec![again(), again(), started.clone()], ["refused", "completed"]),
-            (vec![twice, started.clone()], ["completed", "refused"]),
-            (vec![again(), started, again()], ["completed", "refused"]),
+            (vec![again(), again(), started.clone()], [AgentStatus::Refused, AgentStatus::Completed]),
+            (vec![twice, started.clone()], [AgentStatus::Completed, AgentStatus::Refused]),
+            (vec![again(), started, again()], [AgentStatus::Completed, AgentStatus::Refused]),
         ] {
             let events = [&log[..2], &dispatches, &log[3..]].concat();
             assert!(fold(&events, true).0[2].agents.iter().map(|a| a.status).eq(statuses.map(Some)));

@@ -6,7 +6,10 @@ use annie_core::{
     event::Priority,
     ids::TaskId,
     jobs::{JobLine, Resolution, Style, say, understand},
+    ports::TaskState,
 };
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::AppState;
 use crate::{auth::Caller, error::ApiError};
@@ -14,12 +17,27 @@ use crate::{auth::Caller, error::ApiError};
 /// The job command that asks for the list.
 const LIST: &str = "/jobs";
 
-/// The status of a job, in the words used for tasks.
-pub const fn status_of(job: &JobLine) -> &'static str {
-    match () {
-        () if job.is_suspended() => "suspended",
-        () if job.is_deferred => "deferred",
-        () => job.state.as_str(),
+/// The status of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    Queued,
+    Running,
+    /// The job failed or reached its deadline, and continues later.
+    Deferred,
+    Suspended,
+}
+
+impl JobStatus {
+    /// The status of a job. A job is an open task, so it has no final state.
+    pub const fn of(job: &JobLine) -> Self {
+        match job.state {
+            _ if job.is_suspended() => Self::Suspended,
+            _ if job.is_deferred => Self::Deferred,
+            TaskState::Queued => Self::Queued,
+            TaskState::Suspended => Self::Suspended,
+            TaskState::Running | TaskState::Completed | TaskState::Failed | TaskState::Cancelled => Self::Running,
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Operator commands, independent of the front end.
 
 use annie_actors::{GateGrant, KernelError, NodeInfo, Operation};
-use annie_core::ids::{ConversationId, Incarnation};
+use annie_core::{
+    breaker::BreakerState,
+    ids::{ConversationId, Incarnation},
+};
 use futures_util::future::join_all;
-use serde::Serialize;
+use serde::Deserialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::{AppState, actor_path};
 use crate::{
@@ -68,19 +70,17 @@ pub async fn operate_actor(
 
 /// The state of a skill's breaker. Listed are skills that were called since the start, and skills whose breaker was open before
 /// it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerLine {
     /// The name of the skill.
     pub skill: String,
-    /// `closed`, `open` or `half_open`; absent if the breaker is too busy to answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
+    /// Absent if the breaker is too busy to answer.
+    pub state: Option<BreakerState>,
     /// Consecutive failures.
     pub failures: u64,
     /// How often the breaker opened since it last closed.
     pub trips: u64,
     /// When the breaker opened, RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<String>,
     /// Runs in progress.
     pub runs: u64,
@@ -101,15 +101,9 @@ pub async fn list_breakers(state: &AppState) -> Vec<BreakerLine> {
 
 fn breaker(skill: String, view: &Value) -> BreakerLine {
     let number = |key: &str| view[key].as_u64().unwrap_or(0);
-    let opened_at = view["opened_at"].as_str().filter(|_| view["state"] != "closed").map(str::to_owned);
-    BreakerLine {
-        skill,
-        state: view["state"].as_str().map(str::to_owned),
-        failures: number("failures"),
-        trips: number("trips"),
-        opened_at,
-        runs: number("runs"),
-    }
+    let state = BreakerState::deserialize(&view["state"]).ok();
+    let opened_at = view["opened_at"].as_str().filter(|_| state != Some(BreakerState::Closed)).map(str::to_owned);
+    BreakerLine { skill, state, failures: number("failures"), trips: number("trips"), opened_at, runs: number("runs") }
 }
 
 /// Closes the voice gate of a backend (the first one if the name is empty) for everything except voice, or renews it.

@@ -1,5 +1,7 @@
 //! `annie status`: the state of the server.
 
+use annie_core::route::BackendState;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -87,8 +89,8 @@ pub(super) fn trouble(backend: &Value) -> String {
         (Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
         _ => String::new(),
     };
-    match (backend["state"].as_str(), backend["up"].as_bool()) {
-        (Some("failing"), _) => {
+    match (BackendState::deserialize(&backend["state"]).ok(), backend["up"].as_bool()) {
+        (Some(BackendState::Failing), _) => {
             let since = backend["failing_since"].as_str().unwrap_or("now");
             let rounds = backend["failed_rounds"].as_u64().unwrap_or(0);
             format!("; FAILING since {since}, {rounds} rounds{error}")

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use annie_actors::Operation;
-use annie_core::ids::Incarnation;
+use annie_core::{breaker::BreakerState, ids::Incarnation};
 use futures_util::stream;
 use tokio::{
     sync::watch,
@@ -86,7 +86,7 @@ impl v1::actors_server::Actors for Service {
     ) -> Result<Response<v1::ListBreakersResponse>, Status> {
         let breakers = list_breakers(&self.state).await.into_iter().map(|b| v1::Breaker {
             skill: b.skill,
-            state: b.state.unwrap_or_default(),
+            state: b.state.map_or("", BreakerState::as_str).to_owned(),
             failures: b.failures,
             trips: b.trips,
             opened_at_us: b

@@ -7,8 +7,8 @@ use tonic::{Request, Response, Status};
 use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
     api::{
-        ConversationRef, Feed, FeedItem, FeedOptions, HistoryMessage, Message, MessageOptions, history, page,
-        submission,
+        AgentStatus, ConversationRef, Feed, FeedItem, FeedOptions, HistoryMessage, Message, MessageOptions, history,
+        page, submission,
     },
     error::ApiError,
 };
@@ -110,13 +110,13 @@ fn message(message: HistoryMessage) -> v1::ChatMessage {
     let agents = message.agents.into_iter().map(|a| v1::AgentSummary {
         agent: a.agent,
         mission: a.mission,
-        status: a.status.unwrap_or_default().to_owned(),
+        status: a.status.map_or("", AgentStatus::as_str).to_owned(),
         duration_ms: a.duration_ms,
     });
     let skills = message.skills.into_iter().map(|s| v1::SkillSummary {
         agent: s.agent,
         skill: s.skill,
-        status: s.status.to_owned(),
+        status: s.status.as_str().to_owned(),
         duration_ms: s.duration_ms,
     });
     v1::ChatMessage {

@@ -2,6 +2,7 @@
 
 use annie_core::{
     ids::{ConversationId, Seq, TaskId},
+    outcome,
     ports::{ConversationRow, TaskState},
 };
 use axum::{Json, extract::State, http::StatusCode};
@@ -15,7 +16,7 @@ use super::{
     schema,
 };
 use crate::{
-    api::{AgentLine, AppState, HistoryMessage, SkillLine, history, page, shown_event},
+    api::{AgentLine, AgentStatus, AppState, HistoryMessage, SkillLine, history, page, shown_event},
     auth::Caller,
     error::ApiError,
 };
@@ -30,8 +31,10 @@ pub struct Conversation {
     /// The sequence number of the last event.
     last_seq: u64,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     created_at: String,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     updated_at: String,
 }
 
@@ -111,6 +114,7 @@ pub struct ChatMessage {
     role: &'static str,
     text: String,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     at: String,
     /// Of an answer: `completed`, `failed` or `cancelled`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,9 +133,10 @@ pub struct ChatMessage {
 pub struct AgentSummary {
     agent: String,
     mission: String,
-    /// `completed`, `failed`, `timeout`, `crashed`, `skipped`, `cancelled`; absent while the agent works.
+    /// `completed`, `no_action`, `failed`, `timeout`, `crashed`, `skipped`, `cancelled` or `refused`; absent while the agent
+    /// works.
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'static str>,
+    status: Option<AgentStatus>,
     duration_ms: u64,
 }
 
@@ -141,7 +146,8 @@ pub struct SkillSummary {
     agent: String,
     skill: String,
     /// `success`, `partial`, `error_transient` …
-    status: &'static str,
+    #[schema(value_type = schema::SkillStatus)]
+    status: outcome::Status,
     duration_ms: u64,
 }
 

@@ -50,17 +50,21 @@ pub struct DeadLetter {
     /// The failed attempts, oldest first.
     tried: Vec<String>,
     /// When the first attempt failed, RFC 3339.
+    #[schema(format = DateTime)]
     since: String,
     /// When the task is retried automatically; absent if it is retried only on request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     retry_at: Option<String>,
     /// The task of the retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TaskId>)]
     retried_by: Option<TaskId>,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     failed_at: String,
     /// When the state last changed, RFC 3339.
+    #[schema(format = DateTime)]
     changed_at: String,
 }
 

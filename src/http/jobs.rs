@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{extract::Args, problem::Problem, schema};
 use crate::{
-    api::{AppState, describe_jobs, reason_of, status_of},
+    api::{AppState, JobStatus, describe_jobs, reason_of},
     auth::Caller,
     error::ApiError,
 };
@@ -28,7 +28,7 @@ pub struct Job {
     /// The first 80 characters of the message.
     title: String,
     /// `queued`, `running`, `deferred` (it failed or reached its deadline and continues later) or `suspended`.
-    status: &'static str,
+    status: JobStatus,
     /// Why the task is deferred; absent if it is not, or if the reason is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -52,13 +52,14 @@ pub struct Job {
     running_ms: Option<u64>,
     /// When the task was suspended, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     suspended_at: Option<String>,
 }
 
 impl From<JobLine> for Job {
     fn from(line: JobLine) -> Self {
         Self {
-            status: status_of(&line),
+            status: JobStatus::of(&line),
             reason: reason_of(&line),
             number: line.number,
             task_id: line.task,

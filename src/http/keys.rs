@@ -26,13 +26,17 @@ pub struct Key {
     user: String,
     scopes: Vec<String>,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     expires_at: Option<String>,
     /// Accurate to one minute.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     last_used_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     revoked_at: Option<String>,
 }
 

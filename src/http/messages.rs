@@ -183,6 +183,7 @@ pub struct Ending {
     paused: bool,
     /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::AnswerOutcome>)]
     outcome: Option<&'static str>,
     /// The error code of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -39,6 +39,7 @@ pub struct Notice {
     #[schema(value_type = Vec<schema::TaskId>)]
     task_ids: Vec<TaskId>,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     at: String,
 }
 

@@ -44,8 +44,10 @@ pub struct LongOperation {
     /// Whether the result is still awaited.
     open: bool,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     opened_at: String,
     /// The time until which the result is awaited, RFC 3339.
+    #[schema(format = DateTime)]
     expires_at: String,
     /// The task that received the result, or the failure to get one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +55,7 @@ pub struct LongOperation {
     closed_by: Option<TaskId>,
     /// RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     closed_at: Option<String>,
 }
 

@@ -1,5 +1,6 @@
 //! The queue, the voice gate and the breakers.
 
+use annie_core::breaker::BreakerState;
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,9 +9,10 @@ use utoipa::ToSchema;
 use super::{
     extract::{Body, Name, whole},
     problem::Problem,
+    schema,
 };
 use crate::{
-    api::{self, AppState, BreakerLine},
+    api::{self, AppState},
     auth::Caller,
     error::ApiError,
 };
@@ -45,6 +47,7 @@ pub struct Held {
     /// Increases with every new holder.
     epoch: u64,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     until: String,
 }
 
@@ -90,6 +93,35 @@ pub async fn release_gate(
     Ok(Json(Released { released }))
 }
 
+/// The state of a skill's breaker. Listed are skills that were called since the start, and skills whose breaker was open before
+/// it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BreakerLine {
+    /// The name of the skill.
+    skill: String,
+    /// `closed`, `open` or `half_open`; absent if the breaker is too busy to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::BreakerState>)]
+    state: Option<BreakerState>,
+    /// Consecutive failures.
+    failures: u64,
+    /// How often the breaker opened since it last closed.
+    trips: u64,
+    /// When the breaker opened, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    opened_at: Option<String>,
+    /// Runs in progress.
+    runs: u64,
+}
+
+impl From<api::BreakerLine> for BreakerLine {
+    fn from(line: api::BreakerLine) -> Self {
+        let api::BreakerLine { skill, state, failures, trips, opened_at, runs } = line;
+        Self { skill, state, failures, trips, opened_at, runs }
+    }
+}
+
 /// The circuit breakers of the skills.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Breakers {
@@ -103,7 +135,7 @@ pub struct Breakers {
     responses((status = 200, body = Breakers), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn list_breakers(State(state): State<AppState>) -> Json<Breakers> {
-    Json(Breakers { breakers: api::list_breakers(&state).await })
+    Json(Breakers { breakers: api::list_breakers(&state).await.into_iter().map(Into::into).collect() })
 }
 
 /// Close a skill's breaker, so that its next call is admitted.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use annie_core::{event, ids};
+use annie_core::{breaker, event, ids, outcome, route};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
@@ -70,6 +70,23 @@ text_schema!(
     |object| object.enum_values(Some(["queued", "running", "suspended", "completed", "failed", "cancelled"]))
 );
 text_schema!(
+    /// How an answered task ended.
+    AnswerOutcome,
+    |object| object.enum_values(Some(["done", "paused", "declined", "no_action", "gave_up", "incomplete"]))
+);
+text_schema!(
+    /// The status of a skill run.
+    SkillStatus, |object| object.enum_values(Some(outcome::Status::ALL.map(outcome::Status::as_str)))
+);
+text_schema!(
+    /// The state of a skill's breaker.
+    BreakerState, |object| object.enum_values(Some(breaker::BreakerState::ALL.map(breaker::BreakerState::as_str)))
+);
+text_schema!(
+    /// The state of a model backend.
+    BackendState, |object| object.enum_values(Some(route::BackendState::ALL.map(route::BackendState::as_str)))
+);
+text_schema!(
     /// The state of a dead letter.
     DeadLetterState, |object| object.enum_values(Some(["waiting", "retried", "discarded", "archived"]))
 );
@@ -98,6 +115,7 @@ pub struct Event {
     /// The sequence number in the log, from 1 without gaps; also the `id` of the server-sent event.
     seq: u64,
     /// RFC 3339 in UTC, with microseconds.
+    #[schema(format = DateTime)]
     at: String,
     /// The task of the event.
     task_id: TaskId,
@@ -180,10 +198,13 @@ pub enum StreamData {
 
 #[cfg(test)]
 mod tests {
-    use annie_core::{dead_letter, ids::Seq, ports, skill};
+    use std::collections::BTreeSet;
+
+    use annie_core::{dead_letter, ids::Seq, message::Finish, ports, skill};
     use serde_json::Value;
 
     use super::*;
+    use crate::api::AgentStatus;
 
     fn words<T: PartialSchema>() -> Vec<String> {
         let schema = serde_json::to_value(T::schema()).unwrap();
@@ -206,6 +227,70 @@ mod tests {
         for word in words::<Effect>() {
             serde_json::from_value::<skill::Effect>(Value::String(word)).unwrap();
         }
+        for word in words::<SkillStatus>() {
+            serde_json::from_value::<outcome::Status>(Value::String(word)).unwrap();
+        }
+        for word in words::<BreakerState>() {
+            serde_json::from_value::<breaker::BreakerState>(Value::String(word)).unwrap();
+        }
+        for word in words::<BackendState>() {
+            serde_json::from_value::<route::BackendState>(Value::String(word)).unwrap();
+        }
+    }
+
+    #[test]
+    fn schema_agent_statuses_are_those_of_reports_and_refused() {
+        let mut described = words::<AgentStatus>();
+        assert_eq!(described.pop().as_deref(), Some(AgentStatus::Refused.as_str()));
+        for word in described {
+            let word = Value::String(word);
+            let status = AgentStatus::from(serde_json::from_value::<event::ReportStatus>(word.clone()).unwrap());
+            assert_eq!(
+                (serde_json::to_value(status).unwrap(), status.as_str()),
+                (word.clone(), word.as_str().unwrap())
+            );
+        }
+    }
+
+    #[test]
+    fn schema_answer_outcomes_are_the_words_of_core() {
+        let ends = [(false, Finish::Stop), (true, Finish::Stop), (false, Finish::Length)];
+        let outcomes = [
+            event::AnswerOutcome::Done,
+            event::AnswerOutcome::Declined,
+            event::AnswerOutcome::NoAction,
+            event::AnswerOutcome::GaveUp,
+        ];
+        let words_of =
+            |outcome: event::AnswerOutcome| ends.map(|(paused, finish)| outcome.word(paused, finish).to_owned());
+        let found: BTreeSet<String> = outcomes.into_iter().flat_map(words_of).collect();
+        let described: BTreeSet<String> = words::<AnswerOutcome>().into_iter().collect();
+        assert_eq!(described, found);
+    }
+
+    /// Collects the names of text properties that are named like a time and are not described as one.
+    fn undescribed_times(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(object) => {
+                for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                    let is_time = name.ends_with("_at") || name.ends_with("since") || name == "at" || name == "until";
+                    let is_text = property["type"] == "string" || property["type"][0] == "string";
+                    if is_time && is_text && property["format"] != "date-time" {
+                        found.push(name.clone());
+                    }
+                }
+                object.values().for_each(|value| undescribed_times(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| undescribed_times(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn schema_times_have_the_format_date_time() {
+        let mut found = Vec::new();
+        undescribed_times(&crate::http::document(), &mut found);
+        assert_eq!(found, Vec::<String>::new(), "add #[schema(format = DateTime)] to these fields");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The status of the server: for people, for service managers and for Prometheus.
 
 use annie_actors::{Health, Kernel};
+use annie_core::route::BackendState;
 use axum::{
     Json,
     extract::State,
@@ -8,11 +9,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::join_all;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::problem::Problem;
+use super::{problem::Problem, schema};
 use crate::{
     api::{AppState, VERSION},
     telemetry,
@@ -59,7 +60,8 @@ pub struct BackendStatus {
     /// `up`; `failing`: the last rounds failed although the backend may be reachable; `down`: the backend receives no requests
     /// at present. Absent if the backend's actor is too busy to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
+    #[schema(value_type = Option<schema::BackendState>)]
+    state: Option<BackendState>,
     /// The kind and version that the server reported; absent if it reported none.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
@@ -77,6 +79,7 @@ pub struct BackendStatus {
     failed_rounds: u64,
     /// When rounds started to fail, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     failing_since: Option<String>,
     /// The last failure of a round, or of the check whether the endpoint is reachable; absent while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,7 +131,7 @@ impl BackendStatus {
             model,
             about,
             up: view["up"].as_bool(),
-            state: text(&view["state"]),
+            state: BackendState::deserialize(&view["state"]).ok(),
             server,
             profile: profile.map(|(value, from)| SettingText { value, from }),
             context_tokens_max: number("context_tokens_max", "context_tokens_from"),

@@ -38,16 +38,20 @@ pub struct Task {
     /// The first 80 characters of the message.
     title: String,
     /// RFC 3339.
+    #[schema(format = DateTime)]
     received_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     ended_at: Option<String>,
     /// The error code of a failed task.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::AnswerOutcome>)]
     outcome: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use annie_core::{
     message::ModelErrorKind,
     ports::{Clock, ServerFacts},
     queue::BackendId,
-    route::{BackendFacts, Health, HealthState, Shut, Window},
+    route::{BackendFacts, BackendState, Health, HealthState, Shut, Window},
     time::Micros,
 };
 use parking_lot::Mutex;
@@ -327,14 +327,14 @@ impl Leases {
             });
             let up = slot.is_up(&self.breaker, now);
             let state = if !up {
-                "down"
+                BackendState::Down
             } else if slot.outcomes.is_failing() {
-                "failing"
+                BackendState::Failing
             } else {
-                "up"
+                BackendState::Up
             };
             let mut view = json!({
-                "running": slot.running, "up": state == "up", "state": state,
+                "running": slot.running, "up": state == BackendState::Up, "state": state,
                 "reachable": !slot.is_unreachable, "health": slot.health.state(&self.breaker, now),
                 "failures": slot.health.row().failures, "trips": slot.health.row().trips,
                 "outcomes": slot.outcomes.view(), "window": window, "gate": slot.gate.view(now),

@@ -36,6 +36,9 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+
     /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -28,6 +28,17 @@ pub enum Status {
 }
 
 impl Status {
+    /// All statuses.
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::Partial,
+        Self::ErrorTransient,
+        Self::ErrorPermanent,
+        Self::ErrorBlocked,
+        Self::Unknown,
+        Self::Pending,
+    ];
+
     /// The wire name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

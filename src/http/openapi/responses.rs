@@ -113,6 +113,16 @@ struct OutputText {
     logprobs: Vec<Value>,
 }
 
+/// The status of an item of the output.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes what the handler writes")]
+enum ItemStatus {
+    InProgress,
+    Completed,
+    Incomplete,
+}
+
 /// The text of an answer.
 #[derive(Serialize, ToSchema)]
 struct OutputMessage {
@@ -120,7 +130,7 @@ struct OutputMessage {
     #[schema(pattern = "^message$")]
     r#type: String,
     /// `in_progress`, `completed` or `incomplete`.
-    status: String,
+    status: ItemStatus,
     #[schema(pattern = "^assistant$")]
     role: String,
     content: Vec<OutputText>,
@@ -152,6 +162,17 @@ struct IncompleteDetails {
     reason: String,
 }
 
+/// The status of a response.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes what the handler writes")]
+enum ResponseStatus {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
+
 /// A response.
 #[derive(Serialize, ToSchema)]
 struct ResponseObject {
@@ -162,7 +183,7 @@ struct ResponseObject {
     /// Seconds since 1970, as in OpenAI's API.
     created_at: i64,
     /// `in_progress`, `completed`, `incomplete` or `failed`.
-    status: String,
+    status: ResponseStatus,
     model: String,
     output: Vec<ResponseOutputItem>,
     usage: Option<ResponseUsage>,

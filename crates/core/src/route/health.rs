@@ -25,6 +25,33 @@ pub enum HealthState {
     Probing,
 }
 
+/// The state of a backend as shown to operators: its health, and whether its last rounds failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendState {
+    /// Its last round did not fail.
+    Up,
+    /// Its last rounds failed, although it may be reachable.
+    Failing,
+    /// It receives no requests at present.
+    Down,
+}
+
+impl BackendState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Up, Self::Failing, Self::Down];
+
+    /// The wire name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Failing => "failing",
+            Self::Down => "down",
+        }
+    }
+}
+
 /// The stored health of a backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {

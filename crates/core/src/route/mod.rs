@@ -23,7 +23,7 @@ pub use defaults::default_rules;
 pub use facts::{BackendFacts, Cost, Privacy, RateWindow};
 pub use fail_over::{is_without_effect, stand_ins};
 pub use hand_over::hand_over;
-pub use health::{Health, HealthState};
+pub use health::{BackendState, Health, HealthState};
 pub use output::output_tokens;
 pub use rules::{Fallback, Preference, RouteRule, Target, When};
 pub use table::{RouteTable, RouteTableError};
