@@ -11,7 +11,7 @@ use crate::{event::Priority, time::Micros};
 pub enum Strategy {
     /// The same round on another backend, or on the same one if there is no other.
     OtherBackend,
-    /// The same round at a later time.
+    /// The same round at a later time; repeated with growing waits.
     Later,
 }
 

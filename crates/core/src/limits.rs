@@ -98,7 +98,8 @@ pub struct TurnLimits {
     pub interface: SubAgentInterface,
     /// The interface by which the agent that answers the user calls skills.
     pub main_interface: MainInterface,
-    /// How long a task waits that is deferred by its hard deadline or after two failures, in milliseconds.
+    /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
+    /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
     /// When dead letters are retried and archived.
     #[serde(alias = "letters")]

@@ -170,7 +170,8 @@ impl Turn {
             return Some(self.main(body));
         }
         if self.deferral.is_due {
-            return Some(self.main(self.defer(now, "its model failed; it is retried later", true)));
+            let reason = "its model failed; it is retried later";
+            return Some(self.main(self.defer(now, self.retry_wait_ms(), reason, true)));
         }
         if self.deferral.is_lifted {
             let reason = "it was resumed before its time".to_owned();

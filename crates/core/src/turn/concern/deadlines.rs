@@ -228,7 +228,8 @@ impl Turn {
         }
         let class = self.inbound.priority;
         if matches!(class, Priority::Normal | Priority::Low) && self.deferral.count == 0 {
-            return Some(self.main(self.defer(now, "its hard deadline passed; it continues later", false)));
+            let reason = "its hard deadline passed; it continues later";
+            return Some(self.main(self.defer(now, self.limits.defer_ms, reason, false)));
         }
         if let Some(agent) = self.end_agents(now, "The turn's time was up.") {
             return Some(agent);

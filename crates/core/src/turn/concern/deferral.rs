@@ -40,9 +40,10 @@ impl Conversation {
 }
 
 impl Turn {
-    /// Defers the turn. Returns false if it was deferred until this time already.
+    /// Defers the turn. Returns false if it is deferred until this time already.
     fn defer_until(&mut self, until: Micros, after_failure: bool, at: Micros) -> bool {
-        if self.deferral.until == Some(until) {
+        // A deferral that is due is carried out even if it ends at the same time as the one before.
+        if self.deferral.until == Some(until) && !self.deferral.is_due {
             return false;
         }
         let count = self.deferral.count.saturating_add(u32::from(until > at));
@@ -52,8 +53,8 @@ impl Turn {
         true
     }
 
-    pub(in crate::turn) fn defer(&self, now: Now, reason: &str, after_failure: bool) -> EventBody {
-        let until = now.at.later_ms(self.limits.defer_ms);
+    pub(in crate::turn) fn defer(&self, now: Now, wait_ms: u64, reason: &str, after_failure: bool) -> EventBody {
+        let until = now.at.later_ms(wait_ms);
         EventBody::Deferred { until, reason: reason.to_owned(), after_failure }
     }
 }

@@ -16,10 +16,14 @@ use crate::{
     },
 };
 
+/// The first wait before another attempt, in milliseconds: long enough for a server to restart and to load its model. While no
+/// other task uses the model, only such an attempt shows that the model answers again.
+const FIRST_WAIT_MS: u64 = 60_000;
+
 /// The failed attempts of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
-    /// The strategies that were used after failures.
+    /// The strategies that were used after failures. `Later` is here once for each wait.
     pub strategies: Vec<Strategy>,
     /// The reasons of those failures, one line each.
     pub reasons: Vec<String>,
@@ -30,9 +34,8 @@ pub struct Retries {
 impl Turn {
     /// Begins another attempt after the model failed. The context so far is kept.
     pub(in crate::turn) fn retry(&mut self, strategy: Strategy, reason: &str, at: Micros) {
-        if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_)))
-            || self.retries.strategies.contains(&strategy)
-        {
+        let is_used_up = strategy != Strategy::Later && self.retries.strategies.contains(&strategy);
+        if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) || is_used_up {
             return;
         }
         self.retries.strategies.push(strategy);
@@ -54,7 +57,28 @@ impl Turn {
         if !is_background || !may_succeed_on_retry(error) {
             return None;
         }
-        [Strategy::OtherBackend, Strategy::Later].into_iter().find(|s| !self.retries.strategies.contains(s))
+        if !self.retries.strategies.contains(&Strategy::OtherBackend) {
+            return Some(Strategy::OtherBackend);
+        }
+        (self.wait_ms(self.waits()) > 0).then_some(Strategy::Later)
+    }
+
+    /// How long the turn waits before the attempt that was decided last, in milliseconds.
+    pub(in crate::turn) fn retry_wait_ms(&self) -> u64 {
+        self.wait_ms(self.waits().saturating_sub(1))
+    }
+
+    /// The wait after this many waits, in milliseconds: each is twice as long as the one before, and all of them together are
+    /// `defer_ms`. 0 if that time is used up.
+    fn wait_ms(&self, waits: usize) -> u64 {
+        let factor = u32::try_from(waits).ok().and_then(|waits| 1_u64.checked_shl(waits)).unwrap_or(u64::MAX);
+        let waited_ms = FIRST_WAIT_MS.saturating_mul(factor - 1);
+        FIRST_WAIT_MS.saturating_mul(factor).min(self.limits.defer_ms.saturating_sub(waited_ms))
+    }
+
+    /// How often the turn has waited for another attempt.
+    fn waits(&self) -> usize {
+        self.retries.strategies.iter().filter(|strategy| **strategy == Strategy::Later).count()
     }
 
     /// The final failure of the turn. If `is_retryable` is false, the work would fail again in the same way, and its dead letter

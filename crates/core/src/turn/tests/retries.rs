@@ -34,6 +34,7 @@ fn strategies(w: &World) -> Vec<Strategy> {
 fn background_task_is_retried_elsewhere_then_later_then_becomes_dead_letter() {
     for class in [Priority::Normal, Priority::Low, Priority::Background] {
         let mut w = World::new();
+        w.limits.defer_ms = 60_000;
         w.route = ["a", "b", "c"].map(str::to_owned).to_vec();
         let task = w.say_as(class, "Report");
         w.model_fails(ModelErrorKind::Unavailable);
@@ -45,7 +46,7 @@ fn background_task_is_retried_elsewhere_then_later_then_becomes_dead_letter() {
         assert!(matches!(w.log.last().map(|e| &e.body), Some(EventBody::Deferred { .. })));
         assert_eq!(w.turn().deferral.count, 1);
         assert_eq!(w.turn().main.rounds_max - w.turn().main.round, 5, "failed rounds do not count");
-        w.wait_ms(900_000);
+        w.wait_ms(60_000);
         w.model_fails(ModelErrorKind::Protocol);
         let dead_letter = dead_letter(&w, task);
         assert_eq!(dead_letter.tried.len(), 3);
@@ -58,6 +59,36 @@ fn background_task_is_retried_elsewhere_then_later_then_becomes_dead_letter() {
         let text = w.ending(task).1;
         assert!(text.contains("I tried 3 times") && text.ends_with("I'll try again by myself in 6 hours."), "{text}");
         assert!(w.conv.is_idle());
+    }
+}
+
+#[test]
+fn turn_deferred_after_failures_is_retried_with_growing_waits_until_defer_time_is_used_up() {
+    for (defer_ms, waits_ms) in [
+        (900_000, vec![60_000, 120_000, 240_000, 480_000]),
+        (100_000, vec![60_000, 40_000]),
+        (5, vec![5]),
+        (u64::MAX, vec![60_000, 120_000, 240_000, 480_000, 960_000]),
+    ] {
+        let mut w = World::new();
+        w.limits.defer_ms = defer_ms;
+        let task = w.say_as(Priority::Normal, "Report");
+        w.model_fails(ModelErrorKind::Unavailable);
+        for wait_ms in &waits_ms {
+            w.model_fails(ModelErrorKind::Unavailable);
+            let deferred = w.log.last().expect("an event");
+            let EventBody::Deferred { until, after_failure: true, .. } = deferred.body else { panic!("{deferred:?}") };
+            assert!(until.since_ms(deferred.at).abs_diff(*wait_ms) < 3, "{until} after {deferred:?}, of {defer_ms} ms");
+            w.now = until;
+            w.advance();
+        }
+        if defer_ms == u64::MAX {
+            w.replies("Report", &[]);
+            assert_eq!(w.answer(task), "Report", "the model answers again");
+        } else {
+            w.model_fails(ModelErrorKind::Unavailable);
+            assert_eq!(dead_letter(&w, task).tried.len(), waits_ms.len() + 2, "of {defer_ms} ms");
+        }
     }
 }
 
@@ -124,6 +155,7 @@ fn failure_that_would_recur_is_not_retried_automatically() {
 fn automatic_retries_stop_before_archive_time() {
     for (hours, again) in [(6, true), (41, true), (42, false), (47, false)] {
         let mut w = World::new();
+        w.limits.defer_ms = 60_000;
         w.now = Micros(0).plus_ms(hours * HOUR_MS);
         let before = DeadLetter { tried: vec!["x".to_owned(), "y".to_owned()], since: Micros(0), retry_at: None };
         let retry = Retry { tried: before.tried, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), before.since) };
@@ -167,6 +199,7 @@ fn turn_can_be_cancelled_and_suspended_between_attempts() {
 #[test]
 fn retry_strategies_are_used_once_per_turn() {
     let mut w = World::in_mode(Mode::MultiAgent);
+    w.limits.defer_ms = 60_000;
     let task = w.say_as(Priority::Normal, "Report");
     w.model_fails(ModelErrorKind::Unavailable);
     w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
@@ -185,8 +218,9 @@ fn retry_of(w: &mut World, task: TaskId, priority: Priority) -> TaskId {
     w.receive(Inbound { priority, retry: Some(retry), ..World::inbound("Write to Bob") })
 }
 
+/// The first attempt, one on another backend, and one after each of the four waits.
 fn fails_in_each_way(w: &mut World) {
-    (0..3).for_each(|_| w.model_fails(ModelErrorKind::Unavailable));
+    (0..6).for_each(|_| w.model_fails(ModelErrorKind::Unavailable));
 }
 
 #[test]
