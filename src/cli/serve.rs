@@ -66,16 +66,21 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let _ = std::fs::remove_file(Address::file(&site.folder));
     kernel.drain();
     let stopped = async {
-        if let Some(drain_ms_max) = drain_ms_max {
-            api.close(Duration::from_millis(drain_ms_max)).await;
-        }
+        let failure = match drain_ms_max {
+            Some(drain_ms_max) => tokio::select! {
+                () = api.close(Duration::from_millis(drain_ms_max)) => None,
+                reason = kernel.ended() => ended_by_itself(&reason),
+            },
+            None => None,
+        };
         assembled.stop().await;
+        failure
     };
-    tokio::select! {
-        () = stopped => {}
+    let failure_while_draining = tokio::select! {
+        failure = stopped => failure,
         () = signals.next() => return Err(Failure::interrupted()),
-    }
-    match why {
+    };
+    match why.or(failure_while_draining) {
         Some(failure) => Err(failure),
         None => {
             site.console.say("annie: stopped; open work continues at the next start");

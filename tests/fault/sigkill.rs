@@ -9,11 +9,15 @@ use std::sync::{
 use annie::grpc::v1::{FollowEventsRequest, events_client::EventsClient, stream_item::Item};
 use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::watch,
+};
 
 use crate::{
     server::{Server, Sse},
-    world::PATIENCE,
+    world::{PATIENCE, eventually},
 };
 
 const REQUEST: &str =
@@ -186,4 +190,37 @@ async fn process_whose_root_actor_is_killed_ends_without_waiting_for_open_reques
     }
     assert!(!server.ended().await.success(), "the end of the kernel was reported as success");
     drop(waiting);
+}
+
+/// Sends the head of a request, and returns its connection when the server waits for the body.
+async fn request_without_body(server: &Server, path: &str, body_bytes: usize) -> TcpStream {
+    let host = server.url.strip_prefix("http://").expect("the address of the server");
+    let mut connection = TcpStream::connect(host).await.expect("the server listens");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {body_bytes}\r\n\
+         expect: 100-continue\r\n\r\n"
+    );
+    connection.write_all(head.as_bytes()).await.expect("the head is sent");
+    let wanted = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let mut answer = [0; 25];
+    connection.read_exact(&mut answer).await.expect("the server asks for the body");
+    assert_eq!(&answer, wanted, "{}", String::from_utf8_lossy(&answer));
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_whose_root_actor_is_killed_while_it_drains_ends_without_waiting_for_open_requests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let patient = [("ANNIE__API__DRAIN_MS_MAX", "600000"), ("ANNIE__API__BODY_MS_MAX", "600000")];
+    let mut server = Server::start(folder.path(), &[], &patient).await;
+    let kill_root = json!({"path": "/", "force": true}).to_string();
+    let waiting = request_without_body(&server, "/api/v1/messages", 100).await;
+    let mut killing = request_without_body(&server, "/api/v1/actors/kill", kill_root.len()).await;
+    server.signal(rustix::process::Signal::TERM);
+    // The server removes the file with its address right before it drains.
+    let address = folder.path().join("server.json");
+    eventually("the server drains", async || (!address.exists()).then_some(())).await;
+    killing.write_all(kill_root.as_bytes()).await.expect("the body is sent");
+    assert!(!server.ended().await.success(), "the end of the kernel was reported as success");
+    drop((waiting, killing));
 }
