@@ -6,6 +6,7 @@ use annie_actors::{NodeInfo, Submitted};
 use annie_core::{
     event::{Event, Mode, Priority},
     ids::{IdError, TaskId},
+    jobs::JobLine,
     ports::{Before, Draft, TaskRow, TaskState},
     skill::{SkillFormat, SkillSpec},
 };
@@ -67,6 +68,15 @@ pub const fn state_of(state: TaskState) -> v1::TaskState {
         TaskState::Completed => v1::TaskState::Completed,
         TaskState::Failed => v1::TaskState::Failed,
         TaskState::Cancelled => v1::TaskState::Cancelled,
+    }
+}
+
+/// The state of a job: of an open task that may be suspended or deferred.
+pub const fn job_state_of(job: &JobLine) -> v1::TaskState {
+    match () {
+        () if job.is_suspended() => v1::TaskState::Suspended,
+        () if job.is_deferred => v1::TaskState::Deferred,
+        () => state_of(job.state),
     }
 }
 

@@ -109,14 +109,13 @@ impl v1::jobs_server::Jobs for Service {
 }
 
 fn job(line: JobLine) -> v1::Job {
-    let state = if line.is_suspended() { v1::TaskState::Suspended } else { convert::state_of(line.state) };
     v1::Job {
+        state: convert::job_state_of(&line).into(),
         reason: reason_of(&line).unwrap_or_default(),
         number: u32::try_from(line.number).unwrap_or(u32::MAX),
         task_id: line.task.to_string(),
         conversation_id: line.conversation.to_string(),
         title: line.title,
-        state: state.into(),
         priority: convert::priority_of(line.priority).into(),
         position: line.position.map(|p| p as u64),
         round: line.round.map(|(now, _)| now),

@@ -120,6 +120,10 @@ async fn job_deferred_after_model_failure_is_listed_as_deferred() {
     assert_eq!((&one["task_id"], &one["reason"]), (&sent["task_id"], &json!("its model failed")), "{one}");
     assert!(one["start_in_ms"].as_u64().is_some_and(|ms| ms > 30_000), "{one}");
     assert_eq!(one.get("running_ms"), None, "the time of the deferral is no running time: {one}");
+    let mut jobs = JobsClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let list = jobs.list_jobs(v1::ListJobsRequest::default()).await.unwrap().into_inner();
+    let deferred = (list.jobs[0].state(), list.jobs[0].reason.as_str());
+    assert_eq!(deferred, (v1::TaskState::Deferred, "its model failed"), "the same over gRPC: {list:?}");
 
     server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
     let running_listed = async {
