@@ -20,6 +20,10 @@ macro_rules! files {
             ("ended views", include_str!(concat!("../../../migrations/", $database, "/0006_ended_views.sql"))),
             ("nodes", include_str!(concat!("../../../migrations/", $database, "/0007_nodes.sql"))),
             ("dead letters", include_str!(concat!("../../../migrations/", $database, "/0008_dead_letters.sql"))),
+            (
+                "accepted dispatches",
+                include_str!(concat!("../../../migrations/", $database, "/0009_accepted_dispatches.sql")),
+            ),
         ]
     };
 }

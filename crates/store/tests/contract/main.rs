@@ -26,6 +26,7 @@ mod sqlite_only;
 mod stores;
 mod tasks;
 mod todos;
+mod views;
 
 macro_rules! run {
     ($open:path; $($noun:ident: [$($case:ident),* $(,)?]),* $(,)?) => {$(
