@@ -31,6 +31,7 @@ use annie::{
 use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
+    hooks::HookSet,
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     limits::TurnLimits,
     message::{Finish, Usage},
@@ -187,6 +188,7 @@ async fn kernel(store: Arc<dyn Store>, passivate_after_ms: u64) -> Kernel {
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
+        hooks: HookSet::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -23,6 +23,7 @@ use std::{
 use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{Mode, Scope},
+    hooks::HookSet,
     ids::{ConversationId, UserId},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
@@ -76,6 +77,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
+        hooks: HookSet::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -30,6 +30,7 @@ use annie_actors::{
 };
 use annie_core::{
     event::{Mode, Scope},
+    hooks::HookSet,
     ids::{ConversationId, Seq, UserId},
     message::{Message, ModelReply, ModelRequest},
     ports::Store,
@@ -126,6 +127,7 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u6
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
+        hooks: HookSet::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

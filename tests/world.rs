@@ -8,6 +8,7 @@ use annie_actors::{
 };
 use annie_core::{
     event::{Event, EventBody, Scope},
+    hooks::HookSet,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{ModelError, ModelReply, ModelRequest},
     ports::{Env, Faults, Model, Store},
@@ -38,6 +39,7 @@ pub struct WorldParts {
     pub acts: bool,
     pub limits: KernelLimits,
     pub extensions: Extensions,
+    pub hooks: HookSet,
 }
 
 impl WorldParts {
@@ -57,6 +59,7 @@ impl WorldParts {
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
             extensions: Extensions::default(),
+            hooks: HookSet::default(),
         }
     }
 
@@ -93,6 +96,7 @@ impl WorldParts {
             limits: self.limits.clone(),
             routing: (table, RouteMode::default()),
             extensions: self.extensions.clone(),
+            hooks: self.hooks.clone(),
         })
         .await
     }

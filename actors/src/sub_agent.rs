@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{self, AgentDone, AgentTasks, Finished, RoundHandles, Stored, append_owned},
+    agent::{self, AgentDone, AgentTasks, Finished, Resolved, RoundHandles, Stored, append_owned},
     effects::{ModelDone, SkillDone, Waits},
     engine::EngineMsg,
     observe::{Addr, Context, Node, NodeError},
@@ -158,7 +158,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     let turn = &mut state.args.turn;
     match &done.result {
         Ok(reply) => {
-            let calls = turn.view().resolve(reply, &state.args.wiring.catalog.skills());
+            let Resolved { calls, decided } = agent::resolve(&state.args.wiring, turn.view(), reply);
             let replied = |calls| agent::replied(&done, reply, calls);
             let now = ctx.now();
             let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
@@ -166,7 +166,9 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
-                    store(ctx, state, now, body).await
+                    let mut bodies = decided;
+                    bodies.push(body);
+                    store(ctx, state, now, bodies).await
                 }
                 Err(changed) => {
                     state.waits_since.get_or_insert(now);
@@ -209,29 +211,30 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
 async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
     let now = ctx.now();
     state.args.turn.fold(now, &body);
-    store(ctx, state, now, body).await
+    store(ctx, state, now, vec![body]).await
 }
 
-/// Stores a folded event and continues, or hands the last event to the Engine together with the report.
+/// Stores folded events and continues, or hands the last events to the Engine together with the report.
 async fn store(
     ctx: &Context<SubAgent>,
     state: &mut SubAgentState,
     now: Micros,
-    body: EventBody,
+    bodies: Vec<EventBody>,
 ) -> Result<(), NodeError> {
     let (turn, tasks) = (&mut state.args.turn, &state.tasks);
     let (task, agent) = (turn.task, turn.spec.agent.clone());
-    // Directives that this event makes outstanding start only after it is stored, so they have not begun here.
+    // Directives that these events make outstanding start only after they are stored, so they have not begun here.
     let has_begun = |intent: IntentId| tasks.contains(&DirectiveId::Skill(task, agent.clone(), intent.to_string()));
     state.args.tally.note(turn, now, &has_begun);
-    let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
+    let new = |body| NewEvent { at: now, task, agent: turn.spec.agent.clone(), body };
+    let events: Vec<NewEvent> = bodies.into_iter().map(new).collect();
     if let Some(report) = turn.report(now) {
-        finish(state, vec![event], report);
+        finish(state, events, report);
         return Ok(());
     }
     if ms_left(turn, state.used_ms) == 0 {
         let report = turn.timed_out(now, &has_begun);
-        finish(state, vec![event], report);
+        finish(state, events, report);
         return Ok(());
     }
     let turn = &state.args.turn;
@@ -239,7 +242,7 @@ async fn store(
         conversation: turn.conversation,
         user: turn.user.clone(),
         fence: Fence::Owner(state.args.epoch),
-        events: vec![event],
+        events,
     };
     if let Stored::Fenced = append_owned(ctx, &state.args.wiring.log, what).await? {
         return Ok(());

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use annie_core::{
     breaker::BreakerLimits,
     event::Mode,
+    hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
     ports::{Catalog, Env, Model, SkillRunner, Store},
@@ -103,6 +104,8 @@ pub(crate) struct Wiring {
     /// The limits on concurrent requests for embeddings.
     pub embeddings: Arc<Embeddings>,
     pub extensions: Extensions,
+    /// Policies that decide before a turn and before a skill.
+    pub hooks: HookSet,
     pub env: Env,
     pub lease: Arc<Lease>,
     pub store: Arc<dyn Store>,

@@ -2,4 +2,5 @@
 //! seams are seams; `docs/how-to-add.md` names them.
 
 mod chore;
+mod hook;
 mod subscriber;

@@ -5,8 +5,10 @@
 
 mod append;
 mod effect;
+mod hooks;
 mod result;
 
 pub(crate) use append::{Stored, append_owned};
 pub(crate) use effect::{AgentTasks, RoundHandles, start};
+pub(crate) use hooks::{RefusedTurn, Resolved, judge_turn, resolve};
 pub(crate) use result::{AgentDone, Finished, failed, replied, skill_finished};

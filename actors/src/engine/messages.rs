@@ -11,7 +11,11 @@ use annie_core::{
 use tokio::sync::oneshot;
 
 use super::control::{Control, Controlled};
-use crate::{agent::AgentDone, effects::Routed, observe::Named};
+use crate::{
+    agent::{AgentDone, RefusedTurn},
+    effects::Routed,
+    observe::Named,
+};
 
 /// Messages of an Engine.
 pub enum EngineMsg {
@@ -40,6 +44,8 @@ pub enum EngineMsg {
         limits: TurnLimits,
         /// The backends that may run the turn, with the reason for the choice.
         route: Box<Routed>,
+        /// A hook refuses the turn.
+        refused: Option<Box<RefusedTurn>>,
     },
     /// Progress of a job command.
     JobCommand(JobCommandMsg),

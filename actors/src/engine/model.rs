@@ -7,7 +7,7 @@ use super::{
     state::{Engine, EngineState, EngineTask},
 };
 use crate::{
-    agent::{self, Finished},
+    agent::{self, Finished, Resolved},
     effects::{ModelDone, SkillDone},
     observe::{Context, NodeError},
 };
@@ -19,12 +19,16 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     let Some(view) = state.conv.main_agent(done.task) else { return Ok(()) };
     let (task, agent, was_by_commands) = (turn.task, AgentId::orchestrator(), turn.main.is_cmd());
     let refusal = done.result.as_ref().err().filter(|e| e.refuses_tools()).map(|e| e.detail.clone());
-    let body = match &done.result {
-        Ok(reply) => agent::replied(&done, reply, view.resolve(reply, &state.wiring.catalog.skills())),
-        Err(error) => agent::failed(&done, error),
+    let bodies = match &done.result {
+        Ok(reply) => {
+            let Resolved { calls, mut decided } = agent::resolve(&state.wiring, view, reply);
+            decided.push(agent::replied(&done, reply, calls));
+            decided
+        }
+        Err(error) => vec![agent::failed(&done, error)],
     };
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
-    record::record(ctx, state, task, agent, body).await?;
+    record::record_in_order(ctx, state, task, agent, bodies).await?;
     // Later turns on this backend use commands from the start.
     if !was_by_commands && state.conv.turn(task).is_some_and(|turn| turn.main.is_cmd()) {
         match &refusal {

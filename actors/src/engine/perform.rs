@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, future::Future};
 
-use annie_core::turn::{Directive, DirectiveId};
+use annie_core::{
+    event::PromptFacts,
+    turn::{Directive, DirectiveId},
+};
 
 use super::{
     agents,
@@ -71,10 +74,14 @@ async fn start(
         Directive::BeginTurn { task } => {
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             state.spawn(id, async move {
-                let route = route(&wiring, &inbound);
-                let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, &route).await;
+                let route = Box::new(route(&wiring, &inbound));
+                let refused = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).map(Box::new);
+                let (mode, facts, limits) = match refused {
+                    Some(_) => (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone()),
+                    None => read_facts(&wiring, &user, conversation, task, &inbound, &route).await,
+                };
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
-                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route: Box::new(route) });
+                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, refused });
             });
         }
         Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } => {

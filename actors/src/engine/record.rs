@@ -3,9 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use annie_core::{
-    event::{EventBody, Mode, NewEvent, PromptFacts},
+    event::{AnswerOutcome, EventBody, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
+    message::{Finish, Usage},
     ports::{Append, Fence},
     turn::DirectiveId,
 };
@@ -17,7 +18,7 @@ use super::{
     state::{Engine, EngineState, EngineTask, note_stored},
 };
 use crate::{
-    agent::{Stored, append_owned},
+    agent::{RefusedTurn, Stored, append_owned},
     effects::Routed,
     observe::{Context, NodeError},
 };
@@ -38,9 +39,21 @@ pub(super) async fn record(
     agent: AgentId,
     body: EventBody,
 ) -> Result<(), NodeError> {
+    record_in_order(ctx, state, task, agent, vec![body]).await
+}
+
+/// Records events of one agent and what follows from them.
+pub(super) async fn record_in_order(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    agent: AgentId,
+    bodies: Vec<EventBody>,
+) -> Result<(), NodeError> {
     state.at_work.on(Some(task));
-    let event = NewEvent { at: ctx.now(), task, agent, body };
-    record_all(ctx, state, vec![event]).await
+    let at = ctx.now();
+    let events = bodies.into_iter().map(|body| NewEvent { at, task, agent: agent.clone(), body });
+    record_all(ctx, state, events.collect()).await
 }
 
 /// Begins a turn. The beginning is not announced and has had no effect yet, so it may wait briefly for the model's reply and
@@ -57,7 +70,7 @@ pub(super) async fn begin(
         // The turn was cancelled or suspended while its facts were read.
         return Ok(());
     };
-    let Beginning { mode, mut facts, limits, route } = beginning;
+    let Beginning { mode, mut facts, limits, route, refused } = beginning;
     facts.suggestion = route.suggestion;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
     let is_spoken = facts.spoken_as.is_some();
@@ -68,6 +81,18 @@ pub(super) async fn begin(
     let may_act = state.wiring.routing.may_act(&route.candidates);
     let continues = state.conv.continues(task);
     events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates, continues }));
+    if let Some(RefusedTurn { text, decided }) = refused {
+        events.push(new(decided));
+        events.push(new(EventBody::Answered {
+            text,
+            paused: false,
+            usage: Usage::default(),
+            outcome: AnswerOutcome::Declined,
+            finish: Finish::Stop,
+            calls: Vec::new(),
+        }));
+        return record_all(ctx, state, events).await;
+    }
     if let Some(text) = route.refused {
         events.push(new(EventBody::Failed {
             code: "no_backend".to_owned(),
@@ -102,6 +127,8 @@ pub(super) struct Beginning {
     pub facts: PromptFacts,
     pub limits: TurnLimits,
     pub route: Routed,
+    /// A hook refuses the turn.
+    pub refused: Option<RefusedTurn>,
 }
 
 fn mode_decided(mode: Mode, asked: bool, is_spoken: bool) -> EventBody {

@@ -11,6 +11,7 @@ use std::{
 
 use annie_core::{
     event::Topics,
+    hooks::HookSet,
     ids::NodeId,
     ports::{Catalog, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
@@ -84,6 +85,8 @@ pub struct Parts {
     pub routing: (RouteTable, RouteMode),
     /// What stands outside the kernel's packages.
     pub extensions: Extensions,
+    /// Policies that decide before a turn and before a skill.
+    pub hooks: HookSet,
 }
 
 impl Kernel {
@@ -113,6 +116,7 @@ impl Kernel {
         let wiring = Arc::new(Wiring {
             embeddings: Arc::default(),
             extensions: parts.extensions,
+            hooks: parts.hooks,
             lease: Arc::new(lease),
             env: parts.env,
             store: parts.store,

@@ -68,6 +68,15 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// The source of the message with which the turn began.
+    #[must_use]
+    pub fn channel(self) -> &'a str {
+        match self {
+            Self::Main { turn, .. } => &turn.inbound.source,
+            Self::Sub(turn) => &turn.facts.channel,
+        }
+    }
+
     /// The facts that the prompts are built from.
     #[must_use]
     pub const fn facts(self) -> &'a PromptFacts {

@@ -27,6 +27,8 @@ pub(super) const NOT_RUN_AGAIN: &str = "This was not run again.";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
+/// The beginning of the result of a call that a hook refused.
+pub const REFUSED: &str = "[refused]";
 /// Why a call that the loop guard blocked was not run, for reports.
 pub(super) const WITHOUT_PROGRESS: &str = "blocked: it went on without progress";
 /// The end of a result that the model has just read and requested again.
@@ -93,7 +95,7 @@ impl AgentRun {
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
             // The agent is not reminded to act if the kernel blocked its action.
-            self.reminded_to_act |= starts_with(IN_DOUBT);
+            self.reminded_to_act |= starts_with(IN_DOUBT) || starts_with(REFUSED);
             open.push(next);
         }
         self.guard.count_once(vetoes);
@@ -165,6 +167,9 @@ impl AgentRun {
         }
         open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
         let Action::Answer { text, is_error, is_unknown, .. } = &open.call.action else { return true };
+        if text.starts_with(REFUSED) {
+            self.undone.push(open.brief("refused by a rule"));
+        }
         self.guard.record(&name, &arguments, Some(text), *is_unknown);
         open.result = Some(with_warning(clip(text, self.result_bytes_max).into_owned(), open.warning.as_deref()));
         !is_error

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    calls::{ACCEPTED, DONE_ALREADY, NOT_RUN_AGAIN},
+    calls::{ACCEPTED, DONE_ALREADY, NOT_RUN_AGAIN, REFUSED},
     interface::USER_ADDS,
     run::{AgentRun, OpenCall},
 };
@@ -200,12 +200,13 @@ fn as_text(reply_text: &str, calls: &[ResolvedCall]) -> String {
 
 /// The status of a result, from the mark at its beginning.
 fn status_of(result: &str) -> &'static str {
-    const MARKS: [(&str, &str); 8] = [
+    const MARKS: [(&str, &str); 9] = [
         ("Error: ", "error"),
         ("[error_", "error"),
         ("[unknown]", "unknown"),
         ("[not run]", "not_run"),
         ("[blocked]", "not_run"),
+        (REFUSED, "not_run"),
         ("[partial]", "partial"),
         ("[pending]", "pending"),
         ("[done already]", "ok"),

@@ -36,6 +36,7 @@ mod truth;
 mod withheld;
 
 pub use agent::AgentView;
+pub use calls::REFUSED;
 pub use concern::{
     Agents, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering,
 };

@@ -1,0 +1,163 @@
+//! A hook of an extension: a policy that decides before a skill runs.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use annie_core::{
+    event::{Action, Event, EventBody},
+    hooks::{Hook, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
+    outcome::Outcome,
+};
+use annie_testkit::{
+    scripted_model::{ScriptedModel, calls, says},
+    skills::{FakeBehaviour, FakeSkills},
+};
+use serde_json::json;
+
+use crate::{
+    flow::kernel::two_agents,
+    world::{World, WorldParts, check_log},
+};
+
+/// Gives one verdict before each run of one skill, or panics.
+struct Guard {
+    skill: &'static str,
+    verdict: Option<HookVerdict>,
+    on_failure: OnFailure,
+    asked: AtomicU64,
+}
+
+fn guard(skill: &'static str, verdict: Option<HookVerdict>, on_failure: OnFailure) -> Arc<Guard> {
+    Arc::new(Guard { skill, verdict, on_failure, asked: AtomicU64::new(0) })
+}
+
+fn refusal() -> HookVerdict {
+    HookVerdict::Refuse { text: "Nothing is sent on Sundays.".to_owned() }
+}
+
+impl Hook for Guard {
+    fn name(&self) -> &str {
+        "guard"
+    }
+
+    fn points(&self) -> &[HookPoint] {
+        &[HookPoint::BeforeSkill]
+    }
+
+    fn on_failure(&self) -> OnFailure {
+        self.on_failure
+    }
+
+    fn judge(&self, at: &HookContext<'_>) -> HookVerdict {
+        match at.subject {
+            HookSubject::Skill(skill) if skill.skill == self.skill => {
+                self.asked.fetch_add(1, Relaxed);
+                self.verdict.clone().expect("the hook panics")
+            }
+            HookSubject::Skill(_) | HookSubject::Turn(_) => HookVerdict::Continue,
+        }
+    }
+}
+
+fn decisions(log: &[Event]) -> Vec<(String, String)> {
+    let of_hook = |event: &Event| match &event.body {
+        EventBody::Decided { component, decision, reasoning, .. } if component == "hook guard" => {
+            Some((decision.clone(), reasoning.clone()))
+        }
+        _ => None,
+    };
+    log.iter().filter_map(of_hook).collect()
+}
+
+async fn stops_and_replays(world: World, mut parts: WorldParts, log: &[Event]) {
+    check_log(log);
+    world.kernel.stop().await;
+    // A replay needs no hook: the next process has none, and the conversation continues.
+    parts.hooks = HookSet::default();
+    let next = parts.start().await;
+    let conversation = log[0].conversation;
+    let sent = next.say_in(conversation, "and now").await;
+    next.answer(&sent).await;
+    check_log(&next.log(conversation).await);
+    next.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn hook_of_extension_refuses_a_skill_within_a_sub_agent_and_the_other_agent_continues() {
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|request, _| Ok(two_agents(request)))));
+    let hook = guard("test.send", Some(refusal()), OnFailure::Refuse);
+    parts.hooks = HookSet::new(vec![hook.clone()]);
+    let world = parts.start().await;
+    let sent = world.say("do both").await;
+    let answer = world.answer(&sent).await;
+    assert!(answer.contains("Nothing is sent on Sundays."), "{answer}");
+    assert_eq!((parts.skills.count("test.send"), parts.skills.count("test.put")), (0, 1));
+    assert!(hook.asked.load(Relaxed) > 0);
+    let log = world.log(sent.conversation).await;
+    let decided = decisions(&log);
+    assert_eq!(decided[0], ("refuse test.send".to_owned(), "Nothing is sent on Sundays.".to_owned()));
+    let is_refused = |event: &Event| match &event.body {
+        EventBody::ModelReplied { calls, .. } => calls
+            .iter()
+            .any(|call| matches!(&call.action, Action::Answer { text, .. } if text.starts_with("[refused]"))),
+        _ => false,
+    };
+    let at = log.iter().position(is_refused).expect("the refusal is stored with the reply");
+    assert!(matches!(log[at - 1].body, EventBody::Decided { .. }), "the verdict stands before the reply");
+    stops_and_replays(world, parts, &log).await;
+}
+
+/// A model that sends once and then answers with the last result.
+fn sends() -> ScriptedModel {
+    ScriptedModel::new(|request, _| {
+        let last = request.messages.last().map(|message| serde_json::to_string(message).unwrap()).unwrap_or_default();
+        let is_new = last.contains("send it");
+        Ok(if is_new {
+            calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "secret"}}))])
+        } else {
+            says(last)
+        })
+    })
+}
+
+async fn sent_with(hook: Arc<Guard>) -> (String, Vec<serde_json::Value>, Vec<(String, String)>) {
+    let arguments = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = arguments.clone();
+    let mut parts = WorldParts::with_model(Arc::new(sends()));
+    parts.limits.mode = annie_core::event::Mode::SingleLoop;
+    parts.skills = Arc::new(FakeSkills::new(move |call| {
+        seen.lock().unwrap().push(call.arguments.clone());
+        FakeBehaviour::Answer(Outcome::success("Sent."))
+    }));
+    parts.hooks = HookSet::new(vec![hook]);
+    let world = parts.start().await;
+    let sent = world.say("send it").await;
+    let answer = world.answer(&sent).await;
+    let log = world.log(sent.conversation).await;
+    let decided = decisions(&log);
+    stops_and_replays(world, parts, &log).await;
+    let arguments = arguments.lock().unwrap().clone();
+    (answer, arguments, decided)
+}
+
+#[tokio::test]
+async fn hook_of_extension_replaces_arguments_and_may_not_give_invalid_ones() {
+    let replace = |arguments| Some(HookVerdict::Replace { arguments });
+    let (_, ran, decided) = sent_with(guard("test.send", replace(json!({"what": "public"})), OnFailure::Refuse)).await;
+    assert_eq!((ran, decided[0].0.as_str()), (vec![json!({"what": "public"})], "replace the arguments of test.send"));
+    let (answer, ran, decided) = sent_with(guard("test.send", replace(json!({"no": 1})), OnFailure::Refuse)).await;
+    assert!(ran.is_empty() && answer.contains("do not fit the skill"), "{answer}");
+    assert!(decided[0].1.starts_with("it failed: "), "{decided:?}");
+}
+
+#[tokio::test]
+async fn hook_of_extension_that_panics_refuses_or_lets_through_as_it_declares() {
+    let (answer, ran, decided) = sent_with(guard("test.send", None, OnFailure::Refuse)).await;
+    assert!(ran.is_empty() && answer.contains("[refused]"), "{answer}");
+    assert!(decided[0].1.contains("it panicked: the hook panics"), "{decided:?}");
+    let (_, ran, decided) = sent_with(guard("test.send", None, OnFailure::Continue)).await;
+    assert_eq!(ran, [json!({"what": "secret"})]);
+    assert_eq!(decided[0].0, "continue with test.send");
+}
