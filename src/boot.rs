@@ -15,7 +15,6 @@ use std::{
 use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_chaos::Chaos;
 use annie_core::{
-    hooks::HookSet,
     ids::NodeId,
     ports::{Env, Model, Store, StoreError},
     route::{BackendFacts, RouteTableError},
@@ -230,7 +229,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
         extensions: Extensions::default(),
-        hooks: HookSet::default(),
+        hooks: config.hook_set(),
     };
     if let Some(chaos) = &chaos {
         parts.env = chaos.env(parts.env);
