@@ -34,6 +34,7 @@ struct Folded {
     state: TaskState,
     priority: Priority,
     not_before: Option<Micros>,
+    has_model_failed: bool,
     started_at: Option<Micros>,
     ended_at: Option<Micros>,
     error: Option<String>,
@@ -54,7 +55,9 @@ impl Folded {
             EventBody::Continued { .. } if self.started_at.is_some() => self.state = TaskState::Running,
             EventBody::Continued { .. } => self.state = TaskState::Queued,
             EventBody::Reprioritised { priority, .. } => self.priority = *priority,
-            EventBody::Deferred { until, .. } => self.not_before = Some(*until),
+            EventBody::Deferred { until, after_failure, .. } => {
+                (self.not_before, self.has_model_failed) = (Some(*until), *after_failure);
+            }
             EventBody::Answered { paused, outcome, finish, .. } => {
                 self.state = TaskState::Completed;
                 self.error =
@@ -94,8 +97,15 @@ fn check_tasks(town: &Town) {
         for event in now(town.data.events(Scope::Operator, conversation.id, Seq(0), u32::MAX)) {
             if let EventBody::Received(inbound) = &event.body {
                 let (priority, not_before) = (inbound.priority, inbound.not_before);
-                let (started_at, ended_at) = (None, None);
-                let new = Folded { state: TaskState::Queued, priority, not_before, started_at, ended_at, error: None };
+                let new = Folded {
+                    state: TaskState::Queued,
+                    priority,
+                    not_before,
+                    has_model_failed: false,
+                    started_at: None,
+                    ended_at: None,
+                    error: None,
+                };
                 sent.insert(event.task, new);
             } else if let Some(task) = sent.get_mut(&event.task) {
                 task.take(&event);
@@ -107,6 +117,7 @@ fn check_tasks(town: &Town) {
             state: row.state,
             priority: row.priority,
             not_before: row.not_before,
+            has_model_failed: row.has_model_failed,
             started_at: row.started_at,
             ended_at: row.ended_at,
             error: row.error,

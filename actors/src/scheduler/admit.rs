@@ -128,7 +128,12 @@ impl TaskTable {
         let entry: &mut Entry = self.enter(waiting, stored.not_before, stored.after, now);
         entry.is_held = stored.is_held;
         entry.stored_at = Some(now);
-        if class == Priority::Realtime && !entry.is_blocked() {
+        entry.has_failed = stored.has_model_failed && entry.until.is_some();
+        let (has_failed, is_blocked) = (entry.has_failed, entry.is_blocked());
+        if has_failed {
+            self.failed.insert(task);
+        }
+        if class == Priority::Realtime && !is_blocked {
             self.leases.speak(0, task, now);
         }
         self.settle(task, now);
@@ -139,6 +144,8 @@ impl TaskTable {
 pub(super) struct StoredState {
     pub is_held: bool,
     pub not_before: Option<Micros>,
+    /// Whether it was last deferred because its model failed.
+    pub has_model_failed: bool,
     /// Open tasks of the same user that it waits for.
     pub after: Vec<TaskId>,
 }

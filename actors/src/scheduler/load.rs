@@ -158,7 +158,12 @@ impl TaskTable {
             }
             let is_open = |other: &&TaskId| owners.get(other).copied().or(self.owner_of(**other)) == Some(&row.user);
             let after = row.after.iter().filter(is_open).copied().collect();
-            let stored = StoredState { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after };
+            let stored = StoredState {
+                is_held: row.state == TaskState::Suspended,
+                not_before: row.not_before,
+                has_model_failed: row.has_model_failed,
+                after,
+            };
             self.remember(self.waiting_of(row), stored, now);
         }
         self.is_unsure = was_unsure;

@@ -340,8 +340,7 @@ pub struct TaskStatus {
     pub rounds_done: u32,
     /// The current round of its turn, and the maximum, once it has asked for one in this process.
     pub progress: Option<(u32, u32)>,
-    /// Whether it is deferred because its model failed. A new incarnation of the Scheduler knows this only of tasks whose
-    /// Engine has activated since.
+    /// Whether it is deferred because its model failed.
     pub has_model_failed: bool,
     /// Why it is in this state, as text.
     pub why: String,

@@ -112,6 +112,8 @@ pub enum Change {
         task: TaskId,
         /// The earliest time of resumption.
         until: Micros,
+        /// Whether its model failed.
+        has_model_failed: bool,
     },
     /// A failed task became a dead letter.
     DeadLetterPut {
@@ -223,7 +225,9 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true, at }],
         EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false, at }],
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
-        EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
+        EventBody::Deferred { until, after_failure, .. } => {
+            vec![Change::TaskDeferred { task, until: *until, has_model_failed: *after_failure }]
+        }
         EventBody::DeadLetterDue { .. } => vec![Change::DeadLetterDue { task, at }],
         EventBody::DeadLetterMoved { state, .. } => {
             let moved = Change::DeadLetterMoved { task, state: *state, retry: None, at };

@@ -24,6 +24,7 @@ macro_rules! files {
                 "accepted dispatches",
                 include_str!(concat!("../../../migrations/", $database, "/0009_accepted_dispatches.sql")),
             ),
+            ("failed models", include_str!(concat!("../../../migrations/", $database, "/0010_failed_models.sql"))),
         ]
     };
 }

@@ -43,6 +43,35 @@ async fn scheduler_incarnation_learns_waiting_tasks_and_reasons_from_the_task_ta
 }
 
 #[tokio::test(start_paused = true)]
+async fn scheduler_incarnation_resumes_tasks_that_were_deferred_after_a_failure_when_a_model_answers() {
+    let parts = Parts::of(&[("gpu", 1)]);
+    let start = annie_testkit::env::TestClock::START;
+    let deferred = |n: u32, until_ms: i64, has_model_failed: bool| {
+        let more = json!({
+            "started_at": start, "not_before": start.plus_ms(until_ms), "has_model_failed": has_model_failed,
+        });
+        row(n, TaskState::Running, start, more)
+    };
+    *parts.table.rows.lock() =
+        vec![deferred(1, 3_600_000, true), deferred(2, 3_600_000, false), deferred(3, -1_000, true)];
+    let world = parts.start().await;
+    world.kill().await;
+    world.loaded().await;
+    let failed = async || {
+        let mut failed = Vec::new();
+        for n in 1..=3 {
+            failed.push(world.status(n).await.map(|status| status.has_model_failed));
+        }
+        failed
+    };
+    assert_eq!(failed().await, [Some(true), Some(false), Some(false)], "the deferral of the third task is over");
+    let why = world.status(1).await.map(|status| status.why).unwrap_or_default();
+    assert!(why.contains("its model failed"), "{why}");
+    world.take(9, NORMAL, &[]).await.give_back(10, Verdict::Fine);
+    assert_eq!(failed().await, [Some(false); 3], "the conversation of the first task is notified");
+}
+
+#[tokio::test(start_paused = true)]
 async fn scheduler_lets_tasks_wait_for_tasks_without_a_queue_position() {
     let parts = Parts::of(&[("gpu", 1)]);
     let start = annie_testkit::env::TestClock::START;

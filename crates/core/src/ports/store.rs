@@ -256,6 +256,9 @@ pub struct TaskRow {
     /// Time at which it was last suspended or resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at: Option<Micros>,
+    /// Whether it was last deferred because its model failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_model_failed: bool,
     /// Time at which its turn began.
     pub started_at: Option<Micros>,
     /// Time at which it ended.

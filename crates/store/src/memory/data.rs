@@ -182,9 +182,10 @@ impl Data {
             Change::TaskReprioritised { task, priority } => {
                 self.change_task(id, *task, |row| row.priority = *priority);
             }
-            Change::TaskDeferred { task, until } => {
-                self.change_task(id, *task, |row| row.not_before = Some(*until));
-            }
+            Change::TaskDeferred { task, until, has_model_failed } => self.change_task(id, *task, |row| {
+                row.not_before = Some(*until);
+                row.has_model_failed = *has_model_failed;
+            }),
             Change::DeadLetterPut { .. }
             | Change::DeadLetterDue { .. }
             | Change::DeadLetterMoved { .. }
@@ -267,6 +268,7 @@ impl Data {
                 is_steer: *is_steer,
                 joins: *joins,
                 held_at: None,
+                has_model_failed: false,
                 started_at: None,
                 ended_at: None,
                 error: None,

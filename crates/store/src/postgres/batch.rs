@@ -222,7 +222,7 @@ impl Part {
                     Ids,
                 ],
                 Kind::DeadLetter => &[Ids, Ids, Texts, Numbers, Texts, Texts, Texts, Texts, Numbers, Numbers, Numbers],
-                Kind::Move => &[Texts, Flags, Numbers, Numbers, Texts, Texts, Numbers, Numbers, Ids, Ids],
+                Kind::Move => &[Texts, Flags, Numbers, Numbers, Texts, Texts, Numbers, Numbers, Ids, Ids, Flags],
                 Kind::Plan => &[Ids, Ids, Ids, Numbers, Numbers, Texts, Texts, Numbers],
                 Kind::Run => &[Texts, Numbers, Numbers, Ids, Ids],
                 Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers],
@@ -310,7 +310,8 @@ const fn written(kind: Kind) -> &'static str {
              CASE WHEN t.started_at IS NULL THEN 'queued' ELSE 'running' END ELSE t.state END), \
              started_at = coalesce(t.started_at, new.c), ended_at = new.d, error = new.e, \
              priority = coalesce(new.f, t.priority), not_before = coalesce(new.g, t.not_before), \
-             held_at = coalesce(new.h, t.held_at) FROM {new} WHERE t.id = new.i AND t.conversation_id = new.j \
+             held_at = coalesce(new.h, t.held_at), has_model_failed = coalesce(new.k, t.has_model_failed) \
+             FROM {new} WHERE t.id = new.i AND t.conversation_id = new.j \
              AND t.state IN ('queued', 'running', 'suspended') AND (SELECT yes FROM agreed)"
         }
         Kind::Plan => {

@@ -22,20 +22,20 @@ const LISTED_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epo
      ORDER BY updated_at DESC, id DESC LIMIT $3";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
+     after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
      WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
 const MESSAGE: &str = "SELECT id, conversation_id, seq, text_sha256 FROM tasks WHERE user_id = $1 AND client_id = $2";
 const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
+     after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
      WHERE (received_at, id) < ($1, $2) ORDER BY received_at DESC, id DESC LIMIT $3";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
+     not_before, after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
      WHERE (received_at, id) < ($1, $2) AND user_id = $4 ORDER BY received_at DESC, id DESC LIMIT $3";
 pub const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
+     not_before, after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
      WHERE (received_at, id) < ($1, $2) AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $3";
 const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
+     not_before, after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
      WHERE (received_at, id) < ($1, $2) AND user_id = $4 AND state IN ('queued', 'running', 'suspended') \
      ORDER BY received_at DESC, id DESC LIMIT $3";
 
@@ -146,6 +146,7 @@ fn task_of(row: &mut Columns<'_>) -> Result<TaskRow, StoreError> {
         is_steer: row.flag()?,
         joins: row.maybe_id(TaskId::from_uuid)?,
         held_at: row.maybe_at()?,
+        has_model_failed: row.flag()?,
         started_at: row.maybe_at()?,
         ended_at: row.maybe_at()?,
         error: row.maybe_text()?,

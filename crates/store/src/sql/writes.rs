@@ -67,6 +67,7 @@ struct Move {
     priority: Option<Priority>,
     not_before: Option<Micros>,
     held_at: Option<Micros>,
+    has_model_failed: Option<bool>,
 }
 
 /// Changes to an intent's row.
@@ -141,8 +142,11 @@ impl Writes {
                 Change::TaskReprioritised { task, priority } => {
                     self.change_task(conversation, *task, |row| row.priority = Some(*priority));
                 }
-                Change::TaskDeferred { task, until } => {
-                    self.change_task(conversation, *task, |row| row.not_before = Some(*until));
+                Change::TaskDeferred { task, until, has_model_failed } => {
+                    self.change_task(conversation, *task, |row| {
+                        row.not_before = Some(*until);
+                        row.has_model_failed = Some(*has_model_failed);
+                    });
                 }
                 Change::DeadLetterPut { .. }
                 | Change::DeadLetterDue { .. }
@@ -376,6 +380,7 @@ impl Move {
             self.held_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             Cell::Id(task.uuid()),
             Cell::Id(conversation.uuid()),
+            self.has_model_failed.map_or(Cell::Nothing, |failed| Cell::Number(i64::from(failed))),
         ]
     }
 }

@@ -78,7 +78,8 @@ const fn sql_of(kind: Kind) -> &'static str {
             "UPDATE tasks SET state = coalesce(new.a, iif(new.b, iif(started_at IS NULL, 'queued', 'running'), state)), \
              started_at = coalesce(started_at, new.c), ended_at = new.d, error = new.e, \
              priority = coalesce(new.f, priority), not_before = coalesce(new.g, not_before), \
-             held_at = coalesce(new.h, held_at) WHERE id = new.i AND conversation_id = new.j \
+             held_at = coalesce(new.h, held_at), has_model_failed = coalesce(new.k, has_model_failed) \
+             WHERE id = new.i AND conversation_id = new.j \
              AND state IN ('queued', 'running', 'suspended');"
         }
         Kind::Plan => {

@@ -109,6 +109,7 @@ macro_rules! contract {
                     task_that_is_suspended_resumes_in_its_former_state,
                     task_that_is_suspended_is_open,
                     task_that_is_deferred_keeps_its_state_and_its_time,
+                    task_keeps_whether_it_was_last_deferred_because_its_model_failed,
                     task_changes_its_class,
                     task_that_has_ended_never_changes,
                     task_changes_in_one_batch_equal_single_changes,

@@ -139,6 +139,11 @@ pub fn deferred(task: TaskId, until: i64, at: i64) -> NewEvent {
     event(task, at, EventBody::Deferred { until: Micros(until), reason: "deadline".to_owned(), after_failure: false })
 }
 
+pub fn deferred_after_failure(task: TaskId, until: i64, at: i64) -> NewEvent {
+    let reason = "its model failed".to_owned();
+    event(task, at, EventBody::Deferred { until: Micros(until), reason, after_failure: true })
+}
+
 pub fn cancelled(task: TaskId, at: i64) -> NewEvent {
     event(task, at, EventBody::Cancelled { text: "Cancelled.".to_owned() })
 }

@@ -32,6 +32,7 @@ pub async fn task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<dy
         is_steer: false,
         joins: None,
         held_at: None,
+        has_model_failed: false,
         started_at: None,
         ended_at: None,
         error: None,

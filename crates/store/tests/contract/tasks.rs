@@ -107,6 +107,26 @@ pub async fn task_that_is_deferred_keeps_its_state_and_its_time(store: Arc<dyn S
     assert_eq!(row(&*store, 1).await.not_before, Some(Micros(400)));
 }
 
+pub async fn task_keeps_whether_it_was_last_deferred_because_its_model_failed(store: Arc<dyn Store>) {
+    let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
+    for (event, wanted) in [
+        (started(task(1), 2), false),
+        (deferred_after_failure(task(1), 500, 3), true),
+        (suspended(task(1), 4), true),
+        (continued(task(1), 5), true),
+        (deferred(task(1), 600, 6), false),
+        (deferred_after_failure(task(1), 700, 7), true),
+        (failed(task(1), "model_unavailable", 8), true),
+        (deferred(task(1), 800, 9), true),
+    ] {
+        let at = event.at;
+        one_by_one(&*store, epoch, vec![event]).await;
+        let listed = store.tasks(of("ann"), false, FAR.into(), 9).await.unwrap();
+        let found = (row(&*store, 1).await.has_model_failed, listed[0].has_model_failed);
+        assert_eq!(found, (wanted, wanted), "{at:?}");
+    }
+}
+
 pub async fn task_changes_its_class(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     for class in [Priority::Background, Priority::Realtime] {
@@ -146,6 +166,8 @@ fn stories(n: u128) -> Vec<Vec<NewEvent>> {
         vec![deferred(t, 9, 2), cancelled(t, 3), deferred(t, 10, 4), suspended(t, 5)],
         vec![started(t, 2), failed(t, "x", 3), continued(t, 4), reprioritised(t, Priority::Low, 5)],
         vec![suspended(t, 2), answered(t, "x", 3), started(t, 4)],
+        vec![started(t, 2), deferred_after_failure(t, 9, 3), suspended(t, 4)],
+        vec![deferred_after_failure(t, 9, 2), deferred(t, 10, 3)],
     ]
 }
 
