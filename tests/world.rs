@@ -10,16 +10,17 @@ use annie_core::{
     event::{Event, EventBody, Scope},
     hooks::HookSet,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
-    message::{ModelError, ModelReply, ModelRequest},
+    message::{Message, ModelError, ModelReply, ModelRequest},
     ports::{Env, Faults, Model, Store},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::MemoryStore;
 use annie_testkit::{
     env,
-    scripted_model::ScriptedModel,
+    scripted_model::{ScriptedModel, calls, commands, says},
     skills::{FakeSkills, FixedCatalog},
 };
+use serde_json::json;
 
 /// Longest time that a test waits for an expected state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -222,4 +223,42 @@ pub fn check_log(log: &[Event]) {
         let reports = log.iter().filter(same).filter(|e| matches!(e.body, EventBody::AgentReported { .. })).count();
         assert_eq!(reports, 1, "agent {} reported {reports} times", started.agent);
     }
+}
+
+/// Whether a request comes from a sub-agent, which writes commands and has no tools.
+pub fn is_sub_agent(request: &ModelRequest) -> bool {
+    request.tools.is_empty()
+}
+
+pub fn last_text(request: &ModelRequest) -> String {
+    match request.messages.last() {
+        Some(
+            Message::User { text, .. }
+            | Message::Tool { text, .. }
+            | Message::Assistant { text, .. }
+            | Message::Note { text },
+        ) => text.clone(),
+        None => String::new(),
+    }
+}
+
+/// An orchestrator that dispatches two agents with one skill each and answers from their results.
+pub fn two_agents(request: &ModelRequest) -> ModelReply {
+    let last = last_text(request);
+    if is_sub_agent(request) {
+        return if last.contains("<result") {
+            says(format!("Done: {last}"))
+        } else {
+            let skill = if last.contains("first") { "test.put" } else { "test.send" };
+            commands([format!("{skill} --what x").as_str()])
+        };
+    }
+    if last.contains("\"agents\"") {
+        return says(format!("All done. {last}"));
+    }
+    calls([
+        ("dispatch_agent", json!({"agent_id": "one", "mission": "do the first", "skills": ["test.put"]})),
+        ("dispatch_agent", json!({"agent_id": "two", "mission": "do the second", "skills": ["test.send"]})),
+        ("get_agent_results", json!({})),
+    ])
 }

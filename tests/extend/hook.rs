@@ -16,10 +16,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{World, WorldParts, check_log},
-};
+use crate::world::{World, WorldParts, check_log, two_agents};
 
 /// Gives one verdict before each run of one skill, or panics.
 struct Guard {
@@ -62,11 +59,9 @@ impl Hook for Guard {
 }
 
 fn decisions(log: &[Event]) -> Vec<(String, String)> {
-    let of_hook = |event: &Event| match &event.body {
-        EventBody::Decided { component, decision, reasoning, .. } if component == "hook guard" => {
-            Some((decision.clone(), reasoning.clone()))
-        }
-        _ => None,
+    let of_hook = |event: &Event| {
+        let EventBody::Decided { component, decision, reasoning, .. } = &event.body else { return None };
+        (component == "hook guard").then(|| (decision.clone(), reasoning.clone()))
     };
     log.iter().filter_map(of_hook).collect()
 }
@@ -98,11 +93,9 @@ async fn hook_of_extension_refuses_a_skill_within_a_sub_agent_and_the_other_agen
     let log = world.log(sent.conversation).await;
     let decided = decisions(&log);
     assert_eq!(decided[0], ("refuse test.send".to_owned(), "Nothing is sent on Sundays.".to_owned()));
-    let is_refused = |event: &Event| match &event.body {
-        EventBody::ModelReplied { calls, .. } => calls
-            .iter()
-            .any(|call| matches!(&call.action, Action::Answer { text, .. } if text.starts_with("[refused]"))),
-        _ => false,
+    let is_refused = |event: &Event| {
+        let EventBody::ModelReplied { calls, .. } = &event.body else { return false };
+        calls.iter().any(|call| matches!(&call.action, Action::Answer { text, .. } if text.starts_with("[refused]")))
     };
     let at = log.iter().position(is_refused).expect("the refusal is stored with the reply");
     assert!(matches!(log[at - 1].body, EventBody::Decided { .. }), "the verdict stands before the reply");

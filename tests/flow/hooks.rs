@@ -22,7 +22,7 @@ text = "Please write to me."
 "#;
 
 fn decided(log: &Value) -> Vec<(String, String)> {
-    let events = log["items"].as_array().expect("events");
+    let events = log["events"].as_array().expect("events");
     let of_hooks = events.iter().filter(|e| e["component"].as_str().is_some_and(|c| c.starts_with("hook ")));
     let text = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_owned();
     of_hooks.map(|event| (text(event, "component"), text(event, "decision"))).collect()
@@ -64,7 +64,7 @@ async fn refuse_rule_holds_for_slash_name_and_before_a_turn() {
     let (_folder, server) = server_with(&model, RULES).await;
     let sent = ask(&server, "/weekly-review").await;
     assert_eq!(
-        (&sent["answer"], &sent["status"]),
+        (&sent["answer"], &sent["outcome"]),
         (&json!("Tasks are read-only this week."), &json!("declined")),
         "{sent}"
     );

@@ -2,52 +2,12 @@
 
 use std::sync::Arc;
 
-use annie_core::{
-    event::{EventBody, Mode},
-    message::{Message, ModelRequest},
-};
-use annie_testkit::scripted_model::{calls, commands, says};
+use annie_core::event::{EventBody, Mode};
+use annie_testkit::scripted_model::{calls, says};
 use serde_json::json;
 
 use crate::world::{WorldParts, ann, check_log};
-
-/// Whether a request comes from a sub-agent, which writes commands and has no tools.
-pub fn is_sub_agent(request: &ModelRequest) -> bool {
-    request.tools.is_empty()
-}
-
-pub fn last_text(request: &ModelRequest) -> String {
-    match request.messages.last() {
-        Some(
-            Message::User { text, .. }
-            | Message::Tool { text, .. }
-            | Message::Assistant { text, .. }
-            | Message::Note { text },
-        ) => text.clone(),
-        None => String::new(),
-    }
-}
-
-/// An orchestrator that dispatches two agents with one skill each and answers from their results.
-pub fn two_agents(request: &ModelRequest) -> annie_core::message::ModelReply {
-    let last = last_text(request);
-    if is_sub_agent(request) {
-        return if last.contains("<result") {
-            says(format!("Done: {last}"))
-        } else {
-            let skill = if last.contains("first") { "test.put" } else { "test.send" };
-            commands([format!("{skill} --what x").as_str()])
-        };
-    }
-    if last.contains("\"agents\"") {
-        return says(format!("All done. {last}"));
-    }
-    calls([
-        ("dispatch_agent", json!({"agent_id": "one", "mission": "do the first", "skills": ["test.put"]})),
-        ("dispatch_agent", json!({"agent_id": "two", "mission": "do the second", "skills": ["test.send"]})),
-        ("get_agent_results", json!({})),
-    ])
-}
+pub use crate::world::{is_sub_agent, last_text, two_agents};
 
 #[tokio::test]
 async fn message_is_stored_and_then_answered() {

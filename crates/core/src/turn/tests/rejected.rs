@@ -3,15 +3,16 @@
 use serde_json::json;
 
 use super::{
-    script::{cmd, collect, dispatch_to_act, use_skill},
+    script::{cmd, collect, dispatch_to_act, reply, use_skill},
     world::World,
 };
 use crate::{
-    event::{Inbound, Mode, Retry},
+    event::{Action, EventBody, Inbound, Mode, Retry},
     ids::{AgentId, TaskId},
     limits::{MainInterface, TurnLimits},
     outcome::Outcome,
     time::Micros,
+    turn::REFUSED,
 };
 
 fn with(mode: Mode, main_interface: MainInterface) -> World {
@@ -241,4 +242,22 @@ fn history_keeps_effect_beside_a_repeated_reading() {
     w.replies("I bought it.", &[]);
     w.say("Hi");
     assert!(w.texts().iter().any(|text| text.contains("Created task #1 milk")), "{:#?}", w.texts());
+}
+
+#[test]
+fn call_that_a_hook_refused_is_listed_as_not_completed() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    let task = w.say("Write to Bob");
+    let model_reply = reply("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
+    let agent = w.conv.main_agent(task).unwrap();
+    let (round, mut calls) = (w.turn().main.round, agent.resolve(&model_reply, &w.skills));
+    let text = format!("{REFUSED} The rule \"quiet\" does not allow email.send here: No mail.");
+    calls[0].action = Action::Answer { text: text.clone(), is_error: true, is_unknown: false, is_malformed: false };
+    w.record(task, AgentId::orchestrator(), EventBody::replied(round, model_reply, calls, "main".to_owned()));
+    assert_eq!(w.results(), [text]);
+    for _ in 0..2 {
+        w.replies("", &[]);
+    }
+    let answer = w.answer(task);
+    assert!(answer.contains("Not completed:") && answer.contains("(refused by a rule)"), "{answer}");
 }
