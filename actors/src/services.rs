@@ -1,5 +1,5 @@
-//! Long-running services that are not actors of this package, made a part of the tree: a front end's listener, the watcher
-//! of the skill folder.
+//! Long-running services that are not actors of this package, made a part of the tree: a front end's listening
+//! socket, the watcher of the skill folder.
 //!
 //! Owns: `Services` one group of them, each with a restart budget; `Service` one running future. Supervised by: the root,
 //! and a service by its group. Survives its death: the list of services, which is kept outside the tree.

@@ -123,7 +123,7 @@ pub(crate) struct Wiring {
     pub breakers: Handle<BreakersMsg>,
     pub conversations: Handle<ConversationsMsg>,
     pub ownership: Handle<OwnershipMsg>,
-    /// Services of the resources (the watcher of the skill folder) and of the front ends (listeners).
+    /// Services of the resources (the watcher of the skill folder) and of the front ends (listening sockets).
     pub resources: Arc<ServiceList>,
     pub listeners: Arc<ServiceList>,
 }

@@ -1,4 +1,5 @@
-//! The listener: connection limits in total and per address, time-outs for silent connections, and a graceful stop.
+//! The listening socket of the front ends: connection limits in total and per address, time-outs for silent connections,
+//! and a graceful stop.
 
 use std::{
     future::Future,

@@ -179,7 +179,7 @@ impl Kernel {
         self.start_new_services("/resources/services");
     }
 
-    /// Runs a front end's listener as a part of the tree. It is restarted when it dies.
+    /// Runs a front end's listening socket as a part of the tree. It is restarted when it dies.
     pub fn run_listener(&self, name: &str, make: MakeService) {
         self.wiring.listeners.add(name, make);
         self.start_new_services("/listeners");
