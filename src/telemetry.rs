@@ -15,7 +15,7 @@ const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 type Help = (&'static str, &'static str);
 
 const COUNTERS: &[Help] = &[
-    ("annie_conversations_lost_total", "Conversations that another process on the same database has taken over"),
+    ("annie_conversations_lost_total", "Engines that ended because this process did not own their conversation"),
     ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
     ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),

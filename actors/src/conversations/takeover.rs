@@ -1,4 +1,5 @@
-//! Conversations and their owners: what the ownership actor found, and what follows for the Engines here.
+//! Acts on what the ownership actor found: activates Engines for open work, and gives up Engines whose conversations
+//! other nodes own.
 
 use annie_core::{
     event::ResumeCause,
@@ -22,7 +23,9 @@ use crate::{
 pub(super) async fn learn(ctx: &Context<Conversations>, state: &mut ConversationsState, news: OwnershipNews) {
     match news {
         OwnershipNews::Opened { open, is_complete, started } => {
-            // The conversations that were open when this incarnation started were interrupted by its start.
+            // The Engines of the previous incarnation, or of the previous process, ended with it. The first complete
+            // scan of this incarnation finds the turns that were interrupted by that, so they are resumed as after a
+            // restart.
             let is_first = is_complete && (!state.booted || started == Some(ctx.incarnation));
             state.booted |= is_complete;
             for work in open {
@@ -38,7 +41,8 @@ pub(super) async fn learn(ctx: &Context<Conversations>, state: &mut Conversation
         }
         OwnershipNews::Elsewhere(conversations) => elsewhere(state, conversations),
         OwnershipNews::StoredByOthers => {
-            // No local Engine announces events of conversations that are not active here, so their listeners must read the
+            // The listeners of a conversation are notified by the log writer of the node that stores its events. For a
+            // conversation without an active Engine here that may be another node, so these listeners must read the
             // log.
             let is_here = |id| state.children.get(&id).is_some_and(|child| child.addr.is_some() && !child.is_elsewhere);
             state.wiring.hub.unsure_of(|conversation| !is_here(conversation));
@@ -46,7 +50,8 @@ pub(super) async fn learn(ctx: &Context<Conversations>, state: &mut Conversation
     }
 }
 
-/// Takes up an open conversation unless its Engine is at work on it already.
+/// Activates an open conversation and wakes its Engine. Does nothing if the conversation is passive and nothing was
+/// stored since, or if only a new message is a reason to wake the Engine and the Engine was notified of the newest one.
 async fn take_up(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -69,8 +74,8 @@ async fn take_up(
     }
 }
 
-/// Marks the conversations that another node owns. Their Engines are left to notice the fence or to passivate; the next
-/// message for such a conversation goes to a new Engine.
+/// Marks the Engines whose conversations another node owns. A marked Engine is not stopped here: it ends when the store
+/// fences its next append, or it passivates. The next message for its conversation stops it and goes to a new Engine.
 fn elsewhere(state: &mut ConversationsState, conversations: Vec<(ConversationId, Incarnation)>) {
     for (conversation, incarnation) in conversations {
         let Some(child) = state.children.get_mut(&conversation) else { continue };
@@ -81,9 +86,13 @@ fn elsewhere(state: &mut ConversationsState, conversations: Vec<(ConversationId,
     }
 }
 
-/// A conversation that a live node owns is left to that node, which is notified of messages stored here. If this node is the
-/// owner, an earlier incarnation whose parent was killed made a last write that fenced the Engine; the Engine is then
-/// restarted as after a crash.
+/// Decides what follows after an Engine ended because it did not own its conversation:
+///
+/// - This node is the owner: an Engine of an earlier incarnation of this actor made a late claim, which fenced the
+///   Engine. The Engine is restarted, and its restart budget is charged as after a crash.
+/// - A live node is the owner: it continues the conversation, and is notified of messages that are stored here.
+/// - A dead node is the owner: the ownership actor is asked to scan, so that this node may claim the conversation.
+/// - This node was declared dead itself: it reloads all of its conversations when it has registered a new incarnation.
 pub(super) async fn fenced(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -103,10 +112,10 @@ pub(super) async fn fenced(
         }
         Ok(owner) => {
             metrics::counter!("annie_conversations_lost_total").increment(1);
-            tracing::info!(%conversation, ?owner, "another node owns the conversation now");
+            tracing::info!(%conversation, ?owner, "an Engine without ownership has ended and is not restarted");
             state.children.remove(&conversation);
             if owner == Owner::DeadNode {
-                doubt(state, conversation);
+                request_scan(state, conversation);
             }
             activate_waiting(ctx, state).await;
         }
@@ -118,14 +127,15 @@ pub(super) async fn fenced(
     }
 }
 
-/// Takes up a conversation if it has open work that this node may continue.
-fn doubt(state: &ConversationsState, conversation: ConversationId) {
+/// Asks the ownership actor to scan for open work of a conversation. If it finds some that this node may continue, it
+/// reports it as [`OwnershipNews::Opened`].
+fn request_scan(state: &ConversationsState, conversation: ConversationId) {
     // If the ownership actor is dead, its next incarnation scans for all open work.
     state.wiring.ownership.tell(OwnershipMsg::Doubt(vec![conversation]));
 }
 
-/// Handles open work that a passivating Engine left. This is not a message that arrived on this node: if another node has
-/// claimed the conversation meanwhile, that node continues it.
+/// Handles open work that a passivating Engine left. If another node has claimed the conversation meanwhile, that node
+/// continues the work.
 pub(super) async fn unfinished(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -133,7 +143,7 @@ pub(super) async fn unfinished(
     user: UserId,
 ) {
     match state.children.get_mut(&conversation) {
-        Some(child) if child.is_elsewhere => doubt(state, conversation),
+        Some(child) if child.is_elsewhere => request_scan(state, conversation),
         Some(child) => {
             // If no Engine runs yet, the next one reads the log when it activates.
             if child.addr.as_ref().is_some_and(|addr| addr.tell(EngineMsg::Wake(None))) {

@@ -1,6 +1,7 @@
-//! Decides whether an append may be stored; every store uses these rules. A store loads the facts that a batch needs (inside
-//! its write transaction, so that they cannot change any more), asks for a verdict on each append in order, and writes the
-//! admitted ones. A refused append has no effect, neither here nor in the store.
+//! Decides whether an append may be stored; every store uses these rules. A store collects the facts that a batch
+//! needs, asks for a verdict on each append in order, and writes the admitted ones. The facts must hold when the batch
+//! is written: a store reads them inside its write transaction, or takes them from memory and lets the database check
+//! them with the write. A refused append has no effect, neither here nor in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,9 @@
-//! The writes of a batch are one statement, for all tables together: an INSERT of all its rows into a view of the writer's own,
-//! whose triggers write each row to its table. A statement is a transaction of its own; the end of every statement wakes a
-//! thread, and a text that is new is prepared first. With this view there is one end, and the texts differ only in the number
-//! of their rows.
+//! Writes a batch to all tables with one statement: an INSERT of all its rows into a temporary view, whose triggers
+//! write each row to its table. One statement for each table would cost more, because the end of each statement wakes a
+//! thread, and each new text must be prepared. Here the texts differ only in the number of their rows.
 //!
-//! The first rows may be guards: facts that were remembered instead of read. A guard that does not match the database, like any
-//! violated constraint, undoes the whole statement.
+//! The first rows may be guards: facts that were taken from memory and not read. If a guard does not match the
+//! database, the whole statement is rolled back, as by any violated constraint.
 
 use super::statements::Statements;
 use crate::sql::{Cell, Kind, Row};

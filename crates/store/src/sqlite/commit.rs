@@ -1,11 +1,17 @@
-//! The only writes to the log. A batch is one transaction, and usually one statement: it is judged by the results of the last
-//! commits ([`super::recent`]), and its guards make the database refuse all of it if these are outdated. In that case, or if
-//! the remembered facts do not admit every append, the facts are read first: the transaction begins IMMEDIATE, so that after
-//! the first read no other connection can change the facts by which the appends are judged, and the admitted ones are written
-//! and committed in a second trip. Every refusal is decided there. An append with a stale epoch finds that its conversation's
-//! row has changed, and is refused before any of it is written.
+//! The only writes to the log. A batch of appends is one transaction, on one of two paths.
 //!
-//! An abandoned commit continues in the connection's thread if it was sent. Later statements follow it.
+//! - The fast path, `at_once`, judges the batch by facts in memory: the heads of conversations and the unfinished runs
+//!   as the last commits left them ([`crate::sql::Recent`]). If these facts admit every append, one statement writes
+//!   the batch. Its first rows are guards, which abort the statement if the database differs from these facts. Nothing
+//!   is stored then, and the slow path follows.
+//! - The slow path begins a transaction with BEGIN IMMEDIATE and reads the facts, so that no other connection can
+//!   change them before the commit. It judges the batch by these facts, writes the admitted appends and commits.
+//!
+//! Only the slow path refuses an append, because the facts in memory may be outdated. A refused append, such as one
+//! with a stale epoch, writes nothing.
+//!
+//! If the caller drops the future of a commit, a statement that was sent already is still executed by the connection's
+//! thread. The thread executes later statements after it.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -82,7 +88,8 @@ async fn write_with(guard: &mut WriterGuard<'_>, proposals: &[Proposal]) -> Resu
     Ok(verdicts)
 }
 
-/// Writes everything in one trip, if the remembered facts admit every append and are still true.
+/// The fast path. Returns `None`, and stores nothing, if the facts in memory do not admit every append, if they are
+/// outdated, or if the batch does not fit into one statement.
 async fn at_once(
     guard: &mut WriterGuard<'_>,
     needs: &Needs,
@@ -106,8 +113,8 @@ async fn at_once(
     Ok(Some(verdicts))
 }
 
-/// BEGIN, and the queries for the facts of the batch. Lists are padded to a power of two by repeating their last entry, so that
-/// few different texts are prepared.
+/// BEGIN IMMEDIATE, and the queries for the facts of the batch. Lists are padded to a power of two by repeating their
+/// last entry, so that few different statement texts are prepared.
 fn facts(needs: &Needs) -> Statements {
     let mut statements = Statements::begin();
     ids(&mut statements, READ_HEADS, needs.conversations.iter().map(|c| c.uuid()));

@@ -1,5 +1,5 @@
-//! The one connection that writes. Its current holder owns the transaction; a transaction that was left open, because its
-//! holder failed or was dropped in the middle, is rolled back before the next one begins.
+//! The one connection that writes, behind a mutex. A holder of the mutex that fails, or whose future is dropped, may
+//! leave a transaction open. The next holder rolls that transaction back before it does anything else.
 
 use annie_core::ports::{StoreError, StoreErrorKind};
 use sqlx::{
@@ -78,7 +78,7 @@ impl Sqlite {
         Ok(WriterGuard { writer, what })
     }
 
-    /// Executes one statement that is a transaction of its own.
+    /// Executes one statement in autocommit mode.
     pub(super) async fn write(&self, what: &'static str, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
         self.lock_writer(what).await?.send(statements).await
     }
@@ -90,7 +90,8 @@ impl WriterGuard<'_> {
         self.writer.send(statements).await.map_err(failed(self.what))
     }
 
-    /// Executes one statement that is a transaction of its own. False if a constraint forbids it.
+    /// Executes one statement in autocommit mode. Returns false, and nothing is stored, if the statement violates a
+    /// constraint or a guard.
     pub async fn attempt(&mut self, statement: Statements) -> Result<bool, StoreError> {
         match self.writer.send(statement).await {
             Ok(_) => Ok(true),
@@ -113,12 +114,12 @@ impl WriterGuard<'_> {
         Ok(rows)
     }
 
-    /// Rolls the transaction back.
+    /// Rolls back the open transaction, if there is one.
     pub async fn roll_back(&mut self) {
         self.writer.roll_back().await;
     }
 
-    /// The facts as the last commits left them.
+    /// The facts in memory, as the last commits left them.
     pub fn recent(&mut self) -> &mut Recent {
         &mut self.writer.recent
     }
