@@ -18,13 +18,15 @@ use crate::{
     time::Micros,
 };
 
-/// The result of a call that occurs earlier in the same reply.
+/// The result of a call that repeats an earlier call of the same reply. Only the earlier one is run.
 pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
 /// The beginning of the result of a call whose effect has a receipt.
 pub(super) const DONE_ALREADY: &str = "[done already]";
-/// What the model is told about such a call.
+/// The note to the model about such a call, unless its effect is an operation that is still open.
 pub(super) const NOT_RUN_AGAIN: &str = "This was not run again.";
+/// The result of a command after an invalid or failed command of the same reply.
 const NOT_RUN: &str = "[not run] A command before it failed.";
+/// The result of a call that is not run, because its effect may have happened already.
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
 /// The beginning of the result of a call that a hook refused.
@@ -36,9 +38,10 @@ pub(super) const SAME_RESULT: &str =
     "\nThis is the same result as before. Answer the user from it now, in words and without a call.";
 /// The result of a call that had not begun when its run was ended.
 const NOT_BEGUN: &str = "[not run] The time was up before it began.";
-/// The result of a call that was running when its turn was ended.
+/// The result of a call that had no result when its run was ended, and that had no effect: its skill only reads, or it
+/// had certainly not begun.
 const CUT_SHORT: &str = "[not run] The time was up before its result came.";
-/// See `CUT_SHORT`, for a call with an effect.
+/// The result of a call that had no result when its run was ended, and whose effect may have happened.
 const CUT_IN_DOUBT: &str =
     "[unknown] The time was up while it was under way: it may have happened. Do not repeat it; report it.";
 
@@ -75,9 +78,9 @@ impl OpenCall {
 }
 
 impl AgentRun {
-    /// Decides which calls of a reply may run. In a sequence of commands, the commands after an invalid one do not run. The
-    /// guard's vetoes count once per reply: a model that guesses many names at once must see the errors before its run is given
-    /// up.
+    /// Decides which calls of a reply may run. In a sequence of commands, the commands after an invalid one do not run.
+    /// All vetoes of the loop guard in one reply count as one: a model that guesses many names at once must see the
+    /// errors before its run is ended.
     pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
         let vetoes = self.guard.vetoes();
         let mut open = Vec::with_capacity(calls.len());
@@ -103,7 +106,8 @@ impl AgentRun {
         self.phase = Phase::Acting(open);
     }
 
-    /// The result of a call whose effect has a receipt in this turn. A model that has lost track does not repeat an effect.
+    /// The result of a call whose effect has a receipt in this turn, so that a model that requests it again does not
+    /// repeat it.
     fn done_already(&self, next: &OpenCall) -> Option<String> {
         let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
         let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
@@ -129,18 +133,20 @@ impl AgentRun {
         doubts
     }
 
-    /// Whether a call without a result may have begun. Of commands that is only the first, because one runs at a time.
+    /// Whether a call without a result may have begun. Commands run one at a time, so only the first of them may have.
     pub(super) fn may_have_begun(&self, open: &OpenCall) -> bool {
         self.wanted_skills().any(|(wanted, _)| std::ptr::eq(wanted, open))
     }
 
-    /// Admits or refuses a call. Returns false if the call is invalid or blocked.
+    /// Admits a call, or gives it the result with which it is not run. Returns false if the later commands of the same
+    /// reply must not run, because this call is invalid, blocked by the loop guard, or in doubt. Returns true for a
+    /// call above the limit: the later calls are refused by the limit, too, and get the same result.
     fn judge(&mut self, open: &mut OpenCall) -> bool {
         if matches!(&open.call.action, Action::Answer { text, .. } if text == REPEATED) {
             open.result = Some(REPEATED.to_owned());
             return true;
         }
-        // The caller runs this call and detects its own loops.
+        // The program that sent the request runs this call, and detects loops itself.
         if open.call.action == Action::Caller {
             return true;
         }
@@ -175,7 +181,8 @@ impl AgentRun {
         !is_error
     }
 
-    /// In `single_loop` and `direct` every tool call counts [S0 5.1]. Of commands only skill runs count, so help is free.
+    /// Whether a call counts against the limit on calls. In `single_loop` and `direct` every tool call counts [S0 5.1].
+    /// Of commands only skill runs count, so that a request for help costs nothing.
     const fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Skill(_) => true,
@@ -282,14 +289,15 @@ impl AgentRun {
             let (name, arguments) = guarded(&open.call);
             self.guard.record(&name, &arguments, Some(&text), false);
             open.result = Some(with_warning(text, open.warning.as_deref()));
-            // A dispatch is now in the plan, and its text is in the messages.
+            // The plan has the dispatched agent, and the messages have the text of the call. A second copy here would
+            // only enlarge the state.
             open.call.raw.clear();
             open.call.action =
                 Action::Answer { text: String::new(), is_error: false, is_unknown: false, is_malformed: false };
         }
     }
 
-    /// Gives up the calls without a result that have certainly not begun.
+    /// Answers the calls that have certainly not begun as not run.
     pub(super) fn give_up_not_begun(&mut self, has_begun: &dyn Fn(IntentId) -> bool) {
         let is_begun = |open: &OpenCall| {
             let intent = open.planned().map(|planned| planned.intent);
@@ -305,8 +313,8 @@ impl AgentRun {
         self.undone.extend(given_up);
     }
 
-    /// The run with a context that a later turn can continue, although the run was ended during its calls. A provider refuses
-    /// calls without results, and the model must know which effects are in doubt.
+    /// The run with a result for each of its calls, so that a later turn can continue its context. Providers refuse a
+    /// context with calls that have no result, and the model must know which effects are in doubt.
     #[must_use]
     pub(super) fn broken_off(mut self) -> Self {
         if self.open_calls().is_empty() {
@@ -330,7 +338,7 @@ impl AgentRun {
     }
 }
 
-/// Stands behind the receipt of an effect whose result comes later.
+/// The note to the model about an effect that is an operation without a result so far.
 pub(super) const ACCEPTED: &str = "It was accepted, and its result comes later.";
 
 /// The result of a call whose effect has this receipt.

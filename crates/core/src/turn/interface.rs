@@ -1,4 +1,7 @@
-//! How the main agent calls skills, and the switch from tools to commands if a backend's model cannot use tools.
+//! How the main agent calls skills: with tools, or with commands, which are calls that it writes as text in a fenced
+//! `cmd` block (ADR 0015). This file switches a turn from tools to commands if the backend or its model cannot use
+//! tools. It also has what depends on the interface: the steps that later turns see, and the reminders to an agent that
+//! called no skill.
 
 use serde_json::Value;
 
@@ -24,12 +27,18 @@ const STEPS_MAX: usize = 3;
 const STEP_BYTES_MAX: usize = 500;
 /// The most calls of one of these rounds.
 const STEP_CALLS_MAX: usize = 4;
+/// The reminder to a sub-agent that writes commands and ran none.
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
+/// The reminder to a sub-agent that calls tools and called no skill.
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
+/// The reminder to a main agent whose final text claims an effect without a command, if the text may mean an effect of
+/// an earlier turn.
 const CLAIMED_AGAIN: &str = "[You ran no command for this message. If it asks for something to be done, write the cmd block that does \
     it now; if you tell of what was done before, say so.]";
+/// The same reminder if the user's message requests no change.
 const CLAIMED_UNASKED: &str = "[Nothing was changed, and this message asks for no change. Answer it without saying that something was \
     done.]";
+/// The same reminder in all other cases.
 const CLAIMED: &str = "[Nothing was done: you ran no command for this message. Write the cmd block that does it now, or answer \
     without saying that it was done.]";
 
@@ -71,17 +80,18 @@ impl Turn {
 }
 
 impl AgentRun {
-    /// Switches the run to commands. If no tool call did anything, the calls are dropped: they were mistakes, and the model would
-    /// imitate them. Otherwise they are kept as equivalent commands.
+    /// Switches the run to commands. If no call of this turn was done, failed or is in doubt, all its calls were
+    /// malformed: they are dropped from the context, because the model would imitate them. Otherwise they are kept as
+    /// equivalent commands.
     fn switch_to_commands(&mut self, mode: Mode) {
         let has_run = !(self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty());
         // Messages before the user's message belong to history, or to the paused turn that this turn continues.
-        let is_message = |m: &Message| match m {
+        let is_of_the_user = |m: &Message| match m {
             Message::User { text, .. } => !text.starts_with(USER_ADDS) && !text.starts_with(RESULT),
             Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => false,
         };
-        let own = self.messages.iter().rposition(is_message).unwrap_or(self.stable) + 1;
-        self.begin_with_commands(mode, if has_run { usize::MAX } else { own });
+        let own_from = self.messages.iter().rposition(is_of_the_user).unwrap_or(self.stable) + 1;
+        self.begin_with_commands(mode, if has_run { usize::MAX } else { own_from });
     }
 
     /// Makes the run write commands. Tool calls in its context become commands; from message `forget_from` on they are dropped.
@@ -104,7 +114,8 @@ impl AgentRun {
             if is_done_again(&step) || step.results().iter().all(|result| result.ends_with(SAME_RESULT.trim())) {
                 continue;
             }
-            // The newer result of the same calls is the true one, unless an effect of theirs was not repeated.
+            // A later step with the same calls replaces an earlier one, because its results are newer. But if one of
+            // the calls was not run again because of a receipt, only the earlier step has its result.
             if !step.results().iter().any(|result| result.starts_with(DONE_ALREADY)) {
                 steps.retain(|before| !before.has_same_calls(&step));
             }
@@ -192,9 +203,10 @@ fn is_done_again(step: &Step) -> bool {
 /// The beginning of user messages that arrived during the turn.
 pub(super) const USER_ADDS: &str = "[The user adds";
 
-/// Final texts that claim or need an action that did not happen.
+/// Reminders for final texts that claim or need an action, although the agent ran none.
 impl AgentRun {
-    /// The reminder for an agent with such a final text; `None` if the agent was reminded already or declines.
+    /// The reminder for an agent with such a final text; `None` if the agent was reminded already, or if its model
+    /// declared that it did not do what was asked.
     pub(super) fn nudge_to_act(&self, words: &str) -> Option<&'static str> {
         if self.declined || self.reminded_to_act {
             return None;
@@ -213,8 +225,8 @@ impl AgentRun {
     /// Whether this is a sub-agent that ran no skill although its mission needs an action or its final text claims one.
     #[must_use]
     pub(super) fn has_done_nothing(&self, words: &str) -> bool {
-        let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
-        is_sub
+        let is_sub_without_programs = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
+        is_sub_without_programs
             && self.ran.is_empty()
             && !self.found_done
             && (self.is_to_act || truth::untrue_claim(words, false, &Earlier::default()).is_some())
@@ -223,8 +235,9 @@ impl AgentRun {
     /// Whether a main agent that writes commands claims an effect that did not happen. Small models tend to repeat their earlier
     /// answers.
     pub(super) fn claims_without_acting(&self, words: &str) -> bool {
-        let is_main = self.by_commands && !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
-        is_main
+        let has_no_effect = !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
+        self.by_commands
+            && has_no_effect
             && self.in_doubt.is_empty()
             && truth::untrue_claim(words, !self.ran.is_empty(), &self.of_earlier_turns()).is_some()
     }
