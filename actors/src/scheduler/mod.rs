@@ -57,16 +57,16 @@ use crate::{
     tasks::{Tasks, caught},
 };
 
-/// Start arguments of the scheduler.
+/// What the tree gives to each incarnation of the scheduler.
 #[derive(Clone)]
 pub(crate) struct SchedulerArgs {
     pub limits: QueueLimits,
     pub leases: Arc<Leases>,
     pub records: Arc<dyn Records>,
     pub me: Handle<SchedulerMsg>,
-    /// Is notified of the tasks that may resume because their model answers again.
+    /// The parent of all Engines, which is notified of the tasks that may resume because their model answers.
     pub conversations: Handle<ConversationsMsg>,
-    /// The actors of the backends, in the backends' order. Notified when their backend is to be checked.
+    /// The actors of the backends, in the order of the backends. They are notified when their backend is to be checked.
     pub backends: Vec<Handle<BackendMsg>>,
 }
 
@@ -74,11 +74,11 @@ pub(crate) struct SchedulerArgs {
 #[derive(PartialEq, Eq, Hash)]
 enum Work {
     Timer,
-    Look,
-    Gather,
+    ReadTable,
+    GatherHints,
 }
 
-/// The scheduler's state.
+/// The state of one incarnation. What must survive an incarnation is in [`Leases`] or in the store.
 pub(crate) struct SchedulerState {
     args: SchedulerArgs,
     table: TaskTable,
@@ -93,12 +93,14 @@ pub(crate) struct SchedulerState {
     born_at: Micros,
 }
 
-/// Requests that may wait for the task table to be read; one more is refused.
+/// The number of early messages from which on requests are turned away: `Admit` is refused; `Acquire` is dropped, and
+/// its caller asks again; `TaskStatus` is dropped, and its caller shows the task without a status. Messages that report
+/// facts are kept beyond it, because they are not sent again.
 const EARLY_MAX: u32 = 5_000;
-/// The longest time for one reading of the task table, in milliseconds.
-const LOOK_MS_MAX: u64 = 30_000;
+/// Time limit of one reading of the task table, in milliseconds.
+const READ_MS_MAX: u64 = 30_000;
 /// Delay after a failed reading of the task table, in milliseconds.
-const LOOK_AGAIN_MS: u64 = 1_000;
+const READ_AGAIN_MS: u64 = 1_000;
 
 pub(crate) struct Scheduler;
 
@@ -125,7 +127,7 @@ impl Node for Scheduler {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SchedulerState) -> Result<(), NodeError> {
-        look(ctx, state, Duration::ZERO);
+        read_table(ctx, state, Duration::ZERO);
         Ok(())
     }
 
@@ -133,7 +135,7 @@ impl Node for Scheduler {
         let now = ctx.now();
         state.table.tick(now);
         match msg {
-            SchedulerMsg::Table(TableMsg::Looked(found)) => looked(ctx, state, found, now),
+            SchedulerMsg::Table(TableMsg::Looked(found)) => table_read(ctx, state, found, now),
             msg if !state.table.is_loaded && needs_table(&msg) => keep_early(state, msg, now),
             msg => act(ctx, state, msg, now),
         }
@@ -175,10 +177,10 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             StatusMsg::Reprioritise { task, priority } => table.reprioritise(task, priority, now),
         },
         SchedulerMsg::Table(TableMsg::Reread) => {
-            state.work.remove(&Work::Gather);
-            look_anew(ctx, state);
+            state.work.remove(&Work::GatherHints);
+            read_table_anew(ctx, state);
         }
-        SchedulerMsg::Table(TableMsg::Woken) => gather(ctx, state),
+        SchedulerMsg::Table(TableMsg::Woken) => gather_hints(ctx, state),
         SchedulerMsg::Table(TableMsg::Looked(_)) => {}
         SchedulerMsg::Backend(report) => reported(state, &report),
         SchedulerMsg::Gate(msg) => gate(table, msg, now),
@@ -187,10 +189,10 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::List { reply } => drop(reply.send(table.list(now))),
     }
     if std::mem::take(&mut state.table.is_unsure) {
-        look_anew(ctx, state);
+        read_table_anew(ctx, state);
     }
     if state.table.is_loaded && state.looks.are_due(state.table.len()) {
-        look(ctx, state, Duration::ZERO);
+        read_table(ctx, state, Duration::ZERO);
     }
 }
 
@@ -253,7 +255,7 @@ fn admit(
     let task = new.task;
     let position = state.table.admit(new, now);
     if position.is_err() && state.table.is_loaded && state.looks.help(now) {
-        look(ctx, state, Duration::ZERO);
+        read_table(ctx, state, Duration::ZERO);
     }
     // The caller may have dropped its receiver. Then the task is never stored, and its entry is removed.
     if reply.send(position).is_err() {
@@ -267,7 +269,8 @@ fn backend_of(table: &TaskTable, name: &str) -> Option<usize> {
 
 // The task table
 
-/// Whether a message can be handled only when all open tasks are known. Voice never waits.
+/// Whether a message can be handled only when all open tasks are known. A request of class realtime (voice) is handled
+/// before that, because it precedes all other tasks.
 const fn needs_table(msg: &SchedulerMsg) -> bool {
     match msg {
         SchedulerMsg::Admission(AdmissionMsg::Admit { priority, .. }) => !matches!(priority, Priority::Realtime),
@@ -279,15 +282,14 @@ const fn needs_table(msg: &SchedulerMsg) -> bool {
     }
 }
 
-/// Keeps a message until the task table is read. Facts are never refused. Requests, which the caller can repeat, are refused if
-/// there are too many.
+/// Keeps a message until the task table is read, or turns it away: see [`EARLY_MAX`].
 fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
     let is_full = state.early.len() >= EARLY_MAX as usize;
     match msg {
         SchedulerMsg::Admission(AdmissionMsg::Admit { priority: class, reply, .. }) if is_full => {
             let position = state.early.len() + 1;
             let reason = RefusalReason::QueueFull;
-            let refusal = Refusal { reason, class, limit: EARLY_MAX, position, retry_after_ms: LOOK_AGAIN_MS };
+            let refusal = Refusal { reason, class, limit: EARLY_MAX, position, retry_after_ms: READ_AGAIN_MS };
             metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(1);
             let _ = reply.send(Err(refusal));
         }
@@ -301,18 +303,18 @@ fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
 }
 
 /// Reads the task table as of now. If a reading is under way, another one follows it.
-fn look_anew(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
+fn read_table_anew(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
     state.looks.owe();
-    look(ctx, state, Duration::ZERO);
+    read_table(ctx, state, Duration::ZERO);
 }
 
 /// Reads the task table after a delay that gathers further hints.
-fn gather(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
-    if state.work.contains(&Work::Gather) {
+fn gather_hints(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
+    if state.work.contains(&Work::GatherHints) {
         return;
     }
     let (me, wait) = (ctx.me(), Duration::from_millis(Looks::gather_ms(state.table.len())));
-    state.work.spawn(Work::Gather, async move {
+    state.work.spawn(Work::GatherHints, async move {
         tokio::time::sleep(wait).await;
         // If this fails, the incarnation has ended, and the next one reads the table first.
         me.tell(SchedulerMsg::Table(TableMsg::Reread));
@@ -320,23 +322,24 @@ fn gather(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
 }
 
 /// Reads the task table, unless a reading is under way.
-fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
-    if state.work.contains(&Work::Look) {
+fn read_table(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
+    if state.work.contains(&Work::ReadTable) {
         return;
     }
     let now = ctx.now();
     state.looks.begin(state.table.len(), now);
     let (me, records) = (ctx.me(), state.args.records.clone());
     let began = Began { at: now, seen: state.table.seen };
-    // Only the first reading of a process can determine the downtime before it.
+    // The downtime ends with the start of this process and begins with the last write before it. Only the first reading
+    // finds that write, because later this process has written, too.
     let booted_at = (!state.table.is_loaded && state.table.leases.downtime().is_none()).then_some(state.born_at);
-    state.work.spawn(Work::Look, async move {
+    state.work.spawn(Work::ReadTable, async move {
         tokio::time::sleep(wait).await;
-        let wait = Duration::from_millis(LOOK_MS_MAX);
+        let wait = Duration::from_millis(READ_MS_MAX);
         let found = match tokio::time::timeout(wait, caught(load::look(records, booted_at, began))).await {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(unread(panic)),
-            Err(_) => Err(unread(format!("it did not come back within {LOOK_MS_MAX} ms"))),
+            Err(_) => Err(unread(format!("it did not come back within {READ_MS_MAX} ms"))),
         };
         me.tell(SchedulerMsg::Table(TableMsg::Looked(found)));
     });
@@ -346,8 +349,8 @@ fn unread(detail: String) -> StoreError {
     StoreError { kind: StoreErrorKind::Unavailable, what: "the open tasks", detail }
 }
 
-fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Found, StoreError>, now: Micros) {
-    state.work.remove(&Work::Look);
+fn table_read(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Found, StoreError>, now: Micros) {
+    state.work.remove(&Work::ReadTable);
     match found {
         Ok(found) => {
             state.table.apply(found, now);
@@ -356,13 +359,13 @@ fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Fo
                 act(ctx, state, msg, now);
             }
             if state.looks.is_owed() {
-                look(ctx, state, Duration::ZERO);
+                read_table(ctx, state, Duration::ZERO);
             }
         }
         Err(e) => {
             let hint = if state.table.is_loaded { "" } else { "; until it can be read, only voice runs" };
             tracing::warn!(error = %e, "cannot read the task table{hint}");
-            look(ctx, state, Duration::from_millis(LOOK_AGAIN_MS));
+            read_table(ctx, state, Duration::from_millis(READ_AGAIN_MS));
         }
     }
 }
