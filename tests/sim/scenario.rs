@@ -1,5 +1,6 @@
-//! The steps of a run besides the faults: what users say and do, and what operators and the environment do to the
-//! process. All of it is chosen beforehand, so that a step can be left out without changing the others.
+//! The steps of one simulated run: what users say and do, and what operators and the environment do to the process. The
+//! faults of a run are chosen elsewhere. All steps are chosen from the seed before the run begins, so that the
+//! reduction of a failing run can leave out one step without changing the others.
 
 use annie_core::event::{Mode, Priority};
 use annie_testkit::sim::Dice;
@@ -23,17 +24,20 @@ pub enum What {
     Listen { user: usize, conversation: u64 },
     /// A user requests data of another user.
     Spy { user: usize },
-    /// An operator kills, stops or restarts the actor at this position of the tree, counted from its beginning.
+    /// An operator kills, stops or restarts one actor. It is the actor at `position` in the list of all actors, modulo
+    /// the length of the list.
     Injection { position: u64, how: &'static str },
-    /// A user speaks: the voice gate is closed for `ms` milliseconds.
+    /// A user speaks: the voice gate of a backend, by its number modulo the number of backends, is closed. It opens
+    /// again after half of `ms` milliseconds if `ms` is even, and otherwise when its lease ends after `ms`.
     Gate { backend: u64, ms: u64 },
     /// A power cut.
     PowerCut,
     /// An operator shuts the process down, and the service manager starts it again.
     Restart,
-    /// The process freezes, another one claims its conversations, and then the first one continues for a moment.
+    /// The process freezes for `ms` milliseconds, and another one is started on the same database. Then the first one
+    /// continues for `wakes_ms` milliseconds, in which all of its writes must be refused, and is killed.
     Freeze { ms: u64, wakes_ms: u64 },
-    /// The wall clock is set.
+    /// The wall clock is set forward, or back if `ms` is negative.
     Jump { ms: i64 },
     /// An operator closes all breakers and takes conversations out of quarantine.
     Tidy,
@@ -50,7 +54,7 @@ pub struct Say {
     pub mode: Option<Mode>,
     pub is_steer: bool,
     pub is_private: bool,
-    /// The name of its work: equal work under one name is merged.
+    /// The name of its work. A message of the same user with the same name joins one whose work has not begun.
     pub name: Option<&'static str>,
     /// The message waits for the user's latest task.
     pub is_after: bool,
@@ -63,7 +67,7 @@ pub struct Say {
 pub const USERS: [&str; 3] = ["ann", "bob", "eve"];
 /// Conversations of each user.
 pub const CONVERSATIONS: u64 = 3;
-/// Possible durations of the steps, in milliseconds. A run has one of them.
+/// All steps of a run begin within this time, in milliseconds. Each run uses one of these values.
 const SPANS_MS: [u64; 3] = [2_000, 20_000, 120_000];
 
 /// All steps of a run of this seed, ordered by time.
@@ -115,7 +119,9 @@ fn say(dice: Dice, user: usize, conversation: u64, id: u64) -> Say {
     let priority = often("classed", 350).then(|| dice.of("class").pick(&Priority::ALL[1..]));
     let source = if often("voice", 120) { "voice" } else { "test" };
     let name = often("named", 60).then(|| dice.of("name").pick(&["report", "backup"]));
+    // If the run has an agentic backend, this name routes the message to it.
     let address = if often("called", 80) { "Claude, " } else { "" };
+    // `@user#` marks the owner of a text, so that a request for another user that contains the text is noticed.
     let text = match name {
         Some(name) => format!("make the {name} for @{}#", USERS[user]),
         None => format!("{address}please see to thing {id} of @{}#", USERS[user]),

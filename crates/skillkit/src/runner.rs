@@ -19,21 +19,22 @@ use crate::{
     handler::{Ctx, Ran, decode_prompt},
 };
 
-/// How many background writes of memory accesses may run at once.
+/// The most background writes at once that record when memories were found.
 const TOUCHES_MAX: u32 = 32;
 
 /// The dependencies of the built-in handlers.
 pub struct RunnerParts {
-    /// The users' tasks.
+    /// The users' to-do lists, for the skills `tasks.*`. Their entries are not tasks of the kernel.
     pub todos: Arc<dyn Todos>,
-    /// The users' memories.
+    /// The users' long-term memories, for the skills `memory.*`.
     pub memories: Arc<dyn Memories>,
-    /// The skills.
+    /// The skills to run. The skill `system.help` describes them.
     pub catalog: Arc<FileCatalog>,
     /// The folder of the users' notes (`<data>/notes`), created with the first note.
     pub notes_folder: PathBuf,
-    /// Whether that folder is shared by all processes that share the database. If not, the notes skills refuse to run,
-    /// because this process would present a part of the notes as the whole.
+    /// Whether that folder is the one notes folder of the database, or the operator wants separate folders. If not, the
+    /// notes skills refuse to run: the notes are in a folder that this process cannot reach, and its own folder would
+    /// show a part of them as all notes.
     pub are_notes_here: bool,
 }
 
@@ -64,7 +65,7 @@ impl Runner {
         Self { tools: Arc::new(tools) }
     }
 
-    /// Waits until the background writes have ended; called before the store is closed.
+    /// Waits until the background writes have ended. Called before the store is closed.
     pub async fn settle(&self) {
         // This fails only on a closed semaphore, and the semaphore is never closed.
         drop(self.tools.touches.acquire_many(TOUCHES_MAX).await);

@@ -1,7 +1,13 @@
-//! The OpenAI-compatible API for OpenAI's libraries and the chat pages that use them. The protocol is stateless, but the kernel
-//! stores conversations. If the request names a conversation, only the new part of the posted messages is used. If it does not,
-//! each request has a conversation of its own, which lists leave out. A client with its own tools keeps the conversation
-//! itself: its turn uses only the posted messages (`docs/decisions/0016-client-tools.md`).
+//! The OpenAI-compatible API, for OpenAI's libraries and for chat pages that use them. A client of the chat completions
+//! posts all messages of the conversation with each request, while the kernel stores conversations. There are three
+//! cases:
+//!
+//! - The request names a conversation. Only the user's messages at the end of the posted ones are used if the kernel
+//!   knows the conversation. If not, the earlier ones become its history.
+//! - The request names none. It gets a conversation of its own, with the earlier messages as its history. Lists omit
+//!   this conversation.
+//! - The client offers tools of its own. Whichever conversation the request names, its turn uses only the posted
+//!   messages (`docs/decisions/0016-client-tools.md`).
 
 mod attempt;
 mod chat;
@@ -28,7 +34,7 @@ use crate::{api::AppState, error::ApiError};
 /// The modes that a model name can select.
 const MODES: [Mode; 3] = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct];
 
-/// The routes.
+/// The routes of this API, below the base URL that a client configures.
 pub fn routes() -> Router<AppState> {
     Router::new()
         .route("/v1/models", get(list_models))
