@@ -42,7 +42,7 @@ chat:
 serve:
     cargo run --release -- serve
 
-# Takes out what keeps each invariant, one after the other, and wants its tests to fail
+# Mutation tests: disables each mechanism that keeps an invariant, and expects its tests to fail
 without *ARGS:
     scripts/without.py {{ARGS}}
 

@@ -1,8 +1,11 @@
-//! Who is notified of what the log writer stored, beside the conversation itself: actors that keep or process rows which are
-//! stored with an event. A message is never refused for a full mailbox, because another one may not come for long. If the
-//! receiver is dead, its next incarnation reads the store first.
+//! The subscribers of the log: actors outside of the conversation that are notified of stored events. They keep the
+//! order of tasks, or process rows that were stored with an event. The log writer itself wakes the Engine and notifies
+//! the listeners.
 //!
-//! Owns: nothing. Survives its death: the list, which is made again from the tree.
+//! A notification may be lost if its receiver is dead. The next incarnation of the receiver begins with reading the
+//! store.
+//!
+//! Owns: nothing. Survives its death: nothing; each incarnation of the log writer makes the list again.
 
 use std::sync::Arc;
 
@@ -26,13 +29,15 @@ pub(crate) struct Subscription {
     pub topics: Topics,
     /// Is called for each event with one of the topics. Must not wait.
     pub stored: Box<dyn Fn(&Stored<'_>) + Send + Sync>,
-    /// Is called when rows may have been stored of which the receiver was not notified.
+    /// Is called when rows may have been stored without a notification. The receiver must read the store. Must not
+    /// wait.
     pub reread: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Subscription {
-    /// An actor that is sent a message for each event with one of these topics, and another one when rows may have been stored
-    /// of which it was not notified.
+    /// An actor of the kernel. It is sent the message `stored` for each event with one of these topics, and `reread`
+    /// when rows may have been stored without a notification. Its mailbox limit is ignored: if a message were refused,
+    /// the next event that makes the actor read the store might come much later.
     pub fn of_actor<M: Named + Send + 'static>(
         topics: Topics,
         actor: Handle<M>,
@@ -72,7 +77,7 @@ impl Subscriptions {
         }
     }
 
-    /// Sends a hint to all receivers, because rows may be stored of which none was notified.
+    /// Makes all receivers read the store, because rows may have been stored without a notification.
     pub fn reread(&self) {
         self.0.iter().for_each(|subscription| (subscription.reread)());
     }

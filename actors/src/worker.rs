@@ -1,8 +1,9 @@
-//! Background workers: one actor for each kind of work that becomes due. It reads the store when something new was stored or
-//! something is due, and is idle in between. It runs one pass at a time.
+//! Background workers. A worker is the actor of one [`Chore`], a kind of work that becomes due. It makes a pass over
+//! the store when an item is due, or when a hint says that something new was stored. It makes one pass at a time, and
+//! is idle in between.
 //!
-//! Owns: when its next item is due. Supervised by: infra. Survives its death: the items, which the store keeps; the next
-//! incarnation begins with a pass. Every chore makes a repeated pass harmless.
+//! Owns: when its next item is due. Supervised by: infra. Survives its death: the items, which the store keeps; the
+//! next incarnation begins with a pass. Passes are idempotent, because a pass may be repeated after a crash.
 
 use std::{fmt::Display, future::Future, marker::PhantomData, sync::Arc};
 
@@ -16,20 +17,21 @@ use crate::{
     wiring::Wiring,
 };
 
-/// Minimum and maximum wait of a message of the kernel that could not be stored, in milliseconds.
+/// Minimum and maximum wait before a message that the kernel itself sends is sent again because it could not be stored,
+/// in milliseconds.
 const STORE_WAIT_MS: (u64, u64) = (1_000, 60_000);
 
 /// One kind of work that becomes due, and what its worker keeps between two passes.
 pub(crate) trait Chore: Sized + Send + Sync + 'static {
     /// The kind of the actor, in views, metrics and fault points.
     const KIND: &'static str;
-    /// What a pass goes over, for log lines.
+    /// The items of a pass, for log lines: "the dead letters".
     const SUBJECT: &'static str;
     /// What the tree gives to each incarnation.
     type Config: Clone + Send + 'static;
-    /// What is known about something new that was stored.
+    /// What the log writer tells the worker about a new row.
     type Hint: Clone + Send + 'static;
-    /// The hints that one pass takes.
+    /// The hints since the pass before, as one pass needs them.
     type Batch: Send + Sync + 'static;
     /// What a pass did.
     type Done: Send + 'static;
@@ -37,28 +39,29 @@ pub(crate) trait Chore: Sized + Send + Sync + 'static {
     /// The state of a new incarnation. `owner` is the actor, for tasks of its own.
     fn new(config: Self::Config, wiring: Arc<Wiring>, owner: Branch) -> Self;
 
-    /// Starts what accompanies the passes of an incarnation.
+    /// Called once for each incarnation, before its first pass.
     fn start(&mut self) {}
 
-    /// Takes a hint. Returns the delay of the pass that it leads to, in milliseconds.
+    /// Stores a hint for the next pass. Returns how long that pass may be delayed, in milliseconds, to serve more
+    /// hints.
     fn take_hint(&mut self, hint: Self::Hint) -> u64;
 
-    /// Takes the hints for the pass that begins.
+    /// Removes and returns the hints for the pass that begins.
     fn batch(&mut self) -> Self::Batch;
 
     /// Processes all that is due.
     ///
     /// # Errors
-    /// If it cannot; then another pass follows.
+    /// If items could not be processed. Then the pass is repeated after a back-off.
     fn pass(wiring: &Wiring, batch: &Self::Batch) -> impl Future<Output = Result<Pass<Self::Done>, String>> + Send;
 
     /// Handles the end of a pass.
     fn passed(&mut self, done: Self::Done);
 
-    /// Handles a failed pass, whose hints must not be lost.
+    /// Puts back the hints of a failed pass, so that the next pass gets them.
     fn failed(&mut self, _batch: Self::Batch) {}
 
-    /// What operators see, beside the timer.
+    /// The view of the worker without the timer, which the worker adds.
     fn view(&self) -> Map<String, Value>;
 }
 
@@ -72,11 +75,12 @@ pub(crate) struct Pass<D> {
 
 /// Messages of a background worker.
 pub(crate) enum WorkerMsg<C: Chore> {
-    /// Something new was stored. May get lost: the next such message, or the next incarnation, reads everything.
+    /// Something new was stored. This message may be lost: the pass after the next such message, or the first pass of
+    /// the next incarnation, reads everything.
     New(C::Hint),
-    /// An item may be due.
+    /// The timer went off: an item may be due.
     Clock,
-    /// The result of a pass; after a failure with its hints.
+    /// The result of a pass. A failure returns the hints of the pass.
     Looked(Result<Pass<C::Done>, (String, C::Batch)>),
 }
 
@@ -173,7 +177,7 @@ fn start_pass<C: Chore>(ctx: &Context<Worker<C>>, state: &mut WorkerState<C>) {
     });
 }
 
-/// When to try again to send a message of the kernel that could not be stored.
+/// When the kernel sends a message of its own again that could not be stored.
 pub(crate) fn wait_for(wiring: &Wiring, what: impl Display, error: &KernelError) -> Micros {
     let (least, most) = STORE_WAIT_MS;
     let wait_ms = match error {

@@ -43,7 +43,7 @@ pub enum What {
     Tidy,
 }
 
-/// A message.
+/// A message of a user, with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Say {
     pub user: usize,

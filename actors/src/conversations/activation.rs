@@ -19,7 +19,7 @@ use crate::{
     observe::{Addr, Context},
 };
 
-/// How many passive conversations are activated in one turn while there is capacity.
+/// How many passive conversations in rotation are activated each second while there is capacity.
 const BACK_MAX: usize = 100;
 /// Maximum interval between two checks for due conversations while any is passive, in milliseconds. The wall clock may have
 /// been set forward, which a longer timer would miss.
@@ -118,7 +118,8 @@ pub(super) async fn activate_waiting(ctx: &Context<Conversations>, state: &mut C
     ask_engines_to_leave(ctx, state);
 }
 
-/// Asks Engines to leave if any conversation waits: the oldest first, a few at a time, each once a round.
+/// Asks Engines to leave if any conversation waits for capacity: the oldest first, a few at a time, each once in a
+/// cycle.
 fn ask_engines_to_leave(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     let ConversationsState { children, residency, .. } = state;
     residency.begin_asking(steady(ctx), || oldest_first(children));
@@ -173,7 +174,8 @@ pub(super) fn stays_active(ctx: &Context<Conversations>, state: &mut Conversatio
     ask_engines_to_leave(ctx, state);
 }
 
-/// Records a conversation as passive until it is due, its turn comes, or something arrives for it.
+/// Records a conversation as passive until it is due, its place in the rotation is reached, or a message arrives for
+/// it.
 fn passivate(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -221,9 +223,9 @@ fn schedule_round(ctx: &Context<Conversations>, state: &mut ConversationsState) 
     });
 }
 
-/// Once per interval: asks all Engines again; and activates passive conversations by turns, as many as there is capacity for,
-/// at least one and at most [`BACK_MAX`]. While conversations wait for capacity, only those that have been passive for
-/// a minute are activated.
+/// Once per interval: asks all Engines again to leave, if a conversation waits for capacity; and activates passive
+/// conversations in rotation, as many as there is capacity for, at least one and at most [`BACK_MAX`]. While
+/// conversations wait for capacity, only those that have been passive for a minute are activated.
 pub(super) async fn round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.tasks.remove(&Work::Round);
     activate_due(ctx, state).await;

@@ -139,7 +139,7 @@ pub enum ResidencyMsg {
     },
     /// An Engine that was asked to leave has work to do and stays active.
     StaysActive(ConversationId),
-    /// Time to ask Engines for capacity again, or to activate passive conversations by turns.
+    /// Time to ask Engines for capacity again, or to activate passive conversations in rotation.
     Round,
     /// A passive conversation is due.
     ActivateDue,
@@ -161,7 +161,7 @@ impl Named for ResidencyMsg {
 pub struct Passivation {
     /// When to activate it again.
     pub until: Option<Micros>,
-    /// It waits for something of which it gets no notification while passive, so it is activated by turns.
+    /// It waits for something of which it gets no notification while passive, so it is activated in rotation.
     pub takes_turns: bool,
     /// The last event that the Engine knows.
     pub seq: Seq,

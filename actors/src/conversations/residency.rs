@@ -1,9 +1,10 @@
 //! Residency: which conversations wait for capacity, which Engines are asked to leave, and which conversations are passive
 //! although they have open work. Pure data: the parent of the Engines passes the time in and sends the messages.
 //!
-//! An Engine that only waits (for a time, for another task, for a permit) stays active as long as no other conversation
-//! wants its capacity. Then it leaves. Its conversation is activated again when it is due, when something arrives for it, or
-//! by turns.
+//! An Engine that only waits (for a time, for another task, for a permit) stays active until a conversation waits for
+//! capacity. Then the Engine is asked to leave. Its conversation is passive until a message arrives for it or its due
+//! time comes. A passive conversation that waits for something else gets no notification of it. Such conversations are
+//! in rotation: the one that has been passive longest is activated first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,29 +16,30 @@ use annie_core::{
 
 use super::messages::Passivation;
 
-/// How many Engines are asked at the same time whether they can leave.
+/// The most Engines that have been asked to leave and have not answered.
 const ASKED_MAX: usize = 4;
-/// Interval between two rounds of asking all Engines, and between two turns of passive conversations, in milliseconds.
+/// Interval between two cycles of asking all Engines to leave, and between two activations in rotation, in
+/// milliseconds.
 pub(super) const ROUND_MS: u64 = 1_000;
 /// After this long, a passive conversation queues for capacity like a new one, in milliseconds.
 const PASSIVE_MS_MAX: u64 = 60_000;
 
-/// The admission queue, the Engines being asked to leave, and the passive conversations. The times of asking and of taking
-/// turns are of the monotonic clock.
+/// The admission queue, the Engines being asked to leave, and the passive conversations. Due times are of the wall
+/// clock, all other times of the monotonic clock.
 #[derive(Default)]
 pub(super) struct Residency {
     /// Conversations for which there was no capacity, in the order of their arrival.
     waiting: VecDeque<(ConversationId, UserId, Option<ResumeCause>)>,
-    /// Engines still to be asked in this round whether they can leave, the oldest first.
+    /// Engines still to be asked in this cycle to leave, the oldest first.
     to_ask: VecDeque<ConversationId>,
     /// Engines that have been asked and have not answered.
     asked: BTreeSet<ConversationId>,
-    /// When this round of asking began.
+    /// When this cycle of asking began.
     asked_at: Option<Micros>,
     passive: BTreeMap<ConversationId, Passive>,
     /// The passive conversations that are due at a known time.
     due: BTreeSet<(Micros, ConversationId)>,
-    /// The passive conversations that are activated by turns, the longest passive first.
+    /// The passive conversations in rotation, the longest passive first.
     turns: BTreeSet<(Micros, ConversationId)>,
     /// When the timer for due conversations goes off.
     activate_at: Option<Micros>,
@@ -48,7 +50,7 @@ pub(super) struct Residency {
 struct Passive {
     user: UserId,
     until: Option<Micros>,
-    /// Since when the conversation has been passive, if it takes turns.
+    /// Since when the conversation has been passive, if it is in rotation.
     turn: Option<Micros>,
     /// The last event that the Engine knew when it left.
     seq: Seq,
@@ -91,8 +93,8 @@ impl Residency {
 
     // Engines that are asked to leave
 
-    /// Begins a round of asking unless one is under way, began less than a round ago, or no conversation waits. `engines`
-    /// are all Engines, the oldest first.
+    /// Begins a cycle of asking all Engines to leave, if a conversation waits. A cycle begins only after the one before
+    /// has ended, and at least [`ROUND_MS`] after it began. `engines` are all Engines, the oldest first.
     pub fn begin_asking(&mut self, now: Micros, engines: impl FnOnce() -> VecDeque<ConversationId>) {
         if self.waiting.is_empty() {
             self.to_ask.clear();
@@ -102,7 +104,7 @@ impl Residency {
         }
     }
 
-    /// Removes and returns the next Engine to ask: a few at a time, each once a round.
+    /// Removes and returns the next Engine to ask: a few at a time, and each once in a cycle.
     pub fn next_to_ask(&mut self) -> Option<ConversationId> {
         let asked_max = ASKED_MAX.min(self.waiting.len());
         if self.asked.len() < asked_max { self.to_ask.pop_front() } else { None }
@@ -118,7 +120,7 @@ impl Residency {
         self.asked.remove(&conversation);
     }
 
-    /// Whether all Engines of this round have been asked and have answered.
+    /// Whether all Engines of this cycle have been asked and have answered.
     pub fn has_asked_all(&self) -> bool {
         self.to_ask.is_empty() && self.asked.is_empty()
     }
@@ -130,23 +132,23 @@ impl Residency {
         self.passive.get(&conversation).is_some_and(|passive| passive.seq >= seq)
     }
 
-    /// Whether any conversation is activated by turns.
+    /// Whether any conversation is in rotation.
     pub fn has_turns(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// Makes a conversation passive until it is due, its turn comes, or something arrives for it.
+    /// Makes a conversation passive until it is due, its place in the rotation is reached, or a message arrives for it.
     pub fn leave(&mut self, conversation: ConversationId, user: UserId, passivation: Passivation, now: Micros) {
         let Passivation { until, takes_turns, seq } = passivation;
         self.passivate(conversation, Passive { user, until, turn: takes_turns.then_some(now), seq });
     }
 
-    /// Takes note that a conversation is activated, however that came about.
+    /// Removes a conversation from the passive ones, because it is being activated.
     pub fn note_activated(&mut self, conversation: ConversationId) {
         self.activate_due(conversation);
     }
 
-    /// When the timer for due conversations is to be set to, if the present one is not early enough.
+    /// The time to which the timer for due conversations must be set; `None` if the present timer is early enough.
     pub fn new_timer(&mut self) -> Option<Micros> {
         let at = self.due.first().map(|(at, _)| *at)?;
         if self.activate_at.is_some_and(|set| set <= at) {
@@ -156,7 +158,7 @@ impl Residency {
         Some(at)
     }
 
-    /// Takes note that the timer went off.
+    /// Records that the timer went off.
     pub fn timer_went_off(&mut self) {
         self.activate_at = None;
     }
@@ -196,8 +198,8 @@ impl Residency {
         None
     }
 
-    /// Removes and returns the conversation that has been passive longest of those that take turns. With `only_long`, only a
-    /// conversation that has been passive for [`PASSIVE_MS_MAX`].
+    /// Removes and returns the conversation in rotation that has been passive longest. With `only_long`, only one that
+    /// has been passive for [`PASSIVE_MS_MAX`].
     pub fn next_turn(&mut self, now: Micros, only_long: bool) -> Option<(ConversationId, UserId)> {
         while self.turns.first().is_some_and(|(since, _)| !only_long || now.since_ms(*since) >= PASSIVE_MS_MAX) {
             let (_, conversation) = self.turns.pop_first()?;

@@ -89,7 +89,7 @@ fn deferred_until(turn: &Turn, now: Micros) -> Option<Micros> {
 }
 
 /// How the conversation passivates: until its next deadline or due message, or until a deferred turn resumes. A conversation
-/// that waits for anything else is activated by turns.
+/// that waits for anything else is activated in rotation.
 fn passivation(state: &EngineState, now: Micros) -> Passivation {
     let earliest_deferral = state.conv.turns.iter().filter_map(|turn| deferred_until(turn, now)).min();
     let until = clock::next_at(state, now).into_iter().chain(earliest_deferral).min();

@@ -1,7 +1,13 @@
-//! Equal effects of the agents of one turn: agents that run concurrently and request the same call (skill and resolved
-//! arguments) make it once. The decision is stored in the event of the reply that requested the call. A call that another
-//! agent has made, or may have made, is answered there and never planned. While another agent is making the call, the reply
-//! is not recorded.
+//! Prevents concurrent agents of one turn from causing the same effect twice. Two calls are equal if their skill and
+//! their resolved arguments are. Before the reply of an agent is recorded, its calls are compared with those of the
+//! other agents:
+//!
+//! - If another agent has made an equal call, or may have made it, the call is not planned. The event of the reply has
+//!   an answer in its place.
+//! - If another agent is making an equal call now, the reply is not recorded. It is judged again when that call has
+//!   ended.
+//!
+//! The verdict is a part of the recorded event, so that a replay does not judge again.
 
 use std::collections::BTreeMap;
 
@@ -23,20 +29,21 @@ use crate::{
 /// Whether a reply can be recorded now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
-    /// Yes: its calls are in the form to record.
+    /// The reply can be recorded, with its calls as they are now.
     Settled,
-    /// No: another agent is making a call that equals one of this reply. The reply is judged again when that call has ended.
+    /// The reply must wait: another agent is making a call that equals one of its calls.
     Waits,
 }
 
-/// The calls that the agents of one turn have made, may have made and are making. When an Engine starts agents, this is
-/// rebuilt from the turn's state, that is from the log. While the agents run, each notes its own calls before it stores a
-/// reply.
+/// The calls with effects of the agents of one turn: those that were made, those that may have been made, and those
+/// that are being made. When an Engine starts agents, this is built from the folded state of the turn. While the agents
+/// run, each of them adds its own calls before it stores a reply.
 #[derive(Debug, Default)]
 pub struct TurnEffects {
     agents: BTreeMap<AgentId, Effects>,
 }
 
+/// The calls with effects of one agent.
 #[derive(Debug, Default)]
 struct Effects {
     /// Planned calls without a result.
@@ -45,9 +52,13 @@ struct Effects {
     in_doubt: Vec<(String, Value)>,
 }
 
+/// What other agents have to do with a call.
 enum Elsewhere {
+    /// One of them is making an equal call.
     Open,
+    /// An equal call has this receipt.
     Done(Receipt),
+    /// One of them may have made an equal call.
     InDoubt,
 }
 
@@ -57,7 +68,7 @@ impl TurnEffects {
         let main = &turn.main;
         let of_main = Effects {
             open: Vec::new(),
-            // The receipts of the turn that this turn continues are older.
+            // In the order of their age: the receipts of the turn that this turn continues are older.
             receipts: main.known.iter().chain(&main.receipts).cloned().collect(),
             in_doubt: main.in_doubt.clone(),
         };
@@ -66,15 +77,16 @@ impl TurnEffects {
             let agent = &node.spec.agent;
             match (&node.state, turn.agents.runs.get(agent)) {
                 (NodeState::Reported(report), _) => self.ended(agent, report),
-                // A live agent notes its own calls. The Engine only has its state from when it started.
+                // A running agent that is known here adds its own calls. The Engine's state of it may be older.
                 (NodeState::Running { .. }, Some(run)) if !self.agents.contains_key(agent) => self.note(run),
                 (NodeState::Running { .. } | NodeState::Pending, _) => {}
             }
         }
     }
 
-    /// Judges the calls of a reply of `agent` against the calls of the other agents. Calls that must not be made get their
-    /// result. An agent that is no longer patient does not wait: a call that another agent is making counts as in doubt.
+    /// Judges the calls of a reply of `agent` against the calls of the other agents. A call that must not be made is
+    /// replaced by its answer. With `is_patient` false the reply does not wait any longer: a call that another agent is
+    /// making counts as in doubt.
     pub fn judge(&self, agent: &AgentId, calls: &mut [ResolvedCall], is_patient: bool) -> Judged {
         let mut answers = Vec::new();
         for (at, call) in calls.iter().enumerate() {
@@ -101,7 +113,7 @@ impl TurnEffects {
         let others = || self.agents.iter().filter(|(other, _)| *other != agent).map(|(_, effects)| effects);
         let own = self.agents.get(agent).map_or(&[][..], |effects| &effects.receipts);
         let standing = receipt::standing(others().flat_map(|e| &e.receipts).chain(own), skill, arguments);
-        // The agent itself answers calls that have one of its own receipts.
+        // A call with a receipt of the agent itself is answered when the agent folds its reply.
         if let Some(receipt) = standing.filter(|receipt| !own.iter().any(|own| std::ptr::eq(own, *receipt))) {
             return Some(Elsewhere::Done(receipt.clone()));
         }
@@ -111,7 +123,7 @@ impl TurnEffects {
         others().any(|e| e.open.iter().any(is_same_call)).then_some(Elsewhere::Open)
     }
 
-    /// Notes the calls that an agent has made, may have made and is making.
+    /// Replaces what is known of an agent by the calls in its run.
     pub fn note(&mut self, run: &AgentRun) {
         let open = run.open_calls().iter().filter(|open| open.has_open_effect());
         let open = open.filter_map(|o| o.planned().map(|p| (p.skill.clone(), p.arguments.clone()))).collect();
@@ -119,7 +131,7 @@ impl TurnEffects {
         self.agents.insert(run.agent.clone(), effects);
     }
 
-    /// Notes the end of an agent. Its report lists the calls that it was making as in doubt.
+    /// Replaces what is known of an agent by its report, which has the calls that it was making as in doubt.
     fn ended(&mut self, agent: &AgentId, report: &AgentReport) {
         let (receipts, in_doubt) = (report.receipts.clone(), report.in_doubt.clone());
         self.agents.insert(agent.clone(), Effects { open: Vec::new(), receipts, in_doubt });

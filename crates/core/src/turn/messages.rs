@@ -13,22 +13,22 @@ use crate::{
     message::{Message, ToolCall},
 };
 
-/// How much of one reply's text, and of the arguments of all its calls together, is kept in the context, in bytes.
+/// Limit in the context for the text of one reply, and for the arguments of all its calls together, in bytes.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// How much of a text must be equal to an error before it counts as its repetition, in characters.
+/// A text repeats an error if it begins with this many characters of the error.
 const REPEATED_ERROR_CHARS: usize = 30;
-/// Added to the result of commands that failed before.
+/// Added to the results if the model wrote the same commands in its reply before, and they failed again.
 const FAILED_AGAIN: &str =
     "[You wrote this before, and it failed again. Do not write it once more: correct it, or answer in words.]";
-/// How much of one call's arguments is kept in any case, in bytes.
+/// How much of one call's arguments is kept even if the arguments before have used up the limit, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
 
-/// What a final text repeats.
+/// What a final text repeats in place of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Repeated {
-    /// An error of a call.
+    /// An error that the kernel gave as the result of a call.
     Error,
-    /// That an effect was there already. With the line of its receipt.
+    /// The result of a call that was not run again; the text is the line of its receipt.
     DoneAlready(String),
     /// The message that opened the turn.
     Request,
@@ -42,7 +42,7 @@ fn done_in(result: &str) -> String {
 }
 
 impl AgentRun {
-    /// The reply as later rounds send it back. It must not contain anything that a provider refuses.
+    /// The reply as a message of the context, which later rounds send to the model. Providers must accept the message.
     pub(super) fn as_message(&self, text: &str, calls: &[ResolvedCall], provider_state: Option<&Value>) -> Message {
         let reply_text = clip(text, TEXT_BYTES_MAX).into_owned();
         if self.is_cmd() {
@@ -81,7 +81,8 @@ impl AgentRun {
             }
             self.messages.push(Message::user(blocks.join("\n")));
         } else {
-            // The role of the message serves as the frame, and the call id as the origin.
+            // A result with the role `tool` needs no frame: the role marks the text as data, and the call id names the
+            // call.
             self.messages.extend(results.map(|(call, text)| Message::Tool {
                 call_id: call.id.clone(),
                 text: escape(text).into(),
@@ -115,8 +116,9 @@ impl AgentRun {
         true
     }
 
-    /// What a final text repeats, if it is no answer: what the kernel said to the model about a call of this turn, at least its
-    /// beginning, or the message that opened the turn, word for word, after it was fulfilled.
+    /// What a final text repeats in place of an answer. It may repeat the beginning of what the kernel gave as the
+    /// result of a call of this turn. Once the turn has a receipt, it may also repeat the message that opened the turn,
+    /// word for word.
     pub(super) fn repeated_text(&self, text: &str) -> Option<Repeated> {
         let text = text.trim();
         let own = || self.messages[self.stable.min(self.messages.len())..].iter();
@@ -135,7 +137,7 @@ impl AgentRun {
         }
         let beginning: String = text.chars().take(REPEATED_ERROR_CHARS).collect();
         let is_error = text.starts_with("Error: ") && beginning.chars().count() == REPEATED_ERROR_CHARS;
-        // A skill's own error has its status before it, and may be the answer.
+        // The result of a failed skill begins with its status, and so does not match. Such a text may be the answer.
         if is_error && results().any(|result| result.starts_with(&beginning)) {
             return Some(Repeated::Error);
         }
@@ -180,8 +182,8 @@ fn is_sendable(name: &str) -> bool {
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
 }
 
-/// A reply as text whose calls cannot be sent back as calls, because a provider would refuse a name in them. If the name were
-/// changed, the model would take the error for its own style.
+/// A reply with its calls as text. It is used if a provider would refuse the name of a called tool. The name is not
+/// replaced by a valid one, because the model would see a call that it did not write as its own, and imitate it.
 fn as_text(reply_text: &str, calls: &[ResolvedCall]) -> String {
     let mut bytes_left = TEXT_BYTES_MAX;
     let mut text = reply_text.trim().to_owned();
