@@ -22,7 +22,7 @@ const COUNTERS: &[Help] = &[
     ("annie_log_commits_total", "Transactions that carried the appends"),
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
     ("annie_messages_total", "Messages stored and acknowledged"),
-    ("annie_hook_failures_total", "Hooks that panicked, or whose verdict was not allowed"),
+    ("annie_hook_failures_total", "Hooks that panicked"),
     ("annie_hook_verdicts_total", "Verdicts of hooks other than to continue"),
     ("annie_node_leases_lost_total", "Times that this process was declared dead by another one on the same database"),
     ("annie_notifications_total", "Notifications of work that ended while its user was away"),

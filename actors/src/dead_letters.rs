@@ -151,8 +151,10 @@ pub(crate) async fn tried(store: &dyn Store, row: &DeadLetterRow) -> Result<Trie
 pub(crate) fn retry_message(row: &DeadLetterRow, tried: Tried, priority: Priority) -> Submission {
     let Tried { original, effects } = tried;
     let is_outside = original.outside_text().is_some();
+    let channel = original.channel().to_owned();
     let mut message = Submission::new(row.user.clone(), DEAD_LETTER, original.text).within(row.conversation);
     message.client_id = Some(format!("{DEAD_LETTER}:{}", row.task));
+    message.channel = channel;
     message.priority = Some(priority);
     message.mode = original.mode;
     message.private = original.private;

@@ -101,6 +101,7 @@ pub(crate) async fn about(wiring: &Wiring, row: &OperationRow, text: String) -> 
     message.client_id = Some(format!("{OPERATION}:{}", row.id));
     message.priority = Some(Priority::Normal);
     message.mode = original.as_ref().and_then(|inbound| inbound.mode);
+    message.channel = original.as_ref().map(|inbound| inbound.channel().to_owned()).unwrap_or_default();
     message.private = original.is_some_and(|inbound| inbound.private);
     message.verbatim = true;
     message.resumes = Some(row.id);

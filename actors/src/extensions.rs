@@ -1,10 +1,10 @@
-//! Extensions of the kernel that stand outside its packages, each in an actor of its own below infra.
+//! Extensions of the kernel that stand outside its packages, each in an actor of its own below `/infra/extensions`.
 //!
 //! Owns: nothing. Survives its users: the subscribers and chores that were handed in at the start.
 
 pub(crate) mod nodes;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use annie_core::ports::{Chore, LogSubscriber};
 
@@ -20,13 +20,30 @@ pub struct Extensions {
     pub subscribers: Vec<Arc<dyn LogSubscriber>>,
 }
 
+/// The extensions of a kernel that runs.
+pub(crate) struct Installed {
+    chores: Vec<Arc<dyn Chore>>,
+    subscribers: Vec<Subscribed>,
+}
+
+/// A subscriber of an extension.
+#[derive(Clone)]
+pub(crate) struct Subscribed {
+    subscriber: Arc<dyn LogSubscriber>,
+    /// An event was not received, because too many waited: the store must be read again.
+    missed: Arc<AtomicBool>,
+}
+
 impl Extensions {
-    /// Checks the names.
+    /// The extensions in the form in which the kernel uses them.
     ///
     /// # Errors
     /// If a name is invalid or occurs twice.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let names: Vec<String> = self.names().collect();
+    pub(crate) fn install(self) -> Result<Installed, String> {
+        let subscribed = |subscriber| Subscribed { subscriber, missed: Arc::default() };
+        let installed =
+            Installed { chores: self.chores, subscribers: self.subscribers.into_iter().map(subscribed).collect() };
+        let names: Vec<String> = installed.names().collect();
         for (n, name) in names.iter().enumerate() {
             let (_, own) = name.split_once(':').unwrap_or_default();
             let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
@@ -39,13 +56,20 @@ impl Extensions {
                 return Err(format!("there are two extensions {name}: give one another name"));
             }
         }
-        Ok(())
+        Ok(installed)
+    }
+}
+
+impl Installed {
+    /// The names of the actors.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let chores = self.chores.iter().map(|chore| chore_name(chore.as_ref()));
+        chores.chain(self.subscribers.iter().map(|subscribed| subscriber_name(subscribed.subscriber.as_ref())))
     }
 
-    /// The names of the actors.
-    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        let chores = self.chores.iter().map(|chore| chore_name(chore.as_ref()));
-        chores.chain(self.subscribers.iter().map(|subscriber| subscriber_name(subscriber.as_ref())))
+    /// Whether there is no extension.
+    pub fn is_empty(&self) -> bool {
+        self.chores.is_empty() && self.subscribers.is_empty()
     }
 }
 

@@ -158,7 +158,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     let turn = &mut state.args.turn;
     match &done.result {
         Ok(reply) => {
-            let Resolved { calls, decided } = agent::resolve(&state.args.wiring, turn.view(), reply);
+            let Resolved { calls, verdicts } = agent::resolve(&state.args.wiring, turn.view(), reply);
             let replied = |calls| agent::replied(&done, reply, calls);
             let now = ctx.now();
             let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
@@ -166,7 +166,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
-                    let mut bodies = decided;
+                    let mut bodies = agent::record(verdicts);
                     bodies.push(body);
                     store(ctx, state, now, bodies).await
                 }

@@ -15,7 +15,7 @@ use annie_core::{
 use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
-    extensions::Extensions,
+    extensions::Installed,
     hub::Hub,
     kernel::Embeddings,
     log_writer::LogMsg,
@@ -103,7 +103,7 @@ impl Default for KernelLimits {
 pub(crate) struct Wiring {
     /// The limits on concurrent requests for embeddings.
     pub embeddings: Arc<Embeddings>,
-    pub extensions: Extensions,
+    pub extensions: Installed,
     /// Policies that decide before a turn and before a skill.
     pub hooks: HookSet,
     pub env: Env,

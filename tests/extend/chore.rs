@@ -59,7 +59,7 @@ async fn chore_of_extension_runs_at_start_and_when_due() {
     until_called(&cuckoo, 4).await;
     let waited_ms = i64::try_from(from.elapsed().as_millis()).expect("a short test");
     assert!((2 * EVERY_MS..4 * EVERY_MS).contains(&waited_ms), "{waited_ms}");
-    let (_, view) = world.kernel.view("/infra/chore:cuckoo").await.expect("its actor is there");
+    let (_, view) = world.kernel.view("/infra/extensions/chore:cuckoo").await.expect("its actor is there");
     assert!(view.expect("a view")["passes"].as_u64() >= Some(3));
     world.kernel.stop().await;
 }
@@ -81,7 +81,7 @@ async fn chore_of_extension_whose_actor_is_killed_runs_again_at_once() {
     let (world, cuckoo) = with(Cuckoo::default()).await;
     until_called(&cuckoo, 1).await;
     let from = tokio::time::Instant::now();
-    kill(&world, "/infra/chore:cuckoo").await;
+    kill(&world, "/infra/extensions/chore:cuckoo").await;
     until_called(&cuckoo, 2).await;
     assert!(from.elapsed().as_millis() < 3_000, "it waited until it was due");
     world.kernel.stop().await;

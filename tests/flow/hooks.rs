@@ -78,3 +78,21 @@ async fn refuse_rule_holds_for_slash_name_and_before_a_turn() {
     assert_eq!(model.request_count(), 0, "no round began");
     assert_eq!(ask(&server, "hello").await["answer"], "Fine.");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_turn_leaves_a_program_without_an_answer_and_a_thread_without_skills_alone() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folder, server) = server_with(&model, &RULES.replace("\"voice\"", "\"openai\"")).await;
+    let format = json!({"type": "json_object"});
+    let body = json!({"model": "annie", "messages": [{"role": "user", "content": "hello"}], "response_format": format});
+    let (status, sent) = server.post("/v1/chat/completions", &body).await.expect("the server answers");
+    assert_eq!((status, model.request_count()), (403, 0), "{sent}");
+    assert_eq!(sent["error"]["message"], "Please write to me.", "{sent}");
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]);
+    let (_folder, server) = server_with(&model, &RULES.replace("\"voice\"", "\"grpc\"")).await;
+    let body = json!({
+        "model": "annie", "messages": [{"role": "user", "content": "/weekly-review"}], "tools": tools,
+    });
+    let (status, sent) = server.post("/v1/chat/completions", &body).await.expect("the server answers");
+    assert_eq!((status, &sent["choices"][0]["message"]["content"]), (200, &json!("Fine.")), "{sent}");
+}

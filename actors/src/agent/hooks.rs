@@ -6,110 +6,108 @@ use annie_core::{
     hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     message::ModelReply,
-    skill::{Effect, SkillFormat, SkillSet},
+    skill::{Effect, SkillFormat},
     turn::{AgentView, REFUSED},
 };
 use serde_json::json;
 
 use crate::wiring::Wiring;
 
-/// The calls of a reply, and the verdicts about them, which are recorded before the reply.
-pub(crate) struct Resolved {
-    pub calls: Vec<ResolvedCall>,
-    pub decided: Vec<EventBody>,
+/// A verdict, and the name of what it is about.
+pub(crate) struct Verdict {
+    decided: Decided,
+    what: String,
 }
 
-/// A turn that does not begin.
-pub(crate) struct RefusedTurn {
-    /// The text for the user.
-    pub text: String,
-    /// The verdict.
-    pub decided: EventBody,
+/// The calls of a reply, and the verdicts about them.
+pub(crate) struct Resolved {
+    pub calls: Vec<ResolvedCall>,
+    pub verdicts: Vec<Verdict>,
+}
+
+/// The verdicts about a turn that is to begin.
+#[derive(Default)]
+pub(crate) struct JudgedTurn {
+    pub verdicts: Vec<Verdict>,
+    /// The text for the user if the turn does not begin.
+    pub refused: Option<String>,
+    /// The prompt skill that the message calls by `/name`.
+    pub called: Option<PlannedSkill>,
 }
 
 /// The calls of a reply, each with what becomes of it.
 pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) -> Resolved {
-    let skills = wiring.catalog.skills();
-    let mut calls = view.resolve(reply, &skills);
-    let mut decided = Vec::new();
+    let mut calls = view.resolve(reply, &wiring.catalog.skills());
+    let mut verdicts = Vec::new();
     if wiring.hooks.is_empty() {
-        return Resolved { calls, decided };
+        return Resolved { calls, verdicts };
     }
+    let channels = view.channels();
     for call in &mut calls {
-        let Action::Skill(planned) = &mut call.action else { continue };
-        let subject = HookSubject::Skill(planned);
+        let Action::Skill(planned) = &call.action else { continue };
+        if view.has_receipt(planned) {
+            // The call is not made, and its answer says what happened.
+            continue;
+        }
         let at = HookContext {
             user: view.user(),
-            channel: view.channel(),
+            channels: &channels,
             conversation: view.conversation(),
             task: view.task(),
             agent: view.agent(),
             point: HookPoint::BeforeSkill,
-            subject,
+            subject: HookSubject::Skill(planned),
         };
-        let Some(verdict) = wiring.hooks.judge(&at).map(|verdict| fitting(verdict, planned, &skills)) else { continue };
-        decided.push(recorded(&verdict, &planned.skill));
-        match verdict.verdict {
-            HookVerdict::Continue => {}
-            HookVerdict::Replace { arguments } => planned.arguments = arguments,
-            HookVerdict::Refuse { text } => {
-                let text = format!(
-                    "{REFUSED} The rule \"{}\" does not allow {} here: {text} Do not try it again; tell the user.",
-                    verdict.hook, planned.skill
-                );
-                call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
-            }
+        let Some(decided) = wiring.hooks.judge(&at) else { continue };
+        let what = planned.skill.clone();
+        if let HookVerdict::Refuse { text } = &decided.verdict {
+            let text = format!(
+                "{REFUSED} The rule \"{}\" does not allow {what} here: {text} Do not try it again; tell the user.",
+                decided.hook
+            );
+            call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
         }
+        verdicts.push(Verdict { decided, what });
     }
-    Resolved { calls, decided }
+    Resolved { calls, verdicts }
 }
 
-/// The verdict, or a refusal if the arguments that it gives do not fit the skill.
-fn fitting(verdict: Decided, planned: &PlannedSkill, skills: &SkillSet) -> Decided {
-    let HookVerdict::Replace { arguments } = &verdict.verdict else { return verdict };
-    let checked = skills.get(&planned.skill).map(|skill| skill.check_arguments(arguments));
-    let Some(Err(error)) = checked else { return verdict };
-    let text = "The rule gave arguments that do not fit the skill.".to_owned();
-    Decided { verdict: HookVerdict::Refuse { text }, failure: error.to_string(), ..verdict }
-}
-
-/// Whether a hook refuses a turn: the turn itself, or the prompt skill that its message calls by `/name`.
+/// Judges a turn, and the prompt skill that its message calls by `/name`.
 pub(crate) fn judge_turn(
     wiring: &Wiring,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
     inbound: &Inbound,
-) -> Option<RefusedTurn> {
+) -> JudgedTurn {
+    let mut judged = JudgedTurn { called: called_by_name(wiring, task, inbound), ..JudgedTurn::default() };
     if wiring.hooks.is_empty() {
+        return judged;
+    }
+    let (agent, channels) = (AgentId::orchestrator(), [inbound.channel().to_owned()]);
+    let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
+    let skill = judged.called.as_ref();
+    let skill = skill.map(|planned| (HookPoint::BeforeSkill, HookSubject::Skill(planned), planned.skill.as_str()));
+    for (point, subject, what) in [turn].into_iter().chain(skill) {
+        let at = HookContext { user, channels: &channels, conversation, task, agent: &agent, point, subject };
+        let Some(decided) = wiring.hooks.judge(&at) else { continue };
+        if let HookVerdict::Refuse { text } = &decided.verdict {
+            judged.refused = Some(text.clone());
+        }
+        judged.verdicts.push(Verdict { decided, what: what.to_owned() });
+        if judged.refused.is_some() {
+            break;
+        }
+    }
+    judged
+}
+
+/// The prompt skill that a message calls by `/name` [S1 Triggering]. A caller's thread without skills calls none.
+fn called_by_name(wiring: &Wiring, task: TaskId, inbound: &Inbound) -> Option<PlannedSkill> {
+    if inbound.thread().is_some_and(|thread| !thread.with_skills) {
         return None;
     }
-    let agent = AgentId::orchestrator();
-    let at = HookContext {
-        user,
-        channel: &inbound.source,
-        conversation,
-        task,
-        agent: &agent,
-        point: HookPoint::BeforeTurn,
-        subject: HookSubject::Turn(inbound),
-    };
-    let before_turn = wiring.hooks.judge(&at).and_then(|verdict| refusal(verdict, "the turn"));
-    before_turn.or_else(|| {
-        let planned = called_by_name(&wiring.catalog.skills(), task, &inbound.text)?;
-        let at = HookContext { point: HookPoint::BeforeSkill, subject: HookSubject::Skill(&planned), ..at };
-        wiring.hooks.judge(&at).and_then(|verdict| refusal(verdict, &planned.skill))
-    })
-}
-
-fn refusal(verdict: Decided, what: &str) -> Option<RefusedTurn> {
-    let decided = recorded(&verdict, what);
-    let HookVerdict::Refuse { text } = verdict.verdict else { return None };
-    Some(RefusedTurn { text, decided })
-}
-
-/// The prompt skill that a message calls by `/name`.
-fn called_by_name(skills: &SkillSet, task: TaskId, text: &str) -> Option<PlannedSkill> {
-    let (name, arguments) =
-        text.strip_prefix('/').map(|rest| rest.split_once(char::is_whitespace).unwrap_or((rest, "")))?;
+    let call = inbound.text.strip_prefix('/')?;
+    let (name, arguments) = call.split_once(char::is_whitespace).unwrap_or((call, ""));
+    let skills = wiring.catalog.skills();
     let skill = skills.get(name).filter(|s| matches!(s.format, SkillFormat::Prompt { user_invocable: true, .. }))?;
     Some(PlannedSkill {
         intent: IntentId::for_call(task, &AgentId::orchestrator(), "slash"),
@@ -122,13 +120,16 @@ fn called_by_name(skills: &SkillSet, task: TaskId, text: &str) -> Option<Planned
     })
 }
 
-/// The record of a verdict, which is also logged and counted.
-fn recorded(verdict: &Decided, what: &str) -> EventBody {
-    let Decided { hook, point, verdict, failure } = verdict;
+/// The events of verdicts, which are also logged and counted.
+pub(crate) fn record(verdicts: Vec<Verdict>) -> Vec<EventBody> {
+    verdicts.into_iter().map(recorded).collect()
+}
+
+fn recorded(verdict: Verdict) -> EventBody {
+    let Verdict { decided: Decided { hook, point, verdict, failure }, what } = verdict;
     let (verb, text) = match verdict {
-        HookVerdict::Continue => ("continue with", ""),
-        HookVerdict::Refuse { text } => ("refuse", text.as_str()),
-        HookVerdict::Replace { .. } => ("replace the arguments of", ""),
+        HookVerdict::Continue => ("continue with", String::new()),
+        HookVerdict::Refuse { text } => ("refuse", text),
     };
     if failure.is_empty() {
         tracing::info!(hook, point = point.as_str(), what, verdict = verb, "hook decided");
@@ -141,7 +142,7 @@ fn recorded(verdict: &Decided, what: &str) -> EventBody {
     EventBody::Decided {
         component: format!("hook {hook}"),
         decision: format!("{verb} {what}"),
-        reasoning: if failure.is_empty() { text.to_owned() } else { format!("it failed: {failure}") },
+        reasoning: if failure.is_empty() { text } else { format!("it failed: {failure}") },
         alternatives: Vec::new(),
     }
 }

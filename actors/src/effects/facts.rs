@@ -11,16 +11,15 @@ use std::{
 use annie_core::{
     classify::{self, Brevity, Mood, Spoken},
     context::skills_list_for,
-    event::{Inbound, Mode, Priority, PromptFacts, Recalled},
-    ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
+    event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts, Recalled},
+    ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
-    skill::{ORIGIN_TAG, SkillFormat, SkillSet},
+    skill::{ORIGIN_TAG, SkillSet},
     time::Micros,
     turn::manual_of,
 };
 use chrono_tz::Tz;
-use serde_json::json;
 
 use super::Routed;
 use crate::{
@@ -40,10 +39,9 @@ static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 /// none.
 pub(crate) async fn read_facts(
     wiring: &Wiring,
-    user: &UserId,
-    conversation: ConversationId,
-    task: TaskId,
+    (user, conversation, task): (&UserId, ConversationId, TaskId),
     inbound: &Inbound,
+    called: Option<&PlannedSkill>,
     routed: &Routed,
 ) -> (Mode, PromptFacts, TurnLimits) {
     let window = window(wiring, &routed.candidates);
@@ -78,6 +76,10 @@ pub(crate) async fn read_facts(
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
     };
+    let instructions = match called {
+        Some(called) => spoken(wiring, profile, (user, conversation, task), called).await,
+        None => None,
+    };
     let facts = PromptFacts {
         skills: listed(&offered, window, &inbound.text),
         domains: offered.domains().into_iter().map(|d| d.name).collect(),
@@ -85,9 +87,7 @@ pub(crate) async fn read_facts(
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
         local_now,
-        spoken: spoken(wiring, profile, &skills, (user, conversation, task), &inbound.text)
-            .await
-            .or_else(|| routed.stripped.clone()),
+        spoken: instructions.or_else(|| routed.stripped.clone()),
         suggestion: String::new(),
         spoken_as,
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
@@ -191,36 +191,27 @@ fn local(now: Micros, timezone: &str) -> (String, String) {
     (local.format("%Y-%m-%d %H:%M %A").to_string(), local.format("%Y-%m-%dT%H:%M").to_string())
 }
 
-/// `/name arguments` of a prompt skill that users may invoke becomes the skill's instructions [S1 Triggering].
+/// The instructions of a prompt skill that the user called by `/name` [S1 Triggering].
 async fn spoken(
     wiring: &Wiring,
     profile: &Profile,
-    skills: &SkillSet,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
-    text: &str,
+    called: &PlannedSkill,
 ) -> Option<String> {
-    let (name, arguments) =
-        text.strip_prefix('/').map(|rest| rest.split_once(char::is_whitespace).unwrap_or((rest, "")))?;
-    let skill = skills.get(name)?;
-    if !matches!(skill.format, SkillFormat::Prompt { user_invocable: true, .. }) {
-        return None;
-    }
-    let agent = AgentId::orchestrator();
-    let intent = IntentId::for_call(task, &agent, "slash");
     let call = SkillCall {
-        intent,
-        skill: name.to_owned(),
-        arguments: json!({"args": arguments.trim()}),
+        intent: called.intent,
+        skill: called.skill.clone(),
+        arguments: called.arguments.clone(),
         origin: Vec::new(),
         user: user.clone(),
         conversation,
         task,
-        agent,
+        agent: AgentId::orchestrator(),
         now: wiring.env.now(),
         timezone: profile.timezone.clone(),
-        operation: wiring.operations.grant(intent),
+        operation: wiring.operations.grant(called.intent),
     };
     let run = caught(wiring.runner.run(call));
     let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), run).await.ok()?.ok()?;
-    read.status.is_ok().then(|| format!("[Skill: {name}]\n\n{}", read.data))
+    read.status.is_ok().then(|| format!("[Skill: {}]\n\n{}", called.skill, read.data))
 }

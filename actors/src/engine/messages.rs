@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::control::{Control, Controlled};
 use crate::{
-    agent::{AgentDone, RefusedTurn},
+    agent::{AgentDone, JudgedTurn},
     effects::Routed,
     observe::Named,
 };
@@ -44,8 +44,8 @@ pub enum EngineMsg {
         limits: TurnLimits,
         /// The backends that may run the turn, with the reason for the choice.
         route: Box<Routed>,
-        /// A hook refuses the turn.
-        refused: Option<Box<RefusedTurn>>,
+        /// The verdicts of the hooks.
+        judged: Box<JudgedTurn>,
     },
     /// Progress of a job command.
     JobCommand(JobCommandMsg),

@@ -122,10 +122,10 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             state.wakes_seen += 1;
             job_commands::control(ctx, state, task, control, by, reply).await
         }
-        EngineMsg::FactsRead { task, mode, facts, limits, route, refused } => {
+        EngineMsg::FactsRead { task, mode, facts, limits, route, judged } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
-            let refused = refused.map(|refused| *refused);
-            begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route, refused }).await
+            let (facts, route, judged) = (*facts, *route, *judged);
+            begin(ctx, state, task, record::Beginning { mode, facts, limits, route, judged }).await
         }
         EngineMsg::JobCommand(JobCommandMsg::Understood { task, meant }) => {
             job_commands::understood(ctx, state, task, meant).await

@@ -21,9 +21,10 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     let refusal = done.result.as_ref().err().filter(|e| e.refuses_tools()).map(|e| e.detail.clone());
     let bodies = match &done.result {
         Ok(reply) => {
-            let Resolved { calls, mut decided } = agent::resolve(&state.wiring, view, reply);
-            decided.push(agent::replied(&done, reply, calls));
-            decided
+            let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
+            let mut bodies = agent::record(verdicts);
+            bodies.push(agent::replied(&done, reply, calls));
+            bodies
         }
         Err(error) => vec![agent::failed(&done, error)],
     };

@@ -75,13 +75,15 @@ async fn start(
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             state.spawn(id, async move {
                 let route = Box::new(route(&wiring, &inbound));
-                let refused = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).map(Box::new);
-                let (mode, facts, limits) = match refused {
-                    Some(_) => (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone()),
-                    None => read_facts(&wiring, &user, conversation, task, &inbound, &route).await,
+                let judged = Box::new(agent::judge_turn(&wiring, (&user, conversation, task), &inbound));
+                let (mode, facts, limits) = if judged.refused.is_some() {
+                    (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
+                } else {
+                    let called = judged.called.as_ref();
+                    read_facts(&wiring, (&user, conversation, task), &inbound, called, &route).await
                 };
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
-                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, refused });
+                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });
             });
         }
         Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } => {

@@ -18,7 +18,7 @@ use super::{
     state::{Engine, EngineState, EngineTask, note_stored},
 };
 use crate::{
-    agent::{RefusedTurn, Stored, append_owned},
+    agent::{self, JudgedTurn, Stored, append_owned},
     effects::Routed,
     observe::{Context, NodeError},
 };
@@ -70,29 +70,21 @@ pub(super) async fn begin(
         // The turn was cancelled or suspended while its facts were read.
         return Ok(());
     };
-    let Beginning { mode, mut facts, limits, route, refused } = beginning;
+    let Beginning { mode, mut facts, limits, route, judged } = beginning;
     facts.suggestion = route.suggestion;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
+    let verdicts = agent::record(judged.verdicts).into_iter();
+    if let Some(text) = judged.refused {
+        // No turn begins, so that a paused turn can still be continued.
+        let end = refused_by_rule(text, inbound.format().is_some());
+        return record_all(ctx, state, verdicts.chain([end]).map(new).collect()).await;
+    }
     let is_spoken = facts.spoken_as.is_some();
     let mut events = vec![new(mode_decided(mode, inbound.mode.is_some(), is_spoken))];
-    if let Some(decided) = route.decided {
-        events.push(new(decided));
-    }
+    events.extend(route.decided.into_iter().chain(verdicts).map(new));
     let may_act = state.wiring.routing.may_act(&route.candidates);
     let continues = state.conv.continues(task);
     events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates, continues }));
-    if let Some(RefusedTurn { text, decided }) = refused {
-        events.push(new(decided));
-        events.push(new(EventBody::Answered {
-            text,
-            paused: false,
-            usage: Usage::default(),
-            outcome: AnswerOutcome::Declined,
-            finish: Finish::Stop,
-            calls: Vec::new(),
-        }));
-        return record_all(ctx, state, events).await;
-    }
     if let Some(text) = route.refused {
         events.push(new(EventBody::Failed {
             code: "no_backend".to_owned(),
@@ -127,8 +119,24 @@ pub(super) struct Beginning {
     pub facts: PromptFacts,
     pub limits: TurnLimits,
     pub route: Routed,
-    /// A hook refuses the turn.
-    pub refused: Option<RefusedTurn>,
+    /// The verdicts of the hooks.
+    pub judged: JudgedTurn,
+}
+
+/// The end of a message whose turn a hook refuses. A program that requested a format would take the text for its answer.
+fn refused_by_rule(text: String, has_format: bool) -> EventBody {
+    if has_format {
+        let (code, detail) = ("refused_by_rule".to_owned(), String::new());
+        return EventBody::Failed { code, text, detail, dead_letter: None };
+    }
+    EventBody::Answered {
+        text,
+        paused: false,
+        usage: Usage::default(),
+        outcome: AnswerOutcome::Declined,
+        finish: Finish::Stop,
+        calls: Vec::new(),
+    }
 }
 
 fn mode_decided(mode: Mode, asked: bool, is_spoken: bool) -> EventBody {

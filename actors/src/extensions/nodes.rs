@@ -3,56 +3,63 @@
 //! Owns: nothing beside the extension. Supervised by: infra. Survives its death: the extension itself; an incarnation begins with
 //! a pass, or with the request to read the store again.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use annie_core::{
-    event::Event,
-    ports::{self, LogSubscriber},
-};
+use annie_core::{event::Event, ports};
 use serde_json::{Map, Value, json};
 
-use super::{Extensions, chore_name, subscriber_name};
+use super::{Installed, Subscribed, chore_name, subscriber_name};
 use crate::{
     observe::{Branch, Context, Handle, Named, Node, NodeError, Path},
     subscriptions::Subscription,
-    supervise::ChildSpec,
+    supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs},
     wiring::Wiring,
     worker::{Chore, Pass, Worker},
 };
 
-/// The actors.
-pub(crate) fn children(all: &Extensions, wiring: &Arc<Wiring>) -> Vec<ChildSpec> {
-    let chores = all.chores.iter().cloned().map(|chore| {
+/// The path of the supervisor of all extensions, below infra.
+pub(crate) const EXTENSIONS: &str = "extensions";
+
+/// The supervisor of all extensions. It has a restart budget of its own, so that an extension that panics again and again does
+/// not use up the one of the log writer.
+pub(crate) fn supervisor(wiring: &Arc<Wiring>) -> ChildSpec {
+    let wiring = wiring.clone();
+    ChildSpec::permanent::<Supervisor>(EXTENSIONS, move || SupervisorArgs {
+        children: children(&wiring),
+        budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 },
+    })
+}
+
+fn children(wiring: &Arc<Wiring>) -> Vec<ChildSpec> {
+    let Installed { chores, subscribers } = &wiring.extensions;
+    let chores = chores.iter().cloned().map(|chore| {
         let wiring = wiring.clone();
         let name = chore_name(chore.as_ref());
         ChildSpec::permanent::<Worker<Extension>>(&name, move || (chore.clone(), wiring.clone()))
     });
-    let subscribers = all.subscribers.iter().cloned().map(|subscriber| {
-        let name = subscriber_name(subscriber.as_ref());
-        ChildSpec::permanent::<Subscriber>(&name, move || subscriber.clone())
+    let subscribers = subscribers.iter().cloned().map(|subscribed| {
+        let name = subscriber_name(subscribed.subscriber.as_ref());
+        ChildSpec::permanent::<Subscriber>(&name, move || subscribed.clone())
     });
     chores.chain(subscribers).collect()
 }
 
 /// What the log writer does for the subscribers.
 pub(crate) fn subscriptions<M: Named + Send + 'static>(
-    all: &Extensions,
+    all: &Installed,
     log: &Handle<M>,
     infra: &Path,
 ) -> Vec<Subscription> {
-    let one = |subscriber: &Arc<dyn LogSubscriber>| {
-        let actor: Handle<SubscriberMsg> = log.sibling(infra.child(&subscriber_name(subscriber.as_ref())));
-        let (to, missed) = (actor.clone(), AtomicBool::new(false));
+    let extensions = infra.child(EXTENSIONS);
+    let one = |Subscribed { subscriber, missed }: &Subscribed| {
+        let actor: Handle<SubscriberMsg> = log.sibling(extensions.child(&subscriber_name(subscriber.as_ref())));
+        let (to, missed) = (actor.clone(), missed.clone());
         Subscription {
             topics: subscriber.topics(),
             stored: Box::new(move |stored| {
+                // If the actor is dead, its next incarnation reads the store.
                 if to.cast(SubscriberMsg::Stored(stored.event.clone())).is_err() {
                     missed.store(true, Relaxed);
-                } else if missed.swap(false, Relaxed) {
-                    to.tell(SubscriberMsg::Reread);
                 }
             }),
             reread: Box::new(move || {
@@ -124,7 +131,7 @@ impl Named for SubscriberMsg {
 }
 
 pub(crate) struct SubscriberState {
-    subscriber: Arc<dyn LogSubscriber>,
+    subscribed: Subscribed,
     received: u64,
 }
 
@@ -133,26 +140,30 @@ pub(crate) struct Subscriber;
 
 impl Node for Subscriber {
     type Msg = SubscriberMsg;
-    type Args = Arc<dyn LogSubscriber>;
+    type Args = Subscribed;
     type State = SubscriberState;
     const KIND: &'static str = "subscriber";
 
-    fn init(_ctx: &Context<Self>, subscriber: Arc<dyn LogSubscriber>) -> Result<SubscriberState, NodeError> {
-        Ok(SubscriberState { subscriber, received: 0 })
+    fn init(_ctx: &Context<Self>, subscribed: Subscribed) -> Result<SubscriberState, NodeError> {
+        Ok(SubscriberState { subscribed, received: 0 })
     }
 
     async fn ready(_ctx: &Context<Self>, state: &mut SubscriberState) -> Result<(), NodeError> {
-        state.subscriber.reread();
+        state.subscribed.missed.store(false, Relaxed);
+        state.subscribed.subscriber.reread();
         Ok(())
     }
 
     async fn handle(_ctx: &Context<Self>, state: &mut SubscriberState, msg: SubscriberMsg) -> Result<(), NodeError> {
         match msg {
             SubscriberMsg::Stored(event) => {
-                state.subscriber.stored(&event);
+                state.subscribed.subscriber.stored(&event);
                 state.received += 1;
             }
-            SubscriberMsg::Reread => state.subscriber.reread(),
+            SubscriberMsg::Reread => state.subscribed.missed.store(true, Relaxed),
+        }
+        if state.subscribed.missed.swap(false, Relaxed) {
+            state.subscribed.subscriber.reread();
         }
         Ok(())
     }

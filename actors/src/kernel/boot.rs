@@ -25,7 +25,10 @@ use crate::{
     conversations::Conversations,
     dead_letters::DeadLetters,
     expiry::Expiry,
-    extensions::{Extensions, nodes as extension_nodes},
+    extensions::{
+        Extensions,
+        nodes::{self as extension_nodes, EXTENSIONS},
+    },
     hub::Hub,
     log_writer::{LogArgs, LogWriter},
     node_lease::{Lease, NodeLease},
@@ -98,7 +101,7 @@ impl Kernel {
         if parts.backends.is_empty() {
             return Err(KernelError::Invalid("no model backend is configured".to_owned()));
         }
-        parts.extensions.check().map_err(KernelError::Invalid)?;
+        let extensions = parts.extensions.install().map_err(KernelError::Invalid)?;
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
         let backends =
@@ -115,7 +118,7 @@ impl Kernel {
         };
         let wiring = Arc::new(Wiring {
             embeddings: Arc::default(),
-            extensions: parts.extensions,
+            extensions,
             hooks: parts.hooks,
             lease: Arc::new(lease),
             env: parts.env,
@@ -167,7 +170,7 @@ impl Kernel {
 
     /// Permanent actors that are not running now.
     pub(super) fn missing(&self) -> impl Iterator<Item = String> {
-        let extensions = self.wiring.extensions.names().map(|name| format!("/infra/{name}"));
+        let extensions = self.wiring.extensions.names().map(|name| format!("/infra/{EXTENSIONS}/{name}"));
         let all = PERMANENT.into_iter().map(str::to_owned).chain(extensions);
         all.filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
     }
@@ -244,7 +247,9 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
             worker::<DeadLetters>(&wiring),
             worker::<Expiry>(&wiring),
         ];
-        children.extend(extension_nodes::children(&wiring.extensions, &wiring));
+        if !wiring.extensions.is_empty() {
+            children.push(extension_nodes::supervisor(&wiring));
+        }
         SupervisorArgs { children, budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
     });
     infra.stop_within_ms(8_000)
@@ -332,6 +337,7 @@ fn scheduler(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
         limits: wiring.limits.queue.clone(),
         leases: wiring.leases.clone(),
         records: wiring.store.clone(),
+        is_shared: wiring.store.is_shared(),
         me: wiring.scheduler.clone(),
         conversations: wiring.conversations.clone(),
         backends: backends.iter().map(|name| wiring.scheduler.sibling(backend_path(name))).collect(),

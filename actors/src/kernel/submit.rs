@@ -78,6 +78,8 @@ pub struct Submission {
     pub request: Option<Box<CallerRequest>>,
     /// Set if this is a retry of a dead letter.
     pub(crate) retry: Option<Retry>,
+    /// The channel of the message whose work this message of the kernel continues.
+    pub(crate) channel: String,
     /// Set if this is the result of a long-running operation.
     pub(crate) resumes: Option<OperationId>,
 }
@@ -105,6 +107,7 @@ impl Submission {
             stateless: false,
             request: None,
             retry: None,
+            channel: String::new(),
             resumes: None,
         }
     }
@@ -212,6 +215,7 @@ pub(crate) async fn accept_message(wiring: &Wiring, mut message: Submission) -> 
         client_id: message.client_id.unwrap_or_else(|| task.to_string()),
         text: message.text,
         source: message.source,
+        channel: message.channel,
         priority,
         mode: message.mode,
         preamble: message.preamble,

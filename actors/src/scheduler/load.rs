@@ -38,6 +38,7 @@ const GATHER_MS_EACH: u64 = 1;
 /// Reads all open tasks.
 pub(super) async fn look(
     records: Arc<dyn Records>,
+    is_shared: bool,
     booted_at: Option<Micros>,
     began: Began,
 ) -> Result<Found, StoreError> {
@@ -48,7 +49,11 @@ pub(super) async fn look(
         let ms = newest.first().map_or(0, |row| booted_at.since_ms(row.updated_at));
         downtime = Some(Downtime { booted_at, ms });
     }
-    let rows = open_tasks(records.as_ref(), Scope::Operator).await?;
+    let mut rows = open_tasks(records.as_ref(), Scope::Operator).await?;
+    if is_shared {
+        // A row does not name the node whose Engine waits, and this node cannot resume the tasks of others.
+        rows.iter_mut().for_each(|row| row.has_model_failed = false);
+    }
     Ok(Found { rows, downtime, began })
 }
 

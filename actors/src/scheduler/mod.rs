@@ -63,6 +63,8 @@ pub(crate) struct SchedulerArgs {
     pub limits: QueueLimits,
     pub leases: Arc<Leases>,
     pub records: Arc<dyn Records>,
+    /// Several nodes use the store.
+    pub is_shared: bool,
     pub me: Handle<SchedulerMsg>,
     /// The parent of all Engines, which is notified of the tasks that may resume because their model answers.
     pub conversations: Handle<ConversationsMsg>,
@@ -328,7 +330,7 @@ fn read_table(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Durati
     }
     let now = ctx.now();
     state.looks.begin(state.table.len(), now);
-    let (me, records) = (ctx.me(), state.args.records.clone());
+    let (me, records, is_shared) = (ctx.me(), state.args.records.clone(), state.args.is_shared);
     let began = Began { at: now, seen: state.table.seen };
     // The downtime ends with the start of this process and begins with the last write before it. Only the first reading
     // finds that write, because later this process has written, too.
@@ -336,7 +338,7 @@ fn read_table(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Durati
     state.work.spawn(Work::ReadTable, async move {
         tokio::time::sleep(wait).await;
         let wait = Duration::from_millis(READ_MS_MAX);
-        let found = match tokio::time::timeout(wait, caught(load::look(records, booted_at, began))).await {
+        let found = match tokio::time::timeout(wait, caught(load::look(records, is_shared, booted_at, began))).await {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(unread(panic)),
             Err(_) => Err(unread(format!("it did not come back within {READ_MS_MAX} ms"))),

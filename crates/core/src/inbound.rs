@@ -29,6 +29,10 @@ pub struct Inbound {
     pub text: String,
     /// The front end or channel of the message: `http`, `grpc`, `cli`, `openai` …
     pub source: String,
+    /// The channel of the user's message whose work this message of the kernel continues: a retry, or the result of an
+    /// operation. Empty for a message of a user.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
     /// The scheduling class.
     #[serde(default)]
     pub priority: Priority,
@@ -78,6 +82,12 @@ pub struct Inbound {
 }
 
 impl Inbound {
+    /// The channel on which the user requested this work.
+    #[must_use]
+    pub fn channel(&self) -> &str {
+        if self.channel.is_empty() { &self.source } else { &self.channel }
+    }
+
     /// Parameters sent to the backend in addition to prompts, messages and tools.
     #[must_use]
     pub fn options(&self) -> Option<&CallOptions> {

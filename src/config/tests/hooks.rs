@@ -22,7 +22,7 @@ fn decided(config: &Config, user: &str, channel: &str) -> Option<Decided> {
     let (user, agent, inbound) = (UserId::new(user).unwrap(), AgentId::orchestrator(), Inbound::default());
     config.hook_set().judge(&HookContext {
         user: &user,
-        channel,
+        channels: &[channel.to_owned()],
         conversation: ConversationId::for_key(&user, "k"),
         task: TaskId::from_uuid(uuid::Uuid::nil()),
         agent: &agent,

@@ -292,6 +292,7 @@ pub fn failed(body: &EventBody) -> ApiError {
         "context_overflow" => Code::ContextTooLong,
         "model_rate_limited" => Code::RateLimited,
         "model_unavailable" | "model_timeout" => Code::Unavailable,
+        "refused_by_rule" => Code::Forbidden,
         _ => Code::TurnFailed,
     };
     ApiError::new(kind, text).with_facts(json!({ "error": code })).of_stored()

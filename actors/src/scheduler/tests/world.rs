@@ -161,6 +161,7 @@ impl Parts {
             limits: self.limits,
             leases: leases.clone(),
             records: self.table.clone(),
+            is_shared: false,
             me: scheduler.clone(),
             conversations: system.handle(&Path::parse("/conversations")),
             backends: self.backends.iter().map(|(facts, _)| system.handle(&endpoint(&facts.name))).collect(),

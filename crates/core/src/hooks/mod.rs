@@ -1,4 +1,4 @@
-//! Hooks: policies that decide at fixed points of a turn whether the turn goes on, and how.
+//! Hooks: policies that decide at fixed points of a turn whether the turn goes on.
 //!
 //! A hook is pure. The caller records its verdict with the event that carries the verdict out, so that a replay needs no
 //! hook. A hook can only restrict: all other checks still apply to what it lets through.
@@ -13,7 +13,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
 
@@ -52,16 +51,6 @@ impl HookPoint {
             Self::BeforeSkill => "before_skill",
         }
     }
-
-    /// Whether a hook may give this verdict at this point.
-    #[must_use]
-    pub const fn allows(self, verdict: &HookVerdict) -> bool {
-        match (self, verdict) {
-            (_, HookVerdict::Continue | HookVerdict::Refuse { .. }) => true,
-            (Self::BeforeSkill, HookVerdict::Replace { .. }) => true,
-            (Self::BeforeTurn, HookVerdict::Replace { .. }) => false,
-        }
-    }
 }
 
 /// The level of a hook. Hooks of a lower level decide first.
@@ -76,8 +65,7 @@ pub enum HookLevel {
 }
 
 /// The decision of a hook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookVerdict {
     /// The hook has no objection.
     Continue,
@@ -86,14 +74,9 @@ pub enum HookVerdict {
         /// The reason, which the model or the user receives.
         text: String,
     },
-    /// The skill is called with other arguments. Allowed only at [`HookPoint::BeforeSkill`].
-    Replace {
-        /// The new arguments. The caller checks them like those of a model.
-        arguments: Value,
-    },
 }
 
-/// The consequence of a failed hook: it panicked, or its verdict is not allowed at the point.
+/// The consequence of a failed hook: it panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnFailure {
     /// The hook counts as having refused.
@@ -116,8 +99,8 @@ pub enum HookSubject<'a> {
 pub struct HookContext<'a> {
     /// The user of the conversation.
     pub user: &'a UserId,
-    /// The source of the message with which the turn began: `http`, `cli`, `voice` …
-    pub channel: &'a str,
+    /// The channels of the messages of the turn: `http`, `cli`, `voice` … A message may steer a turn from another channel.
+    pub channels: &'a [String],
     /// The conversation.
     pub conversation: ConversationId,
     /// The task of the turn.
@@ -143,7 +126,7 @@ pub trait Hook: Send + Sync {
         HookLevel::Global
     }
 
-    /// The consequence of a panic, or of a verdict that the point does not allow.
+    /// The consequence of a panic.
     fn on_failure(&self) -> OnFailure {
         OnFailure::Refuse
     }
@@ -165,9 +148,18 @@ pub struct Decided {
     pub failure: String,
 }
 
+/// A hook with what it declares, which is read once.
+#[derive(Clone)]
+struct Entry {
+    name: String,
+    points: Vec<HookPoint>,
+    on_failure: OnFailure,
+    hook: Arc<dyn Hook>,
+}
+
 /// All hooks, ordered by their level and then as registered.
 #[derive(Clone, Default)]
-pub struct HookSet(Arc<[Arc<dyn Hook>]>);
+pub struct HookSet(Arc<[Entry]>);
 
 impl HookSet {
     /// The maximum number of configured hooks. Every hook is asked before every call of a skill.
@@ -177,7 +169,11 @@ impl HookSet {
     #[must_use]
     pub fn new(mut hooks: Vec<Arc<dyn Hook>>) -> Self {
         hooks.sort_by_key(|hook| hook.level());
-        Self(hooks.into())
+        let entry = |hook: Arc<dyn Hook>| {
+            let (name, points, on_failure) = (hook.name().to_owned(), hook.points().to_vec(), hook.on_failure());
+            Entry { name, points, on_failure, hook }
+        };
+        Self(hooks.into_iter().map(entry).collect())
     }
 
     /// Whether there is no hook.
@@ -192,14 +188,14 @@ impl HookSet {
         self.0.len()
     }
 
-    /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose
-    /// failures do not refuse, the first such failure, so that the caller can report it. A panicking hook
-    /// counts as failed.
+    /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures
+    /// do not refuse, the first such failure, so that the caller can report it. A hook that panics fails and stops no other
+    /// hook.
     #[must_use]
     pub fn judge(&self, at: &HookContext<'_>) -> Option<Decided> {
         let mut failed = None;
-        for hook in self.0.iter() {
-            match judge_one(hook.as_ref(), at) {
+        for entry in self.0.iter().filter(|entry| entry.points.contains(&at.point)) {
+            match judge_one(entry, at) {
                 Some(decided) if decided.verdict != HookVerdict::Continue => return Some(decided),
                 decided => failed = failed.or(decided),
             }
@@ -210,26 +206,22 @@ impl HookSet {
 
 impl fmt::Debug for HookSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|hook| hook.name())).finish()
+        f.debug_list().entries(self.0.iter().map(|entry| &entry.name)).finish()
     }
 }
 
 /// The decision of one hook; nothing if it has no objection.
-fn judge_one(hook: &dyn Hook, at: &HookContext<'_>) -> Option<Decided> {
-    let judged = catch_unwind(AssertUnwindSafe(|| {
-        if hook.points().contains(&at.point) { hook.judge(at) } else { HookVerdict::Continue }
-    }));
-    let (verdict, failure) = match judged {
+fn judge_one(entry: &Entry, at: &HookContext<'_>) -> Option<Decided> {
+    let (verdict, failure) = match catch_unwind(AssertUnwindSafe(|| entry.hook.judge(at))) {
         Ok(HookVerdict::Continue) => return None,
-        Ok(verdict) if at.point.allows(&verdict) => (verdict, String::new()),
-        Ok(_) => (verdict_of_failure(hook), format!("its verdict is not allowed at {}", at.point.as_str())),
-        Err(panic) => (verdict_of_failure(hook), format!("it panicked: {}", panic_text(&*panic))),
+        Ok(verdict) => (verdict, String::new()),
+        Err(panic) => (verdict_of_failure(entry.on_failure), format!("it panicked: {}", panic_text(&*panic))),
     };
-    Some(Decided { hook: hook.name().to_owned(), point: at.point, verdict, failure })
+    Some(Decided { hook: entry.name.clone(), point: at.point, verdict, failure })
 }
 
-fn verdict_of_failure(hook: &dyn Hook) -> HookVerdict {
-    match hook.on_failure() {
+fn verdict_of_failure(on_failure: OnFailure) -> HookVerdict {
+    match on_failure {
         OnFailure::Refuse => HookVerdict::Refuse { text: FAILED.to_owned() },
         OnFailure::Continue => HookVerdict::Continue,
     }

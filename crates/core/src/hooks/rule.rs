@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::{Hook, HookContext, HookLevel, HookPoint, HookSubject, HookVerdict};
 use crate::inbound::{DEAD_LETTER, OPERATION};
 
-/// Sources of the kernel's own messages, which continue the work of an earlier message and do not record its channel. They
-/// meet every condition on channels, so that a retry does not evade a rule.
+/// Sources of the kernel's own messages, which continue the work of an earlier message. Those that were stored by a version
+/// that did not record its channel meet every condition on channels before a skill, so that a retry does not evade a rule.
+/// Before a turn they meet none: a result that is refused is lost.
 const WITHOUT_CHANNEL: [&str; 2] = [DEAD_LETTER, OPERATION];
 
 /// The agents that a rule holds for.
@@ -33,8 +34,8 @@ pub struct Conditions {
     /// The user is one of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// The channel is one of these: `http`, `voice` … A retry of a dead letter and the result of an operation meet
-    /// every such condition.
+    /// One of the channels of the turn's messages is one of these: `http`, `voice` … A retry of a dead letter and the result
+    /// of an operation have the channel of the first message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
     /// The agent is one of these.
@@ -61,9 +62,13 @@ impl Conditions {
         };
         is_agent
             && holds(&self.users, |user| user == at.user.as_str())
-            && (WITHOUT_CHANNEL.contains(&at.channel) || holds(&self.channels, |channel| channel == at.channel))
+            && holds(&self.channels, |wanted| at.channels.iter().any(|channel| is_channel(wanted, channel, at.point)))
             && holds(&self.skills, |pattern| skill.is_some_and(|skill| skill_matches(pattern, skill)))
     }
+}
+
+fn is_channel(wanted: &str, channel: &str, point: HookPoint) -> bool {
+    wanted == channel || point == HookPoint::BeforeSkill && WITHOUT_CHANNEL.contains(&channel)
 }
 
 /// Whether a condition holds.

@@ -13,7 +13,7 @@ use crate::{
 /// What the hooks judge: a turn or a skill of one agent.
 struct Scene {
     user: UserId,
-    channel: &'static str,
+    channels: Vec<String>,
     agent: AgentId,
     inbound: Inbound,
     skill: PlannedSkill,
@@ -32,7 +32,13 @@ impl Scene {
             origin: Vec::new(),
         };
         let agent = if agent.is_empty() { AgentId::orchestrator() } else { AgentId::sub(agent).unwrap() };
-        Self { user: UserId::new(user).unwrap(), channel, agent, inbound: Inbound::default(), skill }
+        Self {
+            user: UserId::new(user).unwrap(),
+            channels: vec![channel.to_owned()],
+            agent,
+            inbound: Inbound::default(),
+            skill,
+        }
     }
 
     fn at(&self, point: HookPoint) -> HookContext<'_> {
@@ -42,7 +48,7 @@ impl Scene {
         };
         HookContext {
             user: &self.user,
-            channel: self.channel,
+            channels: &self.channels,
             conversation: ConversationId::from_uuid(Uuid::nil()),
             task: TaskId::from_uuid(Uuid::nil()),
             agent: &self.agent,
@@ -105,10 +111,6 @@ fn continues() -> HookVerdict {
 
 fn refuses() -> HookVerdict {
     HookVerdict::Refuse { text: "No.".to_owned() }
-}
-
-fn replaces() -> HookVerdict {
-    HookVerdict::Replace { arguments: json!({ "title": "milk" }) }
 }
 
 fn panics() -> HookVerdict {
@@ -237,48 +239,6 @@ fn hook_that_panics_and_may_continue_leaves_decision_to_next_hook() {
 }
 
 #[test]
-fn verdict_that_a_point_does_not_allow_is_a_failure() {
-    let scene = usual();
-    for (point, verdict, on_failure, wanted, failure) in [
-        (HookPoint::BeforeSkill, replaces as fn() -> HookVerdict, OnFailure::Refuse, replaces(), ""),
-        (
-            HookPoint::BeforeTurn,
-            replaces,
-            OnFailure::Refuse,
-            HookVerdict::Refuse { text: FAILED.to_owned() },
-            "its verdict is not allowed at before_turn",
-        ),
-        (
-            HookPoint::BeforeTurn,
-            replaces,
-            OnFailure::Continue,
-            HookVerdict::Continue,
-            "its verdict is not allowed at before_turn",
-        ),
-        (HookPoint::BeforeTurn, refuses, OnFailure::Continue, refuses(), ""),
-    ] {
-        let set = HookSet::new(vec![Fixed { on_failure, ..Fixed::new("h", verdict) }.hook()]);
-        let decided = set.judge(&scene.at(point)).unwrap();
-        assert_eq!((decided.verdict, decided.failure.as_str()), (wanted, failure), "{point:?}, {on_failure:?}");
-    }
-}
-
-#[test]
-fn hook_verdict_and_point_have_stable_json() {
-    for (verdict, json) in [
-        (continues(), json!({ "do": "continue" })),
-        (refuses(), json!({ "do": "refuse", "text": "No." })),
-        (replaces(), json!({ "do": "replace", "arguments": { "title": "milk" } })),
-    ] {
-        assert_eq!(serde_json::to_value(&verdict).unwrap(), json);
-        assert_eq!(serde_json::from_value::<HookVerdict>(json).unwrap(), verdict);
-    }
-    for point in [HookPoint::BeforeTurn, HookPoint::BeforeSkill] {
-        assert_eq!(serde_json::to_value(point).unwrap(), json!(point.as_str()));
-    }
-}
-
-#[test]
 fn skill_pattern_is_a_name_or_a_domain_or_everything() {
     for (pattern, is_valid) in [
         ("tasks.create", true),
@@ -311,5 +271,19 @@ fn hook_name_has_small_letters_digits_dashes_and_underscores() {
         ("a b", false),
     ] {
         assert_eq!(valid_hook_name(name), is_valid, "{name:?}");
+    }
+}
+
+#[test]
+fn rule_about_channels_holds_for_steering_and_leaves_results_of_operations_their_turn() {
+    let voice = Conditions { channels: list(&["voice"]), ..Conditions::default() };
+    let before_turn = RefuseRule { point: HookPoint::BeforeTurn, ..rule("r", voice.clone()) };
+    let set = HookSet::new(vec![Arc::new(rule("r", voice)), Arc::new(before_turn)]);
+    let steered = Scene { channels: list(&["http", "voice"]), ..usual() };
+    assert!(set.judge(&steered.at(HookPoint::BeforeSkill)).is_some());
+    for source in [DEAD_LETTER, OPERATION] {
+        let scene = Scene::of("ann", source, "", "mail.send");
+        assert!(set.judge(&scene.at(HookPoint::BeforeSkill)).is_some(), "its channel is not known");
+        assert!(set.judge(&scene.at(HookPoint::BeforeTurn)).is_none(), "a refused result would be lost");
     }
 }

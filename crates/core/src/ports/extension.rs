@@ -1,5 +1,5 @@
 //! What an extension adds to a running kernel, in one file outside its packages. Each extension is an actor of its own: a panic
-//! in it restarts that actor and nothing else.
+//! in it restarts that actor, or all extensions if it panics again and again, and no actor of the kernel.
 
 use super::Fut;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     time::Micros,
 };
 
-/// Work that becomes due at times that the extension knows, such as a schedule. Its actor is `/infra/chore:NAME`.
+/// Work that becomes due at times that the extension knows, such as a schedule. Its actor is `/infra/extensions/chore:NAME`.
 pub trait Chore: Send + Sync {
     /// The name: 1 to 40 lower-case letters, digits and underscores, different from that of any other chore.
     fn name(&self) -> &'static str;
@@ -22,7 +22,7 @@ pub trait Chore: Send + Sync {
     fn pass(&self, now: Micros) -> Fut<'_, Result<Option<Micros>, String>>;
 }
 
-/// Receives stored events, after they are stored and in the order of each conversation. Its actor is `/infra/subscriber:NAME`.
+/// Receives stored events, after they are stored and in the order of each conversation. Its actor is `/infra/extensions/subscriber:NAME`.
 pub trait LogSubscriber: Send + Sync {
     /// The name: 1 to 40 lower-case letters, digits and underscores, different from that of any other subscriber.
     fn name(&self) -> &'static str;

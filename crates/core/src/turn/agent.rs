@@ -68,12 +68,21 @@ impl<'a> AgentView<'a> {
         }
     }
 
-    /// The source of the message with which the turn began.
+    /// The channels of the messages of the turn: of the one with which it began, and of those that steered it.
     #[must_use]
-    pub fn channel(self) -> &'a str {
+    pub fn channels(self) -> Vec<String> {
         match self {
-            Self::Main { turn, .. } => &turn.inbound.source,
-            Self::Sub(turn) => &turn.facts.channel,
+            Self::Main { turn, .. } => turn.channels(),
+            Self::Sub(turn) => turn.channels.clone(),
+        }
+    }
+
+    /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
+    #[must_use]
+    pub fn has_receipt(self, planned: &PlannedSkill) -> bool {
+        match self {
+            Self::Main { turn, .. } => turn.main.has_receipt(planned),
+            Self::Sub(turn) => turn.run.has_receipt(planned),
         }
     }
 
@@ -152,6 +161,15 @@ impl<'a> AgentView<'a> {
             Self::Main { turn, .. } => resolve_main(reply, turn, skills),
             Self::Sub(turn) => resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), skills, &turn.limits),
         }
+    }
+}
+
+impl Turn {
+    /// The channels of its messages.
+    pub(super) fn channels(&self) -> Vec<String> {
+        let mut channels = vec![self.inbound.channel().to_owned()];
+        channels.extend(self.steering.channels.iter().filter(|steered| *steered != self.inbound.channel()).cloned());
+        channels
     }
 }
 

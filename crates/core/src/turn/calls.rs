@@ -114,6 +114,14 @@ impl AgentRun {
         Some(done_already(receipt))
     }
 
+    /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
+    pub(super) fn has_receipt(&self, planned: &PlannedSkill) -> bool {
+        let (skill, arguments) = (&planned.skill, &planned.arguments);
+        planned.effect != Effect::Read
+            && (receipt::standing(self.known.iter().chain(&self.receipts), skill, arguments).is_some()
+                || self.in_doubt.iter().any(|(s, a)| s == skill && a == arguments))
+    }
+
     /// Effects that may have happened, including those of calls without a result.
     pub(super) fn doubts(&self) -> Vec<(String, Value)> {
         self.doubts_of(&|_| true)
@@ -140,7 +148,7 @@ impl AgentRun {
 
     /// Admits a call, or gives it the result with which it is not run. Returns false if the later commands of the same
     /// reply must not run, because this call is invalid, blocked by the loop guard, or in doubt. Returns true for a
-    /// call above the limit: the later calls are refused by the limit, too, and get the same result.
+    /// call above the limit: the limit also holds for the later calls that count.
     fn judge(&mut self, open: &mut OpenCall) -> bool {
         if matches!(&open.call.action, Action::Answer { text, .. } if text == REPEATED) {
             open.result = Some(REPEATED.to_owned());
@@ -174,7 +182,9 @@ impl AgentRun {
         open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
         let Action::Answer { text, is_error, is_unknown, .. } = &open.call.action else { return true };
         if text.starts_with(REFUSED) {
-            self.undone.push(open.brief("refused by a rule"));
+            // The rest of the text is for the model.
+            let reason = text.trim_start_matches(REFUSED).split(" here:").next().unwrap_or_default();
+            self.undone.push(first_line(reason.trim()));
         }
         self.guard.record(&name, &arguments, Some(text), *is_unknown);
         open.result = Some(with_warning(clip(text, self.result_bytes_max).into_owned(), open.warning.as_deref()));

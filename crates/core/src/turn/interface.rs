@@ -81,7 +81,7 @@ impl Turn {
 
 impl AgentRun {
     /// Switches the run to commands. If no call of this turn was done, failed or is in doubt, all its calls were
-    /// malformed: they are dropped from the context, because the model would imitate them. Otherwise they are kept as
+    /// malformed or asked for help: they are dropped from the context, because the model would imitate them. Otherwise they are kept as
     /// equivalent commands.
     fn switch_to_commands(&mut self, mode: Mode) {
         let has_run = !(self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty());

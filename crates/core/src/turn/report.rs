@@ -148,12 +148,16 @@ pub(super) fn final_answer(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
     let earlier = turn.main.of_earlier_turns();
     let is_free = turn.may_have_changed() || truth::asks_for_prose(&turn.inbound.text);
     let untrue = if is_free { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
-    let doubted = with_doubts(text, turn);
-    let text = if untrue.is_some() { doubted } else { with_failures(doubted, turn) };
-    let text = with_cut_note(&text, turn.main.finish);
     if let Some(line) = untrue {
+        if turn.main.reminded_to_act && !turn.has_run() && truth::only_claims(&text) {
+            // The model was told that nothing was done, and nothing of what it says is true.
+            let line = line.trim_start_matches('(').trim_end_matches(')');
+            return (with_doubts(line.to_owned(), turn), AnswerOutcome::NoAction);
+        }
+        let text = with_cut_note(&with_doubts(text, turn), turn.main.finish);
         return (format!("{text}\n\n{line}"), AnswerOutcome::NoAction);
     }
+    let text = with_cut_note(&with_failures(with_doubts(text, turn), turn), turn.main.finish);
     let shown = turn.own_receipts().chain(turn.known_receipts()).chain(earlier.receipts);
     match truth::promised_reminder(&text, &turn.inbound.text, shown).filter(|_| !turn.has_unseen_work()) {
         Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::Done),

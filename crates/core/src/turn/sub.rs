@@ -32,6 +32,9 @@ pub struct SubTurn {
     pub spec: DispatchSpec,
     /// The facts that the turn's prompts are built from.
     pub facts: PromptFacts,
+    /// The channels of the messages of the turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<String>,
     /// The limits of the turn.
     pub limits: TurnLimits,
     /// The turn's class.

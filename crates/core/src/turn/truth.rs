@@ -259,6 +259,13 @@ pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> 
     (promises || is_firm || !has_run && claims(&LOOSE_CLAIMS)).then_some(NOTHING_CHANGED)
 }
 
+/// Whether a text says nothing but that something was changed, in claims that are unambiguous.
+pub(super) fn only_claims(text: &str) -> bool {
+    let sentences = own_sentences(text);
+    let mut said = sentences.iter().filter(|sentence| sentence.contains(char::is_alphanumeric)).peekable();
+    said.peek().is_some() && said.all(|sentence| !firm_claims(sentence).is_empty())
+}
+
 fn is_german(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_alphabetic()).map(str::to_lowercase);
     words.into_iter().any(|word| {

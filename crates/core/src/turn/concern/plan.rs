@@ -66,6 +66,7 @@ impl Conversation {
             conversation: self.id,
             spec: node.spec.clone(),
             facts: turn.facts.clone(),
+            channels: turn.channels(),
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
             route: turn.route.clone(),

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The first wait before another attempt, in milliseconds: long enough for a server to restart and to load its model. While no
-/// other task uses the model, only such an attempt shows that the model answers again.
+/// other task uses a model whose server is reachable, only such an attempt shows that it answers again.
 const FIRST_WAIT_MS: u64 = 60_000;
 
 /// The failed attempts of a turn.

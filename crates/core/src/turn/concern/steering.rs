@@ -28,6 +28,9 @@ pub struct Steering {
     /// Of the messages in `seen`, those for which a finished answer waits for one more round, until that round's reply arrives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) awaited: Vec<Pending>,
+    /// The channels of the messages in `seen`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::turn) channels: Vec<String>,
     /// Messages accepted from this time on may steer the turn; `None` while no message may.
     pub(in crate::turn) accepts_from: Option<Micros>,
 }
@@ -112,6 +115,9 @@ impl Turn {
             self.main.is_asked &= truth::asks_what_was(&inbound.text);
             self.main.asks_only &= spoken(&inbound.text).reads_only();
             self.steering.seen.push(task);
+            if !self.steering.channels.iter().any(|channel| channel == inbound.channel()) {
+                self.steering.channels.push(inbound.channel().to_owned());
+            }
         }
     }
 }

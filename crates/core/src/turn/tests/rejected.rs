@@ -259,5 +259,5 @@ fn call_that_a_hook_refused_is_listed_as_not_completed() {
         w.replies("", &[]);
     }
     let answer = w.answer(task);
-    assert!(answer.contains("Not completed:") && answer.contains("(refused by a rule)"), "{answer}");
+    assert!(answer.contains("Not completed:\n- The rule \"quiet\" does not allow email.send"), "{answer}");
 }
