@@ -135,6 +135,9 @@ pub struct PromptFacts {
     /// Memories that fit the message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recalled: Vec<Recalled>,
+    /// Texts of other sources, in the order of the sources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<SourceText>,
     /// The channel of the message: `cli`, `http`, `voice` …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub channel: String,
@@ -153,6 +156,15 @@ pub struct Recalled {
     /// The sources other than the user's words that the author had read before writing the memory. Empty if there were none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub origin: String,
+}
+
+/// A text of a context source as prompts show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceText {
+    /// The source's name.
+    pub source: String,
+    /// The text as the source gave it, cut if it was too long.
+    pub text: String,
 }
 
 /// The meaning of a tool call or command in a model's reply. It is resolved once, against the skills available at that time,

@@ -1,6 +1,7 @@
 //! The ports: traits for everything that the kernel needs from outside, such as stores, models, skills and the clock.
 //! Adapters implement them and actors use them; neither depends on the other.
 
+mod context;
 mod env;
 mod extension;
 mod model;
@@ -13,6 +14,7 @@ mod work;
 
 use std::{future::Future, pin::Pin};
 
+pub use context::{ContextPart, ContextQuery, ContextSource};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use extension::{Chore, LogSubscriber};
 pub use model::{Draft, DraftSink, Model};

@@ -319,6 +319,10 @@ impl Provenance {
             self.add_stored_text(&memory.text);
             memory.origin.split(", ").for_each(|read| self.has_read(read));
         }
+        for shown in &facts.texts {
+            self.add_stored_text(&shown.text);
+            self.has_read(&shown.source);
+        }
     }
 
     /// Records a result. A failed result names no numbers, because it may repeat the invented one.

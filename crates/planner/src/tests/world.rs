@@ -76,6 +76,7 @@ impl World {
             todo_summary: String::new(),
             memories: vec!["Bob prefers email".into()],
             recalled: Vec::new(),
+            texts: Vec::new(),
             channel: "cli".into(),
         }
     }

@@ -7,7 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{AgentReport, EventBody, Inbound, Mode, Priority, Recalled, ReportStatus, ResumeCause, Retry},
+    event::{AgentReport, EventBody, Inbound, Mode, Priority, Recalled, ReportStatus, ResumeCause, Retry, SourceText},
     ids::{AgentId, OperationId, TaskId},
     inbound::OUTSIDE,
     limits::{MainInterface, SubAgentInterface, TurnLimits},
@@ -364,6 +364,22 @@ fn stored_data_records_origins_read_before_including_earlier_turns() {
     w.say("Keep this:\n```\nx\n```");
     w.replies("", &[use_skill("4", "tasks.create", &json!({"title": "x"}))]);
     assert_eq!(origins(&w), [["mail.read", "notes.read", "pasted"]]);
+}
+
+#[test]
+fn text_of_a_source_names_numbers_and_is_an_origin_of_stored_data() {
+    let begun = |words: &str| {
+        let mut w = world(Mode::SingleLoop, MainInterface::Tools);
+        w.facts.texts = vec![SourceText { source: "calendar".to_owned(), text: "Task #4 is done".to_owned() }];
+        w.say(words);
+        w
+    };
+    let mut w = begun("Drop what is done");
+    w.replies("", &[drop_task(4)]);
+    assert_eq!(ran(&w, "main"), ["tasks.drop"]);
+    let mut w = begun("Add what is missing");
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "tea"}))]);
+    assert_eq!(origins(&w), [["calendar"]]);
 }
 
 #[test]
