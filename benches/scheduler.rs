@@ -57,10 +57,12 @@ async fn kernel(rounds: Rounds) -> Kernel {
     });
     let facts = BackendFacts { name: BACKEND.into(), slots: 1, ..BackendFacts::default() };
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
+    let store = Arc::new(MemoryStore::new());
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-        store: Arc::new(MemoryStore::new()),
+        context_sources: annie_skillkit::context_sources(store.clone(), store.clone()),
+        store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
         backends: vec![Backend {

@@ -110,6 +110,7 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u6
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
+        context_sources: annie_skillkit::context_sources(store.clone(), store.clone()),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

@@ -21,7 +21,7 @@ use annie_core::{
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel};
 use annie_planner::OfflinePlanner;
-use annie_skillkit::{FileCatalog, Runner, RunnerParts};
+use annie_skillkit::{FileCatalog, Runner, RunnerParts, context_sources};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;
 pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
@@ -221,6 +221,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let mut parts = Parts {
         env,
         node,
+        context_sources: context_sources(store.clone(), store.clone()),
         store,
         catalog: catalog.clone(),
         runner: runner.clone(),

@@ -11,7 +11,7 @@ use annie_core::{
     hooks::HookSet,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
-    ports::{Env, Faults, Model, Store},
+    ports::{ContextSource, Env, Faults, Model, Store},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::MemoryStore;
@@ -41,6 +41,8 @@ pub struct WorldParts {
     pub limits: KernelLimits,
     pub extensions: Extensions,
     pub hooks: HookSet,
+    /// Context sources in addition to those of the built-in skills.
+    pub context_sources: Vec<Arc<dyn ContextSource>>,
 }
 
 impl WorldParts {
@@ -61,6 +63,7 @@ impl WorldParts {
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
             extensions: Extensions::default(),
             hooks: HookSet::default(),
+            context_sources: Vec::new(),
         }
     }
 
@@ -83,6 +86,8 @@ impl WorldParts {
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model, false)));
         let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
+        let mut context_sources = annie_skillkit::context_sources(self.store.clone(), self.store.clone());
+        context_sources.extend(self.context_sources.iter().cloned());
         Kernel::start(Parts {
             env: self.env.clone(),
             node: self.node,
@@ -98,6 +103,7 @@ impl WorldParts {
             routing: (table, RouteMode::default()),
             extensions: self.extensions.clone(),
             hooks: self.hooks.clone(),
+            context_sources,
         })
         .await
     }

@@ -43,19 +43,7 @@ impl Extensions {
         let subscribed = |subscriber| Subscribed { subscriber, missed: Arc::default() };
         let installed =
             Installed { chores: self.chores, subscribers: self.subscribers.into_iter().map(subscribed).collect() };
-        let names: Vec<String> = installed.names().collect();
-        for (n, name) in names.iter().enumerate() {
-            let (_, own) = name.split_once(':').unwrap_or_default();
-            let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
-            if own.is_empty() || own.len() > NAME_BYTES_MAX || !own.bytes().all(is_name) {
-                return Err(format!(
-                    "the extension {name} needs a name of 1 to {NAME_BYTES_MAX} lower-case letters, digits and underscores"
-                ));
-            }
-            if names[..n].contains(name) {
-                return Err(format!("there are two extensions {name}: give one another name"));
-            }
-        }
+        check_names(&installed.names().collect::<Vec<_>>())?;
         Ok(installed)
     }
 }
@@ -71,6 +59,26 @@ impl Installed {
     pub fn is_empty(&self) -> bool {
         self.chores.is_empty() && self.subscribers.is_empty()
     }
+}
+
+/// Checks names with their kind, such as `chore:cuckoo`.
+///
+/// # Errors
+/// If a name is invalid or occurs twice.
+pub(crate) fn check_names(names: &[String]) -> Result<(), String> {
+    for (n, name) in names.iter().enumerate() {
+        let (_, own) = name.split_once(':').unwrap_or_default();
+        let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
+        if own.is_empty() || own.len() > NAME_BYTES_MAX || !own.bytes().all(is_name) {
+            return Err(format!(
+                "the extension {name} needs a name of 1 to {NAME_BYTES_MAX} lower-case letters, digits and underscores"
+            ));
+        }
+        if names[..n].contains(name) {
+            return Err(format!("there are two extensions {name}: give one another name"));
+        }
+    }
+    Ok(())
 }
 
 fn chore_name(chore: &dyn Chore) -> String {

@@ -8,7 +8,7 @@ use annie_core::{
     hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
-    ports::{Catalog, Env, Model, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Env, Model, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 
@@ -106,6 +106,7 @@ pub(crate) struct Wiring {
     pub extensions: Installed,
     /// Policies that decide before a turn and before a skill.
     pub hooks: HookSet,
+    pub context_sources: Vec<Arc<dyn ContextSource>>,
     pub env: Env,
     pub lease: Arc<Lease>,
     pub store: Arc<dyn Store>,

@@ -232,10 +232,13 @@ impl Town {
             let (name, slots) = (facts.name.clone(), facts.slots);
             Backend { name, slots, facts: facts.clone(), model, round_ms_max: None }
         });
+        let dice = self.dice.of("life").nth(u64::from(run.number));
+        let store = disk(&self.data, &run, dice, &self.schedule, &self.watch);
         let parts = Parts {
             env: self.env.clone(),
             node: NodeId::from_uuid(uuid::Uuid::from_u128(u128::from(self.folder.load(SeqCst)))),
-            store: disk(&self.data, &run, self.dice.of("life").nth(u64::from(run.number)), &self.schedule, &self.watch),
+            context_sources: annie_skillkit::context_sources(store.clone(), store.clone()),
+            store,
             catalog: Arc::new(catalog()),
             runner: Arc::new(SimSkills::new(self.skills.clone(), run.number)),
             backends: backends.collect(),

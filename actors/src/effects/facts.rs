@@ -11,25 +11,23 @@ use std::{
 use annie_core::{
     classify::{self, Brevity, Mood, Spoken},
     context::skills_list_for,
-    event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts, Recalled},
+    event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts},
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
-    ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
-    skill::{ORIGIN_TAG, SkillSet},
+    ports::{ContextQuery, SkillCall},
+    skill::SkillSet,
     time::Micros,
     turn::manual_of,
 };
 use chrono_tz::Tz;
 
-use super::Routed;
+use super::{Routed, context::read_context};
 use crate::{
     tasks::caught,
     wiring::{Profile, Wiring},
 };
 
-/// Memories in a prompt, at most.
-const MEMORIES_MAX: u32 = 5;
-/// Time limit of each read, in milliseconds; the turn continues without what could not be read.
+/// Time limit of a prompt skill that the user invoked, in milliseconds; the turn continues without its instructions.
 const READ_MS_MAX: u64 = 2_000;
 
 /// The last version of the skill set for which it was logged that skill descriptions were left out of prompts.
@@ -66,12 +64,9 @@ pub(crate) async fn read_facts(
     let profile = wiring.profiles.of(user);
     let skills = wiring.catalog.skills();
     let offered = if spoken_as.is_some_and(Spoken::reads_only) { Arc::new(skills.reading()) } else { skills.clone() };
-    let (local_now, local_minute) = local(now, &profile.timezone);
-    let remembered = tokio::time::timeout(
-        Duration::from_millis(READ_MS_MAX),
-        caught(remember(wiring.store.as_ref(), user, &inbound.text, local_minute)),
-    );
-    let (todo_summary, recalled) = remembered.await.ok().and_then(Result::ok).unwrap_or_default();
+    let (text, timezone) = (inbound.text.clone(), profile.timezone.clone());
+    let query = ContextQuery { user: user.clone(), text, now, timezone };
+    let context = read_context(&wiring.context_sources, &query).await;
     let manual = match mode {
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
@@ -86,15 +81,13 @@ pub(crate) async fn read_facts(
         manual,
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
-        local_now,
+        local_now: local(now, &profile.timezone),
         spoken: instructions.or_else(|| routed.stripped.clone()),
         suggestion: String::new(),
         spoken_as,
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
-        todo_summary,
-        memories: Vec::new(),
-        recalled,
         channel: inbound.source.clone(),
+        ..context
     };
     (mode, facts, limits)
 }
@@ -135,31 +128,6 @@ fn listed(skills: &SkillSet, window: Option<u32>, message_text: &str) -> String 
     list.text
 }
 
-async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: String) -> (String, Vec<Recalled>) {
-    let query = MemoryQuery { text: text.to_owned(), limit: MEMORIES_MAX, ..MemoryQuery::default() };
-    let memories = match store.find_memories(user.clone(), query).await {
-        Ok(hits) => hits.into_iter().map(|h| recalled(h.memory)).collect(),
-        Err(e) => {
-            tracing::warn!(error = %e, "memories could not be read");
-            Vec::new()
-        }
-    };
-    let summary = match store.todo_summary(user.clone(), local_minute).await {
-        Ok(summary) => summary_line(&summary),
-        Err(e) => {
-            tracing::warn!(error = %e, "the task summary could not be read");
-            String::new()
-        }
-    };
-    (summary, memories)
-}
-
-fn recalled(memory: Memory) -> Recalled {
-    let category = memory.category.as_str().to_owned();
-    let origin: Vec<&str> = memory.tags.iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)).collect();
-    Recalled { number: memory.number, category, origin: origin.join(", "), text: memory.content }
-}
-
 /// The tone of the answer, for the prompt [S3 12.1].
 const fn tone(mood: &Mood) -> &'static str {
     match (mood.brevity, mood.nudges) {
@@ -172,23 +140,10 @@ const fn tone(mood: &Mood) -> &'static str {
     }
 }
 
-fn summary_line(summary: &TodoSummary) -> String {
-    if summary.open == 0 {
-        return String::new();
-    }
-    let mut line =
-        format!("Tasks: {} open, {} overdue, {} due today", summary.open, summary.overdue, summary.due_today);
-    if let Some(top) = &summary.top {
-        line.push_str(&format!(" (most urgent: \"{top}\")"));
-    }
-    line
-}
-
-/// `2026-02-18 14:05 Wednesday` for the prompt, `2026-02-18T14:05` for comparisons.
-fn local(now: Micros, timezone: &str) -> (String, String) {
+/// The local time for the prompt: `2026-02-18 14:05 Wednesday`.
+fn local(now: Micros, timezone: &str) -> String {
     let zone: Tz = timezone.parse().unwrap_or(Tz::UTC);
-    let local = now.to_utc().with_timezone(&zone);
-    (local.format("%Y-%m-%d %H:%M %A").to_string(), local.format("%Y-%m-%dT%H:%M").to_string())
+    now.to_utc().with_timezone(&zone).format("%Y-%m-%d %H:%M %A").to_string()
 }
 
 /// The instructions of a prompt skill that the user called by `/name` [S1 Triggering].

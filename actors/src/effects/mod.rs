@@ -1,6 +1,7 @@
 //! Carries out directives. Each effect is a future that ends in one value. The actor that owns it runs it as a tracked task
 //! and gets the value as a message; nothing here touches an actor's state.
 
+mod context;
 mod facts;
 mod job_command;
 mod model;

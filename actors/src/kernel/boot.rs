@@ -13,7 +13,7 @@ use annie_core::{
     event::Topics,
     hooks::HookSet,
     ids::NodeId,
-    ports::{Catalog, Env, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ use crate::{
     dead_letters::DeadLetters,
     expiry::Expiry,
     extensions::{
-        Extensions,
+        Extensions, check_names,
         nodes::{self as extension_nodes, EXTENSIONS},
     },
     hub::Hub,
@@ -90,6 +90,8 @@ pub struct Parts {
     pub extensions: Extensions,
     /// Policies that decide before a turn and before a skill.
     pub hooks: HookSet,
+    /// What adds data of skills and extensions to prompts. Prompts show their texts in this order.
+    pub context_sources: Vec<Arc<dyn ContextSource>>,
 }
 
 impl Kernel {
@@ -102,6 +104,8 @@ impl Kernel {
             return Err(KernelError::Invalid("no model backend is configured".to_owned()));
         }
         let extensions = parts.extensions.install().map_err(KernelError::Invalid)?;
+        let sources = parts.context_sources.iter().map(|source| format!("context:{}", source.name()));
+        check_names(&sources.collect::<Vec<_>>()).map_err(KernelError::Invalid)?;
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
         let backends =
@@ -120,6 +124,7 @@ impl Kernel {
             embeddings: Arc::default(),
             extensions,
             hooks: parts.hooks,
+            context_sources: parts.context_sources,
             lease: Arc::new(lease),
             env: parts.env,
             store: parts.store,

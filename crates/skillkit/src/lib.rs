@@ -1,11 +1,12 @@
 //! Skills: files, catalogue, argument declarations, built-in handlers, runner.
 //!
 //! A skill is a file (`skills/<domain>/<verb>.md` or `<name>/SKILL.md`) and, for a command skill, a [`builtin`] handler.
-//! [`FileCatalog`] keeps the catalogue of all skills current, [`Runner`] runs a skill, and [`validate`] lists the problems
-//! of files before they are used.
+//! [`FileCatalog`] keeps the catalogue of all skills current, [`Runner`] runs a skill, [`context_sources`] shows the data of
+//! skills in prompts, and [`validate`] lists the problems of files before they are used.
 
 mod builtin;
 mod catalog;
+mod context;
 mod error;
 mod files;
 mod handler;
@@ -14,6 +15,7 @@ mod text;
 pub mod when;
 
 pub use catalog::FileCatalog;
+pub use context::context_sources;
 pub use error::SkillError;
 pub use files::{Problem, Severity, validate};
 pub use runner::{Runner, RunnerParts};

@@ -1,0 +1,149 @@
+//! Asks the context sources for what the prompts of a turn show of the data of skills and extensions. No source can fail or
+//! hold up a turn: an answer without memories is better than none.
+
+use std::{sync::Arc, time::Duration};
+
+use annie_core::{
+    context::clip,
+    event::{PromptFacts, SourceText},
+    ports::{ContextPart, ContextQuery, ContextSource},
+};
+use futures_util::future::join_all;
+
+use crate::tasks::caught;
+
+/// Time limit of each source, in milliseconds. A person waits for it before the first round.
+const SOURCE_MS_MAX: u64 = 2_000;
+/// Parts of one source in a prompt, at most.
+const PARTS_MAX: usize = 16;
+/// The longest text of a part, in bytes. A prompt has room for several sources beside the conversation.
+const TEXT_BYTES_MAX: usize = 2_000;
+
+/// The facts that the sources give, in the order of the sources; all other facts are empty. The sources are asked at the same
+/// time. One that fails, panics or takes too long adds nothing.
+pub(super) async fn read_context(sources: &[Arc<dyn ContextSource>], query: &ContextQuery) -> PromptFacts {
+    let asked: Vec<_> = sources.iter().map(|source| read(source.as_ref(), query)).collect();
+    let answers = join_all(asked).await;
+    let mut facts = PromptFacts::default();
+    for (source, parts) in sources.iter().zip(answers) {
+        parts.into_iter().for_each(|part| add(&mut facts, source.name(), part));
+    }
+    facts
+}
+
+async fn read(source: &dyn ContextSource, query: &ContextQuery) -> Vec<ContextPart> {
+    let answer = caught(async { source.read(query).await });
+    let error = match tokio::time::timeout(Duration::from_millis(SOURCE_MS_MAX), answer).await {
+        Ok(Ok(Ok(mut parts))) => {
+            if parts.len() > PARTS_MAX {
+                let (given, parts_max) = (parts.len(), PARTS_MAX);
+                tracing::warn!(source = source.name(), given, parts_max, "parts of a context source were left out");
+                parts.truncate(PARTS_MAX);
+            }
+            return parts;
+        }
+        Ok(Ok(Err(error))) => error,
+        Ok(Err(panic)) => format!("it panicked: {panic}"),
+        Err(_) => format!("it took longer than {SOURCE_MS_MAX} ms"),
+    };
+    tracing::warn!(source = source.name(), error, "a context source adds nothing to this turn");
+    Vec::new()
+}
+
+fn add(facts: &mut PromptFacts, source: &str, part: ContextPart) {
+    match part {
+        ContextPart::TodoSummary(line) => {
+            if !facts.todo_summary.is_empty() {
+                facts.todo_summary.push('\n');
+            }
+            facts.todo_summary.push_str(&line);
+        }
+        ContextPart::Memory(memory) => facts.recalled.push(memory),
+        ContextPart::Text(text) => {
+            let text = clip(text.trim(), TEXT_BYTES_MAX).into_owned();
+            if !text.is_empty() {
+                facts.texts.push(SourceText { source: source.to_owned(), text });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{event::Recalled, ids::UserId, ports::Fut, time::Micros};
+
+    use super::*;
+
+    enum Does {
+        Give(Vec<ContextPart>),
+        Fail,
+        Panic,
+        Hang,
+    }
+
+    struct Fake(&'static str, Does);
+
+    impl ContextSource for Fake {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn read<'a>(&'a self, _query: &'a ContextQuery) -> Fut<'a, Result<Vec<ContextPart>, String>> {
+            Box::pin(async move {
+                match &self.1 {
+                    Does::Give(parts) => Ok(parts.clone()),
+                    Does::Fail => Err("it fails".to_owned()),
+                    Does::Panic => panic!("it panics"),
+                    Does::Hang => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    async fn facts_of(fakes: Vec<Fake>) -> PromptFacts {
+        let sources: Vec<Arc<dyn ContextSource>> =
+            fakes.into_iter().map(|fake| -> Arc<dyn ContextSource> { Arc::new(fake) }).collect();
+        let user = UserId::new("ann").unwrap();
+        let query = ContextQuery { user, text: "Hello".to_owned(), now: Micros(0), timezone: "UTC".to_owned() };
+        read_context(&sources, &query).await
+    }
+
+    fn text(text: &str) -> ContextPart {
+        ContextPart::Text(text.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn context_sources_are_asked_together_and_a_broken_one_adds_nothing() {
+        let memory = Recalled { number: 7, text: "Tea".to_owned(), category: "fact".to_owned(), origin: String::new() };
+        let from = tokio::time::Instant::now();
+        let facts = facts_of(vec![
+            Fake("first", Does::Give(vec![text("one"), ContextPart::Memory(memory.clone())])),
+            Fake("slow", Does::Hang),
+            Fake("stuck", Does::Hang),
+            Fake("failed", Does::Fail),
+            Fake("broken", Does::Panic),
+            Fake("last", Does::Give(vec![ContextPart::TodoSummary("2 open".to_owned()), text(" two\n"), text(" ")])),
+        ])
+        .await;
+        let waited_ms = from.elapsed().as_millis();
+        assert!((1_900..2_500).contains(&waited_ms), "{waited_ms} ms for all sources, {SOURCE_MS_MAX} ms for each");
+        let shown = |source: &str, text: &str| SourceText { source: source.to_owned(), text: text.to_owned() };
+        assert_eq!(
+            facts,
+            PromptFacts {
+                todo_summary: "2 open".to_owned(),
+                recalled: vec![memory],
+                texts: vec![shown("first", "one"), shown("last", "two")],
+                ..PromptFacts::default()
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn parts_of_a_context_source_are_limited_in_number_and_length() {
+        let parts = (0..=PARTS_MAX).map(|_| text(&"x".repeat(TEXT_BYTES_MAX + 1))).collect();
+        let facts = facts_of(vec![Fake("verbose", Does::Give(parts))]).await;
+        assert_eq!(facts.texts.len(), PARTS_MAX);
+        assert!(facts.texts.iter().all(|shown| shown.text.len() <= TEXT_BYTES_MAX && shown.text.contains("[cut: ")));
+    }
+}
