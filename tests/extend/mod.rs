@@ -2,5 +2,6 @@
 //! seams are seams; `docs/how-to-add.md` names them.
 
 mod chore;
+mod context;
 mod hook;
 mod subscriber;

@@ -28,11 +28,12 @@ const NOT_IN_CORE: &[&str] = &[
     "static mut",
     "RandomState",
 ];
-/// The calls in the actors that wait for a model or a skill, and the files that may contain them.
+/// The calls in the actors that wait for a model, a skill or a context source, and the files that may contain them.
 const WAITERS: &[(&str, &[&str])] = &[
     (".model.call(", &["actors/src/effects/model.rs"]),
     (".runner.run(", &["actors/src/breaker/run.rs", "actors/src/effects/facts.rs"]),
     (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
+    ("source.read(", &["actors/src/effects/context.rs"]),
 ];
 /// Calls that lead to the calls above. They may only be made in a tracked task.
 const LEAD_TO_WAITERS: &[&str] = &["call_model(", "call_skill(", "read_facts(", "run::run("];
