@@ -21,7 +21,7 @@ pub use model::{Draft, DraftSink, Model};
 pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
 pub use page::{Before, NotAPageStart};
 pub use server_facts::{Origin, ServerFacts};
-pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
+pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
     Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Records, Saved, Snapshot,

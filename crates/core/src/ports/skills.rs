@@ -1,4 +1,4 @@
-//! The catalogue of skills, and their runner.
+//! The catalogue of skills, their runner, and the sources that both are made of.
 
 use std::{fmt, sync::Arc};
 
@@ -71,4 +71,43 @@ pub trait SkillRunner: Send + Sync {
 
     /// Determines the outcome of a `once` run whose receipt is missing. Returns `None` if the skill cannot do this.
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>>;
+}
+
+/// Lists skills and runs them. A router joins all sources to one [`Catalog`] and one [`SkillRunner`], so that the kernel knows
+/// no source. A source that fails costs only its own skills.
+pub trait SkillSource: Send + Sync {
+    /// The name, for the log, for people, and for the service that runs [`SkillSource::changes`]: lower-case letters, digits and
+    /// underscores, different from that of any other source.
+    fn name(&self) -> &str;
+
+    /// The present skills, from memory. Called several times in each turn: must neither wait nor use the catalogue that the
+    /// source is a part of. Every change has a higher version; the content of an equal version is not read again. The names are
+    /// valid by [`valid_skill_name`](crate::skill::valid_skill_name). A skill whose name an earlier source has is left out, and
+    /// a warning names both sources.
+    ///
+    /// # Errors
+    /// The reason, for the log and for people. The skills that the source listed last stay in the catalogue. A panic counts as
+    /// an error.
+    fn specs(&self) -> Result<Arc<SkillSet>, String>;
+
+    /// Runs one skill of this source, with arguments that are valid for the listed skill, and returns its outcome. Failures are
+    /// outcomes, never errors; so is a skill that the source has no longer. Dropping the future aborts the run. The caller is
+    /// responsible for the time limit, the breaker and panics.
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome>;
+
+    /// Determines the outcome of a `once` run whose receipt is missing. Returns `None` if the source cannot do this, which is the
+    /// default.
+    fn reconcile(&self, _call: SkillCall) -> Fut<'_, Option<Outcome>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// Follows the changes of the skills, so that [`SkillSource::specs`] returns the present ones: watches files, or listens to
+    /// a server. Runs as a service for as long as the process serves, and may be dropped at any point. The default ends at
+    /// once, for skills that never change.
+    ///
+    /// # Errors
+    /// The reason. The service is started again after a back-off, up to ten times in a minute, and then stays stopped.
+    fn changes(&self) -> Fut<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

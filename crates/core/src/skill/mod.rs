@@ -101,7 +101,7 @@ pub struct SkillSpec {
     pub timeout_ms: u64,
     /// The format.
     pub format: SkillFormat,
-    /// The origin: `bundled`, or a path relative to the data folder.
+    /// The origin: `bundled`, a path relative to the data folder, or what another source of skills calls it.
     pub source: String,
 }
 

@@ -39,6 +39,23 @@ impl SkillSet {
         Self { skills, domains: domains.into_iter().collect(), version }
     }
 
+    /// The skills of these sets together. Of two skills with the same name, and of two descriptions of the same domain, the one
+    /// of the earlier set is kept. The version is the sum of the versions, so that it changes when one of them increases.
+    #[must_use]
+    pub fn joined<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut joined = Self::default();
+        for set in sets {
+            for (name, skill) in &set.skills {
+                joined.skills.entry(name.clone()).or_insert_with(|| skill.clone());
+            }
+            for (name, description) in &set.domains {
+                joined.domains.entry(name.clone()).or_insert_with(|| description.clone());
+            }
+            joined.version = joined.version.wrapping_add(set.version);
+        }
+        joined
+    }
+
     /// The same without skills that have effects.
     #[must_use]
     pub fn reading(&self) -> Self {
@@ -56,7 +73,7 @@ impl SkillSet {
         fewer
     }
 
-    /// Number of the reload that produced this snapshot.
+    /// The version of this snapshot: the number of the reload that produced it, or the sum of the versions of joined sets.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
