@@ -21,7 +21,7 @@ use annie_core::{
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel};
 use annie_planner::OfflinePlanner;
-use annie_skillkit::{FileCatalog, Runner, RunnerParts, context_sources};
+use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts, context_sources};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;
 pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
@@ -86,8 +86,8 @@ const MARK_WAIT: Duration = Duration::from_secs(1);
 pub struct Assembled {
     /// The kernel.
     pub kernel: Kernel,
-    /// The skill catalogue.
-    pub catalog: Arc<FileCatalog>,
+    /// The skills of all sources.
+    pub skills: Arc<Router>,
     /// The fault injection, if the configuration enables it.
     pub chaos: Option<Chaos>,
     /// The state of the notes folder.
@@ -211,10 +211,11 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),
         memories: store.clone(),
-        catalog: catalog.clone(),
+        catalog,
         notes_folder: folder.join("notes"),
         are_notes_here: notes.is_home(),
     }));
+    let skills = Arc::new(Router::new(runner.clone(), Vec::new()));
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
@@ -223,8 +224,8 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         node,
         context_sources: context_sources(store.clone(), store.clone()),
         store,
-        catalog: catalog.clone(),
-        runner: runner.clone(),
+        catalog: skills.clone(),
+        runner: skills.clone(),
         backends,
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
@@ -242,9 +243,22 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
-    let assembled = Assembled { kernel, catalog, chaos, notes, runner, folder: folder.to_owned(), _lock: lock };
+    let assembled = Assembled { kernel, skills, chaos, notes, runner, folder: folder.to_owned(), _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
+}
+
+/// Follows the changes of each source of skills by a resource of the actor tree, `skills:NAME`, which is restarted if it fails.
+/// That of the files fails if the skill folder was removed or its watcher failed.
+pub fn watch_skills(kernel: &Kernel, skills: &Router) {
+    for source in skills.sources() {
+        let (name, source) = (format!("skills:{}", source.name()), source.clone());
+        let follow = move || {
+            let source = source.clone();
+            async move { source.changes().await }
+        };
+        kernel.run_resource(&name, Arc::new(move || Box::pin(follow())));
+    }
 }
 
 /// The notes folder. If the notes skills cannot use it, the log says how to fix that.
@@ -283,17 +297,9 @@ async fn advance_mark(mark: Mark, folder: &Path) {
 }
 
 impl Assembled {
-    /// Reloads skills when their files change. The watch runs as a resource of the actor tree and is restarted if the folder
-    /// was removed or the watcher failed.
+    /// Follows the changes of all skills, such as those of their files.
     pub fn watch_skills(&self) {
-        let catalog = self.catalog.clone();
-        self.kernel.run_resource(
-            "skills",
-            Arc::new(move || {
-                let watch = catalog.clone().watch();
-                Box::pin(async move { watch.await.map_err(|e| e.to_string()) })
-            }),
-        );
+        watch_skills(&self.kernel, &self.skills);
     }
 
     /// Keeps the mark behind the log, so that a lost end of the log is noticed after a crash. The mark is written after a

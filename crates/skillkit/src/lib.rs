@@ -1,8 +1,9 @@
-//! Skills: files, catalogue, argument declarations, built-in handlers, runner.
+//! Skills: files, catalogue, argument declarations, built-in handlers, runner, router.
 //!
 //! A skill is a file (`skills/<domain>/<verb>.md` or `<name>/SKILL.md`) and, for a command skill, a [`builtin`] handler.
-//! [`FileCatalog`] keeps the catalogue of all skills current, [`Runner`] runs a skill, [`context_sources`] shows the data of
-//! skills in prompts, and [`validate`] lists the problems of files before they are used.
+//! [`FileCatalog`] keeps the catalogue of these skills current, and [`Runner`] runs one of them. [`Router`] joins them and
+//! the skills of other sources. [`context_sources`] shows the data of skills in prompts, and [`validate`] lists the problems of
+//! files before they are used.
 
 mod builtin;
 mod catalog;
@@ -10,6 +11,7 @@ mod context;
 mod error;
 mod files;
 mod handler;
+mod router;
 mod runner;
 mod text;
 pub mod when;
@@ -18,4 +20,5 @@ pub use catalog::FileCatalog;
 pub use context::context_sources;
 pub use error::SkillError;
 pub use files::{Problem, Severity, validate};
+pub use router::Router;
 pub use runner::{Runner, RunnerParts};

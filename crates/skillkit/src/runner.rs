@@ -1,13 +1,15 @@
-//! Runs skills: finds the skill in the current catalogue, checks its arguments, and runs the handler or fills the prompt.
-//! Every failure becomes an outcome; panics, time limits and breakers are the caller's responsibility.
+//! The source of the skills of files: finds the skill in the file catalogue, and runs the handler or fills the prompt. Every
+//! failure becomes an outcome; panics, time limits and breakers are the caller's responsibility. The router has checked the
+//! arguments.
 
 use std::{path::PathBuf, sync::Arc};
 
 use annie_core::{
     outcome::Outcome,
-    ports::{Fut, Memories, SkillCall, SkillRunner, Todos},
-    skill::SkillSpec,
+    ports::{Catalog, Fut, Memories, SkillCall, SkillSource, Todos},
+    skill::{SkillSet, SkillSpec},
 };
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -28,7 +30,7 @@ pub struct RunnerParts {
     pub todos: Arc<dyn Todos>,
     /// The users' long-term memories, for the skills `memory.*`.
     pub memories: Arc<dyn Memories>,
-    /// The skills to run. The skill `system.help` describes them.
+    /// The skills to run.
     pub catalog: Arc<FileCatalog>,
     /// The folder of the users' notes (`<data>/notes`), created with the first note.
     pub notes_folder: PathBuf,
@@ -42,11 +44,13 @@ pub(crate) struct Tools {
     pub(crate) todos: Arc<dyn Todos>,
     pub(crate) memories: Arc<dyn Memories>,
     pub(crate) catalog: Arc<FileCatalog>,
+    /// The skills of all sources, for the skill `system.help`.
+    pub(crate) all_skills: ArcSwap<SkillSet>,
     pub(crate) notes: Notes,
     pub(crate) touches: Arc<Semaphore>,
 }
 
-/// Runs the skills of a [`FileCatalog`].
+/// Lists and runs the skills of a [`FileCatalog`]: bundled files, files of the data folder, and their built-in handlers.
 pub struct Runner {
     tools: Arc<Tools>,
 }
@@ -58,6 +62,7 @@ impl Runner {
         let tools = Tools {
             todos: parts.todos,
             memories: parts.memories,
+            all_skills: ArcSwap::new(parts.catalog.skills()),
             catalog: parts.catalog,
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
@@ -71,17 +76,14 @@ impl Runner {
         drop(self.tools.touches.acquire_many(TOUCHES_MAX).await);
     }
 
-    fn prepare(&self, call: &SkillCall) -> Result<Entry, Box<Outcome>> {
-        let snapshot = self.tools.catalog.snapshot();
-        let Some(entry) = snapshot.entry(&call.skill) else {
-            let message = format!("There is no skill `{}`.", call.skill);
-            let near = snapshot.set.near(&call.skill);
-            return Err(Box::new(Outcome::permanent("unknown_skill", message).with_alternatives(near)));
-        };
-        match entry.spec.check_arguments(&call.arguments) {
-            Ok(()) => Ok(entry.clone()),
-            Err(error) => Err(Box::new(Outcome::permanent("invalid_arguments", error.to_string()))),
-        }
+    /// Sets the skills that the skill `system.help` describes.
+    pub(crate) fn publish(&self, all_skills: Arc<SkillSet>) {
+        self.tools.all_skills.store(all_skills);
+    }
+
+    /// The skill in the present files. They may have changed since the caller read the list.
+    fn entry(&self, name: &str) -> Option<Entry> {
+        self.tools.catalog.snapshot().entry(name).cloned()
     }
 
     fn ctx(&self, spec: Arc<SkillSpec>, call: SkillCall) -> Ctx {
@@ -89,15 +91,28 @@ impl Runner {
     }
 }
 
-impl SkillRunner for Runner {
+/// The outcome of a call of a skill that does not exist, with similar names.
+pub(crate) fn unknown_skill(name: &str, all_skills: &SkillSet) -> Outcome {
+    let message = format!("There is no skill `{name}`.");
+    Outcome::permanent("unknown_skill", message).with_alternatives(all_skills.near(name))
+}
+
+impl SkillSource for Runner {
+    fn name(&self) -> &str {
+        "files"
+    }
+
+    fn specs(&self) -> Result<Arc<SkillSet>, String> {
+        Ok(self.tools.catalog.skills())
+    }
+
     fn run(&self, mut call: SkillCall) -> Fut<'_, Outcome> {
         Box::pin(async move {
-            let entry = match self.prepare(&call) {
-                Ok(entry) => entry,
-                Err(refused) => return refused.clipped(),
+            let Some(entry) = self.entry(&call.skill) else {
+                return unknown_skill(&call.skill, &self.tools.all_skills.load_full());
             };
             let arguments = std::mem::take(&mut call.arguments);
-            let outcome = match entry.kind {
+            match entry.kind {
                 Kind::Command(builtin) => (builtin.run)(self.ctx(entry.spec, call), arguments).await,
                 Kind::Prompt { tree, folder, files } => {
                     let spec = Arc::clone(&entry.spec);
@@ -105,18 +120,21 @@ impl SkillRunner for Runner {
                         run_blocking(move || prompt(&entry.spec, tree.as_ref(), &folder, &files, arguments)).await;
                     ran.unwrap_or_else(|error| error.into_outcome(&spec))
                 }
-            };
-            outcome.clipped()
+            }
         })
     }
 
     fn reconcile(&self, mut call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(async move {
-            let entry = self.prepare(&call).ok()?;
+            let entry = self.entry(&call.skill)?;
             let Kind::Command(builtin) = entry.kind else { return None };
             let arguments = std::mem::take(&mut call.arguments);
-            (builtin.reconcile)(self.ctx(entry.spec, call), arguments).await.map(Outcome::clipped)
+            (builtin.reconcile)(self.ctx(entry.spec, call), arguments).await
         })
+    }
+
+    fn changes(&self) -> Fut<'_, Result<(), String>> {
+        Box::pin(async move { Arc::clone(&self.tools.catalog).watch().await.map_err(|error| error.to_string()) })
     }
 }
 

@@ -1,18 +1,20 @@
-//! Tests of every built-in skill through the runner, over in-memory data, on a fixed Saturday in Berlin.
+//! Tests of every built-in skill through router and runner, over in-memory data, on a fixed Saturday in Berlin.
 
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
     outcome::{Operation, Status},
-    ports::OperationGrant,
+    ports::{OperationGrant, SkillRunner},
     time::Micros,
 };
 use annie_testkit::data::{FakeMemories, FakeTodos};
 use chrono::{TimeZone, Utc};
 
 use super::*;
+use crate::Router;
 
 pub(crate) struct World {
-    pub(crate) runner: Runner,
+    pub(crate) runner: Router,
+    files: Arc<Runner>,
     todos: Arc<FakeTodos>,
     memories: Arc<FakeMemories>,
     pub(crate) folder: tempfile::TempDir,
@@ -23,15 +25,25 @@ pub(crate) fn world() -> World {
 }
 
 pub(crate) fn world_in(folder: tempfile::TempDir, are_notes_here: bool) -> World {
+    world_of(folder, are_notes_here, Vec::new())
+}
+
+/// A world with these sources of skills after the files.
+pub(crate) fn world_with(others: Vec<Arc<dyn SkillSource>>) -> World {
+    world_of(tempfile::tempdir().unwrap(), true, others)
+}
+
+fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn SkillSource>>) -> World {
     let (todos, memories) = (Arc::new(FakeTodos::default()), Arc::new(FakeMemories::default()));
-    let runner = Runner::new(RunnerParts {
+    let files = Arc::new(Runner::new(RunnerParts {
         todos: todos.clone(),
         memories: memories.clone(),
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
-    });
-    World { runner, todos, memories, folder }
+    }));
+    let runner = Router::new(files.clone(), others);
+    World { runner, files, todos, memories, folder }
 }
 
 pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
@@ -55,6 +67,11 @@ pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
 }
 
 impl World {
+    /// Reads the skill files again.
+    pub(crate) fn reload(&self) {
+        self.files.tools.catalog.reload();
+    }
+
     /// Runs a skill under an intent of its own.
     pub(crate) async fn run(&self, skill: &str, arguments: Value) -> Outcome {
         self.runner.run(call(&format!("{skill}{arguments}"), skill, arguments)).await
@@ -257,7 +274,7 @@ async fn memory_search_records_access_in_the_background_and_ignores_its_failure(
     assert!(world.data("memory.search", json!({"query": "bob"})).await.starts_with("Found 1 memory:"));
     touched.changed().await.unwrap();
     assert_eq!(*touched.borrow(), [1]);
-    world.runner.settle().await;
+    world.files.settle().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `system.help`: the domains, one domain's skills, or one skill's help, from the current catalogue.
+//! `system.help`: the domains, one domain's skills, or one skill's help, from the current skills of all sources.
 
 use annie_core::{
     command::{Resolution, resolve},
@@ -27,7 +27,7 @@ impl Handler for Help {
     const EFFECT: Effect = Effect::Read;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
-        let skills = std::sync::Arc::clone(&ctx.tools.catalog.snapshot().set);
+        let skills = ctx.tools.all_skills.load_full();
         let topic = args.topic.unwrap_or_default().trim().to_lowercase();
         let topic = topic.trim_end_matches("--help").trim_end();
         if topic.is_empty() {

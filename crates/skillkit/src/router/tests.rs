@@ -1,0 +1,147 @@
+//! Tests of several sources of skills behind one router.
+
+use std::fs;
+
+use annie_core::{
+    outcome::Status,
+    skill::{Effect, SkillSpec},
+};
+use annie_testkit::skills::skill;
+use serde_json::json;
+
+use super::*;
+use crate::runner::tests::{World, call, world_with};
+
+/// A source whose list the test sets. The failure `panic` is a panic.
+struct Fake {
+    name: &'static str,
+    specs: Mutex<Result<Arc<SkillSet>, String>>,
+}
+
+fn fake(name: &'static str, skills: &[&str]) -> Arc<Fake> {
+    Arc::new(Fake { name, specs: Mutex::new(Ok(set(skills, 1))) })
+}
+
+fn set(skills: &[&str], version: u64) -> Arc<SkillSet> {
+    let skills: Vec<SkillSpec> = skills.iter().map(|name| skill(name, Effect::Once, false)).collect();
+    Arc::new(SkillSet::new(skills, [("mail".to_owned(), "Mail.".to_owned())], version))
+}
+
+impl Fake {
+    fn lists(&self, specs: Result<Arc<SkillSet>, String>) {
+        *self.specs.lock().unwrap() = specs;
+    }
+
+    fn fails(&self, why: &str) {
+        self.lists(Err(why.to_owned()));
+    }
+}
+
+impl SkillSource for Fake {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn specs(&self) -> Result<Arc<SkillSet>, String> {
+        let specs = self.specs.lock().unwrap().clone();
+        assert_ne!(specs, Err("panic".to_owned()), "the source panics");
+        specs
+    }
+
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
+        Box::pin(std::future::ready(Outcome::success(format!("{} ran {}", self.name, call.skill))))
+    }
+
+    fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
+        Box::pin(std::future::ready(Some(Outcome::success(format!("{} had run {}", self.name, call.skill)))))
+    }
+}
+
+fn error_of(outcome: &Outcome) -> (Status, &str) {
+    (outcome.status, outcome.error_type.as_deref().unwrap_or_default())
+}
+
+fn has(world: &World, skill: &str) -> bool {
+    world.runner.skills().get(skill).is_some()
+}
+
+#[tokio::test]
+async fn router_runs_and_reconciles_a_skill_in_the_source_that_lists_it() {
+    let world = world_with(vec![fake("one", &["mail.send"]), fake("two", &["mail.read"])]);
+    assert_eq!(world.data("mail.send", json!({"what": "x"})).await, "one ran mail.send");
+    assert_eq!(world.data("mail.read", json!({})).await, "two ran mail.read");
+    assert!(world.data("system.time", json!({})).await.starts_with("Saturday"));
+    let reconciled = world.runner.reconcile(call("r", "mail.read", json!({}))).await;
+    assert_eq!(reconciled.map(|outcome| outcome.data).as_deref(), Some("two had run mail.read"));
+    assert_eq!(world.runner.problems(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn router_refuses_unknown_skills_and_invalid_arguments_before_any_source() {
+    let world = world_with(vec![fake("one", &["mail.send"])]);
+    let outcome = world.run("mail.sendd", json!({})).await;
+    assert_eq!(error_of(&outcome), (Status::ErrorPermanent, "unknown_skill"));
+    assert_eq!(outcome.alternatives[0], "mail.send");
+    let outcome = world.run("mail.send", json!({"to": "bob"})).await;
+    assert_eq!(error_of(&outcome), (Status::ErrorPermanent, "invalid_arguments"));
+    assert!(outcome.data.contains("mail.send has no flag --to"), "{}", outcome.data);
+    assert_eq!(world.runner.reconcile(call("r", "mail.sendd", json!({}))).await, None);
+}
+
+#[tokio::test]
+async fn router_keeps_the_skill_of_the_earlier_source_and_names_both() {
+    let world = world_with(vec![fake("one", &["mail.send", "system.time"]), fake("two", &["mail.send"])]);
+    assert!(world.data("system.time", json!({})).await.starts_with("Saturday"), "a bundled skill is not replaced");
+    assert_eq!(world.data("mail.send", json!({})).await, "one ran mail.send");
+    assert_eq!(world.runner.skills().get("system.time").unwrap().source, "bundled");
+    assert_eq!(
+        world.runner.problems(),
+        [
+            "skill source `one` also has `system.time`, and that of `files` is used: rename one of them",
+            "skill source `two` also has `mail.send`, and that of `one` is used: rename one of them",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn router_keeps_the_last_skills_of_a_source_that_cannot_list_them() {
+    let (source, other) = (fake("one", &["mail.send"]), fake("two", &["mail.read"]));
+    let world = world_with(vec![source.clone(), other.clone()]);
+    let version = world.runner.skills().version();
+    for (why, shown) in [("no connection", "no connection"), ("panic", "it panicked")] {
+        source.fails(why);
+        other.lists(Ok(set(&["mail.read", "mail.list"], 2)));
+        assert!(has(&world, "mail.send") && has(&world, "mail.list") && has(&world, "tasks.create"));
+        assert_eq!(world.data("mail.send", json!({})).await, "one ran mail.send");
+        let text = format!("skill source `one` cannot list its skills, and its last ones are used: {shown}");
+        assert_eq!(world.runner.problems(), [text]);
+        source.lists(Ok(set(&["mail.send"], 1)));
+        assert_eq!(world.runner.problems(), Vec::<String>::new());
+    }
+    assert_eq!(world.runner.skills().version(), version + 1, "only one source has a new version");
+}
+
+#[tokio::test]
+async fn router_shows_changed_skills_at_once_and_help_describes_those_of_all_sources() {
+    let source = fake("one", &["mail.send"]);
+    let world = world_with(vec![source.clone()]);
+    let sent = world.data("system.help", json!({})).await;
+    assert!(sent.contains("- mail: Mail.\n  mail.send") && sent.contains("- tasks: "), "{sent}");
+    source.lists(Ok(set(&["mail.read"], 2)));
+    assert!(world.data("system.help", json!({"topic": "mail"})).await.contains("mail.read"));
+    assert_eq!(error_of(&world.run("mail.send", json!({})).await), (Status::ErrorPermanent, "unknown_skill"));
+    let folder = world.folder.path().join("skills/greet");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("SKILL.md"), "---\nname: greet\ndescription: Greet.\n---\nHello!\n").unwrap();
+    assert!(!has(&world, "greet"));
+    world.reload();
+    assert!(has(&world, "greet") && world.data("greet", json!({})).await.contains("Hello!"));
+}
+
+#[tokio::test]
+async fn router_keeps_the_list_of_a_source_whose_version_is_unchanged() {
+    let source = fake("one", &["mail.send"]);
+    let world = world_with(vec![source.clone()]);
+    source.lists(Ok(set(&["mail.read"], 1)));
+    assert!(has(&world, "mail.send") && !has(&world, "mail.read"));
+}
