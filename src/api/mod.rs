@@ -20,6 +20,7 @@ use std::sync::Arc;
 use annie_actors::Kernel;
 use annie_chaos::Chaos;
 use annie_core::time::Micros;
+use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
@@ -64,6 +65,8 @@ pub struct AppState {
     pub chaos: Option<Chaos>,
     /// The state of the notes folder, if this process keeps notes in a folder.
     pub notes: Option<Arc<NotesWatch>>,
+    /// The sources of the skills, if the status reports their problems.
+    pub skills: Option<Arc<Router>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -94,7 +97,8 @@ impl AppState {
             health: HealthReporter::new(),
             closing: watch::channel(false).0,
         };
-        Self { kernel, auth, limits: Arc::new(limits), metrics, chaos: None, notes: None, shared: Arc::new(shared) }
+        let (limits, shared) = (Arc::new(limits), Arc::new(shared));
+        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, shared }
     }
 
     /// Adds fault injection.
@@ -109,6 +113,12 @@ impl AppState {
         Self { notes: Some(notes), ..self }
     }
 
+    /// Adds the sources of the skills, whose problems the status reports.
+    #[must_use]
+    pub fn with_skills(self, skills: Arc<Router>) -> Self {
+        Self { skills: Some(skills), ..self }
+    }
+
     /// Takes a slot for a stream or a waiting request of the caller.
     ///
     /// # Errors
@@ -120,8 +130,14 @@ impl AppState {
     /// Features that do not work although messages are accepted. The texts contain paths of this machine, so they are only for
     /// callers that may read the server's status.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let notes = self.notes.as_ref().and_then(|notes| notes.problem());
-        notes.into_iter().map(|NotesProblem { what, fix }| format!("{what}; {fix}")).collect()
+        let skills = self.skills.as_ref().map_or_else(Vec::new, |skills| skills.problems());
+        self.notes_warning().into_iter().chain(skills).collect()
+    }
+
+    /// The warning about the notes skills, if they do not work.
+    pub(crate) fn notes_warning(&self) -> Option<String> {
+        let NotesProblem { what, fix } = self.notes.as_ref()?.problem()?;
+        Some(format!("{what}; {fix}"))
     }
 }
 

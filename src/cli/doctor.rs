@@ -165,7 +165,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
                 // A key without access to the status gets the short form of the warnings.
                 let status = client.get("/api/v1/status").await.unwrap_or(ready);
                 let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str());
-                found.extend(warnings.map(|warning| Finding::warning("notes", warning, "then start the server again")));
+                found.extend(warnings.map(warned));
             }
             Err(failure) => found.push(Finding::error(WHAT, &failure)),
         }
@@ -216,6 +216,14 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     }
     store.close().await;
     Ok(found)
+}
+
+/// A warning of a running server, which is about a source of skills or about the notes.
+fn warned(warning: &str) -> Finding {
+    if warning.starts_with("skill source ") {
+        return Finding::warning("skills", warning, "correct the skills of that source, or remove it");
+    }
+    Finding::warning("notes", warning, "then start the server again")
 }
 
 /// Checks that an opened database can be read. A database that answers may still lack a table or a column.

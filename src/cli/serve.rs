@@ -48,7 +48,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.watch_notes();
     let state =
         AppState::new(kernel.clone(), auth, config.api.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
-    let state = state.with_notes(assembled.notes.clone());
+    let state = state.with_notes(assembled.notes.clone()).with_skills(assembled.skills.clone());
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
     // Open requests get time to end only while there is a kernel that can answer them.

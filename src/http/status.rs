@@ -209,7 +209,7 @@ const NOTES_WARNING: &str = "the notes skills do not work: `annie status` says w
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
     // This route is public, so the text of a warning, which contains paths, is only in the status.
-    let warnings = state.warnings().iter().map(|_| NOTES_WARNING.to_owned()).collect();
+    let warnings = state.notes_warning().map(|_| NOTES_WARNING.to_owned()).into_iter().collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings }))
 }

@@ -1,14 +1,18 @@
 //! Operator routes, and the middleware of every request.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use annie_core::{
     breaker::{BreakerRow, BreakerState},
     ids::UserId,
-    ports::Breakers,
+    outcome::Outcome,
+    ports::{Breakers, Fut, SkillCall, SkillSource},
+    skill::{Effect, SkillSet},
     time::Micros,
 };
+use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
 use annie_store::MemoryStore;
+use annie_testkit::skills::skill;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -243,6 +247,45 @@ async fn hanging_notes_check_delays_no_handler_and_is_a_warning() {
     let at = server.also(server.state.clone().with_notes(Arc::new(refused))).await;
     let ready = server.client.get(format!("http://{at}/readyz")).send().await.unwrap().text().await.unwrap();
     assert!(ready.contains("notes skills") && !ready.contains('/'), "unauthenticated callers see no path: {ready}");
+}
+
+/// A source with one skill, of the name of a bundled one.
+struct Rival;
+
+impl SkillSource for Rival {
+    fn name(&self) -> &str {
+        "rival"
+    }
+
+    fn specs(&self) -> Result<Arc<SkillSet>, String> {
+        Ok(Arc::new(SkillSet::new([skill("tasks.create", Effect::Once, false)], [], 1)))
+    }
+
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
+        Box::pin(std::future::ready(Outcome::success(call.skill)))
+    }
+}
+
+#[tokio::test]
+async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readiness_does_not() {
+    let mut server = Server::start(echo()).await;
+    let store = Arc::new(MemoryStore::new());
+    let files = Runner::new(RunnerParts {
+        todos: store.clone(),
+        memories: store,
+        catalog: Arc::new(FileCatalog::bundled()),
+        notes_folder: PathBuf::new(),
+        are_notes_here: false,
+    });
+    let skills = Arc::new(Router::new(Arc::new(files), vec![Arc::new(Rival)]));
+    let at = server.also(server.state.clone().with_skills(skills)).await;
+    let asked = async |path: &str| {
+        let answer = server.client.get(format!("http://{at}{path}")).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()["warnings"].clone()
+    };
+    let warning = "skill source `rival` also has `tasks.create`, and that of `files` is used: rename one of them";
+    assert_eq!(asked("/api/v1/status").await, json!([warning]));
+    assert_eq!(asked("/readyz").await, Value::Null);
 }
 
 #[tokio::test]
