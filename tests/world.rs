@@ -1,7 +1,8 @@
 //! A kernel for one test, with fakes for its ports and handles that kill its actors.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use annie::boot;
 use annie_actors::{
     Backend, Extensions, Kernel, KernelError, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem,
     Submission, Submitted,
@@ -11,9 +12,10 @@ use annie_core::{
     hooks::HookSet,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
-    ports::{ContextSource, Env, Faults, Model, Store},
+    ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Store},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
+use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
 use annie_store::MemoryStore;
 use annie_testkit::{
     env,
@@ -35,6 +37,8 @@ pub struct WorldParts {
     /// Backends in addition to the one that is called `main`.
     pub others: Vec<(&'static str, Arc<dyn Model>)>,
     pub skills: Arc<FakeSkills>,
+    /// Sources of skills. If there are any, the kernel has their skills and the bundled ones, and none of `skills`.
+    pub sources: Vec<Arc<dyn SkillSource>>,
     pub slots: u32,
     /// The backend `main` is agentic: one of its rounds is an effect.
     pub acts: bool,
@@ -58,6 +62,7 @@ impl WorldParts {
             model,
             others: Vec::new(),
             skills: Arc::new(FakeSkills::obliging()),
+            sources: Vec::new(),
             slots: 8,
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
@@ -88,12 +93,21 @@ impl WorldParts {
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
         let mut context_sources = annie_skillkit::context_sources(self.store.clone(), self.store.clone());
         context_sources.extend(self.context_sources.iter().cloned());
-        Kernel::start(Parts {
+        let router = (!self.sources.is_empty()).then(|| Arc::new(self.router()));
+        let catalog: Arc<dyn Catalog> = match &router {
+            Some(router) => router.clone(),
+            None => Arc::new(FixedCatalog::three()),
+        };
+        let runner: Arc<dyn SkillRunner> = match &router {
+            Some(router) => router.clone(),
+            None => self.skills.clone(),
+        };
+        let kernel = Kernel::start(Parts {
             env: self.env.clone(),
             node: self.node,
             store: self.store.clone(),
-            catalog: Arc::new(FixedCatalog::three()),
-            runner: self.skills.clone(),
+            catalog,
+            runner,
             backends,
             profiles: Profiles {
                 by_user: Default::default(),
@@ -104,8 +118,24 @@ impl WorldParts {
             extensions: self.extensions.clone(),
             hooks: self.hooks.clone(),
             context_sources,
-        })
-        .await
+        });
+        let kernel = kernel.await?;
+        if let Some(router) = &router {
+            boot::watch_skills(&kernel, router);
+        }
+        Ok(kernel)
+    }
+
+    /// The bundled skills and those of the sources.
+    fn router(&self) -> Router {
+        let files = Runner::new(RunnerParts {
+            todos: self.store.clone(),
+            memories: self.store.clone(),
+            catalog: Arc::new(FileCatalog::bundled()),
+            notes_folder: PathBuf::new(),
+            are_notes_here: false,
+        });
+        Router::new(Arc::new(files), self.sources.clone())
     }
 }
 

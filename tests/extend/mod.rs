@@ -4,4 +4,5 @@
 mod chore;
 mod context;
 mod hook;
+mod skills;
 mod subscriber;
