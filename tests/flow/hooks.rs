@@ -77,6 +77,9 @@ async fn refuse_rule_holds_for_slash_name_and_before_a_turn() {
     assert_eq!(sent["answer"], "Please write to me.", "{sent}");
     assert_eq!(model.request_count(), 0, "no round began");
     assert_eq!(ask(&server, "hello").await["answer"], "Fine.");
+    let seen = model.requests().last().expect("a request").messages();
+    let seen = serde_json::to_string(&seen).expect("JSON");
+    assert!(seen.contains("/weekly-review") && seen.contains("Tasks are read-only"), "later turns know it: {seen}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

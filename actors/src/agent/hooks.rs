@@ -86,7 +86,9 @@ pub(crate) fn judge_turn(
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
     let skill = judged.called.as_ref();
     let skill = skill.map(|planned| (HookPoint::BeforeSkill, HookSubject::Skill(planned), planned.skill.as_str()));
-    for (point, subject, what) in [turn].into_iter().chain(skill) {
+    // The result of an operation would be lost.
+    let turn = Some(turn).filter(|_| inbound.resumes.is_none());
+    for (point, subject, what) in turn.into_iter().chain(skill) {
         let at = HookContext { user, channels: &channels, conversation, task, agent: &agent, point, subject };
         let Some(decided) = wiring.hooks.judge(&at) else { continue };
         if let HookVerdict::Refuse { text } = &decided.verdict {

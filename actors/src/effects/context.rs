@@ -19,6 +19,9 @@ const PARTS_MAX: usize = 16;
 /// The longest text of a part, in bytes. A prompt has room for several sources beside the conversation.
 const TEXT_BYTES_MAX: usize = 2_000;
 
+/// The length of all texts together, in bytes.
+const TEXTS_BYTES_MAX: usize = 16_000;
+
 /// The facts that the sources give, in the order of the sources; all other facts are empty. The sources are asked at the same
 /// time. One that fails, panics or takes too long adds nothing.
 pub(super) async fn read_context(sources: &[Arc<dyn ContextSource>], query: &ContextQuery) -> PromptFacts {
@@ -60,6 +63,14 @@ fn add(facts: &mut PromptFacts, source: &str, part: ContextPart) {
         }
         ContextPart::Memory(memory) => facts.recalled.push(memory),
         ContextPart::Text(text) => {
+            let bytes_left = TEXTS_BYTES_MAX.saturating_sub(facts.texts.iter().map(|shown| shown.text.len()).sum());
+            if bytes_left < TEXT_BYTES_MAX {
+                tracing::warn!(
+                    source,
+                    "a text of a context source was left out: the texts of all sources are too long"
+                );
+                return;
+            }
             let text = clip(text.trim(), TEXT_BYTES_MAX).into_owned();
             if !text.is_empty() {
                 facts.texts.push(SourceText { source: source.to_owned(), text });
@@ -104,7 +115,13 @@ mod tests {
         let sources: Vec<Arc<dyn ContextSource>> =
             fakes.into_iter().map(|fake| -> Arc<dyn ContextSource> { Arc::new(fake) }).collect();
         let user = UserId::new("ann").unwrap();
-        let query = ContextQuery { user, text: "Hello".to_owned(), now: Micros(0), timezone: "UTC".to_owned() };
+        let query = ContextQuery {
+            user,
+            text: "Hello".to_owned(),
+            is_private: false,
+            now: Micros(0),
+            timezone: "UTC".to_owned(),
+        };
         read_context(&sources, &query).await
     }
 
@@ -143,7 +160,13 @@ mod tests {
     async fn parts_of_a_context_source_are_limited_in_number_and_length() {
         let parts = (0..=PARTS_MAX).map(|_| text(&"x".repeat(TEXT_BYTES_MAX + 1))).collect();
         let facts = facts_of(vec![Fake("verbose", Does::Give(parts))]).await;
-        assert_eq!(facts.texts.len(), PARTS_MAX);
         assert!(facts.texts.iter().all(|shown| shown.text.len() <= TEXT_BYTES_MAX && shown.text.contains("[cut: ")));
+        let bytes: usize = facts.texts.iter().map(|shown| shown.text.len()).sum();
+        assert!(
+            (TEXTS_BYTES_MAX - 2 * TEXT_BYTES_MAX..=TEXTS_BYTES_MAX).contains(&bytes),
+            "{bytes} bytes of all texts"
+        );
+        let parts = (0..=PARTS_MAX).map(|_| text("x")).collect();
+        assert_eq!(facts_of(vec![Fake("verbose", Does::Give(parts))]).await.texts.len(), PARTS_MAX);
     }
 }

@@ -65,7 +65,7 @@ pub(crate) async fn read_facts(
     let skills = wiring.catalog.skills();
     let offered = if spoken_as.is_some_and(Spoken::reads_only) { Arc::new(skills.reading()) } else { skills.clone() };
     let (text, timezone) = (inbound.text.clone(), profile.timezone.clone());
-    let query = ContextQuery { user: user.clone(), text, now, timezone };
+    let query = ContextQuery { user: user.clone(), text, is_private: inbound.private, now, timezone };
     let context = read_context(&wiring.context_sources, &query).await;
     let manual = match mode {
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),

@@ -111,7 +111,7 @@ mod tests {
         let sources = context_sources(todos.clone(), memories);
         let read = async |user: &UserId, timezone: &str| {
             let (text, timezone) = ("How does Bob read?".to_owned(), timezone.to_owned());
-            let query = ContextQuery { user: user.clone(), text, now, timezone };
+            let query = ContextQuery { user: user.clone(), text, is_private: false, now, timezone };
             let mut parts = Vec::new();
             for source in &sources {
                 parts.extend(source.read(&query).await.unwrap());
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(read(&ann, "Atlantis").await, [memory, today], "an unknown time zone counts as UTC");
         assert_eq!(read(&bob, "UTC").await, []);
         todos.fail(true);
-        let query = ContextQuery { user: ann, text: String::new(), now, timezone: "UTC".to_owned() };
+        let query = ContextQuery { user: ann, text: String::new(), is_private: false, now, timezone: "UTC".to_owned() };
         assert!(sources[1].read(&query).await.is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! the future that it returns itself, so that the caller catches every panic of the run.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -12,7 +13,7 @@ use std::{
 use annie_core::{
     outcome::Outcome,
     ports::{Catalog, Fut, SkillCall, SkillRunner, SkillSource},
-    skill::SkillSet,
+    skill::{SkillFormat, SkillSet, SkillSpec},
 };
 
 use crate::runner::{Runner, unknown_skill};
@@ -21,6 +22,8 @@ use crate::runner::{Runner, unknown_skill};
 #[derive(Clone, Default)]
 struct Listing {
     skills: Arc<SkillSet>,
+    /// Those of them that are used.
+    admitted: Arc<SkillSet>,
     /// The version of the skills; `None` before the first success.
     version: Option<u64>,
     /// Why the source cannot list its skills at present.
@@ -92,25 +95,36 @@ impl Router {
         joined.clone()
     }
 
-    fn join(&self, listings: Vec<Listing>) -> Joined {
+    fn join(&self, mut listings: Vec<Listing>) -> Joined {
         let mut problems = Vec::new();
-        for (n, listing) in listings.iter().enumerate() {
+        // Who has a name, however its parts are joined: a model may write `tasks__create` for `tasks.create`.
+        let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+        for (n, listing) in listings.iter_mut().enumerate() {
             let name = self.sources[n].name();
+            if self.sources[..n].iter().any(|earlier| earlier.name() == name) {
+                problems.push(format!(
+                    "skill source `{name}`: another one has the same name, and the changes of this one are not followed: rename \
+                     one of them"
+                ));
+            }
             if let Some(why) = &listing.failure {
                 problems
                     .push(format!("skill source `{name}` cannot list its skills, and its last ones are used: {why}"));
             }
+            let mut admitted = (*listing.skills).clone();
             for skill in listing.skills.iter() {
-                let earlier = listings[..n].iter().position(|earlier| earlier.skills.get(&skill.name).is_some());
-                if let Some(earlier) = earlier {
-                    let (skill, earlier) = (&skill.name, self.sources[earlier].name());
-                    problems.push(format!(
-                        "skill source `{name}` also has `{skill}`, and that of `{earlier}` is used: rename one of them"
-                    ));
+                let owner = owners.get(&SkillSpec::key(&skill.name));
+                let taken = owner.map(|earlier| format!("and that of `{earlier}` is used: rename one of them"));
+                let unfit = || not_of_a_source(skill).filter(|_| n > 0).map(|why| format!("which is left out: {why}"));
+                if let Some(why) = taken.or_else(unfit) {
+                    problems.push(format!("skill source `{name}` also has `{}`, {why}", skill.name));
+                    admitted = admitted.without(&skill.name);
                 }
             }
+            owners.extend(admitted.iter().map(|skill| (SkillSpec::key(&skill.name), name)));
+            listing.admitted = Arc::new(admitted);
         }
-        let all = SkillSet::joined(listings.iter().map(|listing| &*listing.skills));
+        let all = SkillSet::joined(listings.iter().map(|listing| &*listing.admitted));
         Joined { all: Arc::new(all), listings, problems }
     }
 
@@ -118,7 +132,7 @@ impl Router {
     fn source_of(&self, call: &SkillCall) -> Result<&dyn SkillSource, Box<Outcome>> {
         let joined = self.current();
         for (source, listing) in self.sources.iter().zip(&joined.listings) {
-            let Some(skill) = listing.skills.get(&call.skill) else { continue };
+            let Some(skill) = listing.admitted.get(&call.skill) else { continue };
             return match skill.check_arguments(&call.arguments) {
                 Ok(()) => Ok(source.as_ref()),
                 Err(error) => Err(Box::new(Outcome::permanent("invalid_arguments", error.to_string()))),
@@ -128,12 +142,23 @@ impl Router {
     }
 }
 
+/// Why a source other than the files may not have a skill. The kernel trusts the texts of prompt skills, which the operator
+/// installed, and of the domain `system`.
+fn not_of_a_source(skill: &SkillSpec) -> Option<&'static str> {
+    match skill.name.split_once('.') {
+        Some(("system", _)) => Some("the domain `system` is the kernel's"),
+        Some(_) if skill.format == SkillFormat::Command => None,
+        Some(_) => Some("only files have prompt skills"),
+        None => Some("its name needs a domain, such as `ledger.show`"),
+    }
+}
+
 /// What a source lists now; `None` if that is what it listed last.
 fn changed_since(last: &Listing, source: &dyn SkillSource) -> Option<Listing> {
     let listed = catch_unwind(AssertUnwindSafe(|| source.specs())).unwrap_or_else(|_| Err("it panicked".to_owned()));
     match listed {
         Ok(skills) if last.failure.is_none() && last.version == Some(skills.version()) => None,
-        Ok(skills) => Some(Listing { version: Some(skills.version()), skills, failure: None }),
+        Ok(skills) => Some(Listing { version: Some(skills.version()), skills, failure: None, ..last.clone() }),
         // A failure is reported once, even if its text changes with every call.
         Err(_) if last.failure.is_some() => None,
         Err(failure) => Some(Listing { failure: Some(failure), ..last.clone() }),

@@ -10,6 +10,8 @@ pub struct ContextQuery {
     pub user: UserId,
     /// The text of the user's message.
     pub text: String,
+    /// The message may be processed by local backends only: a source must not send it to other systems.
+    pub is_private: bool,
     /// The time at which the turn begins.
     pub now: Micros,
     /// IANA name of the user's time zone.
@@ -23,8 +25,8 @@ pub enum ContextPart {
     TodoSummary(String),
     /// A memory that fits the message.
     Memory(Recalled),
-    /// Any other text. The prompt shows it under the name of its source. At most 2,000 bytes; a longer text is cut with a
-    /// notice.
+    /// Any other text. The prompt shows it under the name of its source, to a cloud backend too unless the message is private.
+    /// At most 2,000 bytes, and 16,000 of all sources together; a longer text is cut with a notice.
     Text(String),
 }
 

@@ -153,7 +153,8 @@ impl SkillSpec {
     }
 
     /// A normalised name that ignores how its parts are joined: see [`SkillSet::named_like`].
-    fn key(name: &str) -> String {
+    #[must_use]
+    pub fn key(name: &str) -> String {
         let parts = name.split(['.', '_', '-', '/', ' ']).filter(|part| !part.is_empty());
         parts.map(str::to_lowercase).collect::<Vec<_>>().join(".")
     }

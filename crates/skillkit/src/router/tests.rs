@@ -104,6 +104,20 @@ async fn router_keeps_the_skill_of_the_earlier_source_and_names_both() {
 }
 
 #[tokio::test]
+async fn router_leaves_out_skills_that_stand_for_others_or_have_names_of_the_kernel() {
+    let names = ["tasks__create", "tasks-create", "system.fetch", "fetch", "mail.send"];
+    let world = world_with(vec![fake("one", &names), fake("one", &["mail.read"])]);
+    for left_out in &names[..4] {
+        assert!(!has(&world, left_out), "{left_out}");
+    }
+    assert!(has(&world, "mail.send") && has(&world, "tasks.create"));
+    let problems = world.runner.problems().join("\n");
+    for part in ["`tasks__create`, and that of `files`", "the domain `system`", "needs a domain", "has the same name"] {
+        assert!(problems.contains(part), "{part}: {problems}");
+    }
+}
+
+#[tokio::test]
 async fn router_keeps_the_last_skills_of_a_source_that_cannot_list_them() {
     let (source, other) = (fake("one", &["mail.send"]), fake("two", &["mail.read"]));
     let world = world_with(vec![source.clone(), other.clone()]);

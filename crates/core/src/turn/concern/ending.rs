@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Lane, Now, retry::may_succeed_on_retry, steering::steering_final};
+use super::{Lane, Now, Pending, retry::may_succeed_on_retry, steering::steering_final};
 use crate::{
     context::Exchange,
     event::{AnswerOutcome, EventBody, FinalEvent, Inbound},
@@ -120,7 +120,7 @@ impl Conversation {
             for unseen in turn.steering.unseen {
                 self.return_to_inbox(unseen);
             }
-        } else if !self.remove_without_turn(task, text) {
+        } else if !self.remove_without_turn(task, end) {
             return;
         }
         self.start_clocks();
@@ -133,10 +133,15 @@ impl Conversation {
         }
     }
 
-    /// Removes a message that ends without a turn of its own. Returns false if there is no such message.
-    fn remove_without_turn(&mut self, task: TaskId, text: &str) -> bool {
+    /// Removes a message that ends without a turn of its own. Returns false if there is no such message. A message that was
+    /// answered without a turn stands in the history: a hook refused its turn.
+    fn remove_without_turn(&mut self, task: TaskId, end: FinalEvent<'_>) -> bool {
+        let text = end.text();
         if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
-            self.inbox.remove(at);
+            let removed = self.inbox.remove(at).filter(|_| matches!(end, FinalEvent::Answered { .. }));
+            if let Some(Pending { inbound: Inbound { text: user, private, .. }, .. }) = removed {
+                self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
+            }
         } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
             let command = self.job_commands.remove(at);
             let Inbound { text: user, private, .. } = command.inbound;
