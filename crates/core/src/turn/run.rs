@@ -220,6 +220,9 @@ pub struct AgentRun {
     /// The agent has dispatched other agents in this turn, and their effects are not among its receipts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_agents: bool,
+    /// The user's message only says thanks, so no skill with an effect is planned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) only_thanks: bool,
     /// The user's message requests a change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_requested: bool,
@@ -330,6 +333,7 @@ impl AgentRun {
             earlier: Vec::new(),
             is_asked: false,
             has_agents: false,
+            only_thanks: false,
             is_requested: false,
             asks_only: false,
             repeats: 0,

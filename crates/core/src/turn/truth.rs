@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was, requests_change};
+pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was, only_thanks, requests_change};
 pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};

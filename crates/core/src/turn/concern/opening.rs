@@ -52,6 +52,7 @@ impl Conversation {
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
+        main.only_thanks = truth::only_thanks(&inbound.text);
         // A story or a translation needs no action.
         (main.asks_only, main.reminded_to_act) =
             (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));

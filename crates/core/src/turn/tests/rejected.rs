@@ -261,3 +261,20 @@ fn call_that_a_hook_refused_is_listed_as_not_completed() {
     let answer = w.answer(task);
     assert!(answer.contains("Not completed:\n- The rule \"quiet\" does not allow email.send"), "{answer}");
 }
+
+#[test]
+fn thanks_lead_to_no_effect() {
+    for interface in [MainInterface::Cmd, MainInterface::Tools] {
+        let mut w = with(Mode::SingleLoop, interface);
+        let task = w.say("Thanks, that was helpful!");
+        let create = |w: &mut World| match interface {
+            MainInterface::Cmd => w.replies(&cmd("tasks.create --title milk"), &[]),
+            _ => w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]),
+        };
+        create(&mut w);
+        assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
+        assert!(w.last_shown().contains("only says thanks"), "{}", w.last_shown());
+        w.replies("You are welcome.", &[]);
+        assert_eq!(w.answer(task), "You are welcome.");
+    }
+}

@@ -232,6 +232,26 @@ fn sentences(message: &str) -> Vec<&str> {
     found
 }
 
+/// Whether a message is one short sentence that only says thanks.
+pub(crate) fn only_thanks(message: &str) -> bool {
+    const WORDS_MAX: usize = 8;
+    const MORE: &str = "and also too now but please continue go und auch noch aber bitte weiter jetzt";
+    let said: Vec<String> = words(message).collect();
+    let thanks = match said.first().map(String::as_str) {
+        Some("thanks" | "thx" | "danke") => true,
+        Some("thank") => said.get(1).is_some_and(|word| word == "you"),
+        _ => false,
+    };
+    let is_more =
+        |word: &String| MORE.split_whitespace().any(|more| more == word) || word.starts_with(char::is_numeric);
+    thanks
+        && said.len() <= WORDS_MAX
+        && !said.iter().any(is_more)
+        && !message.contains('?')
+        && sentences(message).len() == 1
+        && spoken(message).reads_only()
+}
+
 /// Whether a sentence only greets or thanks.
 fn is_courtesy(sentence: &str) -> bool {
     const COURTESY: &str = "hi hello hey hallo annie there good guten morning morgen afternoon evening abend tag day thanks \

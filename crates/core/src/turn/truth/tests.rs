@@ -153,3 +153,22 @@ fn request_for_change_is_recognised_in_one_sentence_beside_courtesy() {
         assert_eq!(requests_change(message), is_request, "{message}");
     }
 }
+
+#[test]
+fn thanks_are_recognised_if_the_message_says_nothing_else() {
+    for (message, is_thanks) in [
+        ("Thanks, that was helpful!", true),
+        ("Thank you", true),
+        ("Danke!", true),
+        ("Thanks, that is all", true),
+        ("Thanks and milk too", false),
+        ("Thank Bob for the flowers", false),
+        ("Thanks. Delete task 7", false),
+        ("Thanks, delete the milk", false),
+        ("Thanks, what is next?", false),
+        ("That was helpful", false),
+        ("", false),
+    ] {
+        assert_eq!(only_thanks(message), is_thanks, "{message}");
+    }
+}
