@@ -9,29 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use annie_core::ports::{Clock, FaultAction, Faults};
-
-use super::fault::{FaultKind, FaultSpec, Target};
+use annie_core::{
+    faults::{FaultKind, FaultLine, FaultSpec, Injection, Target, first_injection},
+    ports::{Clock, FaultAction, Faults},
+};
 
 /// The maximum number of faults on the list.
 pub const FAULTS_MAX: usize = 64;
 /// The maximum number of points whose passes are counted. Further points are not recorded.
 const POINTS_MAX: usize = 2_000;
-
-/// A fault on the list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FaultLine {
-    /// The id with which the fault can be cleared.
-    pub id: u64,
-    /// The specification.
-    pub spec: FaultSpec,
-    /// How often its place was passed since it was injected.
-    pub passed: u64,
-    /// How often it was injected.
-    pub injected: u64,
-    /// Whether it will not be injected again.
-    pub ended: bool,
-}
 
 /// A point where faults can be injected, with its counts since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,20 +34,9 @@ pub struct PointLine {
     pub injected: u64,
 }
 
-/// A fault that takes effect now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Injection {
-    /// The effect.
-    pub kind: FaultKind,
-    /// The duration of the wait, in milliseconds.
-    pub wait_ms: u32,
-}
-
-impl Injection {
-    /// Waits for `wait_ms`.
-    pub async fn wait(self) {
-        tokio::time::sleep(Duration::from_millis(u64::from(self.wait_ms))).await;
-    }
+/// Waits for the time that a fault names.
+pub(super) async fn wait(injection: Injection) {
+    tokio::time::sleep(Duration::from_millis(u64::from(injection.wait_ms))).await;
 }
 
 struct Fault {
@@ -104,7 +79,7 @@ impl Injector {
     /// # Errors
     /// The field that is wrong, and why; `faults` if the list is full.
     pub fn inject(&self, spec: FaultSpec) -> Result<FaultLine, (&'static str, String)> {
-        spec.check()?;
+        spec.check_inside()?;
         tracing::warn!(?spec, "a fault is injected");
         metrics::counter!("annie_chaos_faults_total", "target" => spec.target.as_str()).increment(1);
         if spec.target == Target::Process {
@@ -120,7 +95,7 @@ impl Injector {
             return Err(("faults", format!("{FAULTS_MAX} faults are on the list; clear some first")));
         }
         state.next_id += 1;
-        let line = FaultLine { id: state.next_id, spec, passed: 0, injected: 0, ended: false };
+        let line = FaultLine::new(state.next_id, spec);
         let until_us = (line.spec.for_ms > 0).then(|| now_us.saturating_add(line.spec.for_ms.saturating_mul(1_000)));
         state.faults.push(Fault { line: line.clone(), until_us });
         self.settle(&state);
@@ -192,8 +167,8 @@ impl Injector {
             if end_expired(&mut state, now_us) {
                 self.settle(&state);
             }
-            let injection =
-                first_injection(&mut state.faults, |spec| can(spec.kind) && spec.means(target, place, path, point));
+            let is_meant = |spec: &FaultSpec| can(spec.kind) && spec.means(target, place, path, point);
+            let injection = first_injection(state.faults.iter_mut().map(|fault| &mut fault.line), is_meant);
             count(&mut state.points, (target, place, point), injection.is_some());
             injection
         };
@@ -207,21 +182,14 @@ impl Injector {
 
     /// The action of an actor or a task for an injected fault. Faults of the whole thread or process take effect here.
     fn act(injection: Option<Injection>, place: &str, point: &str) -> FaultAction {
-        let Some(Injection { kind, wait_ms }) = injection else { return FaultAction::Pass };
-        match kind {
-            FaultKind::Panic => FaultAction::Panic,
-            FaultKind::Kill => FaultAction::Kill,
-            FaultKind::Stop => FaultAction::Stop,
-            FaultKind::Fail => FaultAction::Fail,
-            FaultKind::Hang => FaultAction::Hang,
-            FaultKind::Slow => FaultAction::Slow { wait_ms },
-            FaultKind::Twice => FaultAction::Twice,
+        let Some(injection) = injection else { return FaultAction::Pass };
+        match injection.kind {
             FaultKind::Block => {
-                block(wait_ms);
+                block(injection.wait_ms);
                 FaultAction::Pass
             }
             FaultKind::Abort => abort(&format!("{place} {point}")),
-            _ => FaultAction::Pass,
+            _ => injection.action(),
         }
     }
 
@@ -258,24 +226,6 @@ impl Faults for Injector {
     }
 }
 
-/// The first active fault that matches, is due by its seed, and has passed its skip count.
-fn first_injection(faults: &mut [Fault], is_meant: impl Fn(&FaultSpec) -> bool) -> Option<Injection> {
-    for fault in faults.iter_mut().filter(|f| !f.line.ended) {
-        let FaultLine { spec, passed, injected, ended, .. } = &mut fault.line;
-        if !is_meant(spec) {
-            continue;
-        }
-        *passed += 1;
-        if *passed <= spec.skip || mixed(spec.seed, *passed) % 1_000 >= u64::from(spec.chance_permille) {
-            continue;
-        }
-        *injected += 1;
-        *ended = spec.injections_max > 0 && *injected >= spec.injections_max;
-        return Some(Injection { kind: spec.kind, wait_ms: spec.wait_ms });
-    }
-    None
-}
-
 /// Ends the faults whose time is over; returns whether there were any.
 fn end_expired(state: &mut State, now_us: u64) -> bool {
     let mut some = false;
@@ -295,14 +245,6 @@ fn count(points: &mut BTreeMap<(Target, String, String), (u64, u64)>, at: (Targe
     let counts = points.entry(key).or_default();
     counts.0 += 1;
     counts.1 += u64::from(injected);
-}
-
-/// The `n`-th pseudo-random number of a seed (splitmix64).
-fn mixed(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Blocks the thread, like a handler that computes for too long.

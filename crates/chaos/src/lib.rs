@@ -2,13 +2,12 @@
 //! outside. It exists only if `[chaos] enabled = true`; otherwise the kernel is assembled without any of it ([ADR
 //! 0014](../../../docs/decisions/0014-faults-are-a-switch-and-not-a-build.md)).
 //!
-//! One [`Injector`] holds the list of faults. It implements core's [`Faults`](annie_core::ports::Faults) for the actors. A
+//! Core has the plan grammar of the faults ([`annie_core::faults`]). One [`Injector`] holds the list of faults. It implements core's [`Faults`](annie_core::ports::Faults) for the actors. A
 //! wrapper around each port (store, models, skills, catalogue, clock) queries it before and after every call. [`EffectLog`]
 //! counts effects that must happen once, in a file outside of everything that faults kill.
 
 mod clock;
 mod effects;
-mod fault;
 mod injector;
 mod load;
 mod model;
@@ -17,10 +16,10 @@ mod store;
 
 use std::{path::Path, sync::Arc};
 
+pub use annie_core::faults::{FaultKind, FaultLine, FaultSpec, Target};
 use annie_core::ports::{Catalog, Clock, Env, Model, SkillRunner, Store};
 pub use effects::{EffectLog, Effects};
-pub use fault::{FaultKind, FaultSpec, Target};
-pub use injector::{FAULTS_MAX, FaultLine, Injector, PointLine};
+pub use injector::{FAULTS_MAX, Injector, PointLine};
 pub use load::{MARK, SKILL, counted};
 
 /// The fault injection of a server. Cheap to clone.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use annie_core::{
+    faults::{FaultKind, Injection, Target},
     message::{Finish, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
     ports::{Draft, DraftSink, Fut, Model, ServerFacts},
 };
 
 use super::{
-    fault::{FaultKind, Target},
-    injector::{Injection, Injector, abort},
+    injector::{Injector, abort, wait},
     load,
 };
 
@@ -46,7 +46,7 @@ impl ChaosModel {
         drafts: DraftSink,
     ) -> Result<ModelReply, ModelError> {
         match injection.kind {
-            FaultKind::Slow => injection.wait().await,
+            FaultKind::Slow => wait(injection).await,
             FaultKind::Hang => std::future::pending().await,
             FaultKind::Panic => panic!("injected panic in model {}", self.name),
             FaultKind::Abort => abort(&self.name),
@@ -64,6 +64,7 @@ impl ChaosModel {
             FaultKind::Auth => return Err(failed(ModelErrorKind::Auth)),
             FaultKind::Payment => return Err(failed(ModelErrorKind::Payment)),
             FaultKind::Timeout => return Err(failed(ModelErrorKind::Timeout)),
+            FaultKind::Overflow => return Err(failed(ModelErrorKind::Overflow)),
             FaultKind::Garbage => return Err(failed(ModelErrorKind::Protocol)),
             _ => {}
         }

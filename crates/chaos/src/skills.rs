@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annie_core::{
+    faults::{FaultKind, Target},
     outcome::Outcome,
     ports::{Catalog, Fut, SkillCall, SkillRunner},
     skill::SkillSet,
@@ -11,8 +12,7 @@ use serde_json::json;
 
 use super::{
     effects::EffectLog,
-    fault::{FaultKind, Target},
-    injector::{Injector, abort},
+    injector::{Injector, abort, wait},
     load,
 };
 
@@ -57,8 +57,11 @@ impl SkillRunner for ChaosRunner {
                     return Outcome::transient("injected", format!("{skill} failed by an injected fault."));
                 }
                 FaultKind::Permanent => return Outcome::permanent("injected", format!("{skill} cannot do that.")),
+                FaultKind::RateLimited => {
+                    return Outcome::transient("rate_limited", format!("{skill} was called too often."));
+                }
                 FaultKind::Hang => std::future::pending().await,
-                FaultKind::Slow => injection.wait().await,
+                FaultKind::Slow => wait(injection).await,
                 FaultKind::Abort => abort(&skill),
                 _ => {}
             }

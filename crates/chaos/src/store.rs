@@ -5,6 +5,7 @@ use std::{future::Future, sync::Arc};
 use annie_core::{
     breaker::BreakerRow,
     event::{Event, Scope},
+    faults::{FaultKind, Target},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
@@ -16,10 +17,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{
-    fault::{FaultKind, Target},
-    injector::{Injector, abort},
-};
+use super::injector::{Injector, abort, wait};
 
 /// A wrapper that injects faults into a store.
 pub(super) struct ChaosStore {
@@ -45,7 +43,7 @@ impl ChaosStore {
             FaultKind::Unavailable => return Err(failed(StoreErrorKind::Unavailable)),
             FaultKind::Corrupt => return Err(failed(StoreErrorKind::Corrupt)),
             FaultKind::Hang => std::future::pending().await,
-            FaultKind::Slow => injection.wait().await,
+            FaultKind::Slow => wait(injection).await,
             FaultKind::Abort => abort(method),
             _ => {}
         }
@@ -53,7 +51,7 @@ impl ChaosStore {
         match injection.kind {
             FaultKind::LoseReply => Err(failed(StoreErrorKind::Unavailable)),
             FaultKind::Stale => {
-                injection.wait().await;
+                wait(injection).await;
                 done
             }
             FaultKind::HangAfter => std::future::pending().await,

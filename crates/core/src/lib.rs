@@ -13,6 +13,7 @@ pub mod command;
 pub mod context;
 pub mod dead_letter;
 pub mod event;
+pub mod faults;
 pub mod hooks;
 pub mod ids;
 pub mod inbound;

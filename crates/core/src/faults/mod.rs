@@ -1,7 +1,28 @@
-//! The specification of a fault: where it is injected, what it does, how often and for how long. Every front end uses the same
-//! words.
+//! The plan grammar of fault injection: where a fault is injected, what it does, how often and for how long. Tests, the
+//! simulation, the soak and `annie chaos` use the same words, and each injects the faults that its world has.
+//!
+//! [`FaultSpec`] is one fault. As text it is the arguments of `annie chaos inject`, and a plan has one step a line
+//! ([`parse_plan`]):
+//!
+//! ```
+//! use annie_core::faults::{FaultKind, FaultSpec, Target};
+//! let spec: FaultSpec = "task panic --at run --point ran --once".parse()?;
+//! assert_eq!(spec, FaultSpec::new(Target::Task, FaultKind::Panic).at("run", "ran").once());
+//! assert_eq!(spec.to_string(), "task panic --at run --point ran --once");
+//! # Ok::<(), String>(())
+//! ```
+
+mod line;
+mod text;
 
 use std::{fmt, str::FromStr};
+
+use crate::ports::FaultAction;
+pub use line::{FaultLine, Injection, first_injection};
+pub use text::{Step, parse_plan};
+
+/// The kinds of task that pass fault points: the places of [`Target::Task`]. No kind of actor has one of these names.
+pub const TASKS: [&str; 4] = ["round", "run", "commit", "delivery"];
 
 /// The boundary at which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,7 +30,7 @@ pub enum Target {
     /// An actor: its message envelope and the named points of its handlers. `place` is the actor's kind, or its path if it
     /// begins with `/`.
     Actor,
-    /// Between two steps of a task that works for an actor. `place` is `round`, `run`, `commit` or `delivery`.
+    /// Between two steps of a task that works for an actor. `place` is one of [`TASKS`].
     Task,
     /// A message in transit. `place` is as for actors. `point` is `mailbox:Message` or `reply:Message`; for messages that may
     /// arrive twice or late it is `arrival:Message`.
@@ -24,12 +45,17 @@ pub enum Target {
     Clock,
     /// The skill files. There is only one folder.
     Files,
-    /// The process. The fault takes effect at once.
+    /// The process. The fault takes effect at once. If it is killed from outside, the point `start` means that it is killed
+    /// again while its next run starts.
     Process,
+    /// The database of the process. Faults are injected from outside only.
+    Database,
+    /// The voice gate. Faults are injected from outside only, through the public front end.
+    Gate,
 }
 
 impl Target {
-    /// All targets.
+    /// The targets in a running server.
     pub const ALL: [Self; 9] = [
         Self::Actor,
         Self::Task,
@@ -41,6 +67,9 @@ impl Target {
         Self::Files,
         Self::Process,
     ];
+
+    /// The targets with faults from outside only.
+    pub const OUTSIDE: [Self; 2] = [Self::Database, Self::Gate];
 
     /// The name of the target.
     #[must_use]
@@ -55,10 +84,12 @@ impl Target {
             Self::Clock => "clock",
             Self::Files => "files",
             Self::Process => "process",
+            Self::Database => "database",
+            Self::Gate => "gate",
         }
     }
 
-    /// The kinds of fault that this target supports.
+    /// The kinds of fault that a running server injects into itself at this target.
     #[must_use]
     pub const fn kinds(self) -> &'static [FaultKind] {
         use FaultKind as D;
@@ -86,6 +117,7 @@ impl Target {
                 D::Payment,
                 D::Timeout,
                 D::Cut,
+                D::Overflow,
                 D::Garbage,
                 D::WrongTool,
                 D::Huge,
@@ -100,6 +132,7 @@ impl Target {
                 D::PanicAfter,
                 D::Fail,
                 D::Permanent,
+                D::RateLimited,
                 D::Unknown,
                 D::Huge,
                 D::Slow,
@@ -111,6 +144,20 @@ impl Target {
             Self::Clock => &[D::Jump],
             Self::Files => &[D::Gone],
             Self::Process => &[D::Abort],
+            Self::Database | Self::Gate => &[],
+        }
+    }
+
+    /// The kinds of fault that something outside of the server injects at this target: `annie chaos run`, the soak.
+    #[must_use]
+    pub const fn outside_kinds(self) -> &'static [FaultKind] {
+        use FaultKind as D;
+        match self {
+            Self::Process => &[D::Kill, D::Freeze, D::Takeover],
+            Self::Database => &[D::Kill, D::Freeze, D::Cut, D::Full],
+            Self::Files => &[D::Written, D::Half, D::Removed],
+            Self::Gate => &[D::Hold],
+            Self::Actor | Self::Task | Self::Mail | Self::Store | Self::Model | Self::Skill | Self::Clock => &[],
         }
     }
 }
@@ -139,7 +186,7 @@ words! {
     Panic = "panic",
     /// Performs the work, and panics before the reply.
     PanicAfter = "panic_after",
-    /// Kills the actor from outside.
+    /// Kills the actor from outside; sends SIGKILL to a process or a database server.
     Kill = "kill",
     /// Asks the actor to stop in good order.
     Stop = "stop",
@@ -167,7 +214,7 @@ words! {
     AbortAfter = "abort_after",
     /// Another process holds the database lock.
     Locked = "locked",
-    /// The disk is full.
+    /// The disk is full; for a database, for a while.
     Full = "full",
     /// The database does not answer; a model's server answers 503.
     Unavailable = "unavailable",
@@ -175,7 +222,7 @@ words! {
     Corrupt = "corrupt",
     /// The work is done, but the caller receives an error.
     LoseReply = "lose_reply",
-    /// HTTP 429 with a retry time.
+    /// HTTP 429 with a retry time; a transient error of a skill for the same reason.
     RateLimited = "rate_limited",
     /// HTTP 401.
     Auth = "auth",
@@ -183,8 +230,10 @@ words! {
     Payment = "payment",
     /// No reply until the client's time-out.
     Timeout = "timeout",
-    /// A stream that ends in the middle of a word.
+    /// A stream that ends in the middle of a word; connections to a database that are cut in the middle of a transfer.
     Cut = "cut",
+    /// The request is longer than the model's context.
+    Overflow = "overflow",
     /// A reply that violates the protocol.
     Garbage = "garbage",
     /// A call of a tool that does not exist, with arguments that are not JSON.
@@ -195,13 +244,40 @@ words! {
     Jump = "jump",
     /// The skill files are missing while the fault is active: no skill is known.
     Gone = "gone",
+    /// SIGSTOP, and SIGCONT after `wait_ms`; without `wait_ms` the injector chooses the time.
+    Freeze = "freeze",
+    /// SIGSTOP; another process starts on the same data; then SIGCONT, and the first process is killed.
+    Takeover = "takeover",
+    /// A skill file is written or replaced.
+    Written = "written",
+    /// Half a skill file is written.
+    Half = "half",
+    /// The folder of the skill files is removed.
+    Removed = "removed",
+    /// The voice gate is closed for `wait_ms`, and its holder neither renews nor releases it.
+    Hold = "hold",
 }
 
 impl FaultKind {
     /// Whether the kind requires `wait_ms`.
     #[must_use]
     pub const fn waits(self) -> bool {
-        matches!(self, Self::Slow | Self::Stale | Self::Block)
+        matches!(self, Self::Slow | Self::Stale | Self::Block | Self::Hold)
+    }
+
+    /// The action of a fault point that injects this kind; `None` if actors and tasks have no such action.
+    #[must_use]
+    pub const fn action(self, wait_ms: u32) -> Option<FaultAction> {
+        Some(match self {
+            Self::Panic => FaultAction::Panic,
+            Self::Kill => FaultAction::Kill,
+            Self::Stop => FaultAction::Stop,
+            Self::Fail => FaultAction::Fail,
+            Self::Hang => FaultAction::Hang,
+            Self::Slow => FaultAction::Slow { wait_ms },
+            Self::Twice => FaultAction::Twice,
+            _ => return None,
+        })
     }
 }
 
@@ -225,7 +301,7 @@ macro_rules! text_conversions {
     };
 }
 
-text_conversions!(Target, Target::ALL, "target");
+text_conversions!(Target, [&Target::ALL[..], &Target::OUTSIDE[..]].concat(), "target");
 text_conversions!(FaultKind, FaultKind::ALL, "kind");
 
 /// The maximum wait of a fault, in milliseconds: ten minutes.
@@ -303,12 +379,31 @@ impl FaultSpec {
         self
     }
 
-    /// Checks the specification.
+    /// Whether something outside of the server must inject the fault.
+    #[must_use]
+    pub fn is_from_outside(&self) -> bool {
+        self.target.outside_kinds().contains(&self.kind)
+    }
+
+    /// Checks the specification of a fault that a server injects into itself.
+    ///
+    /// # Errors
+    /// The field that is wrong, and what is wrong with it.
+    pub fn check_inside(&self) -> Result<(), (&'static str, String)> {
+        if self.is_from_outside() {
+            let what =
+                format!("{} {} is injected from outside of the server: use `annie chaos run`", self.target, self.kind);
+            return Err(("kind", what));
+        }
+        self.check()
+    }
+
+    /// Checks the specification of any fault.
     ///
     /// # Errors
     /// The field that is wrong, and what is wrong with it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let kinds = self.target.kinds();
+        let kinds = [self.target.kinds(), self.target.outside_kinds()].concat();
         if !kinds.contains(&self.kind) {
             let known: Vec<&str> = kinds.iter().map(|d| d.as_str()).collect();
             return Err((
@@ -390,9 +485,15 @@ mod tests {
             assert_eq!(target.as_str().parse(), Ok(target));
             assert!(!target.kinds().is_empty());
         }
+        for target in Target::OUTSIDE {
+            assert_eq!(target.as_str().parse(), Ok(target));
+            assert!(target.kinds().is_empty() && !target.outside_kinds().is_empty());
+        }
+        let supports = |target: &Target, kind| target.kinds().contains(kind) || target.outside_kinds().contains(kind);
         for kind in FaultKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(*kind));
-            assert!(Target::ALL.iter().any(|t| t.kinds().contains(kind)), "no target supports {kind}");
+            let mut all = Target::ALL.iter().chain(&Target::OUTSIDE);
+            assert!(all.any(|target| supports(target, kind)), "no target supports {kind}");
         }
         assert!("tornado".parse::<FaultKind>().unwrap_err().contains("panic"));
     }
@@ -405,6 +506,15 @@ mod tests {
         assert_eq!(refused(FaultSpec::new(Target::Clock, FaultKind::Jump)), "by_ms");
         assert_eq!(refused(FaultSpec::new(Target::Store, FaultKind::Full).by_chance(0, 1)), "chance_permille");
         assert_eq!(refused(FaultSpec::new(Target::Store, FaultKind::Full).at("", "*")), "place");
-        FaultSpec::new(Target::Actor, FaultKind::Kill).at("engine", "before:*").once().check().unwrap();
+        FaultSpec::new(Target::Actor, FaultKind::Kill).at("engine", "before:*").once().check_inside().unwrap();
+    }
+
+    #[test]
+    fn fault_from_outside_is_refused_inside() {
+        let kill = FaultSpec::new(Target::Process, FaultKind::Kill);
+        kill.check().unwrap();
+        let (field, why) = kill.check_inside().unwrap_err();
+        assert!(field == "kind" && why.contains("annie chaos run"), "{field}: {why}");
+        FaultSpec::new(Target::Process, FaultKind::Abort).check_inside().unwrap();
     }
 }
