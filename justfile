@@ -50,9 +50,9 @@ without *ARGS:
 sim COUNT="1000" FIRST="0":
     scripts/sim.sh {{FIRST}} {{COUNT}}
 
-# One seed of the simulation again; if it fails, with its faults and steps, made fewer
-sim-seed SEED:
-    scripts/sim.sh {{SEED}} 1
+# One seed of the simulation again, with its own faults or those of a plan; if it fails, with its faults and steps, made fewer
+sim-seed SEED *PLAN:
+    scripts/sim.sh {{SEED}} 1 {{PLAN}}
 
 # Made-up requests to every operation of the served OpenAPI description; minutes
 schemathesis *ARGS:

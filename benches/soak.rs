@@ -18,7 +18,7 @@ use std::{process::ExitCode, time::Duration};
 #[path = "../tests/soak/mod.rs"]
 mod soak;
 
-use soak::{Disruption, Plan};
+use soak::{Plan, faults};
 
 fn plan() -> Plan {
     let arguments: Vec<String> = std::env::args().collect();
@@ -39,17 +39,17 @@ fn plan() -> Plan {
         // A random seed unless one is given; the report contains the seed.
         seed: number("--seed").unwrap_or_else(rand::random),
         time: Duration::from_secs(number("--seconds").unwrap_or(600)),
-        disruptions: vec![
-            (Disruption::Actor, count("--actors", 1_000)),
-            (Disruption::Process, count("--processes", 20)),
-            (Disruption::Start, count("--starts", 5)),
-            (Disruption::Freeze, count("--freezes", 10)),
-            (Disruption::Takeover, count("--takeovers", 5 * of_postgres)),
-            (Disruption::DatabaseFreeze, count("--database-freezes", 5 * of_postgres)),
-            (Disruption::Database, count("--databases", 10 * of_postgres)),
-            (Disruption::Cut, count("--cuts", 30 * of_postgres)),
-            (Disruption::Full, count("--full", 10 * of_disk)),
-        ],
+        faults: faults([
+            ("actor kill", count("--actors", 1_000)),
+            ("process kill", count("--processes", 20)),
+            ("process kill --point start", count("--starts", 5)),
+            ("process freeze", count("--freezes", 10)),
+            ("process takeover", count("--takeovers", 5 * of_postgres)),
+            ("database freeze", count("--database-freezes", 5 * of_postgres)),
+            ("database kill", count("--databases", 10 * of_postgres)),
+            ("database cut", count("--cuts", 30 * of_postgres)),
+            ("database full", count("--full", 10 * of_disk)),
+        ]),
     }
 }
 

@@ -138,7 +138,7 @@ async fn inject(site: &Site, options: Inject) -> Result<(), Failure> {
         seed: options.seed,
         for_ms: options.for_s.saturating_mul(1_000),
     };
-    spec.check().map_err(|(field, why)| Failure::new(Exit::Usage, format!("{field}: {why}")))?;
+    spec.check_inside().map_err(|(field, why)| Failure::new(Exit::Usage, format!("{field}: {why}")))?;
     let ends_server = spec.target == Target::Process;
     let fault = FaultApi::of(&site.running().await?)?.inject(spec).await;
     let fault = match fault {
@@ -225,6 +225,18 @@ mod tests {
     #[test]
     fn fault_with_a_limit_is_listed_with_count_and_limit() {
         assert_eq!([injections(0, 1), injections(1, 1), injections(3, 0)], ["0 of 1", "1 of 1", "3"]);
+    }
+
+    /// A plan has the options of `annie chaos inject`, with the same names.
+    #[test]
+    fn inject_options_are_the_words_of_the_plan_grammar() {
+        let cli = crate::cli::args::Cli::command();
+        let inject = cli.find_subcommand("chaos").and_then(|chaos| chaos.find_subcommand("inject")).unwrap();
+        let options: Vec<&str> =
+            inject.get_arguments().filter(|arg| !arg.is_global_set()).filter_map(|arg| arg.get_long()).collect();
+        let refused = "actor kill --unknown 1".parse::<FaultSpec>().unwrap_err();
+        let (_, known) = refused.split_once("there are ").unwrap();
+        assert_eq!(options, known.split(", ").collect::<Vec<_>>());
     }
 
     #[test]

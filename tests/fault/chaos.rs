@@ -27,7 +27,7 @@ fn annie(home: &Path, args: &[&str]) -> Command {
 /// exit code.
 async fn run(scenario: &str, more: &[&str]) -> Vec<Value> {
     let home = tempfile::tempdir().expect("a folder");
-    let short = ["--json", "chaos", "run", scenario, "--users", "3", "--messages", "4", "--window-ms", "700"];
+    let short = ["--json", "chaos", "run", "--users", "3", "--messages", "4", "--window-ms", "700", scenario];
     let done = annie(home.path(), &[&short, more].concat()).output().await.expect("the program runs");
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{scenario}: {}\n{out}\n{err}", done.status);
@@ -81,6 +81,18 @@ async fn chaos_run_with_kills_freezes_and_clock_jumps_loses_duplicates_and_repea
     ] {
         check(&run(scenario, &["--seed", "2"]).await.remove(0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chaos_run_of_a_plan_file_injects_its_faults_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = folder.path().join("plan");
+    let steps = "actor kill --at engine --point stored --injections 2\nwait 300\nprocess kill # and once more:\nwait 300\n\
+                 process freeze --wait-ms 100\ntask abort --at commit --point after --skip 1 --once\n";
+    std::fs::write(&plan, steps).expect("written");
+    let report = run("--plan", &[plan.to_str().expect("a path")]).await.remove(0);
+    check(&report);
+    assert_eq!(report["deaths"].as_u64(), Some(2), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use annie_core::{event::EventBody, ports::FaultAction};
+use annie_core::{event::EventBody, faults::TASKS, ports::FaultAction};
 use annie_testkit::{faults::FaultPlan, scripted_model::ScriptedModel};
 
 use crate::{
@@ -14,10 +14,6 @@ use crate::{
 /// These actors run at their own times, not within a turn. `background_workers` and `ownership` inject faults into them.
 const BACKGROUND_WORKERS: [&str; 7] =
     ["dead_letters", "notifier", "expiry", "node_lease", "ownership", "backend", "backends"];
-
-/// Tasks that wait for nothing between their steps. What they wait for hangs by its own port, see
-/// [`annie_core::ports::Faults::in_task`].
-const TASKS: [&str; 4] = ["commit", "round", "run", "delivery"];
 
 /// When a handler counts as stuck, in milliseconds: early, so that a hang is noticed.
 const STUCK_MS: u64 = 150;
@@ -93,6 +89,7 @@ async fn inject_everywhere(action: FaultAction) {
     }
     let mut injected = 0;
     let mut missed = Vec::new();
+    // Tasks wait for nothing between their steps, so that they do not hang there: see `Faults::in_task`.
     let can_inject = |kind: &str| action != FaultAction::Hang || !TASKS.contains(&kind);
     let steps: Vec<_> = steps.into_iter().filter(|(kind, ..)| can_inject(kind)).collect();
     let all = steps.len();

@@ -13,7 +13,7 @@ use annie_actors::{KernelError, Operation, StreamItem};
 use annie_core::{
     event::{EventBody, Scope},
     ids::Seq,
-    ports::{FaultAction, StoreErrorKind},
+    ports::StoreErrorKind,
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
@@ -73,11 +73,9 @@ async fn listener_receives_no_event_before_it_is_stored() {
 /// its Engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conversation_whose_engine_keeps_dying_is_quarantined_and_others_are_unaffected() {
-    let plan = Arc::new(FaultPlan::by(|kind, point, _| {
-        // An Engine that activates with an open turn panics. Once the plan is armed, these are the Engines of the sick
-        // conversation.
-        if kind == "engine" && point == "folded" { FaultAction::Panic } else { FaultAction::Pass }
-    }));
+    // An Engine that activates with an open turn panics. Once the plan is armed, these are the Engines of the sick
+    // conversation.
+    let plan = Arc::new(FaultPlan::of(["actor panic --at engine --point folded"]));
     plan.disarm();
     let parts = WorldParts::new(|request, _| Ok(says(format!("re: {}", last_text(request))))).faults(plan.clone());
     let world = parts.start().await;
@@ -141,9 +139,7 @@ async fn engine_kill_ends_its_sub_agents_and_their_rounds() {
 /// A message that keeps killing its Engine fails, and the conversation continues with the next message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_that_keeps_killing_its_engine_fails_and_the_next_one_is_answered() {
-    let plan = Arc::new(FaultPlan::by(|kind, point, _| {
-        if kind == "engine" && point == "before:ModelReplied" { FaultAction::Panic } else { FaultAction::Pass }
-    }));
+    let plan = Arc::new(FaultPlan::of(["actor panic --at engine --point before:ModelReplied"]));
     let parts = WorldParts::new(|_, _| Ok(says("fine"))).faults(plan.clone());
     let world = parts.start().await;
     let poison = world.say("poison").await;

@@ -1,18 +1,12 @@
 //! Capacity in memory: which conversations are evicted, which stay active, and which are activated again.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use annie_actors::{Submission, Submitted};
 use annie_core::{
     event::{EventBody, Inbound, NewEvent, Priority, Scope},
     ids::{AgentId, NodeIncarnation, TaskId},
-    ports::{Append, FaultAction, Fence},
+    ports::{Append, Fence},
 };
 use annie_store::MemoryStore;
 use annie_testkit::{
@@ -105,12 +99,9 @@ async fn message_activates_an_evicted_conversation() {
 
 #[tokio::test(start_paused = true)]
 async fn eviction_request_is_repeated_after_the_engine_dies_on_it() {
-    for action in [FaultAction::Panic, FaultAction::Fail, FaultAction::Kill] {
-        let is_injected = AtomicBool::new(false);
-        let plan = Arc::new(FaultPlan::by(move |kind, point, _| match (kind, point) {
-            ("engine", "before:Evict") if !is_injected.swap(true, SeqCst) => action,
-            _ => FaultAction::Pass,
-        }));
+    for kind in ["panic", "fail", "kill"] {
+        let fault = format!("actor {kind} --at engine --point before:Evict --once");
+        let plan = Arc::new(FaultPlan::of([fault.as_str()]));
         let (parts, _) = with_capacity(1, 10);
         let parts = parts.faults(plan.clone());
         let world = parts.start().await;

@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use annie_core::ports::{Fence, Store, StoreErrorKind};
+use annie_core::{
+    faults::{FaultKind, Target},
+    ports::{Fence, Store, StoreErrorKind},
+};
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
 use annie_testkit::sim::{Dice, Schedule};
 
@@ -51,12 +54,11 @@ impl Run {
 
 /// Possible latencies of a call on each side, in milliseconds. A run has one of them.
 const PACES_MS: [u64; 3] = [0, 3, 40];
-/// Possible stalls of the disk, in milliseconds: longer than a commit may take, or just long.
-const STALLS_MS: [u64; 3] = [300, 4_000, 17_000];
 /// How often a process scans that receives no notifications from others, in milliseconds, as the store for several
 /// processes does.
 const SCAN_MS: u64 = 60_000;
-const TROUBLES: [&str; 5] = ["full", "locked", "unavailable", "reply lost", "stalls"];
+const TROUBLES: [FaultKind; 5] =
+    [FaultKind::Full, FaultKind::Locked, FaultKind::Unavailable, FaultKind::LoseReply, FaultKind::Slow];
 
 /// The disk of one run.
 pub fn disk(
@@ -120,16 +122,16 @@ fn fault_at(point: StorePoint<'_>, run: &Run, schedule: &Schedule, stall: &Mutex
     if needs_a_live_process && run.is(Health::Stale) {
         return StoreFault::Fail(StoreErrorKind::Unavailable);
     }
-    let Some((kind, dice)) = schedule.pass(&format!("store {}", name(point)), &TROUBLES) else {
+    let Some(fault) = schedule.pass(Target::Store, name(point), "call", &TROUBLES) else {
         return StoreFault::Pass;
     };
-    match kind {
-        "full" => StoreFault::Fail(StoreErrorKind::Full),
-        "locked" => StoreFault::Fail(StoreErrorKind::Locked),
-        "unavailable" => StoreFault::Fail(StoreErrorKind::Unavailable),
-        "reply lost" => StoreFault::LoseReply(StoreErrorKind::Unavailable),
+    match fault.kind {
+        FaultKind::Full => StoreFault::Fail(StoreErrorKind::Full),
+        FaultKind::Locked => StoreFault::Fail(StoreErrorKind::Locked),
+        FaultKind::Unavailable => StoreFault::Fail(StoreErrorKind::Unavailable),
+        FaultKind::LoseReply => StoreFault::LoseReply(StoreErrorKind::Unavailable),
         _ => {
-            *stall.lock().unwrap_or_else(PoisonError::into_inner) = dice.of("stall").pick(&STALLS_MS);
+            *stall.lock().unwrap_or_else(PoisonError::into_inner) = u64::from(fault.wait_ms);
             StoreFault::Pass
         }
     }

@@ -80,10 +80,7 @@ async fn message_unknown_to_its_engine_can_be_cancelled() {
 /// Before the fix the agents of a turn whose conversation was quarantined had no report at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_of_a_quarantined_conversation_report_once() {
-    let plan = Arc::new(FaultPlan::by(|kind, point, _| match (kind, point) {
-        ("engine", "folded") => FaultAction::Panic,
-        _ => FaultAction::Pass,
-    }));
+    let plan = Arc::new(FaultPlan::of(["actor panic --at engine --point folded"]));
     plan.disarm();
     let model = ScriptedModel::new(|request, _| Ok(two_agents(request))).hanging_when(|r, _| r.tools.is_empty());
     let model = Arc::new(model);

@@ -18,11 +18,15 @@ mod trace;
 mod voice;
 mod watch;
 
+use annie_core::faults::{Step, parse_plan};
+use annie_testkit::sim::Plan;
+
 use run::{Planned, Report, run};
 
 /// The number of seeds that each of the tests below runs.
 const SEEDS_EACH: u64 = 25;
-/// The file, below the folder of built files, with the seeds of a longer run: `FIRST COUNT`.
+/// The file, below the folder of built files, with the seeds of a longer run: `FIRST COUNT`. The lines that follow are a plan:
+/// the only faults that are injected.
 const REQUESTED: &str = "sim-seeds";
 
 fn seeds(first: u64, count: u64) {
@@ -36,6 +40,16 @@ fn seeds(first: u64, count: u64) {
     }
 }
 
+/// The faults of a plan; the seed decides if the text has none.
+fn plan_of(text: &str) -> Plan {
+    let steps = parse_plan(text).expect("a plan");
+    let faults = steps.into_iter().map(|step| match step {
+        Step::Fault(spec) => spec,
+        Step::Wait(_) => panic!("`{step}`: a simulated fault is injected at the pass that `--skip` names"),
+    });
+    Plan { only: Some(faults.collect::<Vec<_>>()).filter(|faults| !faults.is_empty()) }
+}
+
 /// Prints the failure as it happened and as small as it could be made.
 fn print_failure(planned: &Planned, report: &Report) {
     let seed = planned.seed;
@@ -47,7 +61,7 @@ fn print_failure(planned: &Planned, report: &Report) {
     }
     println!("with these faults");
     for fault in &report.fault_at {
-        println!("  {fault}");
+        println!("  {} # at {}", fault.spec, fault.at);
     }
     println!("and this log");
     for line in &report.log {
@@ -89,16 +103,27 @@ fn simulation_of_one_seed_gives_the_same_run_each_time() {
     }
 }
 
+#[test]
+fn simulation_with_a_plan_injects_its_faults_only() {
+    let first = |seed| run(&Planned { seed, ..Planned::default() }).fault_at.into_iter().next().map(|f| (seed, f.spec));
+    let (seed, spec) = (0..50).find_map(first).expect("a seed injects a fault");
+    let plan = plan_of(&format!("# the first fault of seed {seed}\n{spec}\n"));
+    let injected = run(&Planned { seed, plan, ..Planned::default() }).fault_at;
+    assert_eq!(injected.into_iter().map(|fault| fault.spec).collect::<Vec<_>>(), [spec], "seed {seed}");
+}
+
 /// Runs the seeds that the request file names, if it exists: `just sim` and `just sim-seed` write it.
 #[test]
 fn simulation_of_the_requested_seeds_keeps_the_invariants() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(REQUESTED);
     let Ok(request) = std::fs::read_to_string(&path) else { return };
-    let mut numbers = request.split_whitespace().map(|n| n.parse::<u64>().expect("a number"));
+    let (numbers, plan) = request.split_once('\n').unwrap_or((request.as_str(), ""));
+    let plan = plan_of(plan);
+    let mut numbers = numbers.split_whitespace().map(|n| n.parse::<u64>().expect("a number"));
     let (first, count) = (numbers.next().expect("the first seed"), numbers.next().expect("how many"));
     let mut failed = Vec::new();
     for seed in first..first + count {
-        let planned = Planned { seed, ..Planned::default() };
+        let planned = Planned { seed, plan: plan.clone(), ..Planned::default() };
         let report = run(&planned);
         if count == 1 {
             println!("{}; {}", report.tally, report.fingerprint());

@@ -1,6 +1,6 @@
 //! Reduces a failing run: fewer faults and fewer steps, with the same kind of failure.
 
-use std::collections::BTreeSet;
+use annie_core::faults::FaultSpec;
 
 use super::run::{Planned, Report, run};
 
@@ -12,12 +12,12 @@ pub fn shrink(planned: &Planned) -> (Planned, Report) {
     let mut best = (planned.clone(), run(planned));
     let mut runs = 0;
     // The faults that were injected replace the chance that chose them.
-    let chosen: BTreeSet<(String, u64)> = best.1.fault_at.iter().map(|s| (s.site.clone(), s.nth)).collect();
+    let chosen: Vec<FaultSpec> = best.1.fault_at.iter().map(|injection| injection.spec.clone()).collect();
     attempt(&mut best, &mut runs, |planned| planned.plan.only = Some(chosen.clone()));
     let mut share = 2;
     loop {
         let before = size(&best.1);
-        let faults: Vec<(String, u64)> = best.0.plan.only.iter().flatten().cloned().collect();
+        let faults: Vec<FaultSpec> = best.0.plan.only.iter().flatten().cloned().collect();
         for part in faults.chunks(faults.len().div_ceil(share).max(1)) {
             attempt(&mut best, &mut runs, |planned| {
                 if let Some(only) = &mut planned.plan.only {

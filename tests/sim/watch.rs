@@ -7,6 +7,7 @@ use std::{
 
 use annie_core::{
     event::{Event, NewEvent, Scope},
+    faults::{FaultKind, Target},
     ids::{ConversationId, Epoch, IntentId, Seq, UserId},
     message::{Message, ModelRequest},
     ports::{Append, Breakers, Clock, Fence, Log, Records, SkillCall},
@@ -364,11 +365,13 @@ impl Watch {
     pub fn injected(&self, fault: &Injection) {
         self.note(&format!("INJECTED {fault}"));
         // A hanging breaker dies later, and the calls in its mailbox are sent again to any incarnation.
-        if ["breaker ", "breakers "].iter().any(|actor| fault.site.starts_with(actor)) && fault.what == "Hang" {
+        let spec = &fault.spec;
+        let is_of_breakers = spec.target == Target::Actor && ["breaker", "breakers"].contains(&spec.place.as_str());
+        if is_of_breakers && spec.kind == FaultKind::Hang {
             self.breakers().blind();
         }
         // The behaviour of a model or of the other side of a skill changes no breaker without its row.
-        if !["outage ", "model "].iter().any(|outside| fault.site.starts_with(outside)) {
+        if spec.target != Target::Model && spec.point != "outage" {
             self.breakers_uncertain();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::soak::{Disruption, Plan, run};
+use crate::soak::{Plan, faults, run};
 
 fn plan(postgres: bool, small_disk: bool) -> Plan {
     Plan {
@@ -13,17 +13,17 @@ fn plan(postgres: bool, small_disk: bool) -> Plan {
         users: 4,
         seed: 1,
         time: Duration::from_secs(if small_disk { 15 } else { 40 }),
-        disruptions: vec![
-            (Disruption::Actor, 30),
-            (Disruption::Full, if small_disk { 3 } else { 0 }),
-            (Disruption::Process, 3),
-            (Disruption::Start, 1),
-            (Disruption::Freeze, 1),
-            (Disruption::Takeover, u32::from(postgres)),
-            (Disruption::DatabaseFreeze, u32::from(postgres)),
-            (Disruption::Database, if postgres { 3 } else { 0 }),
-            (Disruption::Cut, if postgres { 5 } else { 0 }),
-        ],
+        faults: faults([
+            ("actor kill", 30),
+            ("database full", if small_disk { 3 } else { 0 }),
+            ("process kill", 3),
+            ("process kill --point start", 1),
+            ("process freeze", 1),
+            ("process takeover", u32::from(postgres)),
+            ("database freeze", u32::from(postgres)),
+            ("database kill", if postgres { 3 } else { 0 }),
+            ("database cut", if postgres { 5 } else { 0 }),
+        ]),
     }
 }
 

@@ -25,14 +25,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use annie_core::faults::FaultSpec;
 use tokio::task::JoinSet;
 
 use clients::{Client, Session, SharedState};
 use database::{Database, Postgres, SmallDisk};
 pub use gather::fsync_ms;
 use history::{Found, History};
-pub use nemesis::Disruption;
-use nemesis::Nemesis;
+use nemesis::{Disruption, Nemesis};
 use report::Report;
 use site::{OPERATOR, Setting, Site};
 
@@ -51,7 +51,22 @@ pub struct Plan {
     pub users: usize,
     pub seed: u64,
     pub time: Duration,
-    pub disruptions: Vec<(Disruption, u32)>,
+    /// The faults, each as often as its `--injections` say, in random order.
+    pub faults: Vec<FaultSpec>,
+}
+
+/// The faults of a plan: each line of its grammar with the number of injections; 0 leaves it out.
+///
+/// # Panics
+/// If a line is not a fault.
+pub fn faults<const N: usize>(lines: [(&str, u32); N]) -> Vec<FaultSpec> {
+    let needed = lines.into_iter().filter(|(_, times)| *times > 0);
+    needed
+        .map(|(line, times)| {
+            let spec: FaultSpec = line.parse().unwrap_or_else(|why| panic!("{line}: {why}"));
+            FaultSpec { injections_max: u64::from(times), ..spec }
+        })
+        .collect()
 }
 
 impl Plan {
@@ -62,10 +77,8 @@ impl Plan {
 
     /// All disruptions, one by one.
     fn disruptions(&self) -> Vec<Disruption> {
-        self.disruptions
-            .iter()
-            .flat_map(|(disruption, times)| std::iter::repeat_n(*disruption, *times as usize))
-            .collect()
+        let times = |spec: &FaultSpec| usize::try_from(spec.injections_max.max(1)).expect("a smaller number");
+        self.faults.iter().flat_map(|spec| std::iter::repeat_n(Disruption::of(spec), times(spec))).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use annie_core::faults::{FaultKind, FaultSpec, Target};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use rustix::process::Signal;
 use serde_json::json;
@@ -18,7 +19,7 @@ use super::{
     site::{Site, signal},
 };
 
-/// One disruption.
+/// One disruption: how the soak carries out a fault of its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disruption {
     /// An actor is killed through the operator API.
@@ -42,6 +43,29 @@ pub enum Disruption {
 }
 
 impl Disruption {
+    /// The disruption of a fault. The soak chooses which actor is killed and how long something is frozen, so that the fault
+    /// names neither.
+    ///
+    /// # Panics
+    /// If the soak cannot inject the fault.
+    pub fn of(spec: &FaultSpec) -> Self {
+        let FaultSpec { target, kind, place, point, wait_ms: 0, by_ms: 0, .. } = spec else {
+            panic!("`{spec}`: the soak chooses all times")
+        };
+        match (target, kind, place.as_str(), point.as_str()) {
+            (Target::Actor, FaultKind::Kill, "*", "*") => Self::Actor,
+            (Target::Process, FaultKind::Kill, "*", "*") => Self::Process,
+            (Target::Process, FaultKind::Kill, "*", "start") => Self::Start,
+            (Target::Process, FaultKind::Freeze, "*", "*") => Self::Freeze,
+            (Target::Process, FaultKind::Takeover, "*", "*") => Self::Takeover,
+            (Target::Database, FaultKind::Kill, "*", "*") => Self::Database,
+            (Target::Database, FaultKind::Freeze, "*", "*") => Self::DatabaseFreeze,
+            (Target::Database, FaultKind::Cut, "*", "*") => Self::Cut,
+            (Target::Database, FaultKind::Full, "*", "*") => Self::Full,
+            _ => panic!("`{spec}`: the soak kills actors, and injects faults into the process and its database"),
+        }
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Actor => "actor kills",

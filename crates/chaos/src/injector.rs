@@ -260,3 +260,18 @@ pub(super) fn abort(place: &str) -> ! {
     tracing::error!(place, "the process is aborted by a fault");
     std::process::abort()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn injector_refuses_faults_from_outside() {
+        let faults = Injector::new(annie_testkit::env::env(1).clock);
+        let (field, why) = faults.inject(FaultSpec::new(Target::Process, FaultKind::Kill)).unwrap_err();
+        assert!(field == "kind" && why.contains("outside"), "{field}: {why}");
+        assert!(faults.list().is_empty());
+        faults.inject(FaultSpec::new(Target::Actor, FaultKind::Kill)).unwrap();
+        assert_eq!(faults.list().len(), 1);
+    }
+}

@@ -1,15 +1,28 @@
-//! Fault plans: which fault is injected at which fault point. Every hit is counted and named, so that a test can first record
-//! an undisturbed path, and then inject a fault at each step of it in turn.
+//! Fault plans: which fault is injected at which fault point, in the plan grammar of [`annie_core::faults`]. Every hit is
+//! counted and named, so that a test can first record an undisturbed path, and then inject a fault at each step of it in turn.
 
 use std::collections::HashSet;
 
-use annie_core::ports::{FaultAction, Faults};
+use annie_core::{
+    faults::{FaultKind, FaultLine, FaultSpec, Injection, TASKS, Target, first_injection},
+    ports::{FaultAction, Faults},
+};
 use parking_lot::Mutex;
 
 /// A hit of a fault point: the actor's kind and the point, such as `engine` and `before:Wake`.
 pub type Hit = (String, String);
 
-type Choice = Box<dyn Fn(&str, &str, usize) -> FaultAction + Send + Sync>;
+/// A pass of a fault point by an actor or a task.
+struct Pass<'a> {
+    target: Target,
+    kind: &'a str,
+    path: &'a str,
+    point: &'a str,
+    /// The number of earlier hits of any point.
+    before: usize,
+}
+
+type Choice = Box<dyn Fn(&Pass<'_>) -> FaultAction + Send + Sync>;
 
 /// A plan of faults. It counts hits over all actors.
 pub struct FaultPlan {
@@ -21,9 +34,37 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan that a function makes from actor kind, point, and number of earlier hits.
+    /// A plan whose faults depend on what happened before, so that no list can say them: a function of actor kind, point, and
+    /// number of earlier hits. Other plans are made with [`FaultPlan::of`].
     #[must_use]
     pub fn by(choice: impl Fn(&str, &str, usize) -> FaultAction + Send + Sync + 'static) -> Self {
+        Self::choosing(move |pass| choice(pass.kind, pass.point, pass.before))
+    }
+
+    /// A plan with these faults of actors and tasks. The first fault of the list that matches a hit is injected.
+    #[must_use]
+    pub fn with(faults: impl IntoIterator<Item = FaultSpec>) -> Self {
+        let lines: Vec<FaultLine> = (1..).zip(faults).map(|(id, spec)| FaultLine::new(id, spec)).collect();
+        let is_known = lines.iter().all(|line| matches!(line.spec.target, Target::Actor | Target::Task));
+        assert!(is_known, "a plan injects faults into actors and tasks; the other faults have ports of their own");
+        let lines = Mutex::new(lines);
+        Self::choosing(move |pass| {
+            let is_meant = |spec: &FaultSpec| spec.means(pass.target, pass.kind, pass.path, pass.point);
+            first_injection(lines.lock().iter_mut(), is_meant).map_or(FaultAction::Pass, Injection::action)
+        })
+    }
+
+    /// The same from text, such as `["actor panic --at engine --point stored --once"]`.
+    ///
+    /// # Panics
+    /// If a line is not a fault of an actor or a task.
+    #[must_use]
+    #[expect(clippy::panic, reason = "a plan that is wrong ends its test")]
+    pub fn of<const N: usize>(lines: [&str; N]) -> Self {
+        Self::with(lines.map(|line| line.parse().unwrap_or_else(|why| panic!("{line}: {why}"))))
+    }
+
+    fn choosing(choice: impl Fn(&Pass<'_>) -> FaultAction + Send + Sync + 'static) -> Self {
         Self {
             choice: Box::new(choice),
             hits: Mutex::new(Vec::new()),
@@ -39,19 +80,22 @@ impl FaultPlan {
         Self::by(|_, _, _| FaultAction::Pass)
     }
 
-    /// A plan that injects one fault, at the `nth` hit (from 0) of this point of this kind of actor.
+    /// A plan that injects one fault, at the `nth` hit (from 0) of this point of this kind of actor or task.
     #[must_use]
     pub fn once_at(kind: &str, point: &str, nth: usize, action: FaultAction) -> Self {
-        let (kind, point) = (kind.to_owned(), point.to_owned());
-        let seen = Mutex::new(0_usize);
-        Self::by(move |k, p, _| {
-            if k != kind || p != point {
-                return FaultAction::Pass;
-            }
-            let mut seen = seen.lock();
-            *seen += 1;
-            if *seen == nth + 1 { action } else { FaultAction::Pass }
-        })
+        let target = if TASKS.contains(&kind) { Target::Task } else { Target::Actor };
+        let (fault, wait_ms) = match action {
+            FaultAction::Pass => return Self::recording(),
+            FaultAction::Panic => (FaultKind::Panic, 0),
+            FaultAction::Fail => (FaultKind::Fail, 0),
+            FaultAction::Hang => (FaultKind::Hang, 0),
+            FaultAction::Kill => (FaultKind::Kill, 0),
+            FaultAction::Stop => (FaultKind::Stop, 0),
+            FaultAction::Slow { wait_ms } => (FaultKind::Slow, wait_ms),
+            FaultAction::Twice => (FaultKind::Twice, 0),
+        };
+        let spec = FaultSpec { wait_ms, skip: nth as u64, ..FaultSpec::new(target, fault).at(kind, point).once() };
+        Self::with([spec])
     }
 
     /// From now on the plan neither records nor injects.
@@ -82,7 +126,8 @@ impl FaultPlan {
         self.passed.lock().contains(&(kind.to_owned(), point.to_owned()))
     }
 
-    fn decide(&self, actor: &str, point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
+    fn decide(&self, at: (Target, &str, &str), point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
+        let (target, actor, path) = at;
         self.passed.lock().insert((actor.to_owned(), point.to_owned()));
         if !*self.armed.lock() {
             return FaultAction::Pass;
@@ -92,7 +137,7 @@ impl FaultPlan {
             hits.push((actor.to_owned(), point.to_owned()));
             hits.len() - 1
         };
-        let action = (self.choice)(actor, point, before);
+        let action = (self.choice)(&Pass { target, kind: actor, path, point, before });
         if action != FaultAction::Pass && counts(action) {
             self.injected.lock().push((actor.to_owned(), point.to_owned()));
         }
@@ -103,13 +148,49 @@ impl FaultPlan {
 impl Faults for FaultPlan {
     /// A hang is not possible in a task: it passes, and is not counted as injected.
     fn in_task(&self, task: &str, point: &str) -> FaultAction {
-        match self.decide(task, point, |action| action != FaultAction::Hang) {
+        match self.decide((Target::Task, task, ""), point, |action| action != FaultAction::Hang) {
             FaultAction::Hang => FaultAction::Pass,
             action => action,
         }
     }
 
     fn at(&self, actor: &str, point: &str) -> FaultAction {
-        self.decide(actor, point, |_| true)
+        self.at_path(actor, "", point)
+    }
+
+    fn at_path(&self, actor: &str, path: &str, point: &str) -> FaultAction {
+        self.decide((Target::Actor, actor, path), point, |_| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_plan_injects_its_lines_into_actors_by_kind_or_path_and_into_tasks() {
+        let plan = FaultPlan::of([
+            "actor fail --at /conversations/engine:* --point stored --once",
+            "task panic --at run --point ran --skip 1 --once",
+        ]);
+        let at = |path| plan.at_path("engine", path, "stored");
+        assert_eq!(
+            [at("/other"), at("/conversations/engine:1"), at("/conversations/engine:1")],
+            [FaultAction::Pass, FaultAction::Fail, FaultAction::Pass]
+        );
+        let tasks: Vec<FaultAction> = (0..3).map(|_| plan.in_task("run", "ran")).collect();
+        assert_eq!(tasks, [FaultAction::Pass, FaultAction::Panic, FaultAction::Pass]);
+        assert_eq!(plan.injected().len(), 2);
+    }
+
+    #[test]
+    fn fault_plan_injects_once_at_the_hit_that_it_was_made_for() {
+        let plan = FaultPlan::once_at("engine", "stored", 1, FaultAction::Slow { wait_ms: 5 });
+        plan.disarm();
+        assert_eq!(plan.at("engine", "stored"), FaultAction::Pass, "a disarmed plan counts no hits");
+        plan.arm();
+        let hits: Vec<FaultAction> = (0..3).map(|_| plan.at("engine", "stored")).collect();
+        assert_eq!(hits, [FaultAction::Pass, FaultAction::Slow { wait_ms: 5 }, FaultAction::Pass]);
+        assert!(plan.has_passed("engine", "stored") && !plan.has_passed("engine", "ready"));
     }
 }

@@ -99,7 +99,11 @@ must have `[chaos] enabled = true`. Otherwise the command starts its own server 
 planner, and restarts it whenever it dies. Scenarios that end the process need that.")]
 pub struct Run {
     /// The scenario, or `all`; `list` shows them
-    pub scenario: String,
+    #[arg(required_unless_present = "plan")]
+    pub scenario: Option<String>,
+    /// Inject the faults of this file: `wait MILLISECONDS` or the arguments of `inject` on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario", value_hint = ValueHint::FilePath)]
+    pub plan: Option<PathBuf>,
     /// Number of concurrent users
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub users: u32,

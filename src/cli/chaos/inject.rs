@@ -2,14 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
+use annie_chaos::{FaultKind, FaultSpec, Target};
+use annie_core::faults::Step;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{
-    FaultApi,
-    own::Own,
-    scenarios::{SkillFiles, Step},
-};
+use super::{FaultApi, own::Own};
 use crate::cli::{client::Client, failure::Failure};
 
 /// How long a fault that ends the process may wait until its fault point is passed, in milliseconds.
@@ -44,62 +42,68 @@ impl Victim<'_> {
     }
 
     async fn step(&self, step: &Step) -> Result<u64, Failure> {
-        match step {
-            Step::Wait(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
-            Step::Inject(spec) => {
-                retrying(async || self.faults_api.inject(spec.clone()).await).await?;
-                // A shifted clock has no pass count; it counts as one injection.
-                return Ok(u64::from(spec.target == annie_chaos::Target::Clock));
+        let spec = match step {
+            Step::Wait(ms) => {
+                tokio::time::sleep(Duration::from_millis(*ms)).await;
+                return Ok(0);
             }
-            Step::HoldGate(ttl_ms) => {
-                let body = json!({"holder": "chaos", "ttl_ms": ttl_ms});
-                retrying(async || self.client.post("/api/v1/gate/hold", &body).await).await?;
-                return Ok(1);
+            Step::Fault(spec) => spec,
+        };
+        if !spec.is_from_outside() && !matches!(spec.kind, FaultKind::Abort | FaultKind::AbortAfter) {
+            retrying(async || self.faults_api.inject(spec.clone()).await).await?;
+            // A shifted clock has no pass count; it counts as one injection.
+            return Ok(u64::from(spec.target == Target::Clock));
+        }
+        if spec.target == Target::Gate {
+            let body = json!({"holder": "chaos", "ttl_ms": spec.wait_ms});
+            retrying(async || self.client.post("/api/v1/gate/hold", &body).await).await?;
+            return Ok(1);
+        }
+        match self.own {
+            Some(own) => self.into_own(own, spec).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Injects a fault that only the command that started the server can inject, or survive.
+    async fn into_own(&self, own: &Own, spec: &FaultSpec) -> Result<u64, Failure> {
+        let before = own.deaths();
+        match (spec.target, spec.kind) {
+            (Target::Process, FaultKind::Kill) => {
+                own.signal(Signal::KILL);
+                Ok(u64::from(own.died_after(before, Duration::from_millis(REACH_MS_MAX)).await))
             }
-            Step::Abort(spec) => {
-                let Some(own) = self.own else { return Ok(0) };
-                let before = own.deaths();
+            (Target::Process, FaultKind::Freeze) => {
+                own.signal(Signal::STOP);
+                tokio::time::sleep(Duration::from_millis(u64::from(spec.wait_ms))).await;
+                own.signal(Signal::CONT);
+                Ok(1)
+            }
+            (Target::Files, kind) => {
+                break_skill_files(&own.folder.join("skills"), kind)
+                    .map_err(|e| Failure::io("cannot change the folder of skills", &e))?;
+                Ok(1)
+            }
+            _ => {
                 // The server may end before it replies.
                 let _ = self.faults_api.inject(spec.clone()).await;
-                return Ok(u64::from(own.died_after(before, Duration::from_millis(ABORT_MS_MAX)).await));
-            }
-            Step::Kill => {
-                let Some(own) = self.own else { return Ok(0) };
-                let before = own.deaths();
-                own.signal(Signal::KILL);
-                return Ok(u64::from(own.died_after(before, Duration::from_millis(REACH_MS_MAX)).await));
-            }
-            Step::Skills(kind) => {
-                let Some(own) = self.own else { return Ok(0) };
-                break_skill_files(&own.folder.join("skills"), *kind)
-                    .map_err(|e| Failure::io("cannot change the folder of skills", &e))?;
-                return Ok(1);
-            }
-            Step::Freeze(ms) => {
-                let Some(own) = self.own else { return Ok(0) };
-                own.signal(Signal::STOP);
-                tokio::time::sleep(Duration::from_millis(*ms)).await;
-                own.signal(Signal::CONT);
-                return Ok(1);
+                Ok(u64::from(own.died_after(before, Duration::from_millis(ABORT_MS_MAX)).await))
             }
         }
-        Ok(0)
     }
 }
 
 /// Writes a whole skill file or half of one, or removes the folder.
-fn break_skill_files(folder: &Path, kind: SkillFiles) -> std::io::Result<()> {
+fn break_skill_files(folder: &Path, kind: FaultKind) -> std::io::Result<()> {
     const WHOLE: &str = "---\nname: chaos-files\ndescription: Its file comes and goes.\n---\nSay hello.\n";
-    let text = match kind {
-        SkillFiles::Written => WHOLE,
-        SkillFiles::Half => WHOLE.split_once("name: chaos").map_or("", |(half, _)| half),
-        SkillFiles::Removed => {
-            return match std::fs::remove_dir_all(folder) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-                _ => Ok(()),
-            };
-        }
-    };
+    if kind == FaultKind::Removed {
+        return match std::fs::remove_dir_all(folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+    }
+    let half = WHOLE.split_once("name: chaos").map_or("", |(half, _)| half);
+    let text = if kind == FaultKind::Half { half } else { WHOLE };
     let skill = folder.join("chaos-files");
     std::fs::create_dir_all(&skill)?;
     std::fs::write(skill.join("SKILL.md"), text)

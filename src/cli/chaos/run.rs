@@ -11,7 +11,7 @@ use super::{
     inject::Victim,
     load::{Found, Load, Sent},
     own::Own,
-    scenarios::{SCENARIOS, Scenario},
+    scenarios::{Play, SCENARIOS, Scenario},
 };
 use crate::{
     cli::{
@@ -89,22 +89,22 @@ struct Target {
 /// # Errors
 /// If a message or effect was lost, doubled or repeated, or no fault was injected.
 pub async fn run(site: &Site, options: Run) -> Result<(), Failure> {
-    if options.scenario == LIST {
+    if options.scenario.as_deref() == Some(LIST) {
         return list_scenarios(site);
     }
-    // An unknown name is reported before a server is started.
-    chosen(&options.scenario, true)?;
+    let seed = options.seed.unwrap_or_else(|| system::env().entropy.next_u64() % 1_000_000);
+    // An unknown name or a plan that is wrong is reported before a server is started.
+    plays(&options, seed, true)?;
     // Signals are handled before a server is started, so that it is not left behind.
     let mut signals = Signals::new()?;
     let target = target(site, &options).await?;
-    let scenarios = chosen(&options.scenario, target.own.is_some())?;
-    let seed = options.seed.unwrap_or_else(|| system::env().entropy.next_u64() % 1_000_000);
+    let plays = plays(&options, seed, target.own.is_some())?;
     site.console.say(&format!("seed {seed}, server {}", target.client.url()));
     let all = async {
         let mut reports = Vec::new();
-        for scenario in scenarios {
-            site.console.say(&format!("{}: {}", scenario.name, scenario.about));
-            let report = play(&target, scenario, seed, &options).await?;
+        for one in plays {
+            site.console.say(&format!("{}: {}", one.name, one.about));
+            let report = play(&target, &one, seed, &options).await?;
             if site.console.is_json() {
                 site.console.json(&report)?;
             }
@@ -173,26 +173,34 @@ async fn target(site: &Site, options: &Run) -> Result<Target, Failure> {
     Ok(Target { client, faults_api, own: Some(own), effects })
 }
 
-fn chosen(name: &str, is_own: bool) -> Result<Vec<&'static Scenario>, Failure> {
-    let found: Vec<&Scenario> =
-        SCENARIOS.iter().filter(|s| s.name == name || (name == ALL && (is_own || !s.needs_own))).collect();
-    match found.as_slice() {
+/// What the options name: one scenario, all of them, or a plan.
+fn plays(options: &Run, seed: u64, is_own: bool) -> Result<Vec<Play>, Failure> {
+    let plays: Vec<Play> = match (&options.plan, &options.scenario) {
+        (Some(file), _) => vec![Play::read(file)?],
+        (None, name) => {
+            let name = name.as_deref().unwrap_or(ALL);
+            let is_meant = |s: &&Scenario| s.name == name || (name == ALL && (is_own || !s.needs_own));
+            SCENARIOS.iter().filter(is_meant).map(|s| Play::of(s, seed, options.window_ms)).collect()
+        }
+    };
+    match plays.as_slice() {
         [] => {
             let known: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+            let name = options.scenario.as_deref().unwrap_or_default();
             let what = format!("there is no scenario {name:?}; there are {}, and {ALL}", known.join(", "));
             Err(Failure::new(Exit::Usage, what))
         }
         [one] if one.needs_own && !is_own => {
-            let what = format!("{name} ends the server, and only a server that the run started is restarted");
+            let what = format!("{} ends the server, and only a server that the run started is restarted", one.name);
             Err(Failure::new(Exit::Usage, what).fix("leave out --url and --data"))
         }
-        _ => Ok(found),
+        _ => Ok(plays),
     }
 }
 
-async fn play(target: &Target, scenario: &'static Scenario, seed: u64, options: &Run) -> Result<Report, Failure> {
+async fn play(target: &Target, play: &Play, seed: u64, options: &Run) -> Result<Report, Failure> {
     let from = Instant::now();
-    let prefix = format!("{}-{}", scenario.name, system::env().uuid().simple());
+    let prefix = format!("{}-{}", play.name, system::env().uuid().simple());
     let http = annie_llm::http_client().no_proxy().build();
     let load = Load {
         client: &target.client,
@@ -205,7 +213,7 @@ async fn play(target: &Target, scenario: &'static Scenario, seed: u64, options: 
     let (done, is_done) = watch::channel(false);
     let injecting = async {
         let victim = Victim { faults_api: &target.faults_api, client: &target.client, own: target.own.as_ref() };
-        let injections = victim.execute(&(scenario.steps)(seed, options.window_ms)).await;
+        let injections = victim.execute(&play.steps).await;
         done.send_replace(true);
         injections
     };
@@ -213,7 +221,7 @@ async fn play(target: &Target, scenario: &'static Scenario, seed: u64, options: 
     let (injections, (sent, never)) = (injections?, sent?);
     let found = load.find(&sent).await;
     let effects = effects(target, &prefix).await?;
-    let mut report = report_of(scenario, seed, &sent, &never, &found, &effects);
+    let mut report = report_of(play.name, seed, &sent, &never, &found, &effects);
     report.injections = injections;
     report.deaths = target.own.as_ref().map_or(0, Own::deaths) - deaths_before;
     report.ms = u64::try_from(from.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -235,7 +243,7 @@ async fn effects(target: &Target, prefix: &str) -> Result<Effects, Failure> {
 }
 
 fn report_of(
-    scenario: &'static Scenario,
+    scenario: &'static str,
     seed: u64,
     sent: &[Sent],
     never: &[String],
@@ -253,7 +261,7 @@ fn report_of(
     let wrong = found.lost.iter().chain(&found.doubled).chain(&found.gaps).chain(untrue.iter().copied()).chain(never);
     let examples = wrong.cloned().chain(repeated.iter().map(|marker| (*marker).to_owned())).take(EXAMPLES_MAX);
     Report {
-        scenario: scenario.name,
+        scenario,
         seed,
         acknowledged: sent.len() as u64,
         not_taken: never.len() as u64,

@@ -1,37 +1,12 @@
 //! The named scenarios: faults for a server under load. Each scenario is a list of steps derived from a seed, so that a run is
 //! repeatable.
 
+use std::path::Path;
+
 use annie_chaos::{FaultKind, FaultSpec, SKILL, Target};
+use annie_core::faults::{Step, parse_plan};
 
-/// One step of a scenario.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Injects a fault, for the rest of the window unless its own duration is shorter.
-    Inject(FaultSpec),
-    /// Injects a fault that ends the process; the server is restarted afterwards.
-    Abort(FaultSpec),
-    /// Sends SIGKILL.
-    Kill,
-    /// Sends SIGSTOP, waits this many milliseconds, sends SIGCONT.
-    Freeze(u64),
-    /// Changes the folder of the user's own skills.
-    Skills(SkillFiles),
-    /// Closes the voice gate for this many milliseconds, and never renews or releases it.
-    HoldGate(u64),
-    /// Waits this many milliseconds.
-    Wait(u64),
-}
-
-/// A change of the folder of the user's own skills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SkillFiles {
-    /// A skill file is written or replaced.
-    Written,
-    /// Half a skill file is written.
-    Half,
-    /// The folder is removed.
-    Removed,
-}
+use crate::cli::failure::{Exit, Failure};
 
 /// A scenario.
 pub struct Scenario {
@@ -43,6 +18,65 @@ pub struct Scenario {
     pub needs_own: bool,
     /// The steps, as a function of the seed and the total duration in milliseconds.
     pub steps: fn(u64, u64) -> Vec<Step>,
+}
+
+/// The faults of one run: those of a scenario, or of a plan in a file.
+#[derive(Debug)]
+pub struct Play {
+    /// The name of the scenario, or `plan`.
+    pub name: &'static str,
+    /// A description in one sentence.
+    pub about: String,
+    /// Whether the run must start the server itself, because a step ends it.
+    pub needs_own: bool,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+impl Play {
+    /// The steps of a scenario for this seed and total duration in milliseconds.
+    pub fn of(scenario: &Scenario, seed: u64, window_ms: u64) -> Self {
+        let steps = (scenario.steps)(seed, window_ms);
+        Self { name: scenario.name, about: scenario.about.to_owned(), needs_own: scenario.needs_own, steps }
+    }
+
+    /// Reads a plan: one step a line.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is wrong, or a run cannot inject its fault.
+    pub fn read(file: &Path) -> Result<Self, Failure> {
+        let path = file.display().to_string();
+        let text =
+            std::fs::read_to_string(file).map_err(|e| Failure::io(&format!("cannot read the plan {path}"), &e))?;
+        let usage = |why: String| Failure::new(Exit::Usage, format!("the plan {path}: {why}"));
+        let steps = parse_plan(&text).map_err(usage)?;
+        let refused = steps.iter().find(|step| matches!(step, Step::Fault(spec) if !is_supported(spec)));
+        if let Some(step) = refused {
+            return Err(usage(format!("`{step}` cannot be injected by a run: only the soak can")));
+        }
+        if !steps.iter().any(|step| matches!(step, Step::Fault(_))) {
+            return Err(usage("it has no fault".to_owned()));
+        }
+        let needs_own = steps.iter().any(needs_own);
+        Ok(Self { name: "plan", about: format!("{} steps of {path}", steps.len()), needs_own, steps })
+    }
+}
+
+/// Whether a run can inject the fault.
+fn is_supported(spec: &FaultSpec) -> bool {
+    match (spec.target, spec.kind) {
+        (Target::Database, _) | (_, FaultKind::Takeover) => false,
+        (Target::Process, FaultKind::Kill) => spec.point == "*",
+        (Target::Process, FaultKind::Freeze) => spec.wait_ms > 0,
+        _ => true,
+    }
+}
+
+/// Whether the step ends the process, or needs access to it that only the command that started it has.
+fn needs_own(step: &Step) -> bool {
+    let Step::Fault(spec) = step else { return false };
+    let ends = matches!(spec.kind, FaultKind::Abort | FaultKind::AbortAfter);
+    ends || spec.is_from_outside() && spec.target != Target::Gate
 }
 
 /// All scenarios.
@@ -127,7 +161,7 @@ pub const SCENARIOS: &[Scenario] = &[
 fn flaky<const N: usize>(seed: u64, window_ms: u64, faults: [(FaultSpec, u32); N]) -> Vec<Step> {
     let numbered = faults.into_iter().zip(1_u64..);
     let mut steps: Vec<Step> = numbered
-        .map(|((fault, permille), n)| Step::Inject(fault.by_chance(permille, seed.wrapping_mul(31).wrapping_add(n))))
+        .map(|((fault, permille), n)| Step::Fault(fault.by_chance(permille, seed.wrapping_mul(31).wrapping_add(n))))
         .collect();
     steps.push(Step::Wait(window_ms));
     steps
@@ -241,7 +275,7 @@ fn clock_jumps(seed: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 6).max(20);
     let jump = |by_ms| {
         let spec = FaultSpec { by_ms, for_ms: part_ms, ..fault(Target::Clock, FaultKind::Jump, "*", "*") };
-        [Step::Inject(spec), Step::Wait(part_ms)]
+        [Step::Fault(spec), Step::Wait(part_ms)]
     };
     let odd = i64::try_from(seed % 50).unwrap_or(0);
     [odd + 5, -60 - odd, 60 + odd, -24 * 60, 1, -1].into_iter().flat_map(|minutes| jump(minutes * MINUTE_MS)).collect()
@@ -249,15 +283,16 @@ fn clock_jumps(seed: u64, window_ms: u64) -> Vec<Step> {
 
 fn gate_holder_dies(_: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 4).max(20);
-    let kill = || Step::Inject(fault(Target::Actor, FaultKind::Kill, "scheduler", "before:Acquire").once());
+    let hold = |wait_ms| Step::Fault(FaultSpec { wait_ms, ..fault(Target::Gate, FaultKind::Hold, "*", "*") });
+    let kill = || Step::Fault(fault(Target::Actor, FaultKind::Kill, "scheduler", "before:Acquire").once());
     vec![
-        Step::HoldGate(500),
+        hold(500),
         Step::Wait(part_ms),
-        Step::HoldGate(1_000),
+        hold(1_000),
         kill(),
         Step::Wait(part_ms),
         kill(),
-        Step::HoldGate(500),
+        hold(500),
         Step::Wait(2 * part_ms),
     ]
 }
@@ -266,16 +301,17 @@ fn files_gone(_: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 4).max(20);
     let gone = || {
         let spec = FaultSpec { for_ms: part_ms, ..fault(Target::Files, FaultKind::Gone, "*", "*") };
-        [Step::Inject(spec), Step::Wait(2 * part_ms)]
+        [Step::Fault(spec), Step::Wait(2 * part_ms)]
     };
     gone().into_iter().chain(gone()).collect()
 }
 
 fn folder_removed(_: u64, window_ms: u64) -> Vec<Step> {
-    use SkillFiles::{Half, Removed, Written};
+    use FaultKind::{Half, Removed, Written};
     let part_ms = (window_ms / 8).max(20);
     let kinds = [Written, Removed, Half, Written, Half, Removed, Written, Removed];
-    kinds.into_iter().flat_map(|kind| [Step::Skills(kind), Step::Wait(part_ms)]).collect()
+    let change = |kind| Step::Fault(fault(Target::Files, kind, "*", "*"));
+    kinds.into_iter().flat_map(|kind| [change(kind), Step::Wait(part_ms)]).collect()
 }
 
 fn process_abort(seed: u64, window_ms: u64) -> Vec<Step> {
@@ -300,7 +336,7 @@ fn process_abort(seed: u64, window_ms: u64) -> Vec<Step> {
     numbered
         .flat_map(|(place, n)| {
             let skip = if place.target == Target::Process { 0 } else { seed.wrapping_add(n) % 5 };
-            [Step::Abort(FaultSpec { skip, ..place.once() }), Step::Wait(pause_ms)]
+            [Step::Fault(FaultSpec { skip, ..place.once() }), Step::Wait(pause_ms)]
         })
         .collect()
 }
@@ -308,12 +344,17 @@ fn process_abort(seed: u64, window_ms: u64) -> Vec<Step> {
 fn process_kill(seed: u64, window_ms: u64) -> Vec<Step> {
     const KILLS: u64 = 6;
     let part_ms = (window_ms / KILLS).max(20);
-    (0..KILLS).flat_map(|n| [Step::Wait(part_ms / 2 + seed.wrapping_mul(7 + n) % part_ms), Step::Kill]).collect()
+    let kill = || Step::Fault(fault(Target::Process, FaultKind::Kill, "*", "*"));
+    (0..KILLS).flat_map(|n| [Step::Wait(part_ms / 2 + seed.wrapping_mul(7 + n) % part_ms), kill()]).collect()
 }
 
 fn process_freeze(_: u64, window_ms: u64) -> Vec<Step> {
     let part_ms = (window_ms / 3).max(20);
-    vec![Step::Wait(part_ms), Step::Freeze(1_000), Step::Wait(part_ms), Step::Freeze(1_000), Step::Wait(part_ms)]
+    let freeze = || {
+        let freeze = fault(Target::Process, FaultKind::Freeze, "*", "*");
+        Step::Fault(FaultSpec { wait_ms: 1_000, ..freeze })
+    };
+    vec![Step::Wait(part_ms), freeze(), Step::Wait(part_ms), freeze(), Step::Wait(part_ms)]
 }
 
 #[cfg(test)]
@@ -325,19 +366,34 @@ mod tests {
         for scenario in SCENARIOS {
             let steps = (scenario.steps)(7, 1_000);
             assert_eq!(steps, (scenario.steps)(7, 1_000), "{}", scenario.name);
-            for step in steps {
-                match step {
-                    Step::Inject(spec) => spec.check().unwrap(),
-                    Step::Abort(spec) => {
-                        spec.check().unwrap();
-                        assert!(scenario.needs_own, "{}", scenario.name);
-                    }
-                    Step::Kill | Step::Freeze(_) | Step::Skills(_) => {
-                        assert!(scenario.needs_own, "{}", scenario.name);
-                    }
-                    Step::HoldGate(_) | Step::Wait(_) => {}
-                }
+            assert_eq!(steps.iter().any(needs_own), scenario.needs_own, "{}", scenario.name);
+            for step in &steps {
+                let Step::Fault(spec) = step else { continue };
+                spec.check().unwrap();
+                assert!(is_supported(spec), "{}: {spec}", scenario.name);
             }
+            let text: Vec<String> = steps.iter().map(ToString::to_string).collect();
+            assert_eq!(parse_plan(&text.join("\n")).unwrap(), steps, "{} as text", scenario.name);
         }
+    }
+
+    #[test]
+    fn plan_file_is_refused_with_the_line_or_the_fault_that_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plan");
+        for (text, wanted) in [
+            ("wait 10", "no fault"),
+            ("actor kill\nactor jump", "line 2"),
+            ("database kill", "only the soak"),
+            ("process kill --point start", "only the soak"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let failure = Play::read(&file).unwrap_err();
+            assert!(failure.exit == Exit::Usage && failure.what.contains(wanted), "{text}: {failure}");
+        }
+        std::fs::write(&file, "actor kill --at engine --once\nwait 5\nprocess kill").unwrap();
+        let plan = Play::read(&file).unwrap();
+        assert!(plan.needs_own && plan.steps.len() == 3);
+        assert!(Play::read(&folder.path().join("none")).is_err());
     }
 }

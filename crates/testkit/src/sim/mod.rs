@@ -10,5 +10,5 @@ mod skills;
 
 pub use dice::Dice;
 pub use model::{ModelWorld, RoundBegins, SimModel};
-pub use schedule::{Injection, Plan, Schedule};
+pub use schedule::{Fault, Injection, Plan, Schedule};
 pub use skills::{Moment, SimSkills, SkillEffect, SkillWorld, catalog};

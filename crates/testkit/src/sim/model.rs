@@ -10,13 +10,14 @@ use std::{
 };
 
 use annie_core::{
+    faults::{FaultKind, Target},
     message::{Finish, Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, Usage},
     ports::{Draft, DraftSink, Fut, Model},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Dice, Schedule};
+use super::{Dice, Fault, Schedule};
 use crate::scripted_model::{calls_as, commands, says};
 
 /// A round that begins on a backend.
@@ -45,20 +46,22 @@ pub struct ModelWorld {
 
 /// Durations of rounds in milliseconds, from and to: a run uses one of these.
 const PACES_MS: [(u64, u64); 4] = [(0, 3), (1, 60), (50, 900), (500, 9_000)];
-const TROUBLES: [&str; 12] = [
-    "rate limited",
-    "rate limited",
-    "unavailable",
-    "unavailable",
-    "timeout",
-    "truncated",
-    "truncated",
-    "hangs",
-    "overflow",
-    "protocol",
-    "auth",
-    "panics",
+/// A kind that is named twice is twice as likely.
+const TROUBLES: [FaultKind; 12] = [
+    FaultKind::RateLimited,
+    FaultKind::RateLimited,
+    FaultKind::Unavailable,
+    FaultKind::Unavailable,
+    FaultKind::Timeout,
+    FaultKind::Cut,
+    FaultKind::Cut,
+    FaultKind::Hang,
+    FaultKind::Overflow,
+    FaultKind::Garbage,
+    FaultKind::Auth,
+    FaultKind::Panic,
 ];
+/// What a wrong reply contains.
 const NONSENSE: [&str; 9] = [
     "nothing",
     "unknown tool",
@@ -129,15 +132,15 @@ impl Model for SimModel {
             let _running = Running(self.running.clone());
             (self.world.began)(&RoundBegins { backend: &self.name, run: self.run, request, running });
             let dice = self.world.dice_of(request);
-            let trouble = self.world.schedule.pass(&format!("model {}", self.name), &TROUBLES);
+            let trouble = self.world.schedule.pass(Target::Model, &self.name, "call", &TROUBLES);
             let (low, high) = self.world.pace_ms;
             tokio::time::sleep(Duration::from_millis(dice.of("pace").between(low, high))).await;
-            if let Some((kind, dice)) = trouble {
-                return Err(self.fails(kind, dice, &drafts).await);
+            if let Some(fault) = trouble {
+                return Err(self.fails(fault, &drafts).await);
             }
-            let nonsense = self.world.schedule.pass("model nonsense", &NONSENSE);
+            let nonsense = self.world.schedule.pass(Target::Model, "*", "nonsense", &[FaultKind::WrongTool]);
             let reply = match nonsense {
-                Some((kind, dice)) => nonsensical(kind, dice, request),
+                Some(Fault { dice, .. }) => nonsensical(dice.of("kind").pick(&NONSENSE), dice, request),
                 None => sensible(dice, self.world.dice, request),
             };
             drafts(Draft::Text(reply.text.clone()));
@@ -147,7 +150,7 @@ impl Model for SimModel {
     }
 
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {
-        let trouble = self.world.schedule.pass(&format!("model check {}", self.name), &["unavailable"]);
+        let trouble = self.world.schedule.pass(Target::Model, &self.name, "check", &[FaultKind::Unavailable]);
         let up = match trouble {
             Some(_) => Err(ModelError::new(ModelErrorKind::Unavailable, "simulated: not there")),
             None => Ok(()),
@@ -157,27 +160,28 @@ impl Model for SimModel {
 }
 
 impl SimModel {
-    async fn fails(&self, kind: &str, dice: Dice, drafts: &DraftSink) -> ModelError {
+    async fn fails(&self, fault: Fault, drafts: &DraftSink) -> ModelError {
         let error = |kind| ModelError::new(kind, "simulated");
-        match kind {
-            "rate limited" => ModelError {
+        let dice = fault.dice;
+        match fault.kind {
+            FaultKind::RateLimited => ModelError {
                 retry_after_ms: Some(dice.of("retry").between(1, 20_000)).filter(|_| dice.of("hint").chance(700)),
                 ..error(ModelErrorKind::RateLimited)
             },
-            "unavailable" => error(ModelErrorKind::Unavailable),
-            "timeout" => {
+            FaultKind::Unavailable => error(ModelErrorKind::Unavailable),
+            FaultKind::Timeout => {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 error(ModelErrorKind::Timeout)
             }
-            "truncated" => {
+            FaultKind::Cut => {
                 drafts(Draft::Text("half a wo".to_owned()));
                 ModelError { after_first_token: true, ..error(ModelErrorKind::Truncated) }
             }
-            "overflow" => error(ModelErrorKind::Overflow),
-            "protocol" => error(ModelErrorKind::Protocol),
-            "auth" => error(ModelErrorKind::Auth),
+            FaultKind::Overflow => error(ModelErrorKind::Overflow),
+            FaultKind::Garbage => error(ModelErrorKind::Protocol),
+            FaultKind::Auth => error(ModelErrorKind::Auth),
             #[expect(clippy::panic, reason = "the fault that the schedule asks for")]
-            "panics" => panic!("injected panic in model {}", self.name),
+            FaultKind::Panic => panic!("injected panic in model {}", self.name),
             _ => std::future::pending().await,
         }
     }

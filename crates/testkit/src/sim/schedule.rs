@@ -1,13 +1,12 @@
 //! Which faults are injected in a run, at two levels: the seed first chooses the sites at which faults are possible at all (so
 //! that runs differ in kind and not only in number), and then each hit of such a site is a fault with a small probability.
+//!
+//! The faults of a run are reported in the plan grammar of [`annie_core::faults`], and a run can be given such a plan instead.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use annie_core::{
+    faults::{FaultKind, FaultSpec, Target},
     ports::{Clock, FaultAction, Faults},
     time::Micros,
 };
@@ -18,27 +17,57 @@ use super::Dice;
 /// A fault that was injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
-    /// The site: `engine before:Wake`, `store commit`, `model main`.
-    pub site: String,
-    /// Number of the hit of that site, from 0.
-    pub nth: u64,
-    /// The fault.
-    pub what: String,
+    /// The fault, with the number of the hits of its site that it skipped.
+    pub spec: FaultSpec,
     /// Time of the injection.
     pub at: Micros,
 }
 
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} #{}: {}", self.at, self.site, self.nth, self.what)
+        write!(f, "{} {}", self.at, self.spec)
     }
+}
+
+/// A fault that takes effect now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The effect.
+    pub kind: FaultKind,
+    /// The duration of the wait in milliseconds, for kinds that wait.
+    pub wait_ms: u32,
+    /// The dice for its other details.
+    pub dice: Dice,
 }
 
 /// How a schedule chooses faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Injects only these, as (site, hit number); `None` means that the seed decides.
-    pub only: Option<BTreeSet<(String, u64)>>,
+    /// Injects only these, each at the hit that follows the skipped ones; `None` means that the seed decides.
+    pub only: Option<Vec<FaultSpec>>,
+}
+
+/// A place where faults are possible.
+#[derive(Debug, Clone, Copy)]
+struct Site<'a> {
+    target: Target,
+    place: &'a str,
+    point: &'a str,
+}
+
+impl Site<'_> {
+    /// The label by which the seed chooses for this site. Another label is another choice, for all seeds.
+    fn label(&self) -> String {
+        let Self { target, place, point } = self;
+        match (target, *point) {
+            (Target::Actor | Target::Task, point) => format!("{place} {point}"),
+            (Target::Mail, point) => format!("mail {place} {point}"),
+            (_, "call" | "run") => format!("{target} {place}"),
+            (_, "outage") => format!("outage {place}"),
+            (_, "nonsense") => format!("{target} nonsense"),
+            (_, point) => format!("{target} {point} {place}"),
+        }
+    }
 }
 
 /// Is called for each fault at its injection.
@@ -51,7 +80,8 @@ pub struct Schedule {
     clock: Arc<dyn Clock>,
     /// Faults per thousand hits of an enabled site.
     per_mille: u64,
-    actions: Vec<FaultAction>,
+    /// The faults of actors and tasks that are possible in this run.
+    kinds: Vec<FaultKind>,
     notified: Option<Listener>,
     state: Mutex<State>,
 }
@@ -72,23 +102,19 @@ const SITE_PER_MILLE: u64 = 350;
 const FAULTS_PER_MILLE: [u64; 4] = [5, 15, 40, 120];
 /// The longest duration of a slow step in milliseconds: one of these each time.
 const SLOW_MS: [u64; 3] = [3, 50, 3_000];
+/// Possible stalls of the store, in milliseconds: longer than a commit may take, or just long.
+const STALLS_MS: [u64; 3] = [300, 4_000, 17_000];
 
 impl Schedule {
     /// The faults of a seed, armed.
     #[must_use]
     pub fn new(dice: Dice, plan: Plan, clock: Arc<dyn Clock>) -> Self {
-        let all = [
-            FaultAction::Panic,
-            FaultAction::Fail,
-            FaultAction::Hang,
-            FaultAction::Kill,
-            FaultAction::Stop,
-            FaultAction::Slow { wait_ms: 1 },
-        ];
-        let mut actions: Vec<FaultAction> =
-            (0..).zip(all).filter(|(n, _)| dice.of("actions").nth(*n).chance(600)).map(|(_, action)| action).collect();
-        if actions.is_empty() {
-            actions.push(FaultAction::Kill);
+        let all =
+            [FaultKind::Panic, FaultKind::Fail, FaultKind::Hang, FaultKind::Kill, FaultKind::Stop, FaultKind::Slow];
+        let mut kinds: Vec<FaultKind> =
+            (0..).zip(all).filter(|(n, _)| dice.of("actions").nth(*n).chance(600)).map(|(_, kind)| kind).collect();
+        if kinds.is_empty() {
+            kinds.push(FaultKind::Kill);
         }
         let state = Mutex::new(State { is_armed: true, ..State::default() });
         Self {
@@ -96,7 +122,7 @@ impl Schedule {
             plan,
             clock,
             per_mille: dice.of("injections").pick(&FAULTS_PER_MILLE),
-            actions,
+            kinds,
             notified: None,
             state,
         }
@@ -120,88 +146,107 @@ impl Schedule {
         self.state.lock().injected.clone()
     }
 
-    /// Whether faults are possible at a site in this run.
-    #[must_use]
-    pub fn may_inject(&self, site: &str) -> bool {
-        let group = site.split(' ').next().unwrap_or(site);
-        self.dice.of("group").of(group).chance(GROUP_PER_MILLE) && self.dice.of("site").of(site).chance(SITE_PER_MILLE)
+    fn may_inject(&self, label: &str) -> bool {
+        let group = label.split(' ').next().unwrap_or(label);
+        self.dice.of("group").of(group).chance(GROUP_PER_MILLE) && self.dice.of("site").of(label).chance(SITE_PER_MILLE)
     }
 
-    /// A hit of a site: the fault to inject there, out of `kinds`, if any, and the dice for its details.
-    pub fn pass<'a>(&self, site: &str, kinds: &[&'a str]) -> Option<(&'a str, Dice)> {
-        let per_mille = if self.may_inject(site) { self.per_mille } else { 0 };
-        self.pass_at(site, kinds, per_mille)
+    /// A hit of a site outside of the actors: the fault to inject there, out of `kinds`, if any.
+    pub fn pass(&self, target: Target, place: &str, point: &str, kinds: &[FaultKind]) -> Option<Fault> {
+        self.hit(Site { target, place, point }, kinds, None)
     }
 
     /// As `pass`, with a probability in a thousand that the caller chooses.
-    pub fn pass_at<'a>(&self, site: &str, kinds: &[&'a str], per_mille: u64) -> Option<(&'a str, Dice)> {
-        let dice = self.decide(site, per_mille)?;
-        let kind = dice.of("kind").pick(kinds);
-        self.note(site, kind.to_owned());
-        Some((kind, dice))
+    pub fn pass_at(
+        &self,
+        target: Target,
+        place: &str,
+        point: &str,
+        kinds: &[FaultKind],
+        per_mille: u64,
+    ) -> Option<Fault> {
+        self.hit(Site { target, place, point }, kinds, Some(per_mille))
     }
 
-    fn decide(&self, site: &str, per_mille: u64) -> Option<Dice> {
+    fn hit(&self, site: Site<'_>, kinds: &[FaultKind], per_mille: Option<u64>) -> Option<Fault> {
+        let label = site.label();
         let mut state = self.state.lock();
         if !state.is_armed {
             return None;
         }
-        let passed = state.passed.entry(site.to_owned()).or_default();
+        let passed = state.passed.entry(label.clone()).or_default();
         let nth = *passed;
         *passed += 1;
         drop(state);
-        let dice = self.dice.of("hit").of(site).nth(nth);
-        let injections = match &self.plan.only {
-            Some(only) => only.contains(&(site.to_owned(), nth)),
-            None => dice.chance(per_mille),
-        };
-        injections.then_some(dice)
+        let dice = self.dice.of("hit").of(&label).nth(nth);
+        let kind = match &self.plan.only {
+            Some(only) => {
+                let is_here =
+                    |spec: &&FaultSpec| spec.skip == nth && spec.means(site.target, site.place, "", site.point);
+                only.iter().find(is_here).map(|spec| spec.kind).filter(|kind| kinds.contains(kind))
+            }
+            None => {
+                let per_mille = per_mille.unwrap_or_else(|| if self.may_inject(&label) { self.per_mille } else { 0 });
+                dice.chance(per_mille).then(|| dice.of("kind").pick(kinds))
+            }
+        }?;
+        let wait_ms = wait_ms(site.target, kind, dice);
+        self.note(FaultSpec {
+            wait_ms,
+            skip: nth,
+            ..FaultSpec::new(site.target, kind).at(site.place, site.point).once()
+        });
+        Some(Fault { kind, wait_ms, dice })
     }
 
-    fn note(&self, site: &str, what: String) {
-        let at = self.clock.now();
+    fn note(&self, spec: FaultSpec) {
+        let injection = Injection { spec, at: self.clock.now() };
         let mut state = self.state.lock();
-        let nth = state.passed.get(site).copied().unwrap_or(1) - 1;
-        let injection = Injection { site: site.to_owned(), nth, what, at };
         if let Some(notified) = &self.notified {
             notified(&injection);
         }
         state.injected.push(injection);
     }
+
+    fn action(&self, site: Site<'_>, kinds: &[FaultKind]) -> FaultAction {
+        let fault = self.hit(site, kinds, None);
+        fault.and_then(|fault| fault.kind.action(fault.wait_ms)).unwrap_or(FaultAction::Pass)
+    }
 }
 
-impl Schedule {
-    fn act(&self, site: &str, actions: &[FaultAction]) -> FaultAction {
-        let per_mille = if self.may_inject(site) { self.per_mille } else { 0 };
-        let Some(dice) = self.decide(site, per_mille) else { return FaultAction::Pass };
-        let action = match dice.of("kind").pick(actions) {
-            FaultAction::Slow { .. } => {
-                let longest_ms = dice.of("long").pick(&SLOW_MS);
-                FaultAction::Slow { wait_ms: u32::try_from(dice.of("slow").between(1, longest_ms)).unwrap_or(1) }
-            }
-            action => action,
-        };
-        self.note(site, format!("{action:?}"));
-        action
-    }
+/// How long a fault waits, in milliseconds; 0 for kinds that do not wait.
+fn wait_ms(target: Target, kind: FaultKind, dice: Dice) -> u32 {
+    let wait_ms = match target {
+        _ if !kind.waits() => 0,
+        Target::Store => dice.of("stall").pick(&STALLS_MS),
+        _ => {
+            let longest_ms = dice.of("long").pick(&SLOW_MS);
+            dice.of("slow").between(1, longest_ms)
+        }
+    };
+    u32::try_from(wait_ms).unwrap_or(1)
 }
 
 impl Faults for Schedule {
     fn at(&self, actor: &str, point: &str) -> FaultAction {
-        self.act(&format!("{actor} {point}"), &self.actions)
+        self.action(Site { target: Target::Actor, place: actor, point }, &self.kinds)
     }
 
+    /// A task ends its actor by a panic: `kill` and `stop` are panics there.
     fn in_task(&self, task: &str, point: &str) -> FaultAction {
-        let actions = self.actions.iter().copied().filter(|a| *a != FaultAction::Hang);
-        let mut actions: Vec<FaultAction> = actions.collect();
-        if actions.is_empty() {
-            actions.push(FaultAction::Fail);
+        let kinds = self.kinds.iter().filter(|kind| **kind != FaultKind::Hang).map(|kind| match kind {
+            FaultKind::Kill | FaultKind::Stop => FaultKind::Panic,
+            other => *other,
+        });
+        let mut kinds: Vec<FaultKind> = kinds.collect();
+        if kinds.is_empty() {
+            kinds.push(FaultKind::Fail);
         }
-        self.act(&format!("{task} {point}"), &actions)
+        self.action(Site { target: Target::Task, place: task, point }, &kinds)
     }
 
     fn in_mail(&self, actor: &str, _path: &str, point: &str) -> FaultAction {
-        self.act(&format!("mail {actor} {point}"), &[FaultAction::Fail, FaultAction::Slow { wait_ms: 1 }])
+        self.action(Site { target: Target::Mail, place: actor, point }, &[FaultKind::Fail, FaultKind::Slow])
     }
 }
 
@@ -210,13 +255,13 @@ mod tests {
     use super::*;
     use crate::env::TestClock;
 
-    fn injections(seed: u64, plan: Plan) -> Vec<(String, u64)> {
+    fn injections(seed: u64, plan: Plan) -> Vec<FaultSpec> {
         let schedule = Schedule::new(Dice::new(seed), plan, Arc::new(TestClock::new()));
         for n in 0..2_000 {
             schedule.at("engine", ["before:Wake", "after:Wake", "stored"][n % 3]);
-            schedule.pass("store commit", &["Full", "Locked"]);
+            schedule.pass(Target::Store, "commit", "call", &[FaultKind::Full, FaultKind::Slow]);
         }
-        schedule.injected().into_iter().map(|s| (s.site, s.nth)).collect()
+        schedule.injected().into_iter().map(|injection| injection.spec).collect()
     }
 
     #[tokio::test]
@@ -227,18 +272,25 @@ mod tests {
             .expect("a seed injects several faults");
         let seed = (0..20).find(|seed| injections(*seed, Plan::default()) == all).expect("the seed");
         assert_eq!(injections(seed, Plan::default()), all);
-        let few: BTreeSet<_> = all.iter().take(2).cloned().collect();
-        let again = injections(seed, Plan { only: Some(few.clone()) });
-        assert_eq!(again.into_iter().collect::<BTreeSet<_>>(), few);
+        let few: Vec<FaultSpec> = all.iter().take(2).cloned().collect();
+        assert_eq!(injections(seed, Plan { only: Some(few.clone()) }), few);
+    }
+
+    #[tokio::test]
+    async fn schedule_reports_faults_that_can_be_written_and_read() {
+        for spec in (0..20).flat_map(|seed| injections(seed, Plan::default())) {
+            let read = spec.to_string().parse::<FaultSpec>();
+            assert_eq!(read, Ok(spec));
+        }
     }
 
     #[tokio::test]
     async fn schedule_enables_different_sites_for_different_seeds() {
         let may = |seed| {
             let schedule = Schedule::new(Dice::new(seed), Plan::default(), Arc::new(TestClock::new()));
-            ["engine stored", "store commit", "model main", "skill sim.send"].map(|site| schedule.may_inject(site))
+            ["engine stored", "store commit", "model main", "skill sim.send"].map(|label| schedule.may_inject(label))
         };
-        let kinds: BTreeSet<_> = (0..100).map(may).collect();
+        let kinds: std::collections::BTreeSet<_> = (0..100).map(may).collect();
         assert!(kinds.len() > 4, "{kinds:?}");
     }
 }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use annie_core::{
+    faults::{FaultKind, Target},
     ids::{ConversationId, IntentId, OperationId, UserId},
     outcome::{Operation, Outcome},
     ports::{Clock, Fut, SkillCall, SkillRunner},
@@ -12,7 +13,7 @@ use annie_core::{
 };
 use parking_lot::Mutex;
 
-use super::{Dice, Schedule};
+use super::{Dice, Fault, Schedule};
 use crate::skills::{FixedCatalog, skill};
 
 /// An effect that a skill had on the world.
@@ -137,9 +138,9 @@ impl SkillWorld {
     fn is_down(&self, skill: &str) -> bool {
         let now_us = self.clock.monotonic_us();
         let per_mille = if self.dice.of("frail").of(skill).chance(FRAIL_PER_MILLE) { OUTAGES_PER_MILLE } else { 0 };
-        let begins = self.schedule.pass_at(&format!("outage {skill}"), &["begins"], per_mille);
+        let begins = self.schedule.pass_at(Target::Skill, skill, "outage", &[FaultKind::Fail], per_mille);
         let mut state = self.state.lock();
-        if let Some((_, dice)) = begins {
+        if let Some(Fault { dice, .. }) = begins {
             state.down_until_us.insert(skill.to_owned(), now_us + 1_000 * dice.of("down").pick(&DOWN_MS));
         }
         state.down_until_us.get(skill).is_some_and(|until| now_us < *until)
@@ -209,8 +210,15 @@ impl Drop for Run<'_> {
     }
 }
 
-const TROUBLES: [&str; 7] =
-    ["transient", "permanent", "rate limited", "hangs before", "hangs after", "panics before", "panics after"];
+const TROUBLES: [FaultKind; 7] = [
+    FaultKind::Fail,
+    FaultKind::Permanent,
+    FaultKind::RateLimited,
+    FaultKind::Hang,
+    FaultKind::HangAfter,
+    FaultKind::Panic,
+    FaultKind::PanicAfter,
+];
 
 impl SkillRunner for SimSkills {
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
@@ -224,27 +232,27 @@ impl SkillRunner for SimSkills {
                 *runs - 1
             };
             let dice = world.dice.of(&call.intent.to_string()).nth(nth);
-            let trouble = world.schedule.pass(&format!("skill {}", call.skill), &TROUBLES).map(|(kind, _)| kind);
-            let trouble = if world.is_down(&call.skill) { Some("transient") } else { trouble };
+            let trouble = world.schedule.pass(Target::Skill, &call.skill, "run", &TROUBLES).map(|fault| fault.kind);
+            let trouble = if world.is_down(&call.skill) { Some(FaultKind::Fail) } else { trouble };
             let pause = |what: &str| {
                 let ms = if dice.of(what).of("long").chance(100) { 900 } else { 15 };
                 Duration::from_millis(dice.of(what).below(ms))
             };
             tokio::time::sleep(pause("before")).await;
             match trouble {
-                Some("hangs before") => std::future::pending().await,
+                Some(FaultKind::Hang) => std::future::pending().await,
                 #[expect(clippy::panic, reason = "the fault that the schedule asks for")]
-                Some("panics before") => panic!("injected panic in {}", call.skill),
-                Some("transient") => return Outcome::transient("unreachable", "The other side does not answer."),
-                Some("permanent") => return Outcome::permanent("not_found", "There is no such thing."),
-                Some("rate limited") => return Outcome::transient("rate_limited", "Too many requests."),
+                Some(FaultKind::Panic) => panic!("injected panic in {}", call.skill),
+                Some(FaultKind::Fail) => return Outcome::transient("unreachable", "The other side does not answer."),
+                Some(FaultKind::Permanent) => return Outcome::permanent("not_found", "There is no such thing."),
+                Some(FaultKind::RateLimited) => return Outcome::transient("rate_limited", "Too many requests."),
                 _ => world.does(&call, self.run),
             }
             tokio::time::sleep(pause("after")).await;
             match trouble {
-                Some("hangs after") => std::future::pending().await,
+                Some(FaultKind::HangAfter) => std::future::pending().await,
                 #[expect(clippy::panic, reason = "the fault that the schedule asks for")]
-                Some("panics after") => panic!("injected panic in {}", call.skill),
+                Some(FaultKind::PanicAfter) => panic!("injected panic in {}", call.skill),
                 _ => {}
             }
             if call.skill == "sim.order" {
