@@ -1,5 +1,7 @@
 //! Log lines on stderr, and metrics for `/metrics`. Both are set up once per process; a second call changes nothing.
 
+mod process;
+
 use std::{io::IsTerminal, sync::OnceLock};
 
 use annie_actors::Kernel;
@@ -96,7 +98,7 @@ pub fn metrics() -> Option<PrometheusHandle> {
         let handle = builder.ok()?.install_recorder().ok()?;
         metrics::gauge!("annie_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         describe();
-        metrics_process::Collector::default().describe();
+        process::describe();
         Some(handle)
     };
     HANDLE.get_or_init(make).clone()
@@ -116,7 +118,7 @@ pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
             metrics::gauge!("annie_conversations_in_memory").set(*count as f64);
         }
     }
-    metrics_process::Collector::default().collect();
+    process::measure();
     recorder.run_upkeep();
     recorder.render()
 }

@@ -55,7 +55,18 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_process_values() {
     ] {
         assert_eq!(fresh.get(name), Some(&wanted), "{name}: {fresh:#?}");
     }
-    assert!(fresh.get("process_resident_memory_bytes").is_some_and(|bytes| *bytes > 1e6), "{fresh:#?}");
+    for (name, more_than) in [
+        ("process_cpu_seconds_total", -1.0),
+        ("process_max_fds", -1.0),
+        ("process_open_fds", 3.0),
+        ("process_resident_memory_bytes", 1e6),
+        ("process_start_time_seconds", 1e9),
+        ("process_threads", 1.0),
+        ("process_virtual_memory_bytes", 1e6),
+        ("process_virtual_memory_max_bytes", -1.0),
+    ] {
+        assert!(fresh.get(name).is_some_and(|value| *value > more_than), "{name}: {fresh:#?}");
+    }
     let sent = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
     let text = sent.text().await.expect("text");
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
