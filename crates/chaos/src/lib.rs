@@ -2,9 +2,10 @@
 //! outside. It exists only if `[chaos] enabled = true`; otherwise the kernel is assembled without any of it ([ADR
 //! 0014](../../../docs/decisions/0014-faults-are-a-switch-and-not-a-build.md)).
 //!
-//! Core has the plan grammar of the faults ([`annie_core::faults`]). One [`Injector`] holds the list of faults. It implements core's [`Faults`](annie_core::ports::Faults) for the actors. A
-//! wrapper around each port (store, models, skills, catalogue, clock) queries it before and after every call. [`EffectLog`]
-//! counts effects that must happen once, in a file outside of everything that faults kill.
+//! Core has the plan grammar of the faults ([`annie_core::faults`]). One [`Injector`] holds the list of faults. It implements
+//! core's [`Faults`](annie_core::ports::Faults) for the actors. A wrapper around each port (store, models, skills, catalogue,
+//! clock) queries it before and after every call. [`EffectLog`] counts effects that must happen once, in a file outside of
+//! everything that faults kill.
 
 mod clock;
 mod effects;
