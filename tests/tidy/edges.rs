@@ -129,6 +129,21 @@ fn dependency_versions_are_given_once_in_the_workspace() {
 }
 
 #[test]
+fn packages_are_built_without_optimisation_for_tests() {
+    let root = manifest("");
+    let of_dev = |package: &str| root["profile"]["dev"]["package"].get(package)?.get("opt-level")?.as_integer();
+    let mut wrong = Vec::new();
+    for (folder, ..) in PACKAGES {
+        let manifest = manifest(folder);
+        let name = manifest["package"]["name"].as_str().expect("a package has a name");
+        if of_dev(name) != Some(0) {
+            wrong.push(format!("Cargo.toml [profile.dev.package]: no `{name}.opt-level = 0`"));
+        }
+    }
+    all_well("an own package is optimised in the builds of the tests", &wrong);
+}
+
+#[test]
 fn extensions_use_public_traits_only() {
     const ALLOWED: [&str; 6] =
         ["annie_actors::", "annie_core::", "annie_testkit::", "crate::world::", "serde_json::", "std::"];
