@@ -61,7 +61,7 @@ impl FaultPlan {
     #[must_use]
     #[expect(clippy::panic, reason = "a plan that is wrong ends its test")]
     pub fn of<const N: usize>(lines: [&str; N]) -> Self {
-        Self::with(lines.map(|line| line.parse().unwrap_or_else(|why| panic!("{line}: {why}"))))
+        Self::with(lines.map(|line| line.parse::<FaultSpec>().unwrap_or_else(|why| panic!("{line}: {why}"))))
     }
 
     fn choosing(choice: impl Fn(&Pass<'_>) -> FaultAction + Send + Sync + 'static) -> Self {
