@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn process_stat_is_read_behind_a_name_with_spaces_and_parentheses() {
-        let text = "42 (an (odd) name) S 1 42 42 0 -1 4194560 900 0 5 0 250 50 0 0 20 0 7 0 1200 1048576 300 18446744073709";
+        let text =
+            "42 (an (odd) name) S 1 42 42 0 -1 4194560 900 0 5 0 250 50 0 0 20 0 7 0 1200 1048576 300 18446744073709";
         let wanted =
             Stat { cpu_ticks: 300, threads: 7, started_ticks: 1_200, virtual_bytes: 1_048_576, resident_pages: 300 };
         assert_eq!(Stat::parse(text), Some(wanted));

@@ -179,18 +179,24 @@ impl Schedule {
         *passed += 1;
         drop(state);
         let dice = self.dice.of("hit").of(&label).nth(nth);
-        let kind = match &self.plan.only {
+        let (kind, wait_ms) = match &self.plan.only {
             Some(only) => {
-                let is_here =
-                    |spec: &&FaultSpec| spec.skip == nth && spec.means(site.target, site.place, "", site.point);
-                only.iter().find(is_here).map(|spec| spec.kind).filter(|kind| kinds.contains(kind))
+                let is_here = |spec: &&FaultSpec| {
+                    spec.skip == nth
+                        && kinds.contains(&spec.kind)
+                        && spec.means(site.target, site.place, "", site.point)
+                };
+                only.iter().find(is_here).map(|spec| (spec.kind, spec.wait_ms))?
             }
             None => {
                 let per_mille = per_mille.unwrap_or_else(|| if self.may_inject(&label) { self.per_mille } else { 0 });
-                dice.chance(per_mille).then(|| dice.of("kind").pick(kinds))
+                if !dice.chance(per_mille) {
+                    return None;
+                }
+                let kind = dice.of("kind").pick(kinds);
+                (kind, wait_ms(site.target, kind, dice))
             }
-        }?;
-        let wait_ms = wait_ms(site.target, kind, dice);
+        };
         self.note(FaultSpec {
             wait_ms,
             skip: nth,
