@@ -3,6 +3,7 @@
 //! (`tests/golden`): a new field needs a default, a renamed field or kind keeps its former name as an alias, and no field ever
 //! changes its meaning.
 
+mod judged;
 mod kinds;
 mod topics;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::{
+    judged::{CallVerdict, JudgedCall, JudgedCalls, Refusal},
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
 };

@@ -169,25 +169,27 @@ impl LoopGuard {
             .unwrap_or_default()
     }
 
-    /// Judges a call and counts a veto. A vetoed call is recorded without a result, so that it does not count as progress. A
-    /// call of a tool that does not exist is vetoed if the calls before it were also of tools that do not exist, whatever
-    /// their names.
-    pub fn judge(&mut self, name: &str, args: &Value, is_unknown: bool) -> Verdict {
-        let mut verdict = self.check(name, args);
+    /// The verdict on a call that is about to run. A call of a tool that does not exist is vetoed if the calls before it were
+    /// also of tools that do not exist, whatever their names. Does not change the guard.
+    #[must_use]
+    pub fn verdict(&self, name: &str, args: &Value, is_unknown: bool) -> Verdict {
+        let verdict = self.check(name, args);
         if is_unknown && self.limits.enabled && verdict.level != LoopLevel::Critical {
-            verdict = self.unknown_names().unwrap_or(verdict);
-        }
-        if verdict.level == LoopLevel::Critical {
-            self.vetoes = self.vetoes.saturating_add(1);
-            self.remember(CallRecord {
-                name: name.to_owned(),
-                args_hash: args_hash(args),
-                result_hash: None,
-                is_unknown_tool: false,
-                is_vetoed: true,
-            });
+            return self.unknown_names().unwrap_or(verdict);
         }
         verdict
+    }
+
+    /// Counts a veto. The vetoed call is recorded without a result, so that it does not count as progress.
+    pub fn veto(&mut self, name: &str, args: &Value) {
+        self.vetoes = self.vetoes.saturating_add(1);
+        self.remember(CallRecord {
+            name: name.to_owned(),
+            args_hash: args_hash(args),
+            result_hash: None,
+            is_unknown_tool: false,
+            is_vetoed: true,
+        });
     }
 
     /// Counts all vetoes after the first `before` ones as a single veto.
@@ -232,6 +234,13 @@ impl LoopGuard {
     #[must_use]
     pub const fn is_spent(&self) -> bool {
         self.vetoes >= self.limits.vetoes_max
+    }
+
+    /// Makes [`Self::is_spent`] agree with a recorded verdict. Changes nothing unless the limits have changed since.
+    pub fn agree_on_end(&mut self, is_spent: bool) {
+        let vetoes_max = self.limits.vetoes_max;
+        self.vetoes =
+            if is_spent { self.vetoes.max(vetoes_max) } else { self.vetoes.min(vetoes_max.saturating_sub(1)) };
     }
 
     fn remember(&mut self, record: CallRecord) {

@@ -27,6 +27,15 @@ fn sent(guard: &LoopGuard, name: &str, arg: i32) -> (LoopLevel, Option<LoopDetec
     (verdict.level, verdict.detector, verdict.count)
 }
 
+/// Judges a call as a run does, which counts the veto.
+fn judge(guard: &mut LoopGuard, name: &str, args: &Value) -> Verdict {
+    let verdict = guard.verdict(name, args, false);
+    if verdict.level == LoopLevel::Critical {
+        guard.veto(name, args);
+    }
+    verdict
+}
+
 const OK: (LoopLevel, Option<LoopDetector>, usize) = (LoopLevel::Ok, None, 0);
 
 fn warns(detector: LoopDetector, count: usize) -> (LoopLevel, Option<LoopDetector>, usize) {
@@ -131,7 +140,7 @@ fn loop_guard_vetoes_unknown_tool_whatever_its_arguments() {
         }
         assert_eq!(sent(&guard, "invented", 1_000), stops(LoopDetector::UnknownToolRepeat, most));
         assert_eq!(sent(&guard, "other", 1_000), OK);
-        guard.judge("invented", &json!({}), false);
+        judge(&mut guard, "invented", &json!({}));
         assert_eq!(
             guard.check("invented", &json!({})).level,
             LoopLevel::Critical,
@@ -163,9 +172,9 @@ fn loop_guard_is_spent_after_two_vetoes_and_veto_is_no_progress() {
     let args = json!({"n": 1});
     assert_eq!(guard.check("a", &args).level, LoopLevel::Critical);
     assert_eq!((guard.vetoes(), guard.is_spent()), (0, false), "a look changes nothing");
-    guard.judge("a", &args, false);
+    judge(&mut guard, "a", &args);
     assert_eq!((guard.vetoes(), guard.is_spent()), (1, false));
-    assert_eq!(guard.judge("a", &args, false).count, 5, "the veto has no result and does not count as one");
+    assert_eq!(judge(&mut guard, "a", &args).count, 5, "the veto has no result and does not count as one");
     assert!(guard.is_spent());
 }
 
@@ -173,8 +182,8 @@ fn loop_guard_is_spent_after_two_vetoes_and_veto_is_no_progress() {
 fn loop_guard_detects_ping_pong_after_vetoed_call_is_replaced() {
     let calls: Vec<_> = (0..4).map(|i| if i % 2 == 0 { ("a", 0, Some("x")) } else { ("b", 0, Some("y")) }).collect();
     let mut guard = guard(LoopGuardLimits::annie(), &calls);
-    assert_eq!(guard.judge("a", &json!({"n": 0}), false).level, LoopLevel::Critical);
-    assert_eq!(guard.judge("b", &json!({"n": 0}), false).detector, Some(LoopDetector::PingPong));
+    assert_eq!(judge(&mut guard, "a", &json!({"n": 0})).level, LoopLevel::Critical);
+    assert_eq!(judge(&mut guard, "b", &json!({"n": 0})).detector, Some(LoopDetector::PingPong));
     assert!(guard.is_spent());
 }
 
@@ -231,7 +240,7 @@ proptest! {
         for (name, arg, result, unknown) in calls {
             let (name, args) = (format!("t{name}"), json!({ "n": arg }));
             let before = guard.vetoes();
-            let verdict = guard.judge(&name, &args, false);
+            let verdict = judge(&mut guard, &name, &args);
             prop_assert_eq!(guard.vetoes() - before, u32::from(verdict.level == LoopLevel::Critical));
             if verdict.level != LoopLevel::Critical {
                 guard.record(&name, &args, result.map(|r| r.to_string()).as_deref(), unknown);

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     conversation::Turn,
+    policy::{self, AnswerVerdict},
     resolve::{self, resolve},
     run::{AgentRun, Ending, OpenCall, Phase, Reply},
 };
@@ -17,8 +18,6 @@ use crate::{
     skill::SkillSet,
 };
 
-/// How often the model is asked to correct an answer that does not have the requested format.
-const REPAIRS_MAX: u32 = 1;
 /// The maximum number of calls of the caller's tools in one reply.
 const CALLS_MAX: usize = 128;
 /// The result of the valid calls of a reply that also has an invalid one, because the caller gets all calls or none.
@@ -174,27 +173,18 @@ impl Turn {
         self.inbound.format()
     }
 
-    /// Checks the final text against the requested format. If it does not match, the model is asked once to correct it. A cut
-    /// answer is delivered as it is, with the finish reason `length`.
-    pub(super) fn check_format(&mut self) {
-        let (Phase::Ended(Ending::Output(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
-            return;
-        };
-        if self.agents.owes_results || !self.main.finish.is_stop() {
-            return;
-        }
-        match format.check(text) {
-            Ok(json) => self.main.end(Ending::Output(json)),
-            Err(why) if self.format_repairs < REPAIRS_MAX && self.main.round < self.main.rounds_max => {
+    /// Runs the policies about the final text.
+    pub(super) fn judge_answer(&mut self) {
+        let Phase::Ended(Ending::Output(text)) = &self.main.phase else { return };
+        match policy::judge_answer(self, text) {
+            Some(AnswerVerdict::Replace(text)) => self.main.end(Ending::Output(text)),
+            Some(AnswerVerdict::Correct(note)) => {
                 self.format_repairs += 1;
-                let why = why.join("; ");
-                self.main.note(&format!(
-                    "[Your answer does not have the form that was asked for: {why}.\n{}]",
-                    format.instruction()
-                ));
+                self.main.note(&note);
                 self.main.next_round();
             }
-            Err(why) => self.main.end(Ending::Unfit(why.join("; "))),
+            Some(AnswerVerdict::Refuse(why)) => self.main.end(Ending::Unfit(why)),
+            None => {}
         }
     }
 }

@@ -1,20 +1,19 @@
-//! The calls of one reply: their admission, their results, and the verdicts of the loop guard.
+//! The calls of one reply: their admission and their results. The rules are policies (`turn/policy/`).
 
 use serde_json::Value;
 
 use super::{
-    advice::advice,
+    policy::{self, CallBudget, Counters, ShownResult},
     run::{AgentRun, LastRead, OpenCall, Phase, RunKind},
 };
 use crate::{
     context::clip,
-    event::{Action, Mode, PlannedSkill, ResolvedCall},
+    event::{Action, CallVerdict, Mode, PlannedSkill, Refusal, ResolvedCall},
     ids::IntentId,
-    loop_guard::LoopLevel,
     outcome::{Outcome, Status},
     plan::first_line,
     receipt::{self, Extent, Receipt},
-    skill::{CallStyle, Effect},
+    skill::Effect,
     time::Micros,
 };
 
@@ -82,18 +81,23 @@ impl AgentRun {
     /// All vetoes of the loop guard in one reply count as one: a model that guesses many names at once must see the
     /// errors before its run is ended.
     pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
+        let judged = policy::judge_calls(&policy::BEFORE_SKILL, self, CallBudget::of(self), calls);
         let vetoes = self.guard.vetoes();
+        let mut counters = Counters { guard: std::mem::take(&mut self.guard), calls_used: self.calls_used };
         let mut open = Vec::with_capacity(calls.len());
-        let (mut broken, mut repeated) = (false, false);
+        let (mut is_broken, mut repeats) = (false, false);
         for call in calls {
             let mut next = OpenCall::new(call);
-            if broken && self.is_cmd() {
+            let verdict = judged.of(&call.id);
+            if is_broken && self.is_cmd() {
                 next.result = Some(NOT_RUN.to_owned());
-            } else if let Some(done) = self.done_already(&next) {
-                next.result = Some(done);
-                repeated = true;
             } else {
-                broken = !self.judge(&mut next);
+                is_broken = policy::breaks_sequence(call, verdict);
+                repeats |= matches!(verdict, Some(CallVerdict::Refuse { why: Refusal::DoneAlready, .. }));
+                if !policy::is_exempt(call) {
+                    counters.count(self.counts(&call.action), call, verdict);
+                }
+                self.apply(&mut next, verdict);
             }
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
@@ -101,25 +105,43 @@ impl AgentRun {
             self.reminded_to_act |= starts_with(IN_DOUBT) || starts_with(REFUSED);
             open.push(next);
         }
+        (self.guard, self.calls_used) = (counters.guard, counters.calls_used);
         self.guard.count_once(vetoes);
-        self.repeats += u32::from(repeated);
+        self.guard.agree_on_end(judged.ends_run);
+        self.repeats += u32::from(repeats);
         self.phase = Phase::Acting(open);
     }
 
-    /// The result of a call whose effect has a receipt in this turn, so that a model that requests it again does not
-    /// repeat it.
-    fn done_already(&self, next: &OpenCall) -> Option<String> {
-        let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
-        let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
-        Some(done_already(receipt))
+    /// Applies the verdict about a call: gives it the result with which it is not made, or the warning for its result. A call
+    /// that the kernel answers gets its answer.
+    fn apply(&mut self, open: &mut OpenCall, verdict: Option<&CallVerdict>) {
+        match verdict {
+            Some(CallVerdict::Refuse { why, text }) => {
+                open.result = Some(text.clone());
+                match why {
+                    Refusal::CallLimit => open.refused = true,
+                    Refusal::NoProgress => self.undone.push(open.brief(WITHOUT_PROGRESS)),
+                    Refusal::DoneAlready | Refusal::InDoubt => {}
+                }
+                return;
+            }
+            Some(CallVerdict::Warn { text }) => open.warning = Some(text.clone()),
+            None => {}
+        }
+        let Action::Answer { text, .. } = &open.call.action else { return };
+        if text.starts_with(REFUSED) {
+            // The rest of the text is for the model.
+            let reason = text.trim_start_matches(REFUSED).split(" here:").next().unwrap_or_default();
+            self.undone.push(first_line(reason.trim()));
+        }
+        let shown =
+            if policy::is_exempt(&open.call) { text.clone() } else { clip(text, self.result_bytes_max).into_owned() };
+        open.result = Some(with_warning(shown, open.warning.as_deref()));
     }
 
     /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
     pub(super) fn has_receipt(&self, planned: &PlannedSkill) -> bool {
-        let (skill, arguments) = (&planned.skill, &planned.arguments);
-        planned.effect != Effect::Read
-            && (receipt::standing(self.known.iter().chain(&self.receipts), skill, arguments).is_some()
-                || self.in_doubt.iter().any(|(s, a)| s == skill && a == arguments))
+        policy::would_repeat(self, planned)
     }
 
     /// Effects that may have happened, including those of calls without a result.
@@ -146,54 +168,9 @@ impl AgentRun {
         self.wanted_skills().any(|(wanted, _)| std::ptr::eq(wanted, open))
     }
 
-    /// Admits a call, or gives it the result with which it is not run. Returns false if the later commands of the same
-    /// reply must not run, because this call is invalid, blocked by the loop guard, or in doubt. Returns true for a
-    /// call above the limit: the limit also holds for the later calls that count.
-    fn judge(&mut self, open: &mut OpenCall) -> bool {
-        if matches!(&open.call.action, Action::Answer { text, .. } if text == REPEATED) {
-            open.result = Some(REPEATED.to_owned());
-            return true;
-        }
-        // The program that sent the request runs this call, and detects loops itself.
-        if open.call.action == Action::Caller {
-            return true;
-        }
-        let counts = self.counts(&open.call.action);
-        if counts && self.calls_used >= self.calls_max {
-            open.result = Some(format!("[not run] {}", self.calls_note));
-            open.refused = true;
-            return true;
-        }
-        let (name, arguments) = guarded(&open.call);
-        if open.has_effect() && self.in_doubt.iter().any(|(n, a)| *n == name && *a == arguments) {
-            open.result = Some(IN_DOUBT.to_owned());
-            return false;
-        }
-        let is_unknown = matches!(open.call.action, Action::Answer { is_unknown: true, .. });
-        let verdict = self.guard.judge(&name, &arguments, is_unknown);
-        if verdict.level == LoopLevel::Critical {
-            open.result = Some(format!("[blocked] {}", verdict.message));
-            self.undone.push(open.brief(WITHOUT_PROGRESS));
-            return false;
-        }
-        if counts {
-            self.calls_used += 1;
-        }
-        open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
-        let Action::Answer { text, is_error, is_unknown, .. } = &open.call.action else { return true };
-        if text.starts_with(REFUSED) {
-            // The rest of the text is for the model.
-            let reason = text.trim_start_matches(REFUSED).split(" here:").next().unwrap_or_default();
-            self.undone.push(first_line(reason.trim()));
-        }
-        self.guard.record(&name, &arguments, Some(text), *is_unknown);
-        open.result = Some(with_warning(clip(text, self.result_bytes_max).into_owned(), open.warning.as_deref()));
-        !is_error
-    }
-
     /// Whether a call counts against the limit on calls. In `single_loop` and `direct` every tool call counts [S0 5.1].
     /// Of commands only skill runs count, so that a request for help costs nothing.
-    const fn counts(&self, action: &Action) -> bool {
+    pub(super) const fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Skill(_) => true,
             Action::Answer { .. } => {
@@ -214,30 +191,24 @@ impl AgentRun {
     /// because models use the same call id again in the next round.
     pub fn skill_finished(&mut self, at: Micros, intent: IntentId, outcome: &Outcome) -> bool {
         let bytes_max = self.result_bytes_max;
-        if self.awaited(intent).is_none() {
-            return false;
-        }
-        let advice = self.advise(outcome);
-        let style = self.style();
-        let Some(open) = self.awaited(intent) else { return false };
-        let text = text_for_style(open, style, outcome);
-        let mut shown = clip(&text, bytes_max).into_owned();
-        if let Some(advice) = advice {
-            shown.push_str(&format!("\nNext: {advice}"));
-        }
+        let is_awaited = |o: &&OpenCall| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent);
+        let Some(open) = self.open_calls().iter().find(is_awaited) else { return false };
+        let ShownResult { text, advice, notes } = policy::judge_result(self, open, outcome);
+        let shown = format!("{}{advice}{notes}", clip(&text, bytes_max));
         let warning = open.warning.clone();
         let has_effect = open.has_effect();
         let is_read = open.planned().is_some_and(|p| p.effect == Effect::Read);
         let reads = open.planned().is_some_and(|p| p.effect == Effect::Read || p.external);
         let (skill, arguments) = guarded(&open.call);
+        if let Some(kind) = outcome.error_type.as_ref().filter(|_| !advice.is_empty()) {
+            let count = self.failures.entry(kind.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
         self.provenance.result(&skill, outcome);
         if reads {
             self.provenance.has_read(&skill);
         }
         if is_read && outcome.status.is_ok() {
-            if self.guard.repeats_result(&skill, &arguments, &text) {
-                shown.push_str(SAME_RESULT);
-            }
             let text = clip(&outcome.data, bytes_max).into_owned();
             let call = receipt::fingerprint(&skill, &arguments);
             let is_only = self.last_read.as_ref().is_none_or(|before| before.is_only && before.call == call);
@@ -272,15 +243,6 @@ impl AgentRun {
             self.skip_the_rest();
         }
         true
-    }
-
-    /// The advice after a failure, by how often this kind of failure occurred before.
-    fn advise(&mut self, outcome: &Outcome) -> Option<&'static str> {
-        let kind = outcome.error_type.as_deref().filter(|_| !outcome.status.is_ok())?;
-        let before = self.failures.get(kind).copied().unwrap_or(0);
-        let advice = advice(outcome, before)?;
-        self.failures.insert(kind.to_owned(), before.saturating_add(1));
-        Some(advice)
     }
 
     /// Answers the calls that have not started as not run; they do not count as used.
@@ -360,29 +322,6 @@ pub(super) fn done_already(receipt: &Receipt) -> String {
     format!("{DONE_ALREADY} {} {note} Go on, or answer in words.", receipt.summary())
 }
 
-/// The text of a result for the model. Errors of skills name flags. For an agent that calls skills with JSON the flags are
-/// replaced by argument names, and its own call is added so that it can correct it.
-fn text_for_style(open: &OpenCall, style: CallStyle, outcome: &Outcome) -> String {
-    let planned = open.planned().filter(|_| outcome.error_type.as_deref() == Some("invalid_arguments"));
-    let Some(planned) = planned.filter(|_| style != CallStyle::Cmd) else { return outcome.to_llm_string() };
-    let error_text = outcome.data.split("\nUsage: ").next().unwrap_or_default();
-    let names = error_text.split(' ').map(|word| match word.strip_prefix("--") {
-        Some(flag) => {
-            let name = flag.trim_end_matches([',', '.', ':', ';']);
-            format!("\"{name}\"{}", &flag[name.len()..])
-        }
-        None => word.to_owned(),
-    });
-    let error_text = names.collect::<Vec<_>>().join(" ");
-    let (skill, arguments) = (&planned.skill, &planned.arguments);
-    let call = style.json_call(skill, arguments);
-    let outcome = Outcome {
-        data: format!("{error_text}\nYour call was: {call}\nCorrect it and send it again."),
-        ..outcome.clone()
-    };
-    outcome.to_llm_string()
-}
-
 fn with_warning(text: String, warning: Option<&str>) -> String {
     match warning {
         Some(warning) => format!("{text}\n{warning}"),
@@ -391,7 +330,7 @@ fn with_warning(text: String, warning: Option<&str>) -> String {
 }
 
 /// The key that the loop guard compares: the skill and its validated arguments if there are any, otherwise the raw call.
-fn guarded(call: &ResolvedCall) -> (String, Value) {
+pub(super) fn guarded(call: &ResolvedCall) -> (String, Value) {
     match &call.action {
         Action::Skill(planned) => (planned.skill.clone(), planned.arguments.clone()),
         Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => {

@@ -6,7 +6,6 @@
 //! events in one append, and then starts the outstanding directives that are not already running. After a crash the Engine
 //! does the same from the log, and the directives get the same ids.
 
-mod advice;
 mod agent;
 mod caller;
 mod calls;
@@ -23,6 +22,7 @@ mod numbers;
 mod opening;
 mod output;
 mod overflow;
+mod policy;
 mod provenance;
 mod quotes;
 mod rejected;

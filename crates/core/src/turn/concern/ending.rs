@@ -14,6 +14,7 @@ use crate::{
     turn::{
         Decision,
         conversation::{Conversation, Turn},
+        policy,
         provenance::Provenance,
         report,
         run::{AgentRun, Ending},
@@ -207,7 +208,7 @@ impl Turn {
                 self.main(answered(text, false, outcome))
             })),
             Ending::ModelFailed(error) => {
-                if let Some(strategy) = self.next_strategy(error) {
+                if let Some(strategy) = policy::judge_model_error(self, error) {
                     return Some(self.main(EventBody::Retried { strategy, reason: error.to_string() }));
                 }
                 Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {

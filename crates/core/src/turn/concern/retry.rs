@@ -50,17 +50,9 @@ impl Turn {
         self.main.again();
     }
 
-    /// The next strategy for retrying a failed turn. Only classes that are not more urgent than `retry_from` are retried, and
-    /// only after errors that another attempt may avoid.
-    pub(in crate::turn) fn next_strategy(&self, error: &ModelError) -> Option<Strategy> {
-        let is_background = self.inbound.priority >= self.limits.dead_letters.retry_from;
-        if !is_background || !may_succeed_on_retry(error) {
-            return None;
-        }
-        if !self.retries.strategies.contains(&Strategy::OtherBackend) {
-            return Some(Strategy::OtherBackend);
-        }
-        (self.wait_ms(self.waits()) > 0).then_some(Strategy::Later)
+    /// How long the turn would wait before another attempt, in milliseconds. 0 if the time for waits is used up.
+    pub(in crate::turn) fn next_wait_ms(&self) -> u64 {
+        self.wait_ms(self.waits())
     }
 
     /// How long the turn waits before the attempt that was decided last, in milliseconds.

@@ -122,7 +122,7 @@ impl Turn {
             }
         }
         self.main.settle();
-        self.check_format();
+        self.judge_answer();
     }
 
     /// Whether its model has seen the result of a skill or of an agent.

@@ -1,12 +1,23 @@
 //! Advice to the model after a failed skill: one chain of suggestions per kind of error, used from left to right [S3 4.4]. The
 //! kernel gives the advice so that a small model need not find it. No chain suggests an unchanged retry twice.
 
+use super::{ResultPolicy, ResultVerdict, SkillResult};
 use crate::outcome::{Outcome, Status};
 
 /// The advice at the end of a chain.
 const REPORT: &str = "Nothing else is left to try here: say what failed.";
 /// The advice after a refusal by a guard.
 const BLOCKED: &str = "This is refused for good: do not try it again, say so.";
+
+pub(super) struct Advice;
+
+impl ResultPolicy for Advice {
+    fn judge(&self, at: &SkillResult<'_>) -> Option<ResultVerdict> {
+        let kind = at.outcome.error_type.as_deref().filter(|_| !at.outcome.status.is_ok())?;
+        let before = at.run.failures.get(kind).copied().unwrap_or(0);
+        advice(at.outcome, before).map(|advice| ResultVerdict::Note(format!("\nNext: {advice}")))
+    }
+}
 
 /// The chain of a kind of error; `None` if the error text itself says what to do (wrong arguments, an unknown name).
 fn chain(error_type: &str) -> Option<&'static [&'static str]> {
@@ -22,7 +33,7 @@ fn chain(error_type: &str) -> Option<&'static [&'static str]> {
 }
 
 /// The advice after a failure of a kind that has occurred `before` times in the same run.
-pub(super) fn advice(outcome: &Outcome, before: u32) -> Option<&'static str> {
+fn advice(outcome: &Outcome, before: u32) -> Option<&'static str> {
     match outcome.status {
         Status::Success | Status::Partial | Status::Pending | Status::Unknown => None,
         Status::ErrorBlocked => Some(BLOCKED),

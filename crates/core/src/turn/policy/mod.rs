@@ -1,0 +1,260 @@
+//! The kernel's own policies, which decide at fixed points of an agent's loop: one file each. The lists below name the policies
+//! of each point in their order. The fold of the loop runs the list of a point and applies the verdicts; it has no rules of its
+//! own.
+//!
+//! Hooks (`crate::hooks`) are the policies of operators and extensions. They decide when a reply is resolved, before these
+//! policies do.
+
+mod advice;
+mod arguments;
+mod call_limit;
+mod done_already;
+mod format;
+mod in_doubt;
+mod no_progress;
+mod retry;
+mod same_result;
+
+use super::{
+    calls::{REPEATED, guarded},
+    conversation::Turn,
+    run::{AgentRun, OpenCall},
+};
+use crate::{
+    dead_letter::Strategy,
+    event::{Action, CallVerdict, JudgedCall, JudgedCalls, PlannedSkill, Refusal, ResolvedCall},
+    loop_guard::LoopGuard,
+    message::ModelError,
+    outcome::Outcome,
+    skill::{CallStyle, Effect},
+};
+
+/// Before a call of a reply is made. The first refusal holds, so a call whose effect has a receipt does not count against the
+/// limit, and the loop guard observes only calls that nothing else prevents.
+pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 4] =
+    [&done_already::DoneAlready, &call_limit::CallLimit, &in_doubt::InDoubt, &no_progress::NoProgress];
+/// After a skill failed, before its model reads the error.
+const ON_SKILL_ERROR: [&dyn ResultPolicy; 2] = [&arguments::Arguments, &advice::Advice];
+/// After every skill run, before its model reads the result.
+const AFTER_SKILL: [&dyn ResultPolicy; 1] = [&same_result::SameResult];
+/// After the model of a main agent failed.
+const ON_MODEL_ERROR: [&dyn ModelErrorPolicy; 1] = [&retry::RetryStrategy];
+/// Before the final text of a main agent becomes the answer.
+const BEFORE_ANSWER: [&dyn AnswerPolicy; 1] = [&format::RequestedFormat];
+
+/// A policy about calls.
+pub(super) trait CallPolicy {
+    /// The objection to a call, if there is one.
+    fn judge(&self, at: &Candidate<'_>) -> Option<CallVerdict>;
+}
+
+/// A policy about results of skills.
+pub(super) trait ResultPolicy {
+    /// What changes in the result that the model reads.
+    fn judge(&self, at: &SkillResult<'_>) -> Option<ResultVerdict>;
+}
+
+/// A policy about failures of the model.
+pub(super) trait ModelErrorPolicy {
+    /// The strategy for another attempt, if there is to be one.
+    fn judge(&self, turn: &Turn, error: &ModelError) -> Option<Strategy>;
+}
+
+/// A policy about final texts.
+pub(super) trait AnswerPolicy {
+    /// What becomes of the text; `None` if it is fine.
+    fn judge(&self, turn: &Turn, text: &str) -> Option<AnswerVerdict>;
+}
+
+/// A call that may be made.
+pub(super) struct Candidate<'a> {
+    /// The agent's run before the reply.
+    pub run: &'a AgentRun,
+    /// The counters after the calls of the same reply that stand before this one.
+    pub so_far: &'a Counters,
+    pub budget: CallBudget<'a>,
+    pub call: &'a ResolvedCall,
+}
+
+impl Candidate<'_> {
+    /// The planned run if the call is one that has an effect.
+    fn effect(&self) -> Option<&PlannedSkill> {
+        match &self.call.action {
+            Action::Skill(planned) => Some(planned).filter(|planned| planned.effect != Effect::Read),
+            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+        }
+    }
+}
+
+/// How many calls a run may make.
+#[derive(Clone, Copy)]
+pub(super) struct CallBudget<'a> {
+    pub calls_max: u32,
+    /// The message once all calls are used.
+    pub note: &'a str,
+}
+
+impl<'a> CallBudget<'a> {
+    /// The budget of a run as it is.
+    pub fn of(run: &'a AgentRun) -> Self {
+        Self { calls_max: run.calls_max, note: &run.calls_note }
+    }
+}
+
+/// What each call of a reply changes for the policies that judge the next one.
+pub(super) struct Counters {
+    pub guard: LoopGuard,
+    pub calls_used: u32,
+}
+
+impl Counters {
+    /// Counts a call that was judged.
+    pub fn count(&mut self, is_limited: bool, call: &ResolvedCall, verdict: Option<&CallVerdict>) {
+        let (name, arguments) = guarded(call);
+        match verdict {
+            Some(CallVerdict::Refuse { why: Refusal::NoProgress, .. }) => self.guard.veto(&name, &arguments),
+            Some(CallVerdict::Refuse { .. }) => {}
+            Some(CallVerdict::Warn { .. }) | None => {
+                self.calls_used += u32::from(is_limited);
+                if let Action::Answer { text, is_unknown, .. } = &call.action {
+                    self.guard.record(&name, &arguments, Some(text), *is_unknown);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a call is not judged: it repeats an earlier call of its reply, or the program that sent the request runs it and
+/// detects loops itself.
+pub(super) fn is_exempt(call: &ResolvedCall) -> bool {
+    matches!(&call.action, Action::Answer { text, .. } if text == REPEATED) || call.action == Action::Caller
+}
+
+/// Whether the commands after this one in the same reply must not run, because this one is invalid, in doubt, or refused by the
+/// loop guard. The limit on calls also holds for the later calls that count.
+pub(super) fn breaks_sequence(call: &ResolvedCall, verdict: Option<&CallVerdict>) -> bool {
+    match verdict {
+        Some(CallVerdict::Refuse { why, .. }) => matches!(why, Refusal::InDoubt | Refusal::NoProgress),
+        Some(CallVerdict::Warn { .. }) | None => matches!(call.action, Action::Answer { is_error: true, .. }),
+    }
+}
+
+/// The verdicts of these policies about the calls of a reply of this run.
+pub(super) fn judge_calls(
+    policies: &[&dyn CallPolicy],
+    run: &AgentRun,
+    budget: CallBudget<'_>,
+    calls: &[ResolvedCall],
+) -> JudgedCalls {
+    let vetoes = run.guard.vetoes();
+    let mut so_far = Counters { guard: run.guard.clone(), calls_used: run.calls_used };
+    let mut judged = JudgedCalls::default();
+    for call in calls.iter().filter(|call| !is_exempt(call)) {
+        let verdict = judge_call(policies, &Candidate { run, so_far: &so_far, budget, call });
+        so_far.count(run.counts(&call.action), call, verdict.as_ref());
+        let is_last = run.is_cmd() && breaks_sequence(call, verdict.as_ref());
+        judged.verdicts.extend(verdict.map(|verdict| JudgedCall { call_id: call.id.clone(), verdict }));
+        if is_last {
+            break;
+        }
+    }
+    so_far.guard.count_once(vetoes);
+    judged.ends_run = so_far.guard.is_spent();
+    judged
+}
+
+/// The first refusal; if there is none, the first warning.
+fn judge_call(policies: &[&dyn CallPolicy], at: &Candidate<'_>) -> Option<CallVerdict> {
+    let mut warning = None;
+    for policy in policies {
+        match policy.judge(at) {
+            Some(refusal @ CallVerdict::Refuse { .. }) => return Some(refusal),
+            other => warning = warning.or(other),
+        }
+    }
+    warning
+}
+
+/// Whether the policies would refuse a call because its effect has a receipt or may have happened, whatever other calls there
+/// are.
+pub(super) fn would_repeat(run: &AgentRun, planned: &PlannedSkill) -> bool {
+    planned.effect != Effect::Read
+        && (done_already::receipt_of(run, planned).is_some()
+            || in_doubt::may_have_happened(run, &planned.skill, &planned.arguments))
+}
+
+/// A result of a skill.
+pub(super) struct SkillResult<'a> {
+    /// The agent's run, in which the call has no result yet.
+    pub run: &'a AgentRun,
+    pub open: &'a OpenCall,
+    pub outcome: &'a Outcome,
+    /// How the agent writes its calls.
+    pub style: CallStyle,
+    /// The text of the result for the model, before it is clipped.
+    pub text: &'a str,
+}
+
+/// What changes in a result.
+pub(super) enum ResultVerdict {
+    /// The model reads this text.
+    Replace(String),
+    /// This line stands below the text.
+    Note(String),
+}
+
+/// A result as the model reads it.
+pub(super) struct ShownResult {
+    /// The text, before it is clipped.
+    pub text: String,
+    /// The advice after an error. Empty if there is none.
+    pub advice: String,
+    /// Further lines. Empty if there are none.
+    pub notes: String,
+}
+
+/// The result of an open call as its model reads it.
+pub(super) fn judge_result(run: &AgentRun, open: &OpenCall, outcome: &Outcome) -> ShownResult {
+    let mut shown = ShownResult { text: outcome.to_llm_string(), advice: String::new(), notes: String::new() };
+    if outcome.error_type.is_some() {
+        run_list(&ON_SKILL_ERROR, (run, open, outcome), &mut shown.text, &mut shown.advice);
+    }
+    run_list(&AFTER_SKILL, (run, open, outcome), &mut shown.text, &mut shown.notes);
+    shown
+}
+
+fn run_list(
+    policies: &[&dyn ResultPolicy],
+    (run, open, outcome): (&AgentRun, &OpenCall, &Outcome),
+    text: &mut String,
+    notes: &mut String,
+) {
+    for policy in policies {
+        let verdict = policy.judge(&SkillResult { run, open, outcome, style: run.style(), text: text.as_str() });
+        match verdict {
+            Some(ResultVerdict::Replace(other)) => *text = other,
+            Some(ResultVerdict::Note(line)) => notes.push_str(&line),
+            None => {}
+        }
+    }
+}
+
+/// The strategy for another attempt after the model failed, if there is to be one.
+pub(super) fn judge_model_error(turn: &Turn, error: &ModelError) -> Option<Strategy> {
+    ON_MODEL_ERROR.iter().find_map(|policy| policy.judge(turn, error))
+}
+
+/// What becomes of a final text.
+pub(super) enum AnswerVerdict {
+    /// This text is the answer.
+    Replace(String),
+    /// The model is asked once more, with this note.
+    Correct(String),
+    /// The turn has no answer, for this reason.
+    Refuse(String),
+}
+
+/// What becomes of the final text of a main agent; `None` if it is fine.
+pub(super) fn judge_answer(turn: &Turn, text: &str) -> Option<AnswerVerdict> {
+    BEFORE_ANSWER.iter().find_map(|policy| policy.judge(turn, text))
+}
