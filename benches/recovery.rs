@@ -395,6 +395,7 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             repairs: Vec::new(),
             waited_ms: 0,
             prefill_ms: 0,
+            judged: None,
         },
         EventBody::answered(text),
     ]

@@ -55,7 +55,7 @@ impl SharedEffects {
         turn: &mut SubTurn,
         (now, is_patient): (Micros, bool),
         mut calls: Vec<ResolvedCall>,
-        replied: impl FnOnce(Vec<ResolvedCall>) -> EventBody,
+        replied: impl FnOnce(&SubTurn, Vec<ResolvedCall>) -> EventBody,
     ) -> Result<EventBody, oneshot::Receiver<()>> {
         let mut of_turn = self.0.of_turn.lock();
         if of_turn.judge(&turn.spec.agent, &mut calls, is_patient) == Judged::Waits {
@@ -64,7 +64,7 @@ impl SharedEffects {
             self.0.waiting.lock().push(waiter);
             return Err(changed);
         }
-        let body = replied(calls);
+        let body = replied(&*turn, calls);
         turn.fold(now, &body);
         of_turn.note(&turn.run);
         Ok(body)

@@ -8,7 +8,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use annie_core::{
-    event::{AgentReport, EventBody, NewEvent, ReportStatus},
+    event::{AgentReport, EventBody, NewEvent, ReportStatus, ResolvedCall},
     ids::{Epoch, IntentId},
     ports::{Append, Fence},
     time::Micros,
@@ -159,10 +159,11 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     match &done.result {
         Ok(reply) => {
             let Resolved { calls, verdicts } = agent::resolve(&state.args.wiring, turn.view(), reply);
-            let replied = |calls| agent::replied(&done, reply, calls);
             let now = ctx.now();
             let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
             let left_ms = turn.limits.agent_round_ms_max.saturating_mul(EQUAL_ROUNDS_MAX).saturating_sub(waited_ms);
+            let replied =
+                |turn: &SubTurn, calls: Vec<ResolvedCall>| agent::replied(&done, reply, calls, (turn.view(), now));
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;

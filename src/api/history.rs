@@ -368,6 +368,7 @@ mod tests {
                     repairs: Vec::new(),
                     waited_ms: 0,
                     prefill_ms: 0,
+                    judged: None,
                 },
             ),
             (

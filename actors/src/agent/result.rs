@@ -4,7 +4,8 @@ use annie_core::{
     event::{EventBody, ResolvedCall},
     ids::{AgentId, TaskId},
     message::{ModelError, ModelReply},
-    turn::DirectiveId,
+    time::Micros,
+    turn::{AgentView, DirectiveId},
 };
 
 use crate::{
@@ -40,11 +41,18 @@ impl AgentDone {
     }
 }
 
-/// The event of a reply, with what becomes of its calls.
-pub(crate) fn replied(done: &ModelDone, reply: &ModelReply, calls: Vec<ResolvedCall>) -> EventBody {
+/// The event of a reply of this agent at this time, with what becomes of its calls.
+pub(crate) fn replied(
+    done: &ModelDone,
+    reply: &ModelReply,
+    calls: Vec<ResolvedCall>,
+    (view, at): (AgentView<'_>, Micros),
+) -> EventBody {
+    let judged = view.judge(&calls, at);
     EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
         .after_waiting(done.waited_ms)
         .after_prefill(done.prefill_ms)
+        .with_verdicts(judged)
 }
 
 /// The event of a failed round.

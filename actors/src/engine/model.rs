@@ -23,7 +23,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         Ok(reply) => {
             let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
             let mut bodies = agent::record(verdicts);
-            bodies.push(agent::replied(&done, reply, calls));
+            bodies.push(agent::replied(&done, reply, calls, (view, ctx.now())));
             bodies
         }
         Err(error) => vec![agent::failed(&done, error)],

@@ -429,6 +429,11 @@ pub enum EventBody {
         /// turn in this time, so the soft deadline does not count it.
         #[serde(default, skip_serializing_if = "is_zero")]
         prefill_ms: u64,
+        /// The verdicts of the kernel's own policies about the calls. Recorded, so that a replay gives the same state although
+        /// the policies have changed since. Absent if there are no calls, and in events of older versions, whose calls are
+        /// judged in the replay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        judged: Option<JudgedCalls>,
     },
     /// A model call failed permanently.
     ModelFailed {
@@ -636,6 +641,7 @@ impl EventBody {
             repairs,
             waited_ms,
             prefill_ms,
+            judged: None,
         }
     }
 
@@ -653,6 +659,15 @@ impl EventBody {
     pub fn after_waiting(mut self, ms: u64) -> Self {
         if let Self::ModelReplied { waited_ms, .. } = &mut self {
             *waited_ms = ms;
+        }
+        self
+    }
+
+    /// Sets the verdicts about the calls of a reply.
+    #[must_use]
+    pub fn with_verdicts(mut self, verdicts: Option<JudgedCalls>) -> Self {
+        if let Self::ModelReplied { judged, .. } = &mut self {
+            *judged = verdicts;
         }
         self
     }

@@ -4,6 +4,8 @@ use super::{
     caller::resolve_main,
     conversation::{Conversation, Turn},
     directive::Directive,
+    opening::own_calls,
+    policy::{self, CallBudget, CallPolicy},
     request,
     resolve::resolve,
     run::{AgentRun, OpenCall, Phase},
@@ -11,10 +13,11 @@ use super::{
 };
 use crate::{
     classify::Spoken,
-    event::{PlannedSkill, Priority, PromptFacts, ResolvedCall},
+    event::{JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     skill::SkillSet,
+    time::Micros,
 };
 
 /// An agent of a turn.
@@ -161,6 +164,36 @@ impl<'a> AgentView<'a> {
             Self::Main { turn, .. } => resolve_main(reply, turn, skills),
             Self::Sub(turn) => resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), skills, &turn.limits),
         }
+    }
+}
+
+impl AgentView<'_> {
+    /// The verdicts of the kernel's own policies about the calls of a reply that is recorded at this time. `None` if it has no
+    /// calls.
+    #[must_use]
+    pub fn judge(self, calls: &[ResolvedCall], at: Micros) -> Option<JudgedCalls> {
+        self.judge_by(&policy::BEFORE_SKILL, calls, at)
+    }
+
+    /// The verdicts of these policies.
+    pub(super) fn judge_by(
+        self,
+        policies: &[&dyn CallPolicy],
+        calls: &[ResolvedCall],
+        at: Micros,
+    ) -> Option<JudgedCalls> {
+        if calls.is_empty() {
+            return None;
+        }
+        Some(match self {
+            Self::Main { of, turn } => {
+                // Other turns may have used calls of the window since the last round.
+                let window_used = of.window_used_at(at, &turn.limits);
+                let (calls_max, note) = own_calls(turn.mode, &turn.limits, turn.main.calls_used, window_used);
+                policy::judge_calls(policies, &turn.main, CallBudget { calls_max, note: &note }, calls)
+            }
+            Self::Sub(turn) => policy::judge_calls(policies, &turn.run, CallBudget::of(&turn.run), calls),
+        })
     }
 }
 

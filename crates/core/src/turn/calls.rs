@@ -1,5 +1,7 @@
 //! The calls of one reply: their admission and their results. The rules are policies (`turn/policy/`).
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::{
     context::clip,
-    event::{Action, CallVerdict, Mode, PlannedSkill, Refusal, ResolvedCall},
+    event::{Action, CallVerdict, JudgedCalls, Mode, PlannedSkill, Refusal, ResolvedCall},
     ids::IntentId,
     outcome::{Outcome, Status},
     plan::first_line,
@@ -77,11 +79,15 @@ impl OpenCall {
 }
 
 impl AgentRun {
-    /// Decides which calls of a reply may run. In a sequence of commands, the commands after an invalid one do not run.
+    /// Applies the recorded verdicts about the calls of a reply. In a sequence of commands, the commands after an invalid one do
+    /// not run. Replies of older versions have no recorded verdicts, and are judged here.
     /// All vetoes of the loop guard in one reply count as one: a model that guesses many names at once must see the
     /// errors before its run is ended.
-    pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
-        let judged = policy::judge_calls(&policy::BEFORE_SKILL, self, CallBudget::of(self), calls);
+    pub(super) fn admit(&mut self, calls: &[ResolvedCall], recorded: Option<&JudgedCalls>) {
+        let judged = match recorded {
+            Some(judged) => Cow::Borrowed(judged),
+            None => Cow::Owned(policy::judge_calls(&policy::BEFORE_SKILL, self, CallBudget::of(self), calls)),
+        };
         let vetoes = self.guard.vetoes();
         let mut counters = Counters { guard: std::mem::take(&mut self.guard), calls_used: self.calls_used };
         let mut open = Vec::with_capacity(calls.len());

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
-    event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
+    event::{Action, AgentReport, EventBody, JudgedCalls, Mode, PlannedSkill, ReportStatus, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
@@ -66,13 +66,16 @@ pub struct Reply<'a> {
     pub declined: bool,
     /// Opaque provider state that must be sent back with the calls.
     pub provider_state: Option<&'a Value>,
+    /// The recorded verdicts about the calls.
+    pub judged: Option<&'a JudgedCalls>,
 }
 
 impl<'a> Reply<'a> {
     /// The reply that this event records, or `None` for other events.
     #[must_use]
     pub fn of(body: &'a EventBody) -> Option<Self> {
-        let EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, .. } = body else {
+        let EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, judged, .. } = body
+        else {
             return None;
         };
         Some(Self {
@@ -83,6 +86,7 @@ impl<'a> Reply<'a> {
             finish: *finish,
             declined: *declined,
             provider_state: provider_state.as_ref(),
+            judged: judged.as_ref(),
         })
     }
 }
@@ -452,7 +456,7 @@ impl AgentRun {
 
     /// Folds the reply of the current round. A late or repeated reply changes nothing.
     pub fn replied(&mut self, reply: &Reply<'_>) {
-        let Reply { round, text, calls, .. } = *reply;
+        let Reply { round, text, calls, judged, .. } = *reply;
         if !self.awaits(round) {
             return;
         }
@@ -479,7 +483,7 @@ impl AgentRun {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
             self.end(Ending::Tripped(self.calls_note.clone()));
         } else {
-            self.admit(calls);
+            self.admit(calls, judged);
         }
     }
 

@@ -17,6 +17,7 @@ mod late;
 mod limits;
 mod loops;
 mod names;
+mod policies;
 mod prompts;
 mod properties;
 mod provider_state;

@@ -188,6 +188,7 @@ pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) 
         repairs: Vec::new(),
         waited_ms: 0,
         prefill_ms: 0,
+        judged: None,
     };
     NewEvent { agent, ..event(task, at, body) }
 }

@@ -18,12 +18,18 @@ pub(in crate::turn) struct Now {
 impl Conversation {
     /// Skill calls within the sliding window, plus the calls that open turns have reserved or running.
     pub(in crate::turn) fn window_used(&self, limits: &TurnLimits) -> u32 {
-        self.turns.iter().map(Turn::calls_under_way).fold(self.window_calls(limits), u32::saturating_add)
+        self.window_used_at(self.at, limits)
     }
 
-    /// Skill calls within the sliding window.
-    fn window_calls(&self, limits: &TurnLimits) -> u32 {
-        let from = window_start(self.at, limits);
+    /// The same for an event that is recorded at this time.
+    pub(in crate::turn) fn window_used_at(&self, at: Micros, limits: &TurnLimits) -> u32 {
+        let used = self.window_calls(at.max(self.at), limits);
+        self.turns.iter().map(Turn::calls_under_way).fold(used, u32::saturating_add)
+    }
+
+    /// Skill calls within the sliding window that ends at this time.
+    fn window_calls(&self, at: Micros, limits: &TurnLimits) -> u32 {
+        let from = window_start(at, limits);
         u32::try_from(self.window.iter().filter(|t| **t >= from).count()).unwrap_or(u32::MAX)
     }
 }

@@ -460,6 +460,7 @@ fn existing_answer_is_given_after_deadline() {
         repairs: Vec::new(),
         waited_ms: 0,
         prefill_ms: 0,
+        judged: None,
     };
     w.conv.fold(w.now, task, &main, &reply);
     w.conv.fold(w.now, task, &main, &HARD);

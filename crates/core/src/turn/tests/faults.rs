@@ -144,6 +144,7 @@ fn turn_can_be_cancelled_during_model_call() {
         repairs: Vec::new(),
         waited_ms: 0,
         prefill_ms: 0,
+        judged: None,
     };
     w.record(task, AgentId::orchestrator(), reply);
     assert!(w.current().is_some_and(|t| t != task), "the late reply does not answer the next turn");

@@ -17,7 +17,10 @@ use crate::{
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
-    turn::{Conversation, Directive, Judged, Phase, SubTurn, Turn, TurnEffects, manual_of},
+    turn::{
+        Conversation, Directive, Judged, Phase, SubTurn, Turn, TurnEffects, manual_of,
+        policy::{BEFORE_SKILL, CallPolicy},
+    },
 };
 
 pub struct World {
@@ -38,6 +41,8 @@ pub struct World {
     pub now: Micros,
     /// Messages that are in the log and that the Engine has not received yet.
     pub undelivered: Vec<Event>,
+    /// The policies that judge the calls of replies. The fold of a reply without recorded verdicts uses the kernel's list.
+    pub(in crate::turn) policies: Vec<&'static dyn CallPolicy>,
     /// Disables checks and logging, for very long runs.
     pub fast: bool,
     /// The turn that the script is about, while it runs; otherwise the oldest turn.
@@ -82,6 +87,7 @@ impl World {
             effects: BTreeMap::new(),
             now: Micros(1_000_000_000),
             undelivered: Vec::new(),
+            policies: BEFORE_SKILL.to_vec(),
             fast: false,
             focus: None,
             tasks: 0,
@@ -324,7 +330,9 @@ impl World {
         assert!(turn.main.awaits(turn.main.round), "the main agent does not wait for the model: {:?}", turn.main.phase);
         let round = turn.main.round;
         let agent = self.conv.main_agent(self.task()).expect("a turn is under way");
-        let body = replied(round, reply, agent.resolve(reply, &self.skills));
+        let calls = agent.resolve(reply, &self.skills);
+        let judged = agent.judge_by(&self.policies, &calls, self.now.plus_ms(1));
+        let body = replied(round, reply, calls).with_verdicts(judged);
         self.record(self.task(), AgentId::orchestrator(), body);
     }
 
@@ -352,7 +360,9 @@ impl World {
         if self.effects.entry(turn.task).or_default().judge(&agent_id, &mut calls, true) == Judged::Waits {
             return false;
         }
-        let body = replied(self.sub(name).run.round, reply, calls);
+        let turn = self.sub(name);
+        let judged = turn.view().judge_by(&self.policies, &calls, self.now.plus_ms(1));
+        let body = replied(turn.run.round, reply, calls).with_verdicts(judged);
         self.agent_records(&agent_id, body);
         true
     }
