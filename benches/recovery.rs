@@ -381,6 +381,7 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             decision: "run in mode multi_agent".to_owned(),
             reasoning: "it is the configured mode".to_owned(),
             alternatives: vec!["single_loop".to_owned(), "direct".to_owned()],
+            hook: None,
         },
         EventBody::ModelReplied {
             round: 1,

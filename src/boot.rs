@@ -15,11 +15,12 @@ use std::{
 use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_chaos::Chaos;
 use annie_core::{
+    hooks::HookSet,
     ids::NodeId,
     ports::{Env, Model, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
-use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel};
+use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
 use annie_planner::OfflinePlanner;
 use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts, context_sources};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
@@ -175,6 +176,19 @@ fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Resul
     })
 }
 
+/// The configured hooks: rules, and programs that are started like those of backends.
+fn hooks(config: &Config, environment: &Environment) -> Result<HookSet, BootError> {
+    let mut outside = Vec::new();
+    for hook in &config.hook {
+        let Some(command) = hook.command() else { continue };
+        let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
+        let program =
+            ProgramHook::new(CommandConfig { shim, ..command }, |name| environment.get(name).map(str::to_owned))?;
+        outside.push(hook.outside(Arc::new(program)));
+    }
+    Ok(config.hook_set().with_outside(outside))
+}
+
 /// Names and time zones of the users.
 #[must_use]
 pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
@@ -231,7 +245,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
         extensions: Extensions::default(),
-        hooks: config.hook_set(),
+        hooks: hooks(config, environment)?,
     };
     if let Some(chaos) = &chaos {
         parts.env = chaos.env(parts.env);

@@ -69,4 +69,19 @@ impl SharedEffects {
         of_turn.note(&turn.run);
         Ok(body)
     }
+
+    /// Lets an agent fold the verdict of a hook, which may replace the arguments of a call, and notes its calls under the same
+    /// lock.
+    pub fn decide(
+        &self,
+        turn: &mut SubTurn,
+        now: Micros,
+        decided: impl FnOnce(&SubTurn, &TurnEffects) -> EventBody,
+    ) -> EventBody {
+        let mut of_turn = self.0.of_turn.lock();
+        let body = decided(&*turn, &of_turn);
+        turn.fold(now, &body);
+        of_turn.note(&turn.run);
+        body
+    }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     agent::{self, AgentDone, AgentTasks, Finished, Resolved, RoundHandles, Stored, append_owned},
-    effects::{ModelDone, SkillDone, Waits},
+    effects::{HookDone, ModelDone, SkillDone, Waits},
     engine::EngineMsg,
     observe::{Addr, Context, Node, NodeError},
     shared_effects::SharedEffects,
@@ -127,6 +127,7 @@ impl Node for SubAgent {
         match msg {
             AgentDone::Round(done) => model_replied(ctx, state, *done).await,
             AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
+            AgentDone::Hook(done) => hook_decided(ctx, state, *done).await,
         }
     }
 
@@ -154,16 +155,17 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     if done.acted {
         state.args.turn.run.round_acts(done.round);
     }
-    let effects = state.args.effects.clone();
+    let (effects, wiring) = (state.args.effects.clone(), state.args.wiring.clone());
     let turn = &mut state.args.turn;
     match &done.result {
         Ok(reply) => {
-            let Resolved { calls, verdicts } = agent::resolve(&state.args.wiring, turn.view(), reply);
+            let Resolved { calls, verdicts } = agent::resolve(&wiring, turn.view(), reply);
             let now = ctx.now();
             let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
             let left_ms = turn.limits.agent_round_ms_max.saturating_mul(EQUAL_ROUNDS_MAX).saturating_sub(waited_ms);
-            let replied =
-                |turn: &SubTurn, calls: Vec<ResolvedCall>| agent::replied(&done, reply, calls, (turn.view(), now));
+            let replied = |turn: &SubTurn, calls: Vec<ResolvedCall>| {
+                agent::replied(&wiring, &done, reply, calls, (turn.view(), now))
+            };
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
@@ -206,6 +208,17 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
             Ok(())
         }
     }
+}
+
+async fn hook_decided(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: HookDone) -> Result<(), NodeError> {
+    state.used_ms += done.duration_ms;
+    state.tasks.remove(&done.request.id());
+    let now = ctx.now();
+    let (effects, wiring) = (state.args.effects.clone(), state.args.wiring.clone());
+    let body = effects.decide(&mut state.args.turn, now, |turn, of_turn| {
+        agent::hook_decided(&wiring, turn.view(), done, |planned| of_turn.refusal(&turn.spec.agent, planned))
+    });
+    store(ctx, state, now, vec![body]).await
 }
 
 /// Folds an event and stores it.

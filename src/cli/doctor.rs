@@ -271,6 +271,10 @@ fn skill_files(site: &Site) -> Vec<Finding> {
         let detail = format!("hook `{hook}` names `{pattern}`, and there is no such skill");
         Finding::warning("hooks", detail, "correct the pattern, or remove it from the hook")
     }));
+    found.extend(site.loaded.config.broken_hook_programs().into_iter().map(|(hook, program)| {
+        let detail = format!("hook `{hook}` fails: {} is no executable file", program.display());
+        Finding::warning("hooks", detail, "correct the path, or make the file executable")
+    }));
     found
 }
 

@@ -1,14 +1,21 @@
-//! `[[hook]]`: the operator's decisions before a turn or a skill runs. The hooks are documented in [`annie_core::hooks`].
+//! `[[hook]]`: the operator's decisions before a turn or a skill runs, by rules and by programs. The hooks are documented in [`annie_core::hooks`].
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use annie_core::{
     hooks::{
-        Agents, Conditions, Hook, HookPoint, HookSet, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern,
+        Agents, Conditions, Hook, HookPoint, HookSet, OnFailure, OutsideHook, RefuseRule, skill_matches,
+        valid_hook_name, valid_skill_pattern,
     },
     ids::UserId,
+    ports::HookRunner,
     skill::SkillSet,
 };
+use annie_llm::CommandConfig;
 use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
@@ -22,7 +29,14 @@ const CHANNELS: [&str; 5] = ["cli", "grpc", "http", "openai", "voice"];
 pub enum HookKind {
     /// A rule that refuses.
     Refuse,
+    /// A program that decides.
+    Program,
 }
+
+/// The time limit of a program's answer, in milliseconds. A person may wait for the turn.
+const ANSWER_MS_DEFAULT: u64 = 2_000;
+/// Size limit for the answer of a program, in bytes. It replaces the arguments of one call at most.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 
 /// `[[hook]]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,20 +48,66 @@ pub struct HookConfig {
     pub point: HookPoint,
     /// The kind.
     pub kind: HookKind,
-    /// The conditions under which the hook refuses.
+    /// The conditions under which the rule refuses, or the program is asked.
     #[serde(default)]
     pub when: Conditions,
-    /// The reason, which the model or the user receives.
-    #[serde(default)]
+    /// Of a rule: the reason, which the model or the user receives.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+    /// The program's absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+    /// The program's arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// The time limit of the program's answer, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_ms_max: Option<u64>,
+    /// The consequence if the program gives no valid answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
 }
 
 impl HookConfig {
-    fn hook(&self) -> Arc<dyn Hook> {
-        let Self { name, point, kind, when, text } = self.clone();
+    /// The rule, if this hook is one.
+    fn rule(&self) -> Option<Arc<dyn Hook>> {
+        let Self { name, point, kind, when, text, .. } = self.clone();
         match kind {
-            HookKind::Refuse => Arc::new(RefuseRule { name, point, text, when }),
+            HookKind::Refuse => Some(Arc::new(RefuseRule { name, point, text, when })),
+            HookKind::Program => None,
         }
+    }
+
+    /// The program, if this hook asks one.
+    #[must_use]
+    pub fn command(&self) -> Option<CommandConfig> {
+        let program = self.program.clone().filter(|_| self.kind == HookKind::Program)?;
+        Some(CommandConfig {
+            name: self.name.clone(),
+            folder: program.parent().unwrap_or(Path::new("/")).to_owned(),
+            program,
+            args: self.args.clone(),
+            run_ms_max: self.answer_ms(),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            ..CommandConfig::default()
+        })
+    }
+
+    /// The hook that asks its program through this runner.
+    #[must_use]
+    pub fn outside(&self, runner: Arc<dyn HookRunner>) -> OutsideHook {
+        OutsideHook {
+            name: self.name.clone(),
+            point: self.point,
+            when: self.when.clone(),
+            on_failure: self.on_failure.unwrap_or_default(),
+            ms_max: self.answer_ms(),
+            runner,
+        }
+    }
+
+    fn answer_ms(&self) -> u64 {
+        self.answer_ms_max.unwrap_or(ANSWER_MS_DEFAULT)
     }
 
     /// All errors in this hook's keys.
@@ -59,6 +119,16 @@ impl HookConfig {
         }
         found.extend(self.skill_problem(index));
         found.extend(self.caller_problems(index));
+        match self.kind {
+            HookKind::Refuse => found.extend(self.rule_problems(index)),
+            HookKind::Program => found.extend(self.program_problems(index)),
+        }
+        found
+    }
+
+    /// The errors in the keys of a rule.
+    fn rule_problems(&self, index: &str) -> Vec<KeyError> {
+        let mut found = Vec::new();
         let (chars, chars_max) = (self.text.chars().count(), RefuseRule::TEXT_CHARS_MAX);
         let path = ["hook", index, "text"];
         if self.text.trim().is_empty() {
@@ -66,6 +136,48 @@ impl HookConfig {
         } else if chars > chars_max {
             let what = format!("it has {chars} characters, at most {chars_max} are allowed");
             found.push(KeyError::value(&path, &what, "shorten it"));
+        }
+        for (key, is_given) in [
+            ("program", self.program.is_some()),
+            ("args", !self.args.is_empty()),
+            ("answer_ms_max", self.answer_ms_max.is_some()),
+            ("on_failure", self.on_failure.is_some()),
+        ] {
+            if is_given {
+                let fix = "use kind = \"program\", or remove it";
+                found.push(KeyError::value(&["hook", index, key], "a rule that refuses asks no program", fix));
+            }
+        }
+        found
+    }
+
+    /// The errors in the keys of a program.
+    fn program_problems(&self, index: &str) -> Vec<KeyError> {
+        let mut found = Vec::new();
+        let mut add = |key: &str, what: &str, fix: &str| {
+            found.push(KeyError::value(&["hook", index, key], what, fix));
+        };
+        match &self.program {
+            None => add("program", "it is missing", "give the whole path of the program"),
+            Some(program) if !program.is_absolute() => {
+                let what = format!("{:?} is not a whole path", program.display().to_string());
+                add("program", &what, "begin it with a slash");
+            }
+            Some(_) => {}
+        }
+        if self.args.iter().any(|arg| arg.contains("{prompt}")) {
+            add("args", "the question is no argument", "read it from stdin, and remove {prompt}");
+        }
+        if self.args.iter().any(|arg| arg.contains('\0')) {
+            add("args", "an argument has a NUL", "remove it");
+        }
+        let ms_max = OutsideHook::MS_MAX;
+        if !(1..=ms_max).contains(&self.answer_ms()) {
+            let what = format!("{} is not between 1 and {ms_max}", self.answer_ms());
+            add("answer_ms_max", &what, "a person may wait for the turn: 2000 is the default");
+        }
+        if !self.text.is_empty() {
+            add("text", "the program gives the reason", "remove it");
         }
         found
     }
@@ -123,10 +235,10 @@ fn first_problem(
 }
 
 impl Config {
-    /// The configured hooks.
+    /// The configured rules.
     #[must_use]
     pub fn hook_set(&self) -> HookSet {
-        HookSet::new(self.hook.iter().map(HookConfig::hook).collect())
+        HookSet::new(self.hook.iter().filter_map(HookConfig::rule).collect())
     }
 
     /// The patterns that match none of these skills, each with the name of its hook, as (hook, pattern).
@@ -137,6 +249,20 @@ impl Config {
             self.hook.iter().flat_map(|hook| hook.when.skills.iter().map(move |pattern| (&hook.name, pattern)));
         let idle = patterns.filter(|(_, pattern)| is_idle(pattern));
         idle.map(|(name, pattern)| (name.clone(), pattern.clone())).collect()
+    }
+
+    /// The programs of hooks that are no executable files, each with the name of its hook, as (hook, program).
+    #[must_use]
+    pub fn broken_hook_programs(&self) -> Vec<(String, PathBuf)> {
+        let is_program = |path: &Path| {
+            use std::os::unix::fs::PermissionsExt;
+            path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let commands = self.hook.iter().filter_map(HookConfig::command);
+        commands
+            .filter(|command| !is_program(&command.program))
+            .map(|command| (command.name, command.program))
+            .collect()
     }
 
     /// The errors of all hooks.

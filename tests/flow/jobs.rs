@@ -163,7 +163,7 @@ async fn long_work_of_a_frustrated_user_is_raised_to_high_and_the_reason_is_logg
     world.answer(&upset).await;
     let log = world.log(upset.conversation).await;
     let decided = log.iter().find_map(|e| {
-        let EventBody::Decided { component, decision, reasoning, alternatives } = &e.body else { return None };
+        let EventBody::Decided { component, decision, reasoning, alternatives, .. } = &e.body else { return None };
         (component == "classify").then(|| (decision.clone(), reasoning.clone(), alternatives.join("; ")))
     });
     let (decision, reasoning, others) = decided.expect("the reason is logged");

@@ -28,15 +28,17 @@ const NOT_IN_CORE: &[&str] = &[
     "static mut",
     "RandomState",
 ];
-/// The calls in the actors that wait for a model, a skill or a context source, and the files that may contain them.
+/// The calls in the actors that wait for a model, a skill, a context source or a hook, and the files that may contain them.
 const WAITERS: &[(&str, &[&str])] = &[
     (".model.call(", &["actors/src/effects/model.rs"]),
     (".runner.run(", &["actors/src/breaker/run.rs", "actors/src/effects/facts.rs"]),
     (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
     ("source.read(", &["actors/src/effects/context.rs"]),
+    (".runner.ask(", &["actors/src/effects/hook.rs"]),
 ];
 /// Calls that lead to the calls above. They may only be made in a tracked task.
-const LEAD_TO_WAITERS: &[&str] = &["call_model(", "call_skill(", "read_facts(", "run::run("];
+const LEAD_TO_WAITERS: &[&str] =
+    &["call_model(", "call_skill(", "read_facts(", "run::run(", "ask_hook(", "judge_turn("];
 /// The files that may spawn tasks and threads. Each of them tracks what it spawns.
 const SPAWNERS: &[(&str, &[&str])] = &[
     ("actors/", &["actors/src/tasks.rs", "actors/src/watchdog.rs"]),

@@ -1,16 +1,17 @@
-//! Starts the rounds and skill runs of an agent.
+//! Starts the rounds and skill runs of an agent, and the questions to hooks about its calls.
 
 use std::{future::Future, sync::Arc};
 
 use annie_core::{
+    hooks::HookQuestion,
     ids::Epoch,
     turn::{AgentView, Directive, DirectiveId},
 };
 
-use super::AgentDone;
+use super::{AgentDone, hooks::skill_context};
 use crate::{
     breaker::RunRequest,
-    effects::{Begin, ModelCall, Waits, call_model, call_skill},
+    effects::{Begin, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill},
     observe::{Addr, Named},
     scheduler::RequestHandle,
     wiring::Wiring,
@@ -37,6 +38,7 @@ pub(crate) trait AgentTasks {
 pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
     Skill(Box<RunRequest>),
+    Hook(Box<HookRequest>),
 }
 
 impl AgentEffect {
@@ -82,6 +84,11 @@ impl AgentEffect {
                     asked_before: false,
                 })))
             }
+            Directive::RunHook { task, agent, hook, skill } => {
+                let channels = view.channels();
+                let question = HookQuestion::of(&hook, &skill_context(view, &channels, &skill));
+                Some(Self::Hook(Box::new(HookRequest { task, agent, hook, skill, question })))
+            }
             Directive::BeginTurn { .. }
             | Directive::RunAgent { .. }
             | Directive::Understand { .. }
@@ -109,6 +116,10 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
         Some(AgentEffect::Skill(request)) => tasks.spawn(id, async move {
             let done = call_skill(wiring, *request).await;
             me.tell(AgentDone::Skill(Box::new(done)).into());
+        }),
+        Some(AgentEffect::Hook(request)) => tasks.spawn(id, async move {
+            let done = ask_hook(wiring, *request).await;
+            me.tell(AgentDone::Hook(Box::new(done)).into());
         }),
         None => {}
     }

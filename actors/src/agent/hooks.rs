@@ -1,9 +1,15 @@
-//! Asks the hooks before a turn and before the skills that a reply calls. A verdict is taken before the reply is recorded and
-//! stored with it, so that a replay of the log needs no hook.
+//! Asks the hooks before a turn and before the skills that a reply calls. A verdict of a hook in this process is taken before the
+//! reply is recorded, and stored with it. A hook outside the kernel is asked once the reply is stored, and its verdict is an event
+//! of its own. So a replay of the log needs no hook.
 
 use annie_core::{
-    event::{Action, EventBody, Inbound, PlannedSkill, ResolvedCall},
-    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
+    event::{
+        Action, AskedHooks, CallVerdict, EventBody, HookAnswer, HookDecision, Inbound, JudgedCalls, PlannedSkill,
+        ResolvedCall,
+    },
+    hooks::{
+        Decided, HookContext, HookPoint, HookQuestion, HookSubject, HookVerdict, OnFailure, OutsideHook, RefuseRule,
+    },
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     message::ModelReply,
     skill::{Effect, SkillFormat},
@@ -11,7 +17,13 @@ use annie_core::{
 };
 use serde_json::json;
 
-use crate::wiring::Wiring;
+use crate::{
+    effects::{HookDone, HookRequest, answer_of},
+    wiring::Wiring,
+};
+
+/// The maximum length of the text about a failed hook, in characters: it is stored in the log.
+const FAILURE_CHARS_MAX: usize = 500;
 
 /// A verdict, and the name of what it is about.
 pub(crate) struct Verdict {
@@ -49,22 +61,11 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
             // The call is not made, and its answer says what happened.
             continue;
         }
-        let at = HookContext {
-            user: view.user(),
-            channels: &channels,
-            conversation: view.conversation(),
-            task: view.task(),
-            agent: view.agent(),
-            point: HookPoint::BeforeSkill,
-            subject: HookSubject::Skill(planned),
-        };
+        let at = skill_context(view, &channels, planned);
         let Some(decided) = wiring.hooks.judge(&at) else { continue };
         let what = planned.skill.clone();
         if let HookVerdict::Refuse { text } = &decided.verdict {
-            let text = format!(
-                "{REFUSED} The rule \"{}\" does not allow {what} here: {text} Do not try it again; tell the user.",
-                decided.hook
-            );
+            let text = refused_text(&decided.hook, &what, text);
             call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
         }
         verdicts.push(Verdict { decided, what });
@@ -72,34 +73,173 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
     Resolved { calls, verdicts }
 }
 
-/// Judges a turn, and the prompt skill that its message calls by `/name`.
-pub(crate) fn judge_turn(
+/// The context of a call of this agent.
+pub(super) fn skill_context<'a>(
+    view: AgentView<'a>,
+    channels: &'a [String],
+    planned: &'a PlannedSkill,
+) -> HookContext<'a> {
+    HookContext {
+        user: view.user(),
+        channels,
+        conversation: view.conversation(),
+        task: view.task(),
+        agent: view.agent(),
+        point: HookPoint::BeforeSkill,
+        subject: HookSubject::Skill(planned),
+    }
+}
+
+/// The result of a call that a hook refuses.
+fn refused_text(hook: &str, skill: &str, text: &str) -> String {
+    format!("{REFUSED} The rule \"{hook}\" does not allow {skill} here: {text} Do not try it again; tell the user.")
+}
+
+/// The hooks outside the kernel that must decide before these calls are made. They are asked once the reply is stored.
+pub(super) fn asked_hooks(
+    wiring: &Wiring,
+    view: AgentView<'_>,
+    calls: &[ResolvedCall],
+    judged: &JudgedCalls,
+) -> Vec<AskedHooks> {
+    if wiring.hooks.is_empty() {
+        return Vec::new();
+    }
+    let channels = view.channels();
+    let asked = |call: &ResolvedCall| {
+        let Action::Skill(planned) = &call.action else { return None };
+        if matches!(judged.of(&call.id), Some(CallVerdict::Refuse { .. })) {
+            return None;
+        }
+        let at = skill_context(view, &channels, planned);
+        let hooks: Vec<String> = wiring.hooks.outside(&at).map(|hook| hook.name.clone()).collect();
+        (!hooks.is_empty()).then(|| AskedHooks { call_id: call.id.clone(), hooks })
+    };
+    calls.iter().filter_map(asked).collect()
+}
+
+/// The event of the verdict of a hook outside the kernel about a call of this agent. `elsewhere` is the result of a call that is
+/// not made because of the calls of other agents.
+pub(crate) fn hook_decided(
+    wiring: &Wiring,
+    view: AgentView<'_>,
+    done: HookDone,
+    elsewhere: impl Fn(&PlannedSkill) -> Option<String>,
+) -> EventBody {
+    let HookDone { request: HookRequest { hook, skill: planned, .. }, result, .. } = done;
+    let (answer, failure) = match result.and_then(|answer| checked(wiring, &planned, answer)) {
+        Ok(answer) => (answer, String::new()),
+        Err(why) => {
+            let on_failure = wiring.hooks.outside_named(&hook).map_or(OnFailure::Refuse, |hook| hook.on_failure);
+            (on_failure.answer(), clipped(&why, FAILURE_CHARS_MAX))
+        }
+    };
+    let (skill, intent) = (planned.skill.clone(), planned.intent);
+    let (verb, mut reason, verdict) = match answer {
+        HookAnswer::Refuse { text } => {
+            let text = clipped(&text, RefuseRule::TEXT_CHARS_MAX);
+            let verdict = HookAnswer::Refuse { text: refused_text(&hook, &skill, &text) };
+            ("refuse", text, verdict)
+        }
+        HookAnswer::Replace { arguments } if arguments != planned.arguments => {
+            let replaced = PlannedSkill { arguments, ..planned };
+            match view.refusal_of_replaced(&replaced).or_else(|| elsewhere(&replaced)) {
+                // The kernel does not repeat an effect, whatever a hook answers.
+                Some(text) => ("replace the arguments of", text.clone(), HookAnswer::Refuse { text }),
+                None => {
+                    let verdict = HookAnswer::Replace { arguments: replaced.arguments };
+                    ("replace the arguments of", String::new(), verdict)
+                }
+            }
+        }
+        HookAnswer::Continue | HookAnswer::Replace { .. } => ("continue with", String::new(), HookAnswer::Continue),
+    };
+    if !failure.is_empty() {
+        reason = format!("it failed: {failure}");
+    }
+    note(&hook, HookPoint::BeforeSkill, verb, &skill, &failure);
+    EventBody::Decided {
+        component: format!("hook {hook}"),
+        decision: format!("{verb} {skill}"),
+        reasoning: reason,
+        alternatives: Vec::new(),
+        hook: Some(HookDecision { hook, intent, verdict }),
+    }
+}
+
+/// The answer, unless it replaces the arguments by such that the skill does not accept.
+fn checked(wiring: &Wiring, planned: &PlannedSkill, answer: HookAnswer) -> Result<HookAnswer, String> {
+    if let HookAnswer::Replace { arguments } = &answer {
+        let skills = wiring.catalog.skills();
+        let skill =
+            skills.get(&planned.skill).ok_or_else(|| "its arguments are for a skill that is gone".to_owned())?;
+        skill.check_arguments(arguments).map_err(|e| format!("its arguments do not fit: {}", e.what))?;
+    }
+    Ok(answer)
+}
+
+fn clipped(text: &str, chars_max: usize) -> String {
+    text.trim().chars().take(chars_max).collect()
+}
+
+/// Judges a turn, and the prompt skill that its message calls by `/name`. Nothing of the turn is stored before, so after a crash
+/// the hooks are asked again.
+pub(crate) async fn judge_turn(
     wiring: &Wiring,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
     inbound: &Inbound,
 ) -> JudgedTurn {
-    let mut judged = JudgedTurn { called: called_by_name(wiring, task, inbound), ..JudgedTurn::default() };
+    let called = called_by_name(wiring, task, inbound);
     if wiring.hooks.is_empty() {
-        return judged;
+        return JudgedTurn { called, ..JudgedTurn::default() };
     }
     let (agent, channels) = (AgentId::orchestrator(), [inbound.channel().to_owned()]);
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
-    let skill = judged.called.as_ref();
+    let skill = called.as_ref();
     let skill = skill.map(|planned| (HookPoint::BeforeSkill, HookSubject::Skill(planned), planned.skill.as_str()));
     // The result of an operation would be lost.
     let turn = Some(turn).filter(|_| inbound.resumes.is_none());
+    let (mut verdicts, mut refused) = (Vec::new(), None);
     for (point, subject, what) in turn.into_iter().chain(skill) {
-        let at = HookContext { user, channels: &channels, conversation, task, agent: &agent, point, subject };
-        let Some(decided) = wiring.hooks.judge(&at) else { continue };
-        if let HookVerdict::Refuse { text } = &decided.verdict {
-            judged.refused = Some(text.clone());
-        }
-        judged.verdicts.push(Verdict { decided, what: what.to_owned() });
-        if judged.refused.is_some() {
+        if refused.is_some() {
             break;
         }
+        let at = HookContext { user, channels: &channels, conversation, task, agent: &agent, point, subject };
+        let mut outside = wiring.hooks.outside(&at);
+        let mut next = wiring.hooks.judge(&at);
+        while refused.is_none() {
+            let decided = match next.take() {
+                Some(decided) => decided,
+                None => match outside.next() {
+                    Some(hook) => decided_outside(hook, &at).await,
+                    None => break,
+                },
+            };
+            if let HookVerdict::Refuse { text } = &decided.verdict {
+                refused = Some(text.clone());
+            }
+            verdicts.push(Verdict { decided, what: what.to_owned() });
+        }
     }
-    judged
+    JudgedTurn { verdicts, refused, called }
+}
+
+/// The decision of a hook outside the kernel about a turn, or about a skill that is called by name. Neither has arguments of a
+/// model, which a hook could replace.
+async fn decided_outside(hook: &OutsideHook, at: &HookContext<'_>) -> Decided {
+    let answer = match answer_of(hook, &HookQuestion::of(&hook.name, at)).await {
+        Ok(HookAnswer::Replace { .. }) => Err("there are no arguments to replace".to_owned()),
+        answer => answer,
+    };
+    let (answer, failure) = match answer {
+        Ok(answer) => (answer, String::new()),
+        Err(why) => (hook.on_failure.answer(), clipped(&why, FAILURE_CHARS_MAX)),
+    };
+    let verdict = match answer {
+        HookAnswer::Refuse { text } => HookVerdict::Refuse { text: clipped(&text, RefuseRule::TEXT_CHARS_MAX) },
+        HookAnswer::Continue | HookAnswer::Replace { .. } => HookVerdict::Continue,
+    };
+    Decided { hook: hook.name.clone(), point: at.point, verdict, failure }
 }
 
 /// The prompt skill that a message calls by `/name` [S1 Triggering]. A caller's thread without skills calls none.
@@ -133,18 +273,24 @@ fn recorded(verdict: Verdict) -> EventBody {
         HookVerdict::Continue => ("continue with", String::new()),
         HookVerdict::Refuse { text } => ("refuse", text),
     };
-    if failure.is_empty() {
-        tracing::info!(hook, point = point.as_str(), what, verdict = verb, "hook decided");
-    } else {
-        tracing::warn!(hook, point = point.as_str(), what, verdict = verb, failure, "hook failed");
-        metrics::counter!("annie_hook_failures_total", "hook" => hook.clone()).increment(1);
-    }
-    let labels = [("hook", hook.clone()), ("point", point.as_str().to_owned()), ("verdict", verb.to_owned())];
-    metrics::counter!("annie_hook_verdicts_total", &labels).increment(1);
+    note(&hook, point, verb, &what, &failure);
     EventBody::Decided {
         component: format!("hook {hook}"),
         decision: format!("{verb} {what}"),
         reasoning: if failure.is_empty() { text } else { format!("it failed: {failure}") },
         alternatives: Vec::new(),
+        hook: None,
     }
+}
+
+/// Logs and counts a verdict.
+fn note(hook: &str, point: HookPoint, verb: &str, what: &str, failure: &str) {
+    if failure.is_empty() {
+        tracing::info!(hook, point = point.as_str(), what, verdict = verb, "hook decided");
+    } else {
+        tracing::warn!(hook, point = point.as_str(), what, verdict = verb, failure, "hook failed");
+        metrics::counter!("annie_hook_failures_total", "hook" => hook.to_owned()).increment(1);
+    }
+    let labels = [("hook", hook.to_owned()), ("point", point.as_str().to_owned()), ("verdict", verb.to_owned())];
+    metrics::counter!("annie_hook_verdicts_total", &labels).increment(1);
 }

@@ -1,17 +1,19 @@
 //! Turns the results of an agent's rounds and skill runs into events.
 
 use annie_core::{
-    event::{EventBody, ResolvedCall},
+    event::{EventBody, JudgedCalls, ResolvedCall},
     ids::{AgentId, TaskId},
     message::{ModelError, ModelReply},
     time::Micros,
     turn::{AgentView, DirectiveId},
 };
 
+use super::hooks::asked_hooks;
 use crate::{
     breaker::RunRequest,
-    effects::{ModelDone, SkillDone},
+    effects::{HookDone, ModelDone, SkillDone},
     observe::Named,
+    wiring::Wiring,
 };
 
 /// The result of an agent's work.
@@ -20,6 +22,8 @@ pub(crate) enum AgentDone {
     Round(Box<ModelDone>),
     /// A skill run is over.
     Skill(Box<SkillDone>),
+    /// A hook outside the kernel has answered, or not.
+    Hook(Box<HookDone>),
 }
 
 impl Named for AgentDone {
@@ -27,6 +31,7 @@ impl Named for AgentDone {
         match self {
             Self::Round(_) => "ModelReplied",
             Self::Skill(_) => "SkillFinished",
+            Self::Hook(_) => "HookDecided",
         }
     }
 }
@@ -37,18 +42,23 @@ impl AgentDone {
         match self {
             Self::Round(done) => done.task,
             Self::Skill(done) => done.request.task,
+            Self::Hook(done) => done.request.task,
         }
     }
 }
 
 /// The event of a reply of this agent at this time, with what becomes of its calls.
 pub(crate) fn replied(
+    wiring: &Wiring,
     done: &ModelDone,
     reply: &ModelReply,
     calls: Vec<ResolvedCall>,
     (view, at): (AgentView<'_>, Micros),
 ) -> EventBody {
-    let judged = view.judge(&calls, at);
+    let judged = view.judge(&calls, at).map(|judged| {
+        let hooks = asked_hooks(wiring, view, &calls, &judged);
+        JudgedCalls { hooks, ..judged }
+    });
     EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
         .after_waiting(done.waited_ms)
         .after_prefill(done.prefill_ms)

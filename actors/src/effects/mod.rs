@@ -3,12 +3,14 @@
 
 mod context;
 mod facts;
+mod hook;
 mod job_command;
 mod model;
 mod route;
 mod skill;
 
 pub(crate) use facts::read_facts;
+pub(crate) use hook::{HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{carry_out_order, understand_order};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, route};

@@ -46,6 +46,7 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
                 decision: decision(&route.candidates),
                 reasoning: reasoning(&route.reason, route.rule.as_deref(), route.suggestion.as_deref()),
                 alternatives: route.alternatives.clone(),
+                hook: None,
             });
             let suggestion = route.suggestion.unwrap_or_default();
             Routed { candidates: route.candidates, stripped: route.stripped_text, decided, suggestion, refused: None }
@@ -57,6 +58,7 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
                 decision: "no backend".to_owned(),
                 reasoning: why.to_string(),
                 alternatives: Vec::new(),
+                hook: None,
             };
             let refused = format!("No language model here may take this: {why}.");
             Routed { decided: Some(decided), refused: Some(refused), ..Routed::default() }

@@ -144,6 +144,7 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         },
         EngineMsg::Agent(AgentDone::Round(done)) => model::replied(ctx, state, *done).await,
         EngineMsg::Agent(AgentDone::Skill(done)) => model::skill_finished(ctx, state, *done).await,
+        EngineMsg::Agent(AgentDone::Hook(done)) => model::hook_decided(ctx, state, *done).await,
         EngineMsg::AgentFinished { task, agent, events, report } => {
             agents::finished(ctx, state, task, agent, events, *report).await
         }

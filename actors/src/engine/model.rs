@@ -1,4 +1,4 @@
-//! Records the results of the orchestrator's rounds and skill runs.
+//! Records the results of the orchestrator's rounds and skill runs, and the verdicts of hooks about its calls.
 
 use annie_core::{ids::AgentId, turn::DirectiveId};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     agent::{self, Finished, Resolved},
-    effects::{ModelDone, SkillDone},
+    effects::{HookDone, ModelDone, SkillDone},
     observe::{Context, NodeError},
 };
 
@@ -23,7 +23,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         Ok(reply) => {
             let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
             let mut bodies = agent::record(verdicts);
-            bodies.push(agent::replied(&done, reply, calls, (view, ctx.now())));
+            bodies.push(agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now())));
             bodies
         }
         Err(error) => vec![agent::failed(&done, error)],
@@ -56,4 +56,16 @@ pub(super) async fn skill_finished(
             Ok(())
         }
     }
+}
+
+pub(super) async fn hook_decided(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    done: HookDone,
+) -> Result<(), NodeError> {
+    let (task, agent) = (done.request.task, done.request.agent.clone());
+    state.tasks.remove(&EngineTask::Effect(done.request.id()));
+    let Some(view) = state.conv.main_agent(task) else { return Ok(()) };
+    let body = agent::hook_decided(&state.wiring, view, done, |_| None);
+    record::record(ctx, state, task, agent, body).await
 }

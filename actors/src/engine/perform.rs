@@ -75,7 +75,7 @@ async fn start(
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             state.spawn(id, async move {
                 let route = Box::new(route(&wiring, &inbound));
-                let judged = Box::new(agent::judge_turn(&wiring, (&user, conversation, task), &inbound));
+                let judged = Box::new(agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await);
                 let (mode, facts, limits) = if judged.refused.is_some() {
                     (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
                 } else {
@@ -86,7 +86,7 @@ async fn start(
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });
             });
         }
-        Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } => {
+        Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } | Directive::RunHook { task, .. } => {
             let Some(view) = state.conv.main_agent(task) else { return Ok(()) };
             let handles = RoundHandles::default();
             if matches!(directive, Directive::CallModel { .. }) {

@@ -151,6 +151,7 @@ fn mode_decided(mode: Mode, asked: bool, is_spoken: bool) -> EventBody {
         decision: format!("run in mode {}", mode.as_str()),
         reasoning: why.to_owned(),
         alternatives: others.map(|m| m.as_str().to_owned()).collect(),
+        hook: None,
     }
 }
 

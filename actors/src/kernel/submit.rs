@@ -441,5 +441,6 @@ fn decided(classified: Classified) -> EventBody {
         decision: format!("class {}", classified.priority.as_str()),
         reasoning: classified.reason,
         alternatives: classified.alternatives,
+        hook: None,
     }
 }

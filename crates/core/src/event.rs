@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::{
-    judged::{CallVerdict, JudgedCall, JudgedCalls, Refusal},
+    judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, Refusal},
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
 };
@@ -501,6 +501,9 @@ pub enum EventBody {
         /// The alternatives that were considered.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         alternatives: Vec<String>,
+        /// The verdict for which a call waited. Absent in all other decisions, on which no state depends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hook: Option<HookDecision>,
     },
     /// The orchestrator tried to answer without having read its agents' results, so the kernel gave it the results.
     ResultsGiven,

@@ -1,5 +1,5 @@
 //! Model backends behind core's Model port: one client with a wire per protocol (OpenAI Chat Completions, Anthropic
-//! Messages), and agentic backends, which are programs.
+//! Messages), and agentic backends, which are programs. Also hooks that are programs.
 //!
 //! Only this package knows the wire format of a completion. The kernel sees [`annie_core::ports::Model`] and typed
 //! failures.
@@ -16,7 +16,7 @@ mod wire;
 
 pub use client::{Offer, OpenAiModel};
 pub use command::{
-    CommandConfig, CommandModel, FailureWords, ProcessLimits, SHIM_GROUP, SHIM_NEVER_BEGAN, children_of,
+    CommandConfig, CommandModel, FailureWords, ProcessLimits, ProgramHook, SHIM_GROUP, SHIM_NEVER_BEGAN, children_of,
     end_descendants,
 };
 pub use config::{ModelConfig, Price, Profile};

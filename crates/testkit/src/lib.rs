@@ -3,6 +3,7 @@
 pub mod data;
 pub mod env;
 pub mod faults;
+pub mod hooks;
 pub mod model_server;
 pub mod postgres;
 pub mod scripted_model;

@@ -1,6 +1,9 @@
-//! The verdicts of the kernel's own policies about the calls of a reply.
+//! The verdicts about the calls of a reply: of the kernel's own policies, and of hooks outside the kernel.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::IntentId;
 
 /// The verdicts about the calls of one reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +14,9 @@ pub struct JudgedCalls {
     /// Whether the run ends once these calls have results, because the loop guard has refused too often.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_run: bool,
+    /// The calls that wait for hooks outside the kernel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<AskedHooks>,
 }
 
 impl JudgedCalls {
@@ -19,6 +25,51 @@ impl JudgedCalls {
     pub fn of(&self, call_id: &str) -> Option<&CallVerdict> {
         self.verdicts.iter().find(|judged| judged.call_id == call_id).map(|judged| &judged.verdict)
     }
+
+    /// The names of the hooks that must decide before a call is made, in their order.
+    #[must_use]
+    pub fn hooks_of(&self, call_id: &str) -> &[String] {
+        self.hooks.iter().find(|asked| asked.call_id == call_id).map_or(&[][..], |asked| asked.hooks.as_slice())
+    }
+}
+
+/// A call with the hooks that must decide before it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedHooks {
+    /// The id of the call, which is unique in its reply.
+    pub call_id: String,
+    /// The names of the hooks, in their order.
+    pub hooks: Vec<String>,
+}
+
+/// The verdict of a hook outside the kernel about one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookDecision {
+    /// The name of the hook.
+    pub hook: String,
+    /// The intent of the planned run.
+    pub intent: IntentId,
+    /// The verdict. The text of a refusal is the result of the call, as the model reads it.
+    #[serde(flatten)]
+    pub verdict: HookAnswer,
+}
+
+/// What a hook outside the kernel answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum HookAnswer {
+    /// The hook has no objection.
+    Continue,
+    /// The turn, or the call of the skill, does not happen.
+    Refuse {
+        /// The reason.
+        text: String,
+    },
+    /// The skill runs with these arguments. Not allowed before a turn.
+    Replace {
+        /// The arguments, an object.
+        arguments: Value,
+    },
 }
 
 /// A verdict with the call that it is about.

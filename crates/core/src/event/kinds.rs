@@ -126,11 +126,14 @@ impl EventBody {
     pub const fn recorder(&self) -> Recorder {
         match self {
             Self::Received(_) => Recorder::FrontEnd,
-            Self::ModelReplied { .. } | Self::ModelFailed { .. } | Self::SkillFinished { .. } => Recorder::Agent,
+            Self::ModelReplied { .. }
+            | Self::ModelFailed { .. }
+            | Self::SkillFinished { .. }
+            | Self::Decided { hook: Some(_), .. } => Recorder::Agent,
             Self::RoundBegan { .. } | Self::RoundNotBegun { .. } => Recorder::Round,
             Self::SkillStarted { .. } => Recorder::Breaker,
             Self::DeadLetterDue { .. } | Self::DeadLetterMoved { .. } => Recorder::DeadLetters,
-            Self::Decided { .. } => Recorder::Several,
+            Self::Decided { hook: None, .. } => Recorder::Several,
             Self::Joined { .. }
             | Self::TurnStarted { .. }
             | Self::InterfaceChanged { .. }

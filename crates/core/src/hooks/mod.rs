@@ -1,8 +1,10 @@
 //! Hooks: policies that decide at fixed points of a turn whether the turn goes on.
 //!
-//! A hook is pure. The caller records its verdict with the event that carries the verdict out, so that a replay needs no
-//! hook. A hook can only restrict: all other checks still apply to what it lets through.
+//! A hook in this process is pure, and its verdict is taken at once. A hook outside the kernel, such as a program, is asked
+//! while the turn or the call waits. Verdicts are recorded, so that a replay needs no hook. All other checks still apply to
+//! what a hook lets through.
 
+mod outside;
 mod rule;
 
 use std::{
@@ -14,10 +16,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use outside::{HookQuestion, OutsideHook};
 pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
 
 use crate::{
-    event::PlannedSkill,
+    event::{HookAnswer, PlannedSkill},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
     outcome::floor_char_boundary,
@@ -76,13 +79,26 @@ pub enum HookVerdict {
     },
 }
 
-/// The consequence of a failed hook: it panicked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The consequence of a failed hook: it panicked, or a hook outside the kernel gave no valid verdict in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// The hook counts as having refused.
+    #[default]
     Refuse,
     /// The hook counts as having no objection.
     Continue,
+}
+
+impl OnFailure {
+    /// The answer in place of that of a failed hook outside the kernel.
+    #[must_use]
+    pub fn answer(self) -> HookAnswer {
+        match self {
+            Self::Refuse => HookAnswer::Refuse { text: FAILED.to_owned() },
+            Self::Continue => HookAnswer::Continue,
+        }
+    }
 }
 
 /// What a hook decides about.
@@ -157,9 +173,12 @@ struct Entry {
     hook: Arc<dyn Hook>,
 }
 
-/// All hooks, ordered by their level and then as registered.
+/// All hooks, ordered by their level and then as registered. Hooks outside the kernel decide after those in this process.
 #[derive(Clone, Default)]
-pub struct HookSet(Arc<[Entry]>);
+pub struct HookSet {
+    hooks: Arc<[Entry]>,
+    outside: Arc<[OutsideHook]>,
+}
 
 impl HookSet {
     /// The maximum number of configured hooks. Every hook is asked before every call of a skill.
@@ -173,19 +192,26 @@ impl HookSet {
             let (name, points, on_failure) = (hook.name().to_owned(), hook.points().to_vec(), hook.on_failure());
             Entry { name, points, on_failure, hook }
         };
-        Self(hooks.into_iter().map(entry).collect())
+        Self { hooks: hooks.into_iter().map(entry).collect(), outside: Arc::default() }
+    }
+
+    /// The same set with these hooks outside the kernel. Within a level they keep their order.
+    #[must_use]
+    pub fn with_outside(self, mut outside: Vec<OutsideHook>) -> Self {
+        outside.sort_by_key(|hook| hook.when.level());
+        Self { outside: outside.into(), ..self }
     }
 
     /// Whether there is no hook.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.hooks.is_empty() && self.outside.is_empty()
     }
 
     /// Number of hooks.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.hooks.len() + self.outside.len()
     }
 
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures
@@ -194,7 +220,7 @@ impl HookSet {
     #[must_use]
     pub fn judge(&self, at: &HookContext<'_>) -> Option<Decided> {
         let mut failed = None;
-        for entry in self.0.iter().filter(|entry| entry.points.contains(&at.point)) {
+        for entry in self.hooks.iter().filter(|entry| entry.points.contains(&at.point)) {
             match judge_one(entry, at) {
                 Some(decided) if decided.verdict != HookVerdict::Continue => return Some(decided),
                 decided => failed = failed.or(decided),
@@ -202,11 +228,23 @@ impl HookSet {
         }
         failed
     }
+
+    /// The hooks outside the kernel that decide at this point, in their order.
+    pub fn outside(&self, at: &HookContext<'_>) -> impl Iterator<Item = &OutsideHook> {
+        self.outside.iter().filter(move |hook| hook.point == at.point && hook.when.hold(at))
+    }
+
+    /// The hook outside the kernel with this name.
+    #[must_use]
+    pub fn outside_named(&self, name: &str) -> Option<&OutsideHook> {
+        self.outside.iter().find(|hook| hook.name == name)
+    }
 }
 
 impl fmt::Debug for HookSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|entry| &entry.name)).finish()
+        let outside = self.outside.iter().map(|hook| &hook.name);
+        f.debug_list().entries(self.hooks.iter().map(|entry| &entry.name).chain(outside)).finish()
     }
 }
 

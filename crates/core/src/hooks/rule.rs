@@ -48,6 +48,18 @@ impl Conditions {
     /// The maximum length of one value, in bytes. No user id, channel or name of a command skill is longer.
     pub const VALUE_BYTES_MAX: usize = 128;
 
+    /// The level of a hook with these conditions.
+    #[must_use]
+    pub fn level(&self) -> HookLevel {
+        if !self.skills.is_empty() {
+            HookLevel::Skill
+        } else if self.agents != Agents::Any {
+            HookLevel::Agent
+        } else {
+            HookLevel::Global
+        }
+    }
+
     /// Whether all conditions hold.
     #[must_use]
     pub fn hold(&self, at: &HookContext<'_>) -> bool {
@@ -130,13 +142,7 @@ impl Hook for RefuseRule {
     }
 
     fn level(&self) -> HookLevel {
-        if !self.when.skills.is_empty() {
-            HookLevel::Skill
-        } else if self.when.agents != Agents::Any {
-            HookLevel::Agent
-        } else {
-            HookLevel::Global
-        }
+        self.when.level()
     }
 
     fn judge(&self, at: &HookContext<'_>) -> HookVerdict {

@@ -4,6 +4,7 @@
 mod context;
 mod env;
 mod extension;
+mod hooks;
 mod model;
 mod nodes;
 mod page;
@@ -17,6 +18,7 @@ use std::{future::Future, pin::Pin};
 pub use context::{ContextPart, ContextQuery, ContextSource};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use extension::{Chore, LogSubscriber};
+pub use hooks::HookRunner;
 pub use model::{Draft, DraftSink, Model};
 pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
 pub use page::{Before, NotAPageStart};

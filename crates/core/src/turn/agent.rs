@@ -89,6 +89,16 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// The result with which a call is not made after a hook replaced its arguments, because an equal effect of this agent has a
+    /// receipt, may have happened, or is requested by another call that is open.
+    #[must_use]
+    pub fn refusal_of_replaced(self, planned: &PlannedSkill) -> Option<String> {
+        match self {
+            Self::Main { turn, .. } => turn.main.refusal_of_replaced(planned),
+            Self::Sub(turn) => turn.run.refusal_of_replaced(planned),
+        }
+    }
+
     /// The facts that the prompts are built from.
     #[must_use]
     pub const fn facts(self) -> &'a PromptFacts {
@@ -223,7 +233,7 @@ impl SubTurn {
 }
 
 impl AgentRun {
-    /// The rounds and skill runs that have no result yet.
+    /// The rounds, skill runs and questions to hooks that have no result yet.
     pub(super) fn outstanding(&self, task: TaskId) -> Vec<Directive> {
         if self.phase == Phase::Thinking {
             return vec![Directive::CallModel { task, agent: self.agent.clone(), round: self.round }];
@@ -235,6 +245,12 @@ impl AgentRun {
             skill: skill.clone(),
             started_before: open.started,
         };
-        self.wanted_skills().map(skill).collect()
+        let hooks = self.wanted_hooks().map(|(skill, hook)| Directive::RunHook {
+            task,
+            agent: self.agent.clone(),
+            hook: hook.to_owned(),
+            skill: skill.clone(),
+        });
+        self.wanted_skills().map(skill).chain(hooks).collect()
     }
 }

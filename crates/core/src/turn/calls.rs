@@ -48,7 +48,7 @@ const CUT_IN_DOUBT: &str =
 
 impl OpenCall {
     fn new(call: &ResolvedCall) -> Self {
-        Self { call: call.clone(), result: None, started: false, refused: false, warning: None }
+        Self { call: call.clone(), result: None, started: false, refused: false, warning: None, hooks: Vec::new() }
     }
 
     /// The planned skill run, if the call is one.
@@ -104,6 +104,7 @@ impl AgentRun {
                     counters.count(self.counts(&call.action), call, verdict);
                 }
                 self.apply(&mut next, verdict);
+                next.hooks = judged.hooks_of(&call.id).to_vec();
             }
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
@@ -135,19 +136,30 @@ impl AgentRun {
             None => {}
         }
         let Action::Answer { text, .. } = &open.call.action else { return };
-        if text.starts_with(REFUSED) {
-            // The rest of the text is for the model.
-            let reason = text.trim_start_matches(REFUSED).split(" here:").next().unwrap_or_default();
-            self.undone.push(first_line(reason.trim()));
-        }
+        self.undone.extend(refused_by_hook(text));
         let shown =
             if policy::is_exempt(&open.call) { text.clone() } else { clip(text, self.result_bytes_max).into_owned() };
         open.result = Some(with_warning(shown, open.warning.as_deref()));
     }
 
+    /// Skill runs without a result that may be running now, or that wait for a hook. Of commands that is only the first.
+    pub(super) fn awaited_skills(&self) -> impl Iterator<Item = (&OpenCall, &PlannedSkill)> {
+        let at_once = if self.is_cmd() { 1 } else { usize::MAX };
+        self.open_calls()
+            .iter()
+            .filter(|o| o.result.is_none())
+            .filter_map(|o| o.planned().map(|planned| (o, planned)))
+            .take(at_once)
+    }
+
+    /// Skill runs without a result that may be running now.
+    pub fn wanted_skills(&self) -> impl Iterator<Item = (&OpenCall, &PlannedSkill)> {
+        self.awaited_skills().filter(|(open, _)| open.hooks.is_empty())
+    }
+
     /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
     pub(super) fn has_receipt(&self, planned: &PlannedSkill) -> bool {
-        policy::would_repeat(self, planned)
+        policy::repeated_effect(self, planned).is_some()
     }
 
     /// Effects that may have happened, including those of calls without a result.
@@ -252,7 +264,7 @@ impl AgentRun {
     }
 
     /// Answers the calls that have not started as not run; they do not count as used.
-    fn skip_the_rest(&mut self) {
+    pub(super) fn skip_the_rest(&mut self) {
         let Phase::Acting(calls) = &mut self.phase else { return };
         for open in calls.iter_mut().filter(|o| o.result.is_none() && !o.started) {
             open.result = Some(NOT_RUN.to_owned());
@@ -310,7 +322,7 @@ impl AgentRun {
         self
     }
 
-    fn awaited(&mut self, intent: IntentId) -> Option<&mut OpenCall> {
+    pub(super) fn awaited(&mut self, intent: IntentId) -> Option<&mut OpenCall> {
         let Phase::Acting(calls) = &mut self.phase else { return None };
         calls.iter_mut().find(|o| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent))
     }
@@ -328,7 +340,14 @@ pub(super) fn done_already(receipt: &Receipt) -> String {
     format!("{DONE_ALREADY} {} {note} Go on, or answer in words.", receipt.summary())
 }
 
-fn with_warning(text: String, warning: Option<&str>) -> String {
+/// The line of a report about a call with this result; `None` if no hook refused it.
+pub(super) fn refused_by_hook(result_text: &str) -> Option<String> {
+    // The rest of the text is for the model.
+    let reason = result_text.strip_prefix(REFUSED)?.split(" here:").next().unwrap_or_default();
+    Some(first_line(reason.trim()))
+}
+
+pub(super) fn with_warning(text: String, warning: Option<&str>) -> String {
     match warning {
         Some(warning) => format!("{text}\n{warning}"),
         None => text,

@@ -35,6 +35,17 @@ pub enum Directive {
         /// A previous incarnation started the run and its receipt is missing, so the effect class decides the recovery.
         started_before: bool,
     },
+    /// Asks a hook outside the kernel about a call.
+    RunHook {
+        /// The task of the turn.
+        task: TaskId,
+        /// The agent that made the call.
+        agent: AgentId,
+        /// The name of the hook.
+        hook: String,
+        /// The planned run, which waits for the verdict.
+        skill: PlannedSkill,
+    },
     /// Resolves the meaning of a job command.
     Understand {
         /// The task of the job command.
@@ -71,6 +82,8 @@ pub enum DirectiveId {
     Model(TaskId, AgentId, u32),
     /// See [`Directive::CallSkill`].
     Skill(TaskId, AgentId, String),
+    /// See [`Directive::RunHook`]: the intent and the name of the hook.
+    Hook(TaskId, AgentId, String, String),
     /// See [`Directive::Understand`].
     Understand(TaskId),
     /// See [`Directive::CarryOut`].
@@ -87,6 +100,7 @@ impl DirectiveId {
             Self::Begin(task)
             | Self::Model(task, ..)
             | Self::Skill(task, ..)
+            | Self::Hook(task, ..)
             | Self::Understand(task)
             | Self::CarryOut(task)
             | Self::Agent(task, _) => *task,
@@ -104,6 +118,9 @@ impl Directive {
             // A call id is unique within its round only; the intent is unique.
             Self::CallSkill { task, agent, skill, .. } => {
                 DirectiveId::Skill(*task, agent.clone(), skill.intent.to_string())
+            }
+            Self::RunHook { task, agent, hook, skill } => {
+                DirectiveId::Hook(*task, agent.clone(), skill.intent.to_string(), hook.clone())
             }
             Self::Understand { task, .. } => DirectiveId::Understand(*task),
             Self::CarryOut { task, .. } => DirectiveId::CarryOut(*task),

@@ -107,6 +107,19 @@ impl TurnEffects {
         Judged::Settled
     }
 
+    /// The result with which a call of `agent` is not made, because another agent has made an equal call, may have made it, or is
+    /// making it. The call waits for no other agent.
+    #[must_use]
+    pub fn refusal(&self, agent: &AgentId, planned: &PlannedSkill) -> Option<String> {
+        if planned.effect == Effect::Read {
+            return None;
+        }
+        Some(match self.elsewhere(agent, planned)? {
+            Elsewhere::Done(receipt) => done_already(&receipt),
+            Elsewhere::InDoubt | Elsewhere::Open => IN_DOUBT.to_owned(),
+        })
+    }
+
     fn elsewhere(&self, agent: &AgentId, planned: &PlannedSkill) -> Option<Elsewhere> {
         let (skill, arguments) = (&planned.skill, &planned.arguments);
         let is_same_call = |other: &(String, Value)| other.0 == *skill && other.1 == *arguments;

@@ -74,11 +74,14 @@ impl Conversation {
             | EventBody::RoundBegan { .. }
             | EventBody::RoundNotBegun { .. }
             | EventBody::SkillStarted { .. }
-            | EventBody::SkillFinished { .. } => {
+            | EventBody::SkillFinished { .. }
+            | EventBody::Decided { hook: Some(_), .. } => {
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
             }
             // Records for readers of the log, and facts about a task that has ended.
-            EventBody::Decided { .. } | EventBody::DeadLetterDue { .. } | EventBody::DeadLetterMoved { .. } => {}
+            EventBody::Decided { hook: None, .. }
+            | EventBody::DeadLetterDue { .. }
+            | EventBody::DeadLetterMoved { .. } => {}
             EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 if let Some(end) = body.as_final() {
                     self.finish(task, end);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::run::AgentRun;
 use crate::{
-    event::{Action, Event, EventBody, FinalEvent, PlannedSkill, Retry},
+    event::{Action, Event, EventBody, FinalEvent, HookAnswer, PlannedSkill, Retry},
     ids::{AgentId, IntentId, TaskId},
     outcome::Status,
     receipt::Receipt,
@@ -133,13 +133,20 @@ impl Effects {
                     self.receipts.extend(Receipt::of(&planned.skill, &planned.arguments, outcome, event.at));
                 }
             }
+            EventBody::Decided { hook: Some(decision), .. } => {
+                if let HookAnswer::Replace { arguments } = &decision.verdict
+                    && let Some((planned, _)) = self.open.get_mut(&decision.intent)
+                {
+                    planned.arguments = arguments.clone();
+                }
+            }
             EventBody::Joined { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
-            | EventBody::Decided { .. }
+            | EventBody::Decided { hook: None, .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }

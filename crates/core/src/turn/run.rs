@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
-    event::{Action, AgentReport, EventBody, JudgedCalls, Mode, PlannedSkill, ReportStatus, ResolvedCall},
+    event::{Action, AgentReport, EventBody, JudgedCalls, Mode, ReportStatus, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
@@ -119,6 +119,9 @@ pub struct OpenCall {
     /// A warning of the loop guard, which is shown with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// The hooks outside the kernel that must still decide before the call is made, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
 }
 
 /// How a run ended.
@@ -590,16 +593,6 @@ impl AgentRun {
             Phase::Acting(calls) => calls,
             Phase::Thinking | Phase::Ended(_) => &[],
         }
-    }
-
-    /// Skill runs without a result that may be running now. Of commands that is only the first.
-    pub fn wanted_skills(&self) -> impl Iterator<Item = (&OpenCall, &PlannedSkill)> {
-        let at_once = if self.is_cmd() { 1 } else { usize::MAX };
-        self.open_calls()
-            .iter()
-            .filter(|o| o.result.is_none())
-            .filter_map(|o| o.planned().map(|planned| (o, planned)))
-            .take(at_once)
     }
 
     /// Once every call has its result, adds the results to the context and starts the next round.

@@ -10,6 +10,7 @@ mod dispatching;
 mod faults;
 mod growth;
 mod guesses;
+mod hooked;
 mod interfaces;
 mod job_commands;
 mod lanes;

@@ -5,6 +5,7 @@
 
 mod config;
 mod group;
+mod hook;
 mod outcome;
 mod pipe;
 mod prompt;
@@ -19,6 +20,7 @@ use annie_core::{
 };
 
 pub use config::{CommandConfig, FailureWords, ProcessLimits};
+pub use hook::ProgramHook;
 pub use pipe::{SHIM_GROUP, SHIM_NEVER_BEGAN};
 pub use tree::{children_of, end_descendants};
 

@@ -91,31 +91,8 @@ pub(super) async fn run(
         let detail = format!("the prompt has {} bytes, {} are allowed", prompt.len(), config.prompt_bytes_max);
         return Err(ModelError::new(ModelErrorKind::Overflow, detail));
     }
-    let pipe = config.shim.is_some().then(ShimPipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
-    let mut child = start(model, &prompt, pipe.as_ref())?;
-    // From here on, dropping this future kills the group and the processes that left it.
-    let mut group = Group::of(&child, config.shim.is_some());
-    let mut output = Output::default();
-    let by_stdin = (!config.is_prompt_an_argument()).then_some(prompt);
-    let limit = Duration::from_millis(config.run_ms_max);
-    let work = attend(model, &mut child, &mut group, &mut output, by_stdin, &drafts);
-    let ended = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
-    if ended.is_ok() {
-        group.leader_has_ended();
-    }
-    group.kill();
-    let report = pipe.map_or(ShimReport::Nothing, |pipe| pipe.report());
-    if let (Ok(status), ShimReport::Group(program)) = (&ended, report)
-        && status.signal().is_some()
-    {
-        // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
-        Group::led_by(program).kill();
-    }
-    if ended.is_err() {
-        // Waited for, so that no zombie stays in the process table.
-        let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
-    }
-    match ended {
+    let Ended { how, report, mut output } = execute(model, prompt, &drafts).await?;
+    match how {
         Ok(status) if status.success() => {
             output.reply.show(&drafts, true);
             outcome::reply(config, &output)
@@ -123,6 +100,47 @@ pub(super) async fn run(
         Ok(status) => Err(outcome::failed(config, status, report == ShimReport::NeverBegan, &output)),
         Err(why) => Err(outcome::broken(config, &why, &output)),
     }
+}
+
+/// The end of a program that was started.
+pub(super) struct Ended {
+    /// Its exit status, or why it was broken off.
+    pub(super) how: Result<ExitStatus, Broken>,
+    pub(super) report: ShimReport,
+    pub(super) output: Output,
+}
+
+/// Runs the program with this input until it ends or reaches a limit. No process of it is left.
+///
+/// # Errors
+/// If it cannot be started.
+pub(super) async fn execute(model: &CommandModel, input: String, drafts: &DraftSink) -> Result<Ended, ModelError> {
+    let config = &model.config;
+    let pipe = config.shim.is_some().then(ShimPipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
+    let mut child = start(model, &input, pipe.as_ref())?;
+    // From here on, dropping this future kills the group and the processes that left it.
+    let mut group = Group::of(&child, config.shim.is_some());
+    let mut output = Output::default();
+    let by_stdin = (!config.is_prompt_an_argument()).then_some(input);
+    let limit = Duration::from_millis(config.run_ms_max);
+    let work = attend(model, &mut child, &mut group, &mut output, by_stdin, drafts);
+    let how = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
+    if how.is_ok() {
+        group.leader_has_ended();
+    }
+    group.kill();
+    let report = pipe.map_or(ShimReport::Nothing, |pipe| pipe.report());
+    if let (Ok(status), ShimReport::Group(program)) = (&how, report)
+        && status.signal().is_some()
+    {
+        // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
+        Group::led_by(program).kill();
+    }
+    if how.is_err() {
+        // Waited for, so that no zombie stays in the process table.
+        let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
+    }
+    Ok(Ended { how, report, output })
 }
 
 fn start(model: &CommandModel, prompt: &str, pipe: Option<&ShimPipe>) -> Result<Child, ModelError> {

@@ -39,6 +39,7 @@ pub async fn event_is_read_exactly_as_it_was_appended(store: Arc<dyn Store>) {
             decision: "stop".into(),
             reasoning: "日本語 \\ \" \u{202e}".into(),
             alternatives: vec![String::new()],
+            hook: None,
         },
     );
     decided.agent = sub.clone();

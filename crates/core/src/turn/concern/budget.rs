@@ -35,9 +35,10 @@ impl Conversation {
 }
 
 impl Turn {
-    /// Skill calls that are reserved for the sub-agents, plus those that the main agent has running.
+    /// Skill calls that are reserved for the sub-agents, plus those that the main agent has running or that wait for a
+    /// hook.
     fn calls_under_way(&self) -> u32 {
-        let own = u32::try_from(self.main.wanted_skills().count()).unwrap_or(u32::MAX);
+        let own = u32::try_from(self.main.awaited_skills().count()).unwrap_or(u32::MAX);
         self.agents.plan.calls_granted().saturating_add(own)
     }
 }

@@ -53,7 +53,7 @@ impl Conversation {
 impl Turn {
     /// Whether the turn is suspended and has no running work left.
     pub(in crate::turn) fn is_at_rest(&self) -> bool {
-        let acts = self.agents.plan.running().next().is_some() || self.main.wanted_skills().next().is_some();
+        let acts = self.agents.plan.running().next().is_some() || self.main.awaited_skills().next().is_some();
         self.control.is_suspended && !self.control.is_cancelled && !acts
     }
 }

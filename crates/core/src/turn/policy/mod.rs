@@ -16,7 +16,7 @@ mod retry;
 mod same_result;
 
 use super::{
-    calls::{REPEATED, guarded},
+    calls::{IN_DOUBT, REPEATED, done_already, guarded},
     conversation::Turn,
     run::{AgentRun, OpenCall},
 };
@@ -175,12 +175,15 @@ fn judge_call(policies: &[&dyn CallPolicy], at: &Candidate<'_>) -> Option<CallVe
     warning
 }
 
-/// Whether the policies would refuse a call because its effect has a receipt or may have happened, whatever other calls there
-/// are.
-pub(super) fn would_repeat(run: &AgentRun, planned: &PlannedSkill) -> bool {
-    planned.effect != Effect::Read
-        && (done_already::receipt_of(run, planned).is_some()
-            || in_doubt::may_have_happened(run, &planned.skill, &planned.arguments))
+/// The result of a call that the policies refuse because its effect has a receipt or may have happened, whatever other calls
+/// there are.
+pub(super) fn repeated_effect(run: &AgentRun, planned: &PlannedSkill) -> Option<String> {
+    if planned.effect == Effect::Read {
+        return None;
+    }
+    let receipt = done_already::receipt_of(run, planned);
+    let is_in_doubt = in_doubt::may_have_happened(run, &planned.skill, &planned.arguments);
+    receipt.map(done_already).or_else(|| is_in_doubt.then(|| IN_DOUBT.to_owned()))
 }
 
 /// A result of a skill.

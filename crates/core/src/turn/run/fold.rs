@@ -32,6 +32,7 @@ impl AgentRun {
             EventBody::RoundNotBegun { round, .. } => self.round_not_begun(*round),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
             EventBody::SkillFinished { intent, outcome, .. } => is_result = self.skill_finished(at, *intent, outcome),
+            EventBody::Decided { hook: Some(decision), .. } => self.hook_decided(decision),
             // The other kinds are facts about the turn, not about the rounds and calls of one agent.
             EventBody::Received(_)
             | EventBody::Joined { .. }
@@ -40,7 +41,7 @@ impl AgentRun {
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
-            | EventBody::Decided { .. }
+            | EventBody::Decided { hook: None, .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }

@@ -262,6 +262,7 @@ fn events_stored_by_other_components_do_not_change_times_of_state() {
         decision: "class normal".to_owned(),
         reasoning: "long work".to_owned(),
         alternatives: Vec::new(),
+        hook: None,
     };
     let moved = EventBody::DeadLetterMoved { state: DeadLetterState::Archived, by: "ann".to_owned() };
     let began = EventBody::RoundBegan { round: 1, backend: "program".to_owned() };

@@ -1,0 +1,68 @@
+//! Questions to hooks outside the kernel, such as programs.
+
+use std::{sync::Arc, time::Duration};
+
+use annie_core::{
+    event::{HookAnswer, PlannedSkill},
+    hooks::{HookQuestion, OutsideHook},
+    ids::{AgentId, TaskId},
+    ports::Clock,
+    turn::DirectiveId,
+};
+
+use crate::{observe::task_point, tasks::caught, wiring::Wiring};
+
+/// A question about a call.
+#[derive(Debug)]
+pub(crate) struct HookRequest {
+    pub task: TaskId,
+    pub agent: AgentId,
+    /// The name of the hook.
+    pub hook: String,
+    /// The planned run, which waits for the verdict.
+    pub skill: PlannedSkill,
+    pub question: HookQuestion,
+}
+
+impl HookRequest {
+    /// The id of the directive.
+    pub fn id(&self) -> DirectiveId {
+        DirectiveId::Hook(self.task, self.agent.clone(), self.skill.intent.to_string(), self.hook.clone())
+    }
+}
+
+/// The end of a question about a call.
+#[derive(Debug)]
+pub(crate) struct HookDone {
+    pub request: HookRequest,
+    /// The answer, or why there is none.
+    pub result: Result<HookAnswer, String>,
+    /// How long the question took, in milliseconds.
+    pub duration_ms: u64,
+}
+
+pub(crate) async fn ask_hook(wiring: Arc<Wiring>, request: HookRequest) -> HookDone {
+    let clock = wiring.env.clock.clone();
+    let from_us = clock.monotonic_us();
+    let result = match (task_point(&wiring.env, "hook", "asking").await, wiring.hooks.outside_named(&request.hook)) {
+        (Ok(()), Some(hook)) => answer_of(hook, &request.question).await,
+        (Ok(()), None) => Err("there is no such hook any more".to_owned()),
+        (Err(why), _) => Err(why.to_string()),
+    };
+    let result = match task_point(&wiring.env, "hook", "decided").await {
+        Ok(()) => result,
+        Err(why) => Err(why.to_string()),
+    };
+    let duration_ms = clock.monotonic_us().saturating_sub(from_us) / 1_000;
+    HookDone { request, result, duration_ms }
+}
+
+/// The answer of a hook, or why there is none. A hook that panics or is late fails.
+pub(crate) async fn answer_of(hook: &OutsideHook, question: &HookQuestion) -> Result<HookAnswer, String> {
+    let asked = caught(async { hook.runner.ask(question).await });
+    match tokio::time::timeout(Duration::from_millis(hook.ms_max), asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => Err(format!("it panicked: {panic}")),
+        Err(_) => Err(format!("it did not answer within {} ms", hook.ms_max)),
+    }
+}
