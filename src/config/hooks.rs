@@ -1,4 +1,5 @@
-//! `[[hook]]`: the operator's decisions before a turn or a skill runs, by rules and by programs. The hooks are documented in [`annie_core::hooks`].
+//! `[[hook]]`: the operator's decisions before a turn or a skill runs, by rules and by programs. The hooks are documented in
+//! [`annie_core::hooks`].
 
 use std::{
     collections::BTreeSet,

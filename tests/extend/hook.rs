@@ -1,4 +1,4 @@
-//! A hook of an extension: a policy that decides before a skill runs.
+//! Hooks of an extension: a policy that decides before a skill runs, and a hook outside the kernel, which is asked.
 
 use std::sync::{
     Arc,
@@ -6,11 +6,12 @@ use std::sync::{
 };
 
 use annie_core::{
-    event::{Action, Event, EventBody},
-    hooks::{Hook, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
+    event::{Action, Event, EventBody, HookAnswer},
+    hooks::{Hook, HookContext, HookPoint, HookQuestion, HookSet, HookSubject, HookVerdict, OnFailure},
     outcome::Outcome,
 };
 use annie_testkit::{
+    hooks::{FakeAnswer, FakeHook},
     scripted_model::{ScriptedModel, calls, says},
     skills::{FakeBehaviour, FakeSkills},
 };
@@ -115,7 +116,7 @@ fn sends() -> ScriptedModel {
     })
 }
 
-async fn sent_with(hook: Arc<Guard>) -> (String, Vec<serde_json::Value>, Vec<(String, String)>) {
+async fn sent_with(hooks: HookSet) -> (String, Vec<serde_json::Value>, Vec<(String, String)>) {
     let arguments = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = arguments.clone();
     let mut parts = WorldParts::with_model(Arc::new(sends()));
@@ -124,7 +125,7 @@ async fn sent_with(hook: Arc<Guard>) -> (String, Vec<serde_json::Value>, Vec<(St
         seen.lock().unwrap().push(call.arguments.clone());
         FakeBehaviour::Answer(Outcome::success("Sent."))
     }));
-    parts.hooks = HookSet::new(vec![hook]);
+    parts.hooks = hooks;
     let world = parts.start().await;
     let sent = world.say("send it").await;
     let answer = world.answer(&sent).await;
@@ -137,10 +138,64 @@ async fn sent_with(hook: Arc<Guard>) -> (String, Vec<serde_json::Value>, Vec<(St
 
 #[tokio::test]
 async fn hook_of_extension_that_panics_refuses_or_lets_through_as_it_declares() {
-    let (answer, ran, decided) = sent_with(guard("test.send", None, OnFailure::Refuse)).await;
+    let (answer, ran, decided) = sent_with(HookSet::new(vec![guard("test.send", None, OnFailure::Refuse)])).await;
     assert!(ran.is_empty() && answer.contains("[refused]"), "{answer}");
     assert!(decided[0].1.contains("it panicked: the hook panics"), "{decided:?}");
-    let (_, ran, decided) = sent_with(guard("test.send", None, OnFailure::Continue)).await;
+    let (_, ran, decided) = sent_with(HookSet::new(vec![guard("test.send", None, OnFailure::Continue)])).await;
     assert_eq!(ran, [json!({"what": "secret"})]);
     assert_eq!(decided[0].0, "continue with test.send");
+}
+
+#[tokio::test]
+async fn outside_hook_of_extension_refuses_the_skill_of_one_sub_agent_and_changes_that_of_the_other() {
+    let ran = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = ran.clone();
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|request, _| Ok(two_agents(request)))));
+    parts.skills = Arc::new(FakeSkills::new(move |call| {
+        seen.lock().unwrap().push((call.skill.clone(), call.arguments.clone()));
+        FakeBehaviour::Answer(Outcome::success("Done."))
+    }));
+    let hook = FakeHook::new(|question| {
+        Some(Ok(match question.skill.as_deref() {
+            Some("test.send") => HookAnswer::Refuse { text: "Nothing is sent on Sundays.".to_owned() },
+            _ => HookAnswer::Replace { arguments: json!({"what": "y"}) },
+        }))
+    });
+    parts.hooks = HookSet::default().with_outside(vec![hook.before_skill("guard", "test.*", OnFailure::Refuse)]);
+    let world = parts.start().await;
+    let sent = world.say("do both").await;
+    let answer = world.answer(&sent).await;
+    assert!(answer.contains("Nothing is sent on Sundays."), "{answer}");
+    assert_eq!(*ran.lock().unwrap(), [("test.put".to_owned(), json!({"what": "y"}))]);
+    let log = world.log(sent.conversation).await;
+    let mut decided = decisions(&log);
+    decided.sort();
+    let refused = ("refuse test.send".to_owned(), "Nothing is sent on Sundays.".to_owned());
+    assert_eq!(decided, [refused, ("replace the arguments of test.put".to_owned(), String::new())]);
+    let put =
+        hook.asked().into_iter().find(|question| question.skill.as_deref() == Some("test.put")).expect("a question");
+    assert_eq!((put.agent.as_str(), put.arguments), ("one", Some(json!({"what": "x"}))));
+    stops_and_replays(world, parts, &log).await;
+}
+
+#[tokio::test]
+async fn outside_hook_of_extension_that_fails_refuses_or_lets_through_as_it_declares() {
+    type Answers = fn(&HookQuestion) -> FakeAnswer;
+    let failures: [(Answers, &str); 4] = [
+        (|_| None, "it failed: it did not answer within 200 ms"),
+        (|_| Some(Err("it is broken".to_owned())), "it failed: it is broken"),
+        (|_| panic!("the hook panics"), "it failed: it panicked: the hook panics"),
+        (|_| Some(Ok(HookAnswer::Replace { arguments: json!({"what": 1}) })), "it failed: its arguments do not fit: "),
+    ];
+    for (answers, reason) in failures {
+        let hooks = |on_failure| {
+            HookSet::default().with_outside(vec![FakeHook::new(answers).before_skill("guard", "test.send", on_failure)])
+        };
+        let (answer, ran, decided) = sent_with(hooks(OnFailure::Refuse)).await;
+        assert!(ran.is_empty() && answer.contains("[refused]"), "{reason}: {answer}");
+        assert!(decided[0].0 == "refuse test.send" && decided[0].1.starts_with(reason), "{reason}: {decided:?}");
+        let (_, ran, decided) = sent_with(hooks(OnFailure::Continue)).await;
+        assert_eq!(ran, [json!({"what": "secret"})], "{reason}");
+        assert!(decided[0].0 == "continue with test.send" && decided[0].1.starts_with(reason), "{reason}: {decided:?}");
+    }
 }

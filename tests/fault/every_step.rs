@@ -3,8 +3,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use annie_core::{event::EventBody, faults::TASKS, ports::FaultAction};
-use annie_testkit::{faults::FaultPlan, scripted_model::ScriptedModel};
+use annie_core::{
+    event::EventBody,
+    faults::TASKS,
+    hooks::{HookSet, OnFailure},
+    ports::FaultAction,
+};
+use annie_testkit::{faults::FaultPlan, hooks::FakeHook, scripted_model::ScriptedModel};
 
 use crate::{
     flow::kernel::two_agents,
@@ -32,6 +37,9 @@ async fn start_with(plan: &Arc<FaultPlan>, stuck_ms_max: u64) -> (World, WorldPa
     plan.disarm();
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))))).faults(plan.clone());
     parts.limits.stuck_ms_max = stuck_ms_max;
+    // The calls of both agents wait for a hook.
+    let hook = FakeHook::continuing().before_skill("guard", "test.*", OnFailure::Refuse);
+    parts.hooks = HookSet::default().with_outside(vec![hook]);
     let world = parts.start().await;
     let is_over = || START.iter().all(|(kind, point)| plan.has_passed(kind, point));
     eventually("the start of the tree is over", async || is_over().then_some(())).await;
@@ -84,7 +92,7 @@ async fn inject_everywhere(action: FaultAction) {
     let steps = steps().await;
     assert!(steps.len() > 30, "only {} steps: {steps:?}", steps.len());
     let kinds: BTreeSet<&str> = steps.iter().map(|(kind, ..)| kind.as_str()).collect();
-    for kind in ["breaker", "breakers", "conversations", "engine", "log_writer", "scheduler", "sub_agent"] {
+    for kind in ["breaker", "breakers", "conversations", "engine", "hook", "log_writer", "scheduler", "sub_agent"] {
         assert!(kinds.contains(kind), "the turn passes no fault point of {kind}");
     }
     let mut injected = 0;

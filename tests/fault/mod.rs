@@ -11,6 +11,7 @@ mod every_step;
 mod frozen;
 mod full_disk;
 mod hiccups;
+mod hooks;
 mod incarnations;
 mod invariants;
 mod leases;

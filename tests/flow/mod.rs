@@ -8,6 +8,7 @@ mod dead_letters;
 mod deadlines;
 mod described;
 mod front_ends;
+mod hook_programs;
 mod hooks;
 mod interfaces;
 mod jobs;

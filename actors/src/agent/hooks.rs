@@ -1,6 +1,6 @@
-//! Asks the hooks before a turn and before the skills that a reply calls. A verdict of a hook in this process is taken before the
-//! reply is recorded, and stored with it. A hook outside the kernel is asked once the reply is stored, and its verdict is an event
-//! of its own. So a replay of the log needs no hook.
+//! Asks the hooks before a turn and before the skills that a reply calls. A verdict of a hook in this process is taken before
+//! the reply is recorded, and stored with it. A hook outside the kernel is asked once the reply is stored, and its verdict is
+//! an event of its own. So a replay of the log needs no hook.
 
 use annie_core::{
     event::{

@@ -57,6 +57,16 @@ async fn doctor_warns_of_a_hook_that_names_no_skill() {
 }
 
 #[tokio::test]
+async fn doctor_warns_of_a_hook_whose_program_cannot_be_executed() {
+    let data = tempfile::tempdir().unwrap();
+    let hooks = r#"[{ name = "x", point = "before_turn", kind = "program", program = "/no/such/program" }]"#;
+    let output = annie_in(data.path(), &["doctor"], &[("ANNIE__HOOK", hooks)]).await;
+    assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
+    let line = output.out.lines().find(|line| line.contains("hook `x` fails")).expect("a line about the hook");
+    assert!(line.contains("warning") && line.contains("/no/such/program is no executable file"), "{line}");
+}
+
+#[tokio::test]
 async fn doctor_names_a_backend_whose_rounds_fail_in_the_running_server() {
     let data = tempfile::tempdir().unwrap();
     let is_broken = Arc::new(AtomicBool::new(false));

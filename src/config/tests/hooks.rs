@@ -1,7 +1,7 @@
 //! Hooks: where every key takes effect, and the errors of invalid keys.
 
 use annie_core::{
-    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
+    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict, OnFailure},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
     skill::SkillSet,
@@ -118,11 +118,62 @@ fn config_refuses_invalid_hook_with_its_location() {
             "annie.toml:1:1: `hook.0`: missing field `point`; see `annie config init` for every key and its values",
         ),
         (
-            HOOK.replace("refuse", "program"),
-            "annie.toml:4:8: `hook.0.kind`: unknown variant `program`, expected `refuse`; \
+            HOOK.replace("refuse", "http"),
+            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected `refuse` or `program`; \
              see `annie config init` for every key and its values",
         ),
         (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),
+    ] {
+        assert_eq!(error_text(&text), wanted);
+    }
+}
+
+/// A valid program, which later lines may extend.
+const PROGRAM: &str =
+    "[[hook]]\nname = \"x\"\npoint = \"before_skill\"\nkind = \"program\"\nprogram = \"/no/such/program\"\n";
+
+#[test]
+fn configured_program_has_its_settings_and_their_defaults() {
+    let usual = config(PROGRAM).hook.remove(0);
+    let command = usual.command().unwrap();
+    assert_eq!((command.program, command.folder), (PathBuf::from("/no/such/program"), PathBuf::from("/no/such")));
+    assert_eq!((command.args.len(), command.run_ms_max, usual.on_failure), (0, 2_000, None));
+    let own =
+        config(&format!("{PROGRAM}args = [\"-v\"]\nanswer_ms_max = 7\non_failure = \"continue\"\n")).hook.remove(0);
+    let command = own.command().unwrap();
+    assert_eq!((command.args, command.run_ms_max), (vec!["-v".to_owned()], 7));
+    assert_eq!(own.on_failure, Some(OnFailure::Continue));
+    assert!(config(HOOK).hook[0].command().is_none(), "a rule starts no program");
+    let broken = config(PROGRAM).broken_hook_programs();
+    assert_eq!(broken, [("x".to_owned(), PathBuf::from("/no/such/program"))]);
+    assert!(config(&PROGRAM.replace("/no/such/program", "/bin/sh")).broken_hook_programs().is_empty());
+}
+
+#[test]
+fn config_refuses_invalid_program_of_a_hook_with_its_location() {
+    let with = |line: &str| format!("{PROGRAM}{line}\n");
+    for (text, wanted) in [
+        (
+            PROGRAM.replace("program = \"/no/such/program\"\n", ""),
+            "annie.toml:2:1: `hook.0.program`: it is missing; give the whole path of the program",
+        ),
+        (
+            PROGRAM.replace("/no/such/program", "check"),
+            "annie.toml:5:1: `hook.0.program`: \"check\" is not a whole path; begin it with a slash",
+        ),
+        (
+            with("args = [\"{prompt}\"]"),
+            "annie.toml:6:1: `hook.0.args`: the question is no argument; read it from stdin, and remove {prompt}",
+        ),
+        (
+            with("answer_ms_max = 0"),
+            "annie.toml:6:1: `hook.0.answer_ms_max`: 0 is not between 1 and 60000; a person may wait for the turn: 2000 is the default",
+        ),
+        (with("text = \"No.\""), "annie.toml:6:1: `hook.0.text`: the program gives the reason; remove it"),
+        (
+            format!("{HOOK}on_failure = \"continue\"\n"),
+            "annie.toml:6:1: `hook.0.on_failure`: a rule that refuses asks no program; use kind = \"program\", or remove it",
+        ),
     ] {
         assert_eq!(error_text(&text), wanted);
     }
