@@ -53,7 +53,7 @@ impl HookRunner for FakeHook {
         self.asked.lock().push(question.clone());
         match (self.answers)(question) {
             Some(answer) => Box::pin(std::future::ready(answer)),
-            None => Box::pin(std::future::pending()),
+            None => Box::pin(std::future::pending::<Result<HookAnswer, String>>()),
         }
     }
 }

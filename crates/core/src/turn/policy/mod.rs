@@ -2,8 +2,8 @@
 //! of each point in their order. The fold of the loop runs the list of a point and applies the verdicts; it has no rules of its
 //! own.
 //!
-//! Hooks (`crate::hooks`) are the policies of operators and extensions. They decide when a reply is resolved, before these
-//! policies do.
+//! Hooks (`crate::hooks`) are the policies of operators and extensions. Those in this process decide before these policies, when
+//! a reply is resolved. Those outside the kernel are asked about the calls that nothing else prevents.
 
 mod advice;
 mod arguments;
