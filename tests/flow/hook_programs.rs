@@ -43,7 +43,8 @@ async fn creator() -> FakeModelServer {
         let last = seen.messages().last().cloned().unwrap_or_default();
         if last["role"] == "user" {
             let said = last["content"].to_string();
-            let title = ["milk", "rum", "slow", "bread"].into_iter().find(|title| said.contains(title));
+            let title =
+                ["rum", "slow", "bread", "milk"].into_iter().find(|title| said.contains(&format!("buy {title}")));
             match title {
                 Some(title) => {
                     Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": title}}))])
@@ -115,7 +116,7 @@ async fn hook_program_that_fails_or_is_late_refuses_or_lets_through_as_configure
         let config = format!("mode = \"single_loop\"\n{}", hook(work.path(), "flaky", "before_skill", &more));
         let (_folder, server) = server_with(&model, &config).await;
         for title in ["bread", "slow"] {
-            ask(&server, &format!("Remind me of {title}")).await;
+            ask(&server, &format!("Remind me to buy {title}")).await;
             let seen = last_seen(&model);
             assert_eq!(seen.starts_with("[refused]"), !is_created, "{title}: {seen}");
             assert_eq!(seen.contains("Created task"), is_created, "{title}: {seen}");
