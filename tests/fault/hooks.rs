@@ -70,7 +70,7 @@ async fn hook_whose_engine_dies_at_each_step_of_a_question_is_asked_again_under_
 async fn hook_whose_engine_is_killed_while_it_thinks_is_asked_again_and_the_turn_ends_once() {
     let answers = Arc::new(AtomicBool::new(false));
     let may_answer = answers.clone();
-    let hook = FakeHook::new(move |_| may_answer.load(SeqCst).then(|| Ok(HookAnswer::Continue)));
+    let hook = FakeHook::new(move |_| may_answer.load(SeqCst).then_some(Ok(HookAnswer::Continue)));
     let slow = OutsideHook { ms_max: 60_000, ..hook.before_skill("guard", "test.send", OnFailure::Refuse) };
     let parts = sender(slow);
     let world = parts.start().await;

@@ -6,7 +6,6 @@ use annie_core::{
     event::{HookAnswer, PlannedSkill},
     hooks::{HookQuestion, OutsideHook},
     ids::{AgentId, TaskId},
-    ports::Clock,
     turn::DirectiveId,
 };
 

@@ -60,13 +60,13 @@ impl Victim<'_> {
             return Ok(1);
         }
         match self.own {
-            Some(own) => self.into_own(own, spec).await,
+            Some(own) => self.inject_from_outside(own, spec).await,
             None => Ok(0),
         }
     }
 
     /// Injects a fault that only the command that started the server can inject, or survive.
-    async fn into_own(&self, own: &Own, spec: &FaultSpec) -> Result<u64, Failure> {
+    async fn inject_from_outside(&self, own: &Own, spec: &FaultSpec) -> Result<u64, Failure> {
         let before = own.deaths();
         match (spec.target, spec.kind) {
             (Target::Process, FaultKind::Kill) => {
