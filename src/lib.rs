@@ -8,6 +8,7 @@ pub mod config;
 pub mod error;
 pub mod grpc;
 pub mod http;
+mod ops;
 mod probe;
 pub mod system;
 pub mod telemetry;

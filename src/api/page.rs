@@ -81,6 +81,26 @@ pub fn before(next: Option<&str>) -> Result<Before, ApiError> {
     Ok(cursor(next)?.unwrap_or(Before::NEWEST))
 }
 
+/// The `limit` of a gRPC message as the text of a query parameter; 0 means not given.
+pub fn text_of(limit: u32) -> Option<String> {
+    Some(limit).filter(|limit| *limit != 0).map(|limit| limit.to_string())
+}
+
+/// A page of a list.
+pub struct Page<T> {
+    pub rows: Vec<T>,
+    /// The cursor of the next page; absent at the end.
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The page with these rows, of which there are at most `limit`.
+    pub fn of<N: ToString>(rows: Vec<T>, limit: u32, cursor: impl Fn(&T) -> N) -> Self {
+        let next = next_of(&rows, limit, cursor);
+        Self { rows, next }
+    }
+}
+
 /// The cursor `next` of a page: the position of its last row; nothing if the list ends with this page.
 pub fn next_of<T, N: ToString>(rows: &[T], limit: u32, cursor: impl Fn(&T) -> N) -> Option<String> {
     rows.last().filter(|_| rows.len() >= limit as usize).map(|row| cursor(row).to_string())

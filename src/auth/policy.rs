@@ -1,4 +1,5 @@
-//! The authorisation table: every route of HTTP and gRPC with the scope it requires. A route that is not listed is refused.
+//! The requirements of the routes of HTTP and gRPC that are not in the table of operations: streams, messages, OpenAI's API and
+//! what needs no key. `crate::ops` joins them with those of the operations. A route that is not listed is refused.
 
 use super::scope::KeyScope;
 
@@ -23,8 +24,8 @@ pub type Rule = (&'static str, &'static str, Need);
 use KeyScope::{Admin, Chat, JobsControl, JobsRead, OpsControl, OpsRead};
 use Need::{AnyKey, LocalOr, Nothing, OperationKey, Scope};
 
-/// All routes.
-pub const RULES: &[Rule] = &[
+/// The routes outside of the table of operations.
+pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/", Nothing),
     ("GET", "/healthz", Nothing),
     ("GET", "/readyz", Nothing),
@@ -44,15 +45,6 @@ pub const RULES: &[Rule] = &[
     ("POST", "/api/v1/tasks/{id}/continue", Scope(JobsControl)),
     ("POST", "/api/v1/tasks/{id}/priority", Scope(JobsControl)),
     ("GET", "/api/v1/jobs", Scope(JobsRead)),
-    ("GET", "/api/v1/dead-letters", Scope(JobsRead)),
-    ("GET", "/api/v1/dead-letters/{id}", Scope(JobsRead)),
-    ("POST", "/api/v1/dead-letters/retry", Scope(JobsControl)),
-    ("POST", "/api/v1/dead-letters/discard", Scope(JobsControl)),
-    ("POST", "/api/v1/dead-letters/{id}/retry", Scope(JobsControl)),
-    ("POST", "/api/v1/dead-letters/{id}/discard", Scope(JobsControl)),
-    ("GET", "/api/v1/operations", Scope(JobsRead)),
-    ("GET", "/api/v1/operations/{id}", Scope(JobsRead)),
-    ("GET", "/api/v1/operations/{id}/key", Scope(JobsControl)),
     ("POST", "/api/v1/resume/{id}", OperationKey),
     ("GET", "/api/v1/notifications", Scope(Chat)),
     ("GET", "/api/v1/notifications/stream", Scope(Chat)),
@@ -89,15 +81,6 @@ pub const RULES: &[Rule] = &[
     ("RPC", "/annie.v1.Jobs/Suspend", Scope(JobsControl)),
     ("RPC", "/annie.v1.Jobs/Continue", Scope(JobsControl)),
     ("RPC", "/annie.v1.Jobs/SetPriority", Scope(JobsControl)),
-    ("RPC", "/annie.v1.DeadLetters/List", Scope(JobsRead)),
-    ("RPC", "/annie.v1.DeadLetters/Get", Scope(JobsRead)),
-    ("RPC", "/annie.v1.DeadLetters/Retry", Scope(JobsControl)),
-    ("RPC", "/annie.v1.DeadLetters/Discard", Scope(JobsControl)),
-    ("RPC", "/annie.v1.DeadLetters/RetryMany", Scope(JobsControl)),
-    ("RPC", "/annie.v1.DeadLetters/DiscardMany", Scope(JobsControl)),
-    ("RPC", "/annie.v1.Operations/List", Scope(JobsRead)),
-    ("RPC", "/annie.v1.Operations/Get", Scope(JobsRead)),
-    ("RPC", "/annie.v1.Operations/Key", Scope(JobsControl)),
     ("RPC", "/annie.v1.Operations/Finish", OperationKey),
     ("RPC", "/annie.v1.Notifications/List", Scope(Chat)),
     ("RPC", "/annie.v1.Notifications/Follow", Scope(Chat)),
@@ -126,37 +109,3 @@ pub const RULES: &[Rule] = &[
     ("RPC", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", AnyKey),
     ("RPC", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", AnyKey),
 ];
-
-/// The requirement of a route; nothing if the route is not in the table.
-#[must_use]
-pub fn need(method: &str, path: &str) -> Option<Need> {
-    let method = if method == "HEAD" { "GET" } else { method };
-    RULES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, need)| *need)
-}
-
-/// Whether the table has the path with any method.
-#[must_use]
-pub(crate) fn is_path(path: &str) -> bool {
-    RULES.iter().any(|(_, p, _)| *p == path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unlisted_route_has_no_rule() {
-        assert_eq!(need("GET", "/api/v1/keys"), Some(Scope(Admin)));
-        assert_eq!(need("HEAD", "/api/v1/keys"), Some(Scope(Admin)));
-        assert_eq!(need("DELETE", "/api/v1/keys"), None);
-        assert_eq!(need("GET", "/api/v1/everything"), None);
-    }
-
-    #[test]
-    fn rules_are_unique_and_every_post_needs_authorisation() {
-        for (n, (method, path, need)) in RULES.iter().enumerate() {
-            assert!(!RULES[..n].iter().any(|(m, p, _)| m == method && p == path), "{method} {path}");
-            assert!(*method != "POST" || matches!(need, Scope(_) | OperationKey), "{path}");
-        }
-    }
-}

@@ -53,9 +53,7 @@ impl v1::actors_server::Actors for Service {
         Ok(Response::new(v1::ViewResponse { actor: Some(convert::actor(info)), view_json }))
     }
 
-    type WatchStream = Streamed<v1::TreeChange>;
-
-    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Streamed<v1::TreeChange>>, Status> {
         let caller = caller(&request)?;
         let watcher = Watcher::new(&self.state, &caller, request.into_inner()).map_err(refused)?;
         let changes = stream::unfold(Some(watcher), |watcher| async move {

@@ -54,9 +54,7 @@ impl v1::chat_server::Chat for Service {
         Ok(Response::new(convert::submitted(submitted)))
     }
 
-    type StreamStream = Streamed<v1::StreamItem>;
-
-    async fn stream(&self, request: Request<v1::StreamRequest>) -> Result<Response<Self::StreamStream>, Status> {
+    async fn stream(&self, request: Request<v1::StreamRequest>) -> Result<Response<Streamed<v1::StreamItem>>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let options = FeedOptions {

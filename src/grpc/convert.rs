@@ -19,16 +19,16 @@ use crate::{
 };
 
 /// Parses the id in a field.
-pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, Status> {
-    text.parse().map_err(|e: IdError| refused(ApiError::from(e).at(field)))
+pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|e: IdError| ApiError::from(e).at(field))
 }
 
 /// Parses the id in a field that may be empty.
-pub fn maybe_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Option<T>, Status> {
+pub fn maybe_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Option<T>, ApiError> {
     if text.is_empty() { Ok(None) } else { id(field, text).map(Some) }
 }
 
-pub fn priority(number: i32) -> Result<Option<Priority>, Status> {
+pub fn priority(number: i32) -> Result<Option<Priority>, ApiError> {
     Ok(match v1::Priority::try_from(number) {
         Ok(v1::Priority::Unspecified) => None,
         Ok(v1::Priority::Realtime) => Some(Priority::Realtime),
@@ -36,17 +36,17 @@ pub fn priority(number: i32) -> Result<Option<Priority>, Status> {
         Ok(v1::Priority::Normal) => Some(Priority::Normal),
         Ok(v1::Priority::Low) => Some(Priority::Low),
         Ok(v1::Priority::Background) => Some(Priority::Background),
-        Err(_) => return Err(refused(ApiError::invalid(format!("there is no priority {number}")).at("priority"))),
+        Err(_) => return Err(ApiError::invalid(format!("there is no priority {number}")).at("priority")),
     })
 }
 
-pub fn mode(number: i32) -> Result<Option<Mode>, Status> {
+pub fn mode(number: i32) -> Result<Option<Mode>, ApiError> {
     Ok(match v1::Mode::try_from(number) {
         Ok(v1::Mode::Unspecified) => None,
         Ok(v1::Mode::MultiAgent) => Some(Mode::MultiAgent),
         Ok(v1::Mode::SingleLoop) => Some(Mode::SingleLoop),
         Ok(v1::Mode::Direct) => Some(Mode::Direct),
-        Err(_) => return Err(refused(ApiError::invalid(format!("there is no mode {number}")).at("mode"))),
+        Err(_) => return Err(ApiError::invalid(format!("there is no mode {number}")).at("mode")),
     })
 }
 
@@ -97,8 +97,8 @@ pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
 }
 
 /// The position after which a page of rows starts, from the cursor of the previous page; the newest row if it is empty.
-pub fn before(next: &str) -> Result<Before, Status> {
-    page::before(Some(next)).map_err(refused)
+pub fn before(next: &str) -> Result<Before, ApiError> {
+    page::before(Some(next))
 }
 
 pub fn task(row: TaskRow) -> v1::Task {
@@ -202,8 +202,8 @@ mod tests {
             assert_eq!(priority(priority_of(class).into()).unwrap(), Some(class));
         }
         assert_eq!(priority(0).unwrap(), None);
-        assert_eq!(priority(9).unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(priority(9).unwrap_err().code.grpc(), tonic::Code::InvalidArgument);
         assert_eq!(mode(2).unwrap(), Some(Mode::SingleLoop));
-        assert_eq!(mode(-1).unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(mode(-1).unwrap_err().code.grpc(), tonic::Code::InvalidArgument);
     }
 }

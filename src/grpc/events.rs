@@ -19,9 +19,10 @@ impl v1::events_server::Events for Service {
         Ok(Response::new(v1::ListEventsResponse { events: events.iter().map(convert::event).collect(), next }))
     }
 
-    type FollowStream = Streamed<v1::StreamItem>;
-
-    async fn follow(&self, request: Request<v1::FollowEventsRequest>) -> Result<Response<Self::FollowStream>, Status> {
+    async fn follow(
+        &self,
+        request: Request<v1::FollowEventsRequest>,
+    ) -> Result<Response<Streamed<v1::StreamItem>>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;

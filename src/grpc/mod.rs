@@ -1,11 +1,11 @@
-//! The gRPC front end (`proto/annie/v1`), on the same port and behind the same guard as HTTP, with health and reflection. One
-//! file per service. Errors of handlers are converted to statuses in one module.
+//! The gRPC front end (`proto/annie/v1`), on the same port and behind the same guard as HTTP, with health and reflection. The
+//! methods of the table of operations are answered by one adapter; the others, such as streams, have one file per service.
+//! Errors of handlers are converted to statuses in one module.
 
 mod actors;
 pub(crate) mod chaos;
 mod chat;
-mod convert;
-mod dead_letters;
+pub(crate) mod convert;
 mod events;
 mod jobs;
 mod notifications;
@@ -13,10 +13,17 @@ mod operations;
 mod scheduler;
 mod skills;
 mod status;
+pub(crate) mod unary;
 
 use std::pin::Pin;
 
-use axum::Router;
+use axum::{
+    Router,
+    extract::{Request as AxumRequest, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response as AxumResponse,
+    routing::any,
+};
 use futures_util::Stream;
 pub(crate) use status::status;
 use tonic::{Request, Status, service::Routes};
@@ -26,7 +33,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use crate::{api::AppState, auth::Caller, error::ApiError};
+use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The generated protobuf types and services.
 #[expect(
@@ -80,7 +87,6 @@ pub(crate) fn routes(state: &AppState) -> Router {
     let mut routes = Routes::from(Router::new())
         .add_service(bounded!(v1::chat_server::ChatServer::new(api.clone()), limits))
         .add_service(bounded!(v1::jobs_server::JobsServer::new(api.clone()), limits))
-        .add_service(bounded!(v1::dead_letters_server::DeadLettersServer::new(api.clone()), limits))
         .add_service(bounded!(v1::operations_server::OperationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::notifications_server::NotificationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(api.clone()), limits))
@@ -99,7 +105,26 @@ pub(crate) fn routes(state: &AppState) -> Router {
         (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "gRPC reflection is not available"),
     }
-    routes.prepare().into_axum_router()
+    let table = TABLE_ONLY.iter().fold(routes.prepare().into_axum_router(), |router, service| {
+        router.route(&format!("/{service}/{{*rest}}"), any(unknown_method))
+    });
+    table.route_layer(from_fn_with_state(state.clone(), from_table))
+}
+
+/// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
+/// the guard knows that the path is a method.
+const TABLE_ONLY: [&str; 1] = ["annie.v1.DeadLetters"];
+
+/// Answers a method of the table of operations; the other methods are those of the generated services.
+async fn from_table(State(state): State<AppState>, request: AxumRequest, next: Next) -> AxumResponse {
+    match ops::ALL.iter().find(|operation| operation.method() == request.uri().path()) {
+        Some(operation) => operation.answer(state, request).await,
+        None => next.run(request).await,
+    }
+}
+
+async fn unknown_method() -> AxumResponse {
+    Status::unimplemented("there is no such method").into_http()
 }
 
 fn health(reporter: &HealthReporter) -> HealthServer<HealthService> {

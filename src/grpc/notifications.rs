@@ -22,12 +22,10 @@ impl v1::notifications_server::Notifications for Service {
         Ok(Response::new(v1::ListNotificationsResponse { notifications: rows.into_iter().map(notice).collect(), next }))
     }
 
-    type FollowStream = Streamed<v1::Notification>;
-
     async fn follow(
         &self,
         request: Request<v1::FollowNotificationsRequest>,
-    ) -> Result<Response<Self::FollowStream>, Status> {
+    ) -> Result<Response<Streamed<v1::Notification>>, Status> {
         let caller = caller(&request)?;
         let feed = NoticeFeed::open(&self.state, &caller, request.into_inner().after).map_err(refused)?;
         let notices = stream::unfold(Some(feed), |feed| async move {

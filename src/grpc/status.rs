@@ -31,6 +31,12 @@ pub(crate) fn status(error: &ApiError, request_id: Option<&str>) -> Status {
     Status::with_error_details(error.code.grpc(), error.detail.clone(), details)
 }
 
+impl From<ApiError> for Status {
+    fn from(error: ApiError) -> Self {
+        status(&error, None)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::error::Code;

@@ -3,12 +3,13 @@
 
 use std::{str::FromStr, time::Duration};
 
-use annie_core::ports::Before;
+use annie_core::{ports::Before, time::Micros};
 use axum::{
     body::{Bytes, to_bytes},
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
+use chrono::DateTime;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error},
@@ -99,6 +100,15 @@ where
         }
     }
     Ok(Option::<Whole<T>>::deserialize(from)?.map(|Whole(number)| number))
+}
+
+/// Deserialises an optional time from RFC 3339.
+pub fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Micros>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    match DateTime::parse_from_rfc3339(&text) {
+        Ok(at) => Ok(Some(Micros::from_utc(at.to_utc()))),
+        Err(e) => Err(Error::custom(format!("it must be a time such as 2026-09-27T09:00:00Z: {e}"))),
+    }
 }
 
 /// The largest value up to which a double represents every whole number exactly.

@@ -20,6 +20,7 @@ use crate::{
     api::AppState,
     auth::{self, Caller, Left, Need, OriginRules, Placeholder, Rate, check_origin},
     error::{ApiError, Code},
+    ops,
 };
 
 /// The header with the request id.
@@ -42,7 +43,7 @@ pub async fn outside(State(state): State<AppState>, request: Request, next: Next
     let dialect = dialect(&path, request.headers());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched".to_owned(), |m| match dialect {
-        Dialect::Grpc if auth::is_path(&path) => path.clone(),
+        Dialect::Grpc if ops::is_path(&path) => path.clone(),
         _ => m.as_str().to_owned(),
     });
     let span = tracing::info_span!("request", %id, %method, route);
@@ -262,10 +263,10 @@ fn need(request: &Request) -> Result<Need, ApiError> {
         Some(_) => ("RPC", path),
         None => (request.method().as_str(), matched),
     };
-    match auth::need(method, route) {
+    match ops::need(method, route) {
         Some(need) => Ok(need),
         // The router itself answers a wrong method.
-        None if auth::is_path(route) => Ok(Need::AnyKey),
+        None if ops::is_path(route) => Ok(Need::AnyKey),
         None if method == "RPC" => Err(ApiError::new(Code::MethodNotAllowed, "there is no such method")),
         None => {
             tracing::error!(method, route, "a route has no rule");

@@ -1,23 +1,23 @@
 //! The HTTP front end: native JSON under `/api/v1`, the OpenAI-compatible API under `/v1`, and gRPC on the same port. One file
-//! per resource; the required scopes are in `auth/policy.rs`.
+//! per resource. Operations that gRPC and the command line offer too are in `src/ops`, with their scopes; the scopes of the
+//! other routes are in `auth/policy.rs`.
 
 mod actors;
 mod connections;
 mod conversations;
-mod dead_letters;
-mod extract;
+pub(crate) mod extract;
 mod guard;
 mod jobs;
 mod keys;
-mod messages;
+pub(crate) mod messages;
 mod notifications;
 mod openai;
 mod openapi;
-mod operations;
 mod page;
-mod problem;
+pub(crate) mod problem;
+mod result;
 mod scheduler;
-mod schema;
+pub(crate) mod schema;
 mod serve;
 mod skills;
 mod status;
@@ -39,7 +39,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     api::AppState,
     error::{ApiError, Code},
-    grpc,
+    grpc, ops,
 };
 
 /// The router of all HTTP and gRPC routes.
@@ -60,9 +60,9 @@ pub fn app(state: AppState) -> Router {
         .layer(from_fn_with_state(state, guard::outside))
 }
 
-/// The native routes with their documentation.
+/// The native routes with their documentation: those of the table of operations, and the others.
 fn api() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(openapi::head())
+    let others = OpenApiRouter::with_openapi(openapi::head())
         .routes(routes!(messages::post_message))
         .routes(routes!(conversations::list_conversations))
         .routes(routes!(conversations::get_conversation))
@@ -77,16 +77,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tasks::continue_task))
         .routes(routes!(tasks::set_priority))
         .routes(routes!(jobs::list_jobs))
-        .routes(routes!(dead_letters::list_dead_letters))
-        .routes(routes!(dead_letters::get_dead_letter))
-        .routes(routes!(dead_letters::retry_dead_letters))
-        .routes(routes!(dead_letters::discard_dead_letters))
-        .routes(routes!(dead_letters::retry_dead_letter))
-        .routes(routes!(dead_letters::discard_dead_letter))
-        .routes(routes!(operations::list_operations))
-        .routes(routes!(operations::get_operation))
-        .routes(routes!(operations::get_operation_key))
-        .routes(routes!(operations::finish_operation))
+        .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::stream_notifications))
         .routes(routes!(actors::list_actors))
@@ -107,7 +98,8 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(status::get_status))
         .routes(routes!(status::healthz))
         .routes(routes!(status::readyz))
-        .routes(routes!(status::metrics))
+        .routes(routes!(status::metrics));
+    ops::ALL.iter().fold(others, |router, operation| router.routes(operation.route()))
 }
 
 async fn unknown_path() -> ApiError {

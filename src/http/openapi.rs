@@ -23,7 +23,7 @@ use super::{
     problem::PROBLEM_JSON,
     schema::{Draft, Event, Reset, StreamData, StreamError, VISIBLE},
 };
-use crate::auth::{self, Need};
+use crate::{auth::Need, ops};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -220,7 +220,7 @@ fn finish(path: &str, method: &str, operation: &mut Value) {
 
 /// The requirement of a documented route. The table contains the router's wildcard syntax.
 pub(super) fn rule(method: &str, path: &str) -> Option<Need> {
-    auth::need(&method.to_uppercase(), path).or_else(|| auth::need(&method.to_uppercase(), &path.replace('{', "{*")))
+    ops::need(&method.to_uppercase(), path).or_else(|| ops::need(&method.to_uppercase(), &path.replace('{', "{*")))
 }
 
 /// Adds the maximum of unsigned integers, which OpenAPI's formats cannot express.

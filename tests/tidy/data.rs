@@ -31,14 +31,21 @@ fn migrations_count_up_from_one() {
     }
 }
 
-/// The routes of both front ends: method and path, as listed in the table of rights.
+/// The routes of both front ends: method and path, as listed in the table of rights and in the table of operations.
 fn routes() -> Vec<(String, String)> {
     let table = read("src/auth/policy.rs");
     let route = |line: &str| {
         let mut quoted = line.trim().strip_prefix('(')?.split('"').skip(1).step_by(2);
         Some((quoted.next()?.to_owned(), quoted.next().filter(|p| p.starts_with('/'))?.to_owned()))
     };
-    table.lines().filter_map(route).collect()
+    let mut routes: Vec<(String, String)> = table.lines().filter_map(route).collect();
+    for file in sources().iter().filter(|s| s.path.starts_with("src/ops/") && !s.is_for_tests()) {
+        for (method, start) in [("HTTP", "\"/api/v1/"), ("RPC", "\"/annie.v1.")] {
+            let paths = file.text.match_indices(start).filter_map(|(at, _)| file.text[at + 1..].split('"').next());
+            routes.extend(paths.map(|path| (method.to_owned(), path.to_owned())));
+        }
+    }
+    routes
 }
 
 /// Whether a text mentions a path: the fixed pieces of the path are in order on one line. For a gRPC call the text must

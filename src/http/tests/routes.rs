@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::world::{Server, echo, read};
 use crate::{
     api::ApiLimits,
-    auth::{KeyScope, Need, RULES},
+    auth::{KeyScope, Need},
+    ops::RULES,
 };
 
 /// Calls a route. Returns the HTTP status; for gRPC, the HTTP status that corresponds to the gRPC status.
@@ -62,7 +63,7 @@ async fn every_route_requires_a_key() {
     let limits = ApiLimits { wrong_keys_burst_max: 1_000, ..ApiLimits::default() };
     let server = Server::with(echo(), limits).await;
     server.key("ann", &[KeyScope::Chat]).await;
-    for (method, path, need) in RULES {
+    for (method, path, need) in RULES.iter() {
         let (status, _) = call_route(&server, method, &filled(path), None, &json!({})).await;
         assert_eq!(status == 401, *need != Need::Nothing, "{method} {path} answered {status}");
         let forged = format!("annie_{}_{}", "a".repeat(12), "b".repeat(43));
@@ -78,7 +79,7 @@ async fn every_route_requires_its_own_scope() {
     let server = Server::start(echo()).await;
     for scope in KeyScope::ALL {
         let key = server.key("ann", &[scope]).await;
-        for (method, path, need) in RULES {
+        for (method, path, need) in RULES.iter() {
             let wanted = match need {
                 Need::Scope(wanted) | Need::LocalOr(wanted) => *wanted,
                 Need::Nothing | Need::AnyKey | Need::OperationKey => scope,
@@ -98,7 +99,7 @@ async fn every_route_requires_its_own_scope() {
 async fn every_rule_has_a_route_and_every_documented_route_a_rule() {
     let server = Server::start(echo()).await;
     let key = server.key("root", &[KeyScope::Admin]).await;
-    for (method, path, _) in RULES {
+    for (method, path, _) in RULES.iter() {
         let (status, body) = call_route(&server, method, &filled(path), Some(&key), &json!({})).await;
         let lost = body["detail"].as_str().unwrap_or_default();
         assert!(!lost.contains("nothing at this address") && status != 405, "{method} {path}: {status} {body}");

@@ -1,0 +1,37 @@
+//! The table of operations: what HTTP, gRPC and the command line offer, each operation once, with its name, request, result,
+//! scope and handler. The HTTP routes, their OpenAPI description, the unary gRPC methods and the access rules follow from the
+//! table. Streams and the OpenAI-compatible API are not in it.
+
+mod dead_letters;
+mod input;
+mod operations;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use input::Input;
+use row::Operation;
+pub(crate) use row::{Call, Run};
+
+use crate::auth::{Need, OTHER_RULES, Rule};
+
+/// All operations.
+pub(crate) static ALL: LazyLock<Vec<Operation>> =
+    LazyLock::new(|| [dead_letters::table(), operations::table()].into_iter().flatten().collect());
+
+/// The requirement of every route of HTTP and gRPC. A route that is not listed is refused.
+pub(crate) static RULES: LazyLock<Vec<Rule>> =
+    LazyLock::new(|| OTHER_RULES.iter().copied().chain(ALL.iter().flat_map(Operation::rules)).collect());
+
+/// The requirement of a route; nothing if the route is not listed.
+pub(crate) fn need(method: &str, path: &str) -> Option<Need> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    RULES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, need)| *need)
+}
+
+/// Whether there is a route at the path with any method.
+pub(crate) fn is_path(path: &str) -> bool {
+    RULES.iter().any(|(_, p, _)| *p == path)
+}

@@ -1,0 +1,182 @@
+//! Long-running operations: lists, and the key of an operation. The delivery of a result is in `src/http/result.rs` and
+//! `src/grpc/operations.rs`, because it needs the operation's key and no caller.
+
+use annie_core::{
+    ids::{ConversationId, OperationId, TaskId},
+    ports::{OperationGrant, OperationRow},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::row::{Call, Operation, get};
+use crate::{
+    api::page::{self, Page},
+    auth::{
+        KeyScope::{JobsControl, JobsRead},
+        Need::Scope,
+    },
+    error::ApiError,
+    grpc::{convert, v1},
+    http::{
+        extract::{Args, Id, page_of},
+        schema,
+    },
+};
+
+/// The operations on long-running operations.
+pub(super) fn table() -> Vec<Operation> {
+    vec![
+        get("/api/v1/operations", Scope(JobsRead), list_operations, LongOperations::from)
+            .about("list_operations", "jobs", "List your long-running operations.")
+            .rpc("/annie.v1.Operations/List", asked_page, listed),
+        get("/api/v1/operations/{id}", Scope(JobsRead), get_operation, LongOperation::from)
+            .about("get_operation", "jobs", "Get an operation.")
+            .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| of(&r.id), v1::Operation::from),
+        get("/api/v1/operations/{id}/key", Scope(JobsControl), get_operation_key, ResultKey::from)
+            .about("get_operation_key", "jobs", "Get the key of an operation.")
+            .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| of(&r.id), v1::OperationKey::from),
+    ]
+}
+
+/// The operation of a gRPC request.
+fn of(id: &str) -> Result<Id<OperationId>, ApiError> {
+    convert::id("id", id).map(Id)
+}
+
+/// A long-running operation that a skill started.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LongOperation {
+    #[schema(value_type = schema::OperationId)]
+    id: OperationId,
+    #[schema(value_type = schema::ConversationId)]
+    conversation_id: ConversationId,
+    /// The task whose skill started the operation.
+    #[schema(value_type = schema::TaskId)]
+    task_id: TaskId,
+    skill: String,
+    /// Whether the result is still awaited.
+    open: bool,
+    /// RFC 3339.
+    #[schema(format = DateTime)]
+    opened_at: String,
+    /// The time until which the result is awaited, RFC 3339.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// The task that received the result, or the failure to get one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TaskId>)]
+    closed_by: Option<TaskId>,
+    /// RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    closed_at: Option<String>,
+}
+
+impl From<OperationRow> for LongOperation {
+    fn from(row: OperationRow) -> Self {
+        Self {
+            id: row.id,
+            conversation_id: row.conversation,
+            task_id: row.task,
+            skill: row.skill,
+            open: row.closed_by.is_none(),
+            opened_at: row.opened_at.to_string(),
+            expires_at: row.expires_at.to_string(),
+            closed_by: row.closed_by,
+            closed_at: row.closed_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+impl From<OperationRow> for v1::Operation {
+    fn from(row: OperationRow) -> Self {
+        Self {
+            id: row.id.to_string(),
+            conversation_id: row.conversation.to_string(),
+            task_id: row.task.to_string(),
+            skill: row.skill,
+            open: row.closed_by.is_none(),
+            opened_at_us: row.opened_at.0,
+            expires_at_us: row.expires_at.0,
+            closed_by: row.closed_by.map(|task| task.to_string()).unwrap_or_default(),
+            closed_at_us: row.closed_at.map(|at| at.0),
+        }
+    }
+}
+
+/// Operations, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LongOperations {
+    operations: Vec<LongOperation>,
+    /// The cursor of the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl From<Page<OperationRow>> for LongOperations {
+    fn from(page: Page<OperationRow>) -> Self {
+        Self { operations: page.rows.into_iter().map(Into::into).collect(), next: page.next }
+    }
+}
+
+fn listed(page: Page<OperationRow>) -> v1::ListOperationsResponse {
+    let operations = page.rows.into_iter().map(Into::into).collect();
+    v1::ListOperationsResponse { operations, next: page.next.unwrap_or_default() }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct OperationsPage {
+    /// Only operations whose result is still awaited.
+    #[serde(default)]
+    open: bool,
+    /// The `next` of an earlier page; this page continues after it.
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
+    next: Option<String>,
+    /// The maximum number of rows; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
+}
+
+fn asked_page(asked: v1::ListOperationsRequest) -> Result<Args<OperationsPage>, ApiError> {
+    let v1::ListOperationsRequest { open, limit, next } = asked;
+    Ok(Args(OperationsPage { open, next: Some(next), limit: page::text_of(limit) }))
+}
+
+async fn list_operations(call: Call, Args(page): Args<OperationsPage>) -> Result<Page<OperationRow>, ApiError> {
+    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
+    let rows = call.state.kernel.operations(call.caller.scope(), page.open, before, limit).await?;
+    Ok(Page::of(rows, limit, OperationRow::page_start))
+}
+
+async fn get_operation(call: Call, Id(id): Id<OperationId>) -> Result<OperationRow, ApiError> {
+    Ok(call.state.kernel.operation(call.caller.scope(), id).await?)
+}
+
+/// The key and the path with which the external system delivers the result.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ResultKey {
+    #[schema(value_type = schema::OperationId)]
+    id: OperationId,
+    /// Authorises the result of this operation and nothing else. A secret.
+    key: String,
+    /// The path to which the result is posted.
+    path: String,
+}
+
+impl From<OperationGrant> for ResultKey {
+    fn from(grant: OperationGrant) -> Self {
+        Self { id: grant.id, key: grant.key, path: grant.path }
+    }
+}
+
+impl From<OperationGrant> for v1::OperationKey {
+    fn from(grant: OperationGrant) -> Self {
+        Self { id: grant.id.to_string(), key: grant.key, path: grant.path }
+    }
+}
+
+async fn get_operation_key(call: Call, Id(id): Id<OperationId>) -> Result<OperationGrant, ApiError> {
+    Ok(call.state.kernel.operation_key(&call.caller.user, id).await?)
+}

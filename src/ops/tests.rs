@@ -1,0 +1,249 @@
+//! The table of operations: its rules, and the agreement of its JSON with the protobuf messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use annie_core::{
+    dead_letter::{DeadLetter, DeadLetterState},
+    event::Priority,
+    ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
+    ports::{DeadLetterRow, OperationRow},
+    time::Micros,
+};
+use prost::{
+    Message,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
+use prost_types::{
+    DescriptorProto, FieldDescriptorProto, FileDescriptorSet,
+    field_descriptor_proto::{Label, Type},
+};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{ALL, RULES, need, row::Verb};
+use crate::{
+    auth::{
+        KeyScope,
+        Need::{OperationKey, Scope},
+    },
+    grpc::{DESCRIPTOR, v1},
+    http::document,
+};
+
+#[test]
+fn unlisted_route_has_no_rule() {
+    assert_eq!(need("GET", "/api/v1/keys"), Some(Scope(KeyScope::Admin)));
+    assert_eq!(need("HEAD", "/api/v1/keys"), Some(Scope(KeyScope::Admin)));
+    assert_eq!(need("DELETE", "/api/v1/keys"), None);
+    assert_eq!(need("GET", "/api/v1/everything"), None);
+}
+
+#[test]
+fn rules_are_unique_and_every_post_needs_authorisation() {
+    for (n, (method, path, need)) in RULES.iter().enumerate() {
+        assert!(!RULES[..n].iter().any(|(m, p, _)| m == method && p == path), "{method} {path}");
+        assert!(*method != "POST" || matches!(need, Scope(_) | OperationKey), "{path}");
+    }
+}
+
+#[test]
+fn operations_have_names_and_texts() {
+    let mut names = BTreeSet::new();
+    for about in ALL.iter().map(|operation| &operation.about) {
+        assert!(names.insert(about.name) && !about.name.is_empty(), "{} has no name of its own", about.path);
+        assert!(!about.tag.is_empty() && about.summary.ends_with('.'), "{} is not described", about.name);
+    }
+}
+
+/// Fields and properties that only one of the two forms has, and why.
+const DIFFERENCES: &[(&str, &str)] = &[
+    ("Event.json", "the whole event, whose other fields depend on its kind"),
+    ("SubmitResponse lacks answer", "only HTTP can wait for the end of a turn"),
+    ("SubmitResponse lacks error", "as `answer`"),
+    ("SubmitResponse lacks not_waited", "as `answer`"),
+    ("SubmitResponse lacks outcome", "as `answer`"),
+    ("SubmitResponse lacks paused", "as `answer`"),
+    ("SubmitResponse lacks status", "as `answer`"),
+    ("SubmitResponse lacks usage", "as `answer`"),
+];
+
+/// Fields with another name in JSON.
+const RENAMED: &[(&str, &str)] = &[];
+
+/// The protobuf messages and methods by name.
+struct Protobuf {
+    messages: BTreeMap<String, DescriptorProto>,
+    /// Request and reply of each method.
+    methods: BTreeMap<String, (String, String)>,
+}
+
+impl Protobuf {
+    fn read() -> Self {
+        let (mut messages, mut methods) = (BTreeMap::new(), BTreeMap::new());
+        for file in FileDescriptorSet::decode(DESCRIPTOR).unwrap().file {
+            for service in &file.service {
+                for method in &service.method {
+                    let types = (method.input_type().to_owned(), method.output_type().to_owned());
+                    methods.insert(format!("/{}.{}/{}", file.package(), service.name(), method.name()), types);
+                }
+            }
+            let package = file.package().to_owned();
+            messages.extend(file.message_type.into_iter().map(|m| (format!(".{package}.{}", m.name()), m)));
+        }
+        Self { messages, methods }
+    }
+
+    /// Compares a message with a schema and adds the differences.
+    fn compare(&self, document: &Value, name: &str, schema: &Value, differences: &mut BTreeSet<String>) {
+        let properties = properties(document, schema);
+        // An object without described properties has any.
+        if properties.is_empty() {
+            return;
+        }
+        let mut missing: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+        for (message, field) in self.fields(name, &properties) {
+            match property(&message, &field, &properties) {
+                Some(property) => {
+                    missing.remove(property);
+                    if field.r#type() == Type::Message {
+                        let schema = &properties[property];
+                        let schema = schema.get("items").unwrap_or(schema);
+                        self.compare(document, field.type_name(), schema, differences);
+                    }
+                }
+                None => {
+                    differences.insert(format!("{message}.{}", field.name()));
+                }
+            }
+        }
+        let message = self.messages[name].name();
+        differences.extend(missing.into_iter().map(|property| format!("{message} lacks {property}")));
+    }
+
+    /// The fields of a message. A part without a property of its own has its fields in the same JSON object.
+    fn fields(&self, name: &str, properties: &BTreeMap<String, Value>) -> Vec<(String, FieldDescriptorProto)> {
+        let message = &self.messages[name];
+        let mut fields = Vec::new();
+        for field in &message.field {
+            let is_part = field.r#type() == Type::Message && field.label() != Label::Repeated;
+            if is_part && property(message.name(), field, properties).is_none() {
+                fields.extend(self.fields(field.type_name(), properties));
+            } else {
+                fields.push((message.name().to_owned(), field.clone()));
+            }
+        }
+        fields
+    }
+}
+
+/// The property of a field: times end with `_us` and JSON with `_json` in protobuf only.
+fn property<'a>(
+    message: &str,
+    field: &FieldDescriptorProto,
+    properties: &'a BTreeMap<String, Value>,
+) -> Option<&'a str> {
+    let (name, whole) = (field.name(), format!("{message}.{}", field.name()));
+    let renamed = RENAMED.iter().find(|(from, _)| *from == whole).map(|(_, to)| *to);
+    let names = [renamed, Some(name), name.strip_suffix("_us"), name.strip_suffix("_json")];
+    names.into_iter().flatten().find_map(|name| properties.get_key_value(name)).map(|(name, _)| name.as_str())
+}
+
+/// The properties of a schema with those of its parts.
+fn properties(document: &Value, schema: &Value) -> BTreeMap<String, Value> {
+    if let Some(path) = schema["$ref"].as_str() {
+        return properties(document, document.pointer(path.trim_start_matches('#')).unwrap());
+    }
+    let own = schema["properties"].as_object().into_iter().flatten();
+    let mut found: BTreeMap<String, Value> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    for part in ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema[*key].as_array()).flatten() {
+        found.extend(properties(document, part));
+    }
+    found
+}
+
+#[test]
+fn operations_have_the_same_fields_over_http_and_grpc() {
+    let (document, protobuf) = (document(), Protobuf::read());
+    let mut differences = BTreeSet::new();
+    for operation in ALL.iter() {
+        let about = &operation.about;
+        let (request, reply) = &protobuf.methods[operation.method()];
+        let verb = if about.verb == Verb::Get { "get" } else { "post" };
+        let described = &document["paths"][about.path][verb];
+        let schema = &described["responses"]["200"]["content"]["application/json"]["schema"];
+        protobuf.compare(&document, reply, schema, &mut differences);
+
+        let body = &described["requestBody"]["content"]["application/json"]["schema"];
+        let mut asked = properties(&document, body);
+        let parameters = described["parameters"].as_array().into_iter().flatten();
+        let query = parameters.filter(|parameter| parameter["in"] == "query");
+        asked.extend(query.map(|parameter| (parameter["name"].as_str().unwrap().to_owned(), Value::Null)));
+        let mut missing: BTreeSet<&str> = asked.keys().map(String::as_str).collect();
+        let message = &protobuf.messages[request];
+        // The id in a path is the first field of the message.
+        let is_id = |field: &&FieldDescriptorProto| about.path.contains('{') && field.number() == 1;
+        for field in message.field.iter().filter(|field| !is_id(field)) {
+            let is_known = property(message.name(), field, &asked).is_some_and(|property| missing.remove(property));
+            if !is_known {
+                differences.insert(format!("{}.{}", message.name(), field.name()));
+            }
+        }
+        differences.extend(missing.into_iter().map(|property| format!("{} lacks {property}", message.name())));
+    }
+    let known: BTreeSet<String> = DIFFERENCES.iter().map(|(what, _)| (*what).to_owned()).collect();
+    assert_eq!(differences, known, "the left side is what was found, the right side is the list of known differences");
+}
+
+/// Checks that an encoded message has every field of its type.
+fn assert_full<M: Message>(protobuf: &Protobuf, name: &str, message: &M) {
+    let bytes = message.encode_to_vec();
+    let (mut rest, mut found) = (bytes.as_slice(), BTreeSet::new());
+    while !rest.is_empty() {
+        let (number, wire_type) = decode_key(&mut rest).unwrap();
+        skip_field(wire_type, number, &mut rest, DecodeContext::default()).unwrap();
+        found.insert(number.cast_signed());
+    }
+    let fields = &protobuf.messages[&format!(".annie.v1.{name}")].field;
+    assert_eq!(found, fields.iter().map(FieldDescriptorProto::number).collect(), "{name}: {message:?}");
+}
+
+#[test]
+fn grpc_messages_of_full_rows_have_every_field() {
+    let protobuf = Protobuf::read();
+    let (task, at) = (TaskId::from_uuid(Uuid::from_u128(1)), Micros(1_234_567));
+    let conversation = ConversationId::from_uuid(Uuid::from_u128(2));
+    let intent = IntentId::for_call(task, &AgentId::orchestrator(), "x");
+    let row = DeadLetterRow {
+        task,
+        user: UserId::local(),
+        conversation,
+        title: "call Bob".to_owned(),
+        priority: Priority::High,
+        code: "model_unavailable".to_owned(),
+        text: "It failed.".to_owned(),
+        detail: "the model is away".to_owned(),
+        dead_letter: DeadLetter { tried: vec!["one".to_owned()], since: at, retry_at: Some(at) },
+        state: DeadLetterState::Retried,
+        retried_by: Some(task),
+        failed_at: at,
+        changed_at: at,
+    };
+    let message = v1::DeadLetter::from(row);
+    assert_eq!(message.since_us, 1_234_567, "gRPC has times in full, HTTP in milliseconds");
+    assert_full(&protobuf, "DeadLetter", &message);
+    let row = OperationRow {
+        id: OperationId::for_intent(intent),
+        user: UserId::local(),
+        conversation,
+        task,
+        intent,
+        skill: "test.put".to_owned(),
+        opened_at: at,
+        expires_at: at,
+        closed_by: None,
+        closed_at: Some(at),
+    };
+    let closed = v1::Operation::from(OperationRow { closed_by: Some(task), ..row.clone() });
+    let operation = v1::Operation { closed_by: closed.closed_by, ..v1::Operation::from(row) };
+    assert_full(&protobuf, "Operation", &operation);
+}
