@@ -21,7 +21,7 @@ pub enum Need {
 /// One row: the method (`RPC` for gRPC), the path pattern, and the requirement.
 pub type Rule = (&'static str, &'static str, Need);
 
-use KeyScope::{Admin, Chat, JobsControl, JobsRead, OpsControl, OpsRead};
+use KeyScope::{Admin, Chat, OpsControl, OpsRead};
 use Need::{AnyKey, LocalOr, Nothing, OperationKey, Scope};
 
 /// The routes outside of the table of operations.
@@ -37,14 +37,6 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/api/v1/conversations/{id}/messages", Scope(Chat)),
     ("GET", "/api/v1/conversations/{id}/events", Scope(Chat)),
     ("GET", "/api/v1/conversations/{id}/stream", Scope(Chat)),
-    ("POST", "/api/v1/conversations/{id}/resume", Scope(JobsControl)),
-    ("GET", "/api/v1/tasks", Scope(JobsRead)),
-    ("GET", "/api/v1/tasks/{id}", Scope(JobsRead)),
-    ("POST", "/api/v1/tasks/{id}/cancel", Scope(JobsControl)),
-    ("POST", "/api/v1/tasks/{id}/suspend", Scope(JobsControl)),
-    ("POST", "/api/v1/tasks/{id}/continue", Scope(JobsControl)),
-    ("POST", "/api/v1/tasks/{id}/priority", Scope(JobsControl)),
-    ("GET", "/api/v1/jobs", Scope(JobsRead)),
     ("POST", "/api/v1/resume/{id}", OperationKey),
     ("GET", "/api/v1/notifications", Scope(Chat)),
     ("GET", "/api/v1/notifications/stream", Scope(Chat)),
@@ -73,14 +65,6 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("RPC", "/annie.v1.Chat/Submit", Scope(Chat)),
     ("RPC", "/annie.v1.Chat/Stream", Scope(Chat)),
     ("RPC", "/annie.v1.Chat/History", Scope(Chat)),
-    ("RPC", "/annie.v1.Jobs/Get", Scope(JobsRead)),
-    ("RPC", "/annie.v1.Jobs/List", Scope(JobsRead)),
-    ("RPC", "/annie.v1.Jobs/Cancel", Scope(JobsControl)),
-    ("RPC", "/annie.v1.Jobs/ResumeConversation", Scope(JobsControl)),
-    ("RPC", "/annie.v1.Jobs/ListJobs", Scope(JobsRead)),
-    ("RPC", "/annie.v1.Jobs/Suspend", Scope(JobsControl)),
-    ("RPC", "/annie.v1.Jobs/Continue", Scope(JobsControl)),
-    ("RPC", "/annie.v1.Jobs/SetPriority", Scope(JobsControl)),
     ("RPC", "/annie.v1.Operations/Finish", OperationKey),
     ("RPC", "/annie.v1.Notifications/List", Scope(Chat)),
     ("RPC", "/annie.v1.Notifications/Follow", Scope(Chat)),

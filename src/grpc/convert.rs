@@ -6,15 +6,14 @@ use annie_actors::{NodeInfo, Submitted};
 use annie_core::{
     event::{Event, Mode, Priority},
     ids::{IdError, TaskId},
-    jobs::JobLine,
-    ports::{Before, Draft, TaskRow, TaskState},
+    ports::{Draft, TaskState},
     skill::{SkillFormat, SkillSpec},
 };
 use tonic::Status;
 
 use super::{refused, v1};
 use crate::{
-    api::{FeedItem, page, shown_event},
+    api::{FeedItem, shown_event},
     error::ApiError,
 };
 
@@ -71,15 +70,6 @@ pub const fn state_of(state: TaskState) -> v1::TaskState {
     }
 }
 
-/// The state of a job: of an open task that may be suspended or deferred.
-pub const fn job_state_of(job: &JobLine) -> v1::TaskState {
-    match () {
-        () if job.is_suspended() => v1::TaskState::Suspended,
-        () if job.is_deferred => v1::TaskState::Deferred,
-        () => state_of(job.state),
-    }
-}
-
 /// The acknowledgement of a message.
 pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
     let place = submitted.place.as_ref();
@@ -93,28 +83,6 @@ pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
         priority: priority_of(submitted.priority).into(),
         is_job_command: submitted.is_job_command,
         same_as: place.and_then(|p| p.same_as).map(|task| task.to_string()).unwrap_or_default(),
-    }
-}
-
-/// The position after which a page of rows starts, from the cursor of the previous page; the newest row if it is empty.
-pub fn before(next: &str) -> Result<Before, ApiError> {
-    page::before(Some(next))
-}
-
-pub fn task(row: TaskRow) -> v1::Task {
-    let (error, outcome) = (row.failure().unwrap_or_default(), row.outcome().unwrap_or_default());
-    v1::Task {
-        id: row.id.to_string(),
-        conversation_id: row.conversation.to_string(),
-        state: state_of(row.state).into(),
-        priority: priority_of(row.priority).into(),
-        source: row.source,
-        title: row.title,
-        received_at_us: row.received_at.0,
-        started_at_us: row.started_at.map(|at| at.0),
-        ended_at_us: row.ended_at.map(|at| at.0),
-        error,
-        outcome,
     }
 }
 

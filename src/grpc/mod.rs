@@ -7,7 +7,6 @@ pub(crate) mod chaos;
 mod chat;
 pub(crate) mod convert;
 mod events;
-mod jobs;
 mod notifications;
 mod operations;
 mod scheduler;
@@ -86,7 +85,6 @@ pub(crate) fn routes(state: &AppState) -> Router {
     let (api, limits) = (Service { state: state.clone() }, &state.limits);
     let mut routes = Routes::from(Router::new())
         .add_service(bounded!(v1::chat_server::ChatServer::new(api.clone()), limits))
-        .add_service(bounded!(v1::jobs_server::JobsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::operations_server::OperationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::notifications_server::NotificationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(api.clone()), limits))
@@ -113,7 +111,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 1] = ["annie.v1.DeadLetters"];
+const TABLE_ONLY: [&str; 2] = ["annie.v1.Jobs", "annie.v1.DeadLetters"];
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.
 async fn from_table(State(state): State<AppState>, request: AxumRequest, next: Next) -> AxumResponse {

@@ -1,11 +1,11 @@
-//! Conversations: lists, messages, the event log, and leaving quarantine.
+//! Conversations: lists, messages and the event log.
 
 use annie_core::{
     ids::{ConversationId, Seq, TaskId},
     outcome,
     ports::{ConversationRow, TaskState},
 };
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -258,18 +258,4 @@ pub async fn get_events(
     let events = state.kernel.events(caller.scope(), id, Seq(after), limit).await?;
     let next = page::next_of(&events, limit, |event| event.seq.0);
     Ok(Json(Events { events: events.iter().map(shown_event).collect(), next }))
-}
-
-/// Take a conversation out of quarantine. With the scope `ops:control` it may belong to another user.
-#[utoipa::path(
-    post, path = "/api/v1/conversations/{id}/resume", tag = "chat", params(("id" = schema::ConversationId, Path)),
-    responses((status = 204, description = "The conversation is resumed"), (status = "default", body = Problem, description = "A problem"))
-)]
-pub async fn resume_conversation(
-    State(state): State<AppState>,
-    caller: Caller,
-    Id(id): Id<ConversationId>,
-) -> Result<StatusCode, ApiError> {
-    crate::api::resume_conversation(&state, &caller, id).await?;
-    Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,6 @@ mod connections;
 mod conversations;
 pub(crate) mod extract;
 mod guard;
-mod jobs;
 mod keys;
 pub(crate) mod messages;
 mod notifications;
@@ -22,7 +21,6 @@ mod serve;
 mod skills;
 mod status;
 mod stream;
-mod tasks;
 
 use axum::{
     Router,
@@ -68,15 +66,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(conversations::get_conversation))
         .routes(routes!(conversations::get_messages))
         .routes(routes!(conversations::get_events))
-        .routes(routes!(conversations::resume_conversation))
         .routes(routes!(stream::stream_conversation))
-        .routes(routes!(tasks::list_tasks))
-        .routes(routes!(tasks::get_task))
-        .routes(routes!(tasks::cancel_task))
-        .routes(routes!(tasks::suspend_task))
-        .routes(routes!(tasks::continue_task))
-        .routes(routes!(tasks::set_priority))
-        .routes(routes!(jobs::list_jobs))
         .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::stream_notifications))

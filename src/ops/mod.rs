@@ -2,10 +2,13 @@
 //! scope and handler. The HTTP routes, their OpenAPI description, the unary gRPC methods and the access rules follow from the
 //! table. Streams and the OpenAI-compatible API are not in it.
 
+mod conversations;
 mod dead_letters;
 mod input;
+mod jobs;
 mod operations;
 mod row;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +21,11 @@ pub(crate) use row::{Call, Run};
 use crate::auth::{Need, OTHER_RULES, Rule};
 
 /// All operations.
-pub(crate) static ALL: LazyLock<Vec<Operation>> =
-    LazyLock::new(|| [dead_letters::table(), operations::table()].into_iter().flatten().collect());
+pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter().flat_map(|table| table()).collect());
+
+/// The parts of the table.
+const TABLES: &[fn() -> Vec<Operation>] =
+    &[conversations::table, tasks::table, jobs::table, dead_letters::table, operations::table];
 
 /// The requirement of every route of HTTP and gRPC. A route that is not listed is refused.
 pub(crate) static RULES: LazyLock<Vec<Rule>> =

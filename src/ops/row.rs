@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{FromRequestParts, Request, State},
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
@@ -67,6 +68,8 @@ pub(crate) struct About {
     pub summary: &'static str,
     /// The description of the id in the path.
     pub id: Option<&'static str>,
+    /// The meaning of a reply without a body.
+    pub done: &'static str,
 }
 
 /// A row whose request and result still have their types.
@@ -111,6 +114,21 @@ where
     row(About::new(Verb::Post, path, need), run, respond, reply::<I, J>)
 }
 
+/// An operation that changes something and has no result. `done` says over HTTP what the status 204 means.
+pub(crate) fn command<I, F>(
+    path: &'static str,
+    need: Need,
+    run: impl Fn(Call, I) -> F + Send + Sync + 'static,
+    done: &'static str,
+) -> Row<I, ()>
+where
+    I: Input,
+    F: Future<Output = Result<(), ApiError>> + Send + 'static,
+{
+    let about = About { done, ..About::new(Verb::Post, path, need) };
+    row(about, run, |()| StatusCode::NO_CONTENT.into_response(), no_reply::<I>)
+}
+
 fn row<I, O, F>(
     about: About,
     run: impl Fn(Call, I) -> F + Send + Sync + 'static,
@@ -138,7 +156,7 @@ where
 
 impl About {
     const fn new(verb: Verb, path: &'static str, need: Need) -> Self {
-        Self { verb, path, need, name: "", tag: "", summary: "", id: None }
+        Self { verb, path, need, name: "", tag: "", summary: "", id: None, done: "" }
     }
 }
 
@@ -234,4 +252,10 @@ fn reply<I: Input, J: ToSchema>(about: &About, schemas: &mut Schemas) -> Operati
     let content = ContentBuilder::new().schema(Some(reference::<J>(schemas))).build();
     let response = ResponseBuilder::new().content(JSON, content);
     I::describe(about, OperationBuilder::new(), schemas).response("200", response)
+}
+
+/// The description of an operation that has no result.
+fn no_reply<I: Input>(about: &About, schemas: &mut Schemas) -> OperationBuilder {
+    let response = ResponseBuilder::new().description(about.done);
+    I::describe(about, OperationBuilder::new(), schemas).response("204", response)
 }

@@ -68,7 +68,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
 ];
 
 /// Fields with another name in JSON.
-const RENAMED: &[(&str, &str)] = &[];
+const RENAMED: &[(&str, &str)] = &[("Task.state", "status"), ("Job.state", "status")];
 
 /// The protobuf messages and methods by name.
 struct Protobuf {

@@ -5,16 +5,26 @@ use annie_core::{
     ids::{ConversationId, TaskId},
     jobs::{JobLine, Style},
 };
-use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{extract::Args, problem::Problem, schema};
+use super::row::{Call, Operation, get};
 use crate::{
-    api::{AppState, JobStatus, describe_jobs, reason_of},
-    auth::Caller,
+    api::{JobStatus, describe_jobs, reason_of},
+    auth::{KeyScope::JobsRead, Need::Scope},
     error::ApiError,
+    grpc::{convert, v1},
+    http::{extract::Args, schema},
 };
+
+/// The operations on jobs.
+pub(super) fn table() -> Vec<Operation> {
+    vec![
+        get("/api/v1/jobs", Scope(JobsRead), list_jobs, Jobs::from)
+            .about("list_jobs", "jobs", "List your open tasks.")
+            .rpc("/annie.v1.Jobs/ListJobs", asked, listed),
+    ]
+}
 
 /// An open task.
 #[derive(Debug, Serialize, ToSchema)]
@@ -76,6 +86,36 @@ impl From<JobLine> for Job {
     }
 }
 
+impl From<JobLine> for v1::Job {
+    fn from(line: JobLine) -> Self {
+        Self {
+            state: state_of(&line).into(),
+            reason: reason_of(&line).unwrap_or_default(),
+            number: u32::try_from(line.number).unwrap_or(u32::MAX),
+            task_id: line.task.to_string(),
+            conversation_id: line.conversation.to_string(),
+            title: line.title,
+            priority: convert::priority_of(line.priority).into(),
+            position: line.position.map(|p| p as u64),
+            round: line.round.map(|(now, _)| now),
+            rounds_max: line.round.map(|(_, max)| max),
+            start_in_ms: line.start_in_ms,
+            running_ms: line.running_ms,
+            suspended_at_us: line.suspended_at.map(|at| at.0),
+        }
+    }
+}
+
+/// The state of a job: of an open task that may be suspended or deferred.
+const fn state_of(job: &JobLine) -> v1::TaskState {
+    match JobStatus::of(job) {
+        JobStatus::Queued => v1::TaskState::Queued,
+        JobStatus::Running => v1::TaskState::Running,
+        JobStatus::Deferred => v1::TaskState::Deferred,
+        JobStatus::Suspended => v1::TaskState::Suspended,
+    }
+}
+
 /// The open tasks: running ones, waiting ones in queue order, and suspended ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Jobs {
@@ -83,6 +123,19 @@ pub struct Jobs {
     /// The list in words, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+}
+
+/// The open tasks, and the list in words, if it was requested.
+type Listed = (Vec<JobLine>, Option<String>);
+
+impl From<Listed> for Jobs {
+    fn from((lines, text): Listed) -> Self {
+        Self { jobs: lines.into_iter().map(Into::into).collect(), text }
+    }
+}
+
+fn listed((lines, text): Listed) -> v1::ListJobsResponse {
+    v1::ListJobsResponse { jobs: lines.into_iter().map(Into::into).collect(), text: text.unwrap_or_default() }
 }
 
 /// The length of a description in words.
@@ -104,20 +157,21 @@ pub struct JobsArgs {
     text: Option<Words>,
 }
 
-/// List your open tasks.
-#[utoipa::path(
-    get, path = "/api/v1/jobs", tag = "jobs", params(JobsArgs),
-    responses((status = 200, body = Jobs), (status = "default", body = Problem, description = "A problem"))
-)]
-pub async fn list_jobs(
-    State(state): State<AppState>,
-    caller: Caller,
-    Args(args): Args<JobsArgs>,
-) -> Result<Json<Jobs>, ApiError> {
-    let lines = state.kernel.jobs(&caller.user).await?;
+fn asked(asked: v1::ListJobsRequest) -> Result<Args<JobsArgs>, ApiError> {
+    let text = match v1::Words::try_from(asked.text) {
+        Ok(v1::Words::Unspecified) => None,
+        Ok(v1::Words::Short) => Some(Words::Short),
+        Ok(v1::Words::Detailed) => Some(Words::Detailed),
+        Err(_) => return Err(ApiError::invalid(format!("there is no such text: {}", asked.text)).at("text")),
+    };
+    Ok(Args(JobsArgs { text }))
+}
+
+async fn list_jobs(call: Call, Args(args): Args<JobsArgs>) -> Result<Listed, ApiError> {
+    let lines = call.state.kernel.jobs(&call.caller.user).await?;
     let text = args.text.map(|words| match words {
         Words::Short => describe_jobs(&lines, Style::Short),
         Words::Detailed => describe_jobs(&lines, Style::Detailed),
     });
-    Ok(Json(Jobs { jobs: lines.into_iter().map(Into::into).collect(), text }))
+    Ok((lines, text))
 }
