@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use annie_actors::Operation;
-use annie_core::{breaker::BreakerState, ids::Incarnation};
+use annie_core::ids::Incarnation;
 use futures_util::stream;
 use tokio::{
     sync::watch,
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
-    api::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, page, reset_breaker},
+    api::{AppState, Slot, Target, TreePage, actor_path, operate_actor, page},
     auth::{Access, Caller},
     error::ApiError,
 };
@@ -76,32 +76,6 @@ impl v1::actors_server::Actors for Service {
 
     async fn restart(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
         self.act(request, Operation::Restart).await
-    }
-
-    async fn list_breakers(
-        &self,
-        _: Request<v1::ListBreakersRequest>,
-    ) -> Result<Response<v1::ListBreakersResponse>, Status> {
-        let breakers = list_breakers(&self.state).await.into_iter().map(|b| v1::Breaker {
-            skill: b.skill,
-            state: b.state.map_or("", BreakerState::as_str).to_owned(),
-            failures: b.failures,
-            trips: b.trips,
-            opened_at_us: b
-                .opened_at
-                .and_then(|at| Some(chrono::DateTime::parse_from_rfc3339(&at).ok()?.timestamp_micros())),
-            runs: b.runs,
-        });
-        Ok(Response::new(v1::ListBreakersResponse { breakers: breakers.collect() }))
-    }
-
-    async fn reset_breaker(
-        &self,
-        request: Request<v1::ResetBreakerRequest>,
-    ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
-        let caller = caller(&request)?;
-        reset_breaker(&self.state, &caller, &request.into_inner().skill).await.map_err(refused)?;
-        Ok(Response::new(v1::ResetBreakerResponse {}))
     }
 }
 

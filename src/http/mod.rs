@@ -15,7 +15,6 @@ mod openapi;
 mod page;
 pub(crate) mod problem;
 mod result;
-mod scheduler;
 pub(crate) mod schema;
 mod serve;
 mod skills;
@@ -76,11 +75,6 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(actors::stop_actor))
         .routes(routes!(actors::kill_actor))
         .routes(routes!(actors::restart_actor))
-        .routes(routes!(scheduler::get_queue))
-        .routes(routes!(scheduler::hold_gate))
-        .routes(routes!(scheduler::release_gate))
-        .routes(routes!(scheduler::list_breakers))
-        .routes(routes!(scheduler::reset_breaker))
         .routes(routes!(skills::list_skills))
         .routes(routes!(skills::get_skill))
         .routes(routes!(keys::list_keys, keys::create_key))

@@ -8,6 +8,7 @@ mod input;
 mod jobs;
 mod operations;
 mod row;
+mod scheduler;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter()
 
 /// The parts of the table.
 const TABLES: &[fn() -> Vec<Operation>] =
-    &[conversations::table, tasks::table, jobs::table, dead_letters::table, operations::table];
+    &[conversations::table, tasks::table, jobs::table, dead_letters::table, operations::table, scheduler::table];
 
 /// The requirement of every route of HTTP and gRPC. A route that is not listed is refused.
 pub(crate) static RULES: LazyLock<Vec<Rule>> =

@@ -17,7 +17,7 @@ use utoipa::{
     openapi::{
         ContentBuilder, HttpMethod, Ref, RefOr, ResponseBuilder,
         path::{OperationBuilder, Paths},
-        schema::Schema,
+        schema::{ObjectBuilder, Schema, Type},
     },
 };
 use utoipa_axum::router::UtoipaMethodRouter;
@@ -173,6 +173,11 @@ impl<I: Input, O: Send + 'static> Row<I, O> {
         self
     }
 
+    /// Describes the reply as an object without described fields.
+    pub fn untyped(self) -> Self {
+        Self { describe: object_reply::<I>, ..self }
+    }
+
     /// Completes an operation with its gRPC method: the request is made from the message, and the reply from the result.
     pub fn rpc<Q, R>(
         self,
@@ -251,6 +256,13 @@ pub(crate) fn reference<T: ToSchema>(schemas: &mut Schemas) -> Ref {
 fn reply<I: Input, J: ToSchema>(about: &About, schemas: &mut Schemas) -> OperationBuilder {
     let content = ContentBuilder::new().schema(Some(reference::<J>(schemas))).build();
     let response = ResponseBuilder::new().content(JSON, content);
+    I::describe(about, OperationBuilder::new(), schemas).response("200", response)
+}
+
+/// The description of an operation whose reply is any object.
+fn object_reply<I: Input>(about: &About, schemas: &mut Schemas) -> OperationBuilder {
+    let schema = ObjectBuilder::new().schema_type(Type::Object);
+    let response = ResponseBuilder::new().content(JSON, ContentBuilder::new().schema(Some(schema)).build());
     I::describe(about, OperationBuilder::new(), schemas).response("200", response)
 }
 
