@@ -21,7 +21,7 @@ pub enum Need {
 /// One row: the method (`RPC` for gRPC), the path pattern, and the requirement.
 pub type Rule = (&'static str, &'static str, Need);
 
-use KeyScope::{Admin, Chat, OpsControl, OpsRead};
+use KeyScope::{Admin, Chat, OpsRead};
 use Need::{AnyKey, LocalOr, Nothing, OperationKey, Scope};
 
 /// The routes outside of the table of operations.
@@ -43,12 +43,6 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/api/v1/skills", AnyKey),
     ("GET", "/api/v1/skills/{name}", AnyKey),
     ("GET", "/api/v1/status", Scope(OpsRead)),
-    ("GET", "/api/v1/actors", Scope(OpsRead)),
-    ("GET", "/api/v1/actors/view", Scope(OpsRead)),
-    ("GET", "/api/v1/actors/crashes", Scope(OpsRead)),
-    ("POST", "/api/v1/actors/stop", Scope(OpsControl)),
-    ("POST", "/api/v1/actors/kill", Scope(OpsControl)),
-    ("POST", "/api/v1/actors/restart", Scope(OpsControl)),
     ("GET", "/api/v1/keys", Scope(Admin)),
     ("POST", "/api/v1/keys", Scope(Admin)),
     ("POST", "/api/v1/keys/{id}/revoke", Scope(Admin)),
@@ -63,12 +57,7 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("RPC", "/annie.v1.Operations/Finish", OperationKey),
     ("RPC", "/annie.v1.Notifications/List", Scope(Chat)),
     ("RPC", "/annie.v1.Notifications/Follow", Scope(Chat)),
-    ("RPC", "/annie.v1.Actors/Tree", Scope(OpsRead)),
-    ("RPC", "/annie.v1.Actors/View", Scope(OpsRead)),
     ("RPC", "/annie.v1.Actors/Watch", Scope(OpsRead)),
-    ("RPC", "/annie.v1.Actors/Stop", Scope(OpsControl)),
-    ("RPC", "/annie.v1.Actors/Kill", Scope(OpsControl)),
-    ("RPC", "/annie.v1.Actors/Restart", Scope(OpsControl)),
     ("RPC", "/annie.v1.Skills/List", AnyKey),
     ("RPC", "/annie.v1.Skills/Get", AnyKey),
     ("RPC", "/annie.v1.Events/List", Scope(Chat)),

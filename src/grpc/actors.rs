@@ -1,9 +1,7 @@
-//! `annie.v1.Actors`: lists and watches the actor tree, shows the view of an actor, and runs operator commands.
+//! `annie.v1.Actors`: watches the actor tree. The other methods are in the table of operations.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use annie_actors::Operation;
-use annie_core::ids::Incarnation;
 use futures_util::stream;
 use tokio::{
     sync::watch,
@@ -13,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
-    api::{AppState, Slot, Target, TreePage, actor_path, operate_actor, page},
+    api::{AppState, Slot, TreePage, page},
     auth::{Access, Caller},
     error::ApiError,
 };
@@ -21,38 +19,8 @@ use crate::{
 /// The allowed interval between two reads of the tree by a watcher, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u32> = 200..=60_000;
 
-impl Service {
-    async fn act(
-        &self,
-        request: Request<v1::ActRequest>,
-        operation: Operation,
-    ) -> Result<Response<v1::ActResponse>, Status> {
-        let caller = caller(&request)?;
-        let act = request.into_inner();
-        let incarnation = Some(Incarnation(act.incarnation)).filter(|i| i.0 > 0);
-        let target = Target { path: act.path, incarnation, reason: act.reason, force: act.force };
-        let info = operate_actor(&self.state, &caller, target, operation).await.map_err(refused)?;
-        Ok(Response::new(v1::ActResponse { actor: Some(convert::actor(info)) }))
-    }
-}
-
 #[tonic::async_trait]
 impl v1::actors_server::Actors for Service {
-    async fn tree(&self, request: Request<v1::TreeRequest>) -> Result<Response<v1::TreeResponse>, Status> {
-        let wanted = request.into_inner();
-        let limit = page::ACTORS.of_number(wanted.limit).map_err(refused)?;
-        let page = TreePage::of(&self.state.kernel, &wanted.under, &wanted.next, limit).map_err(refused)?;
-        let actors = page.actors.into_iter().map(convert::actor).collect();
-        let next = page.next.unwrap_or_default();
-        Ok(Response::new(v1::TreeResponse { actors, total: page.total as u64, next }))
-    }
-
-    async fn view(&self, request: Request<v1::ViewRequest>) -> Result<Response<v1::ViewResponse>, Status> {
-        let (info, view) = self.state.kernel.view(&actor_path(&request.into_inner().path)).await.map_err(refused)?;
-        let view_json = view.map(|v| v.to_string());
-        Ok(Response::new(v1::ViewResponse { actor: Some(convert::actor(info)), view_json }))
-    }
-
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Streamed<v1::TreeChange>>, Status> {
         let caller = caller(&request)?;
         let watcher = Watcher::new(&self.state, &caller, request.into_inner()).map_err(refused)?;
@@ -64,18 +32,6 @@ impl v1::actors_server::Actors for Service {
             }
         });
         Ok(Response::new(Box::pin(changes)))
-    }
-
-    async fn stop(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
-        self.act(request, Operation::Stop).await
-    }
-
-    async fn kill(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
-        self.act(request, Operation::Kill).await
-    }
-
-    async fn restart(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
-        self.act(request, Operation::Restart).await
     }
 }
 

@@ -113,8 +113,8 @@ const TABLE_ONLY: [&str; 3] = ["annie.v1.Jobs", "annie.v1.DeadLetters", "annie.v
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.
 async fn from_table(State(state): State<AppState>, request: AxumRequest, next: Next) -> AxumResponse {
-    match ops::ALL.iter().find(|operation| operation.method() == request.uri().path()) {
-        Some(operation) => operation.answer(state, request).await,
+    match ops::ALL.iter().find_map(|operation| operation.adapter(request.uri().path())) {
+        Some(adapter) => adapter(state, request).await,
         None => next.run(request).await,
     }
 }

@@ -2,7 +2,6 @@
 //! per resource. Operations that gRPC and the command line offer too are in `src/ops`, with their scopes; the scopes of the
 //! other routes are in `auth/policy.rs`.
 
-mod actors;
 mod connections;
 mod conversations;
 pub(crate) mod extract;
@@ -69,12 +68,6 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::stream_notifications))
-        .routes(routes!(actors::list_actors))
-        .routes(routes!(actors::view_actor))
-        .routes(routes!(actors::list_crashes))
-        .routes(routes!(actors::stop_actor))
-        .routes(routes!(actors::kill_actor))
-        .routes(routes!(actors::restart_actor))
         .routes(routes!(skills::list_skills))
         .routes(routes!(skills::get_skill))
         .routes(routes!(keys::list_keys, keys::create_key))

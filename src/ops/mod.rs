@@ -2,6 +2,7 @@
 //! scope and handler. The HTTP routes, their OpenAPI description, the unary gRPC methods and the access rules follow from the
 //! table. Streams and the OpenAI-compatible API are not in it.
 
+mod actors;
 mod conversations;
 mod dead_letters;
 mod input;
@@ -25,8 +26,15 @@ use crate::auth::{Need, OTHER_RULES, Rule};
 pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter().flat_map(|table| table()).collect());
 
 /// The parts of the table.
-const TABLES: &[fn() -> Vec<Operation>] =
-    &[conversations::table, tasks::table, jobs::table, dead_letters::table, operations::table, scheduler::table];
+const TABLES: &[fn() -> Vec<Operation>] = &[
+    conversations::table,
+    tasks::table,
+    jobs::table,
+    dead_letters::table,
+    operations::table,
+    scheduler::table,
+    actors::table,
+];
 
 /// The requirement of every route of HTTP and gRPC. A route that is not listed is refused.
 pub(crate) static RULES: LazyLock<Vec<Rule>> =

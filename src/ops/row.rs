@@ -1,6 +1,6 @@
 //! One row of the table, and what follows from it at each front end.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use axum::{
     Json,
@@ -46,7 +46,8 @@ pub(crate) struct Call {
 /// The handler of an operation.
 pub(crate) type Run<I, O> = Arc<dyn Fn(Call, I) -> BoxFuture<'static, Result<O, ApiError>> + Send + Sync>;
 type Http = Arc<dyn Fn(AppState, Request) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>;
-type Rpc = Box<dyn Fn(AppState, Request) -> BoxFuture<'static, Response> + Send + Sync>;
+/// The answer to a request for a gRPC method.
+pub(crate) type Rpc = Box<dyn Fn(AppState, Request) -> BoxFuture<'static, Response> + Send + Sync>;
 type Describe = fn(&About, &mut Schemas) -> OperationBuilder;
 
 /// The HTTP method of an operation.
@@ -178,6 +179,12 @@ impl<I: Input, O: Send + 'static> Row<I, O> {
         Self { describe: object_reply::<I>, ..self }
     }
 
+    /// Completes an operation that has no gRPC method.
+    pub fn http_only(self) -> Operation {
+        let Self { about, http, describe, .. } = self;
+        Operation { about, http, describe, rpc: None }
+    }
+
     /// Completes an operation with its gRPC method: the request is made from the message, and the reply from the result.
     pub fn rpc<Q, R>(
         self,
@@ -192,7 +199,7 @@ impl<I: Input, O: Send + 'static> Row<I, O> {
         let Self { about, run, http, describe } = self;
         let rpc: Rpc =
             Box::new(move |state, request| Box::pin(unary::answer(run.clone(), decode, encode, state, request)));
-        Operation { about, http, describe, rpc: (method, rpc) }
+        Operation { about, http, describe, rpc: Some((method, rpc)) }
     }
 }
 
@@ -201,23 +208,23 @@ pub(crate) struct Operation {
     pub about: About,
     http: Http,
     describe: Describe,
-    rpc: (&'static str, Rpc),
+    rpc: Option<(&'static str, Rpc)>,
 }
 
 impl Operation {
     /// The gRPC method, such as `/annie.v1.Jobs/List`.
-    pub const fn method(&self) -> &'static str {
-        self.rpc.0
+    pub fn method(&self) -> Option<&'static str> {
+        self.rpc.as_ref().map(|(method, _)| *method)
     }
 
     /// The access rules of the operation's routes.
-    pub fn rules(&self) -> [Rule; 2] {
+    pub fn rules(&self) -> impl Iterator<Item = Rule> + use<> {
         let About { verb, path, need, .. } = self.about;
         let verb = match verb {
             Verb::Get => "GET",
             Verb::Post => "POST",
         };
-        [(verb, path, need), ("RPC", self.method(), need)]
+        iter::once((verb, path, need)).chain(self.method().map(|method| ("RPC", method, need)))
     }
 
     /// The HTTP route with its description.
@@ -239,9 +246,9 @@ impl Operation {
         (schemas, paths, on(filter, move |State(state): State<AppState>, request: Request| http(state, request)))
     }
 
-    /// Answers a request for the gRPC method.
-    pub fn answer(&self, state: AppState, request: Request) -> BoxFuture<'static, Response> {
-        (self.rpc.1)(state, request)
+    /// The adapter of this gRPC method; nothing if it is the method of another operation.
+    pub fn adapter(&self, path: &str) -> Option<&Rpc> {
+        self.rpc.as_ref().filter(|(method, _)| *method == path).map(|(_, rpc)| rpc)
     }
 }
 

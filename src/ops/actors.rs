@@ -1,0 +1,194 @@
+//! The actor tree: list, view, operate.
+
+use annie_actors::{Crash, NodeInfo, Operation as Command};
+use annie_core::ids::Incarnation;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::row::{Call, Operation, get, post};
+use crate::{
+    api::{Target, TreePage, actor_path, operate_actor, page},
+    auth::{
+        KeyScope::{OpsControl, OpsRead},
+        Need::Scope,
+    },
+    error::ApiError,
+    grpc::{convert, v1},
+    http::extract::{Args, Body, whole_option},
+};
+
+/// The operations on actors.
+pub(super) fn table() -> Vec<Operation> {
+    vec![
+        get("/api/v1/actors", Scope(OpsRead), list_actors, Tree::from)
+            .about("list_actors", "operations", "List actors.")
+            .rpc("/annie.v1.Actors/Tree", asked_tree, listed),
+        get("/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
+            .about("view_actor", "operations", "Get an actor.")
+            .rpc("/annie.v1.Actors/View", |r: v1::ViewRequest| Ok(Args(ViewArgs { path: r.path })), viewed),
+        get("/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
+            .about("list_crashes", "operations", CRASHES)
+            .http_only(),
+        post("/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
+            .about("stop_actor", "operations", "Stop an actor gracefully.")
+            .rpc("/annie.v1.Actors/Stop", asked_act, operated),
+        post("/api/v1/actors/kill", Scope(OpsControl), kill_actor, |actor| ActorSnapshot { actor })
+            .about("kill_actor", "operations", "Kill an actor at once.")
+            .rpc("/annie.v1.Actors/Kill", asked_act, operated),
+        post("/api/v1/actors/restart", Scope(OpsControl), restart_actor, |actor| ActorSnapshot { actor })
+            .about("restart_actor", "operations", "Stop an actor and start its next incarnation.")
+            .rpc("/annie.v1.Actors/Restart", asked_act, operated),
+    ]
+}
+
+const CRASHES: &str = "List the most recent crashes. Stops that an operator requested are not included.";
+
+/// Actors, ordered by path.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Tree {
+    /// Path, kind, incarnation, status, mailbox, and the message that is being handled.
+    #[schema(value_type = Vec<Object>)]
+    actors: Vec<NodeInfo>,
+    /// The number of actors in the subtree, on this page and all others.
+    total: usize,
+    /// The cursor of the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TreeArgs {
+    /// Only the subtree at this path.
+    under: Option<String>,
+    /// The `next` of an earlier page; this page continues after it.
+    #[param(pattern = "^(/[ -~]*)?$")]
+    next: Option<String>,
+    /// The maximum number of rows; 1000 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 5000)]
+    limit: Option<String>,
+}
+
+impl From<TreePage> for Tree {
+    fn from(page: TreePage) -> Self {
+        let TreePage { actors, total, next } = page;
+        Self { actors, total, next }
+    }
+}
+
+fn listed(page: TreePage) -> v1::TreeResponse {
+    let actors = page.actors.into_iter().map(convert::actor).collect();
+    v1::TreeResponse { actors, total: page.total as u64, next: page.next.unwrap_or_default() }
+}
+
+fn asked_tree(asked: v1::TreeRequest) -> Result<Args<TreeArgs>, ApiError> {
+    let v1::TreeRequest { under, limit, next } = asked;
+    Ok(Args(TreeArgs { under: Some(under), next: Some(next), limit: page::text_of(limit) }))
+}
+
+async fn list_actors(call: Call, Args(args): Args<TreeArgs>) -> Result<TreePage, ApiError> {
+    let limit = page::ACTORS.of_text(args.limit.as_deref())?;
+    let after = args.next.as_deref().unwrap_or_default();
+    let under = args.under.as_deref().unwrap_or_default();
+    TreePage::of(&call.state.kernel, under, after, limit)
+}
+
+/// An actor and its own view of its state.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ActorView {
+    #[schema(value_type = Object)]
+    actor: NodeInfo,
+    /// The actor's own view of its state; absent if the actor is too busy to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<Value>,
+}
+
+/// An actor, and its view unless it is too busy.
+type Viewed = (NodeInfo, Option<Value>);
+
+impl From<Viewed> for ActorView {
+    fn from((actor, view): Viewed) -> Self {
+        Self { actor, view }
+    }
+}
+
+fn viewed((actor, view): Viewed) -> v1::ViewResponse {
+    v1::ViewResponse { actor: Some(convert::actor(actor)), view_json: view.map(|view| view.to_string()) }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ViewArgs {
+    /// The path of the actor, such as `/scheduler`.
+    path: String,
+}
+
+async fn view_actor(call: Call, Args(args): Args<ViewArgs>) -> Result<Viewed, ApiError> {
+    Ok(call.state.kernel.view(&actor_path(&args.path)).await?)
+}
+
+/// Crashes of actors.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Crashes {
+    /// Oldest first: path, incarnation, reason, time, and the kinds of the last messages.
+    #[schema(value_type = Vec<Object>)]
+    crashes: Vec<Crash>,
+}
+
+async fn list_crashes(call: Call, (): ()) -> Result<Vec<Crash>, ApiError> {
+    Ok(call.state.kernel.crashes())
+}
+
+/// An operator command on an actor.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Act {
+    /// The path of the actor.
+    path: String,
+    /// The expected incarnation. The command is refused if the actor has another one.
+    #[serde(default, deserialize_with = "whole_option")]
+    incarnation: Option<u64>,
+    /// A reason for the log.
+    #[serde(default)]
+    reason: Option<String>,
+    /// Required for the root (`/`), because the whole server ends with it.
+    #[serde(default)]
+    force: bool,
+}
+
+/// The actor as it was when the operation took effect.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ActorSnapshot {
+    #[schema(value_type = Object)]
+    actor: NodeInfo,
+}
+
+fn operated(actor: NodeInfo) -> v1::ActResponse {
+    v1::ActResponse { actor: Some(convert::actor(actor)) }
+}
+
+fn asked_act(asked: v1::ActRequest) -> Result<Body<Act>, ApiError> {
+    let v1::ActRequest { path, incarnation, reason, force } = asked;
+    Ok(Body(Act { path, incarnation: Some(incarnation).filter(|n| *n > 0), reason: Some(reason), force }))
+}
+
+async fn operate(call: Call, act: Act, operation: Command) -> Result<NodeInfo, ApiError> {
+    let Act { path, incarnation, reason, force } = act;
+    let target = Target { path, incarnation: incarnation.map(Incarnation), reason: reason.unwrap_or_default(), force };
+    operate_actor(&call.state, &call.caller, target, operation).await
+}
+
+async fn stop_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+    operate(call, act, Command::Stop).await
+}
+
+async fn kill_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+    operate(call, act, Command::Kill).await
+}
+
+async fn restart_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+    operate(call, act, Command::Restart).await
+}
