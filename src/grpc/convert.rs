@@ -7,7 +7,6 @@ use annie_core::{
     event::{Event, Mode, Priority},
     ids::{IdError, TaskId},
     ports::{Draft, TaskState},
-    skill::{SkillFormat, SkillSpec},
 };
 use tonic::Status;
 
@@ -138,25 +137,6 @@ pub fn actor(info: NodeInfo) -> v1::Actor {
         busy_us: info.busy_us,
         current: info.current.unwrap_or_default().to_owned(),
         current_ms: info.current_ms,
-    }
-}
-
-pub fn skill(spec: &SkillSpec, whole: bool) -> v1::Skill {
-    v1::Skill {
-        name: spec.name.clone(),
-        domain: spec.domain.clone(),
-        description: spec.description.clone(),
-        synopsis: spec.synopsis(),
-        effect: spec.effect.as_str().to_owned(),
-        external: spec.external,
-        timeout_ms: spec.timeout_ms,
-        format: match spec.format {
-            SkillFormat::Command => "command",
-            SkillFormat::Prompt { .. } => "prompt",
-        }
-        .to_owned(),
-        help: if whole { spec.help() } else { String::new() },
-        schema_json: if whole { spec.schema().to_string() } else { String::new() },
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod convert;
 mod events;
 mod notifications;
 mod operations;
-mod skills;
 mod status;
 pub(crate) mod unary;
 
@@ -87,7 +86,6 @@ pub(crate) fn routes(state: &AppState) -> Router {
         .add_service(bounded!(v1::operations_server::OperationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::notifications_server::NotificationsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::actors_server::ActorsServer::new(api.clone()), limits))
-        .add_service(bounded!(v1::skills_server::SkillsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::events_server::EventsServer::new(api.clone()), limits))
         .add_service(bounded!(v1::chaos_server::ChaosServer::new(api), limits))
         .add_service(health(&state.shared.health));
@@ -109,7 +107,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 3] = ["annie.v1.Jobs", "annie.v1.DeadLetters", "annie.v1.Scheduler"];
+const TABLE_ONLY: [&str; 4] = ["annie.v1.Jobs", "annie.v1.DeadLetters", "annie.v1.Scheduler", "annie.v1.Skills"];
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.
 async fn from_table(State(state): State<AppState>, request: AxumRequest, next: Next) -> AxumResponse {

@@ -16,7 +16,6 @@ pub(crate) mod problem;
 mod result;
 pub(crate) mod schema;
 mod serve;
-mod skills;
 mod status;
 mod stream;
 
@@ -68,8 +67,6 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::stream_notifications))
-        .routes(routes!(skills::list_skills))
-        .routes(routes!(skills::get_skill))
         .routes(routes!(keys::list_keys, keys::create_key))
         .routes(routes!(keys::revoke_key))
         .routes(routes!(status::get_status))

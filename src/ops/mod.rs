@@ -10,6 +10,7 @@ mod jobs;
 mod operations;
 mod row;
 mod scheduler;
+mod skills;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     dead_letters::table,
     operations::table,
     scheduler::table,
+    skills::table,
     actors::table,
 ];
 

@@ -58,6 +58,9 @@ fn operations_have_names_and_texts() {
 /// Fields and properties that only one of the two forms has, and why.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("Event.json", "the whole event, whose other fields depend on its kind"),
+    ("Skill lacks source", "the source is of interest to the operator of the files, who uses the command line"),
+    ("Skill.help", "only of one skill"),
+    ("Skill.schema_json", "only of one skill"),
     ("SubmitResponse lacks answer", "only HTTP can wait for the end of a turn"),
     ("SubmitResponse lacks error", "as `answer`"),
     ("SubmitResponse lacks not_waited", "as `answer`"),

@@ -1,0 +1,160 @@
+//! The skills that agents can use.
+
+use std::sync::Arc;
+
+use annie_core::skill::{Effect, SkillFormat, SkillSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::row::{Call, Operation, get};
+use crate::{
+    api::unknown_skill,
+    auth::Need::AnyKey,
+    error::ApiError,
+    grpc::v1,
+    http::{
+        extract::{Args, Name},
+        schema,
+    },
+};
+
+/// The operations on skills.
+pub(super) fn table() -> Vec<Operation> {
+    vec![
+        get("/api/v1/skills", AnyKey, list_skills, Skills::from)
+            .about("list_skills", "skills", "List or search skills.")
+            .rpc("/annie.v1.Skills/List", asked, listed),
+        get("/api/v1/skills/{name}", AnyKey, get_skill, SkillDetail::from)
+            .about("get_skill", "skills", "Get a skill.")
+            .rpc("/annie.v1.Skills/Get", |r: v1::GetSkillRequest| Ok(Name(r.name)), whole),
+    ]
+}
+
+/// A skill.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Skill {
+    /// `domain.verb`, or the plain name of a prompt skill.
+    name: String,
+    domain: String,
+    description: String,
+    /// One line of usage.
+    synopsis: String,
+    /// The effect of running the skill again: `read`, `idempotent` or `once`.
+    #[schema(value_type = schema::Effect)]
+    effect: Effect,
+    /// Whether the skill accesses systems outside of this machine.
+    external: bool,
+    timeout_ms: u64,
+    /// `command` or `prompt`.
+    format: &'static str,
+    /// The source from which the skill was loaded.
+    source: String,
+}
+
+impl From<&SkillSpec> for Skill {
+    fn from(spec: &SkillSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            domain: spec.domain.clone(),
+            description: spec.description.clone(),
+            synopsis: spec.synopsis(),
+            effect: spec.effect,
+            external: spec.external,
+            timeout_ms: spec.timeout_ms,
+            format: format_of(spec),
+            source: spec.source.clone(),
+        }
+    }
+}
+
+const fn format_of(spec: &SkillSpec) -> &'static str {
+    match spec.format {
+        SkillFormat::Command => "command",
+        SkillFormat::Prompt { .. } => "prompt",
+    }
+}
+
+/// A skill as gRPC lists it: without its help text and its schema.
+fn brief(spec: &SkillSpec) -> v1::Skill {
+    v1::Skill {
+        name: spec.name.clone(),
+        domain: spec.domain.clone(),
+        description: spec.description.clone(),
+        synopsis: spec.synopsis(),
+        effect: spec.effect.as_str().to_owned(),
+        external: spec.external,
+        timeout_ms: spec.timeout_ms,
+        format: format_of(spec).to_owned(),
+        help: String::new(),
+        schema_json: String::new(),
+    }
+}
+
+/// Skills, ordered by name, or by relevance if there is a query.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Skills {
+    skills: Vec<Skill>,
+    /// Increases with every reload.
+    version: u64,
+}
+
+/// The skills that were found, and the version of the set.
+type Found = (Vec<Arc<SkillSpec>>, u64);
+
+impl From<Found> for Skills {
+    fn from((skills, version): Found) -> Self {
+        Self { skills: skills.iter().map(|spec| Skill::from(spec.as_ref())).collect(), version }
+    }
+}
+
+fn listed((skills, version): Found) -> v1::ListSkillsResponse {
+    v1::ListSkillsResponse { skills: skills.iter().map(|spec| brief(spec)).collect(), version }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SkillArgs {
+    /// Words to search for.
+    query: Option<String>,
+}
+
+fn asked(asked: v1::ListSkillsRequest) -> Result<Args<SkillArgs>, ApiError> {
+    Ok(Args(SkillArgs { query: Some(asked.query).filter(|query| !query.is_empty()) }))
+}
+
+async fn list_skills(call: Call, Args(args): Args<SkillArgs>) -> Result<Found, ApiError> {
+    let set = call.state.kernel.catalog().skills();
+    let skills = match &args.query {
+        Some(query) => set.search(query).into_iter().cloned().collect(),
+        None => set.iter().cloned().collect(),
+    };
+    Ok((skills, set.version()))
+}
+
+/// A skill with its help text and its schema.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SkillDetail {
+    #[serde(flatten)]
+    skill: Skill,
+    /// The whole help text.
+    help: String,
+    /// The JSON Schema of the arguments.
+    schema: Value,
+}
+
+impl From<Arc<SkillSpec>> for SkillDetail {
+    fn from(spec: Arc<SkillSpec>) -> Self {
+        Self { skill: Skill::from(spec.as_ref()), help: spec.help(), schema: spec.schema() }
+    }
+}
+
+fn whole(spec: Arc<SkillSpec>) -> v1::Skill {
+    v1::Skill { help: spec.help(), schema_json: spec.schema().to_string(), ..brief(&spec) }
+}
+
+async fn get_skill(call: Call, Name(name): Name) -> Result<Arc<SkillSpec>, ApiError> {
+    let set = call.state.kernel.catalog().skills();
+    set.get(&name).cloned().ok_or_else(|| unknown_skill(&set.near(&name)))
+}
