@@ -24,7 +24,7 @@ use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
-pub(crate) use history::{AgentLine, AgentStatus, HistoryMessage, SkillLine, history};
+pub(crate) use history::{AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history};
 pub(crate) use intake::{ConversationRef, Message, MessageOptions, check_key, submission};
 pub(crate) use jobs::{JobStatus, describe_jobs, reason_of, set_priority};
 pub use limits::ApiLimits;

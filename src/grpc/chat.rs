@@ -1,4 +1,4 @@
-//! `annie.v1.Chat`: submit, stream, history.
+//! `annie.v1.Chat`: submit and stream. The history is in the table of operations.
 
 use annie_core::ids::Seq;
 use futures_util::stream;
@@ -6,10 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, Streamed, caller, convert, refused, v1};
 use crate::{
-    api::{
-        AgentStatus, ConversationRef, Feed, FeedItem, FeedOptions, HistoryMessage, Message, MessageOptions, history,
-        page, submission,
-    },
+    api::{ConversationRef, Feed, FeedItem, FeedOptions, Message, MessageOptions, submission},
     error::ApiError,
 };
 
@@ -65,19 +62,6 @@ impl v1::chat_server::Chat for Service {
         let feed = Feed::open(&self.state, &caller, options).await.map_err(refused)?;
         Ok(Response::new(items(feed, true)))
     }
-
-    async fn history(&self, request: Request<v1::HistoryRequest>) -> Result<Response<v1::HistoryResponse>, Status> {
-        let caller = caller(&request)?;
-        let wanted = request.into_inner();
-        let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
-        let before = page::cursor(Some(&wanted.next)).map_err(refused)?.map(Seq);
-        let limit = page::MESSAGES.of_number(wanted.limit).map_err(refused)? as usize;
-        let page = history(&self.state, &caller, conversation, before, limit).await.map_err(refused)?;
-        Ok(Response::new(v1::HistoryResponse {
-            messages: page.messages.into_iter().map(message).collect(),
-            next: page.next_before.map(|seq| seq.to_string()).unwrap_or_default(),
-        }))
-    }
 }
 
 /// The text, unless it is empty.
@@ -102,29 +86,4 @@ pub(super) fn items(feed: Feed, with_drafts: bool) -> Streamed<v1::StreamItem> {
             };
         }
     }))
-}
-
-fn message(message: HistoryMessage) -> v1::ChatMessage {
-    let agents = message.agents.into_iter().map(|a| v1::AgentSummary {
-        agent: a.agent,
-        mission: a.mission,
-        status: a.status.map_or("", AgentStatus::as_str).to_owned(),
-        duration_ms: a.duration_ms,
-    });
-    let skills = message.skills.into_iter().map(|s| v1::SkillSummary {
-        agent: s.agent,
-        skill: s.skill,
-        status: s.status.as_str().to_owned(),
-        duration_ms: s.duration_ms,
-    });
-    v1::ChatMessage {
-        seq: message.seq.0,
-        task_id: message.task.to_string(),
-        role: message.role.as_str().to_owned(),
-        text: message.text,
-        at_us: message.at.0,
-        state: message.state.map_or(v1::TaskState::Unspecified, convert::state_of).into(),
-        agents: agents.collect(),
-        skills: skills.collect(),
-    }
 }

@@ -3,7 +3,6 @@
 //! other routes are in `auth/policy.rs`.
 
 mod connections;
-mod conversations;
 pub(crate) mod extract;
 mod guard;
 mod keys;
@@ -59,13 +58,8 @@ pub fn app(state: AppState) -> Router {
 fn api() -> OpenApiRouter<AppState> {
     let others = OpenApiRouter::with_openapi(openapi::head())
         .routes(routes!(messages::post_message))
-        .routes(routes!(conversations::list_conversations))
-        .routes(routes!(conversations::get_conversation))
-        .routes(routes!(conversations::get_messages))
-        .routes(routes!(conversations::get_events))
         .routes(routes!(stream::stream_conversation))
         .routes(routes!(result::finish_operation))
-        .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::stream_notifications))
         .routes(routes!(keys::list_keys, keys::create_key))
         .routes(routes!(keys::revoke_key))

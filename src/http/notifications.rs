@@ -1,10 +1,9 @@
-//! Notifications of a user outside of conversations, as pages and as server-sent events with durable ids.
+//! Notifications of a user outside of conversations, as server-sent events with durable ids. Their pages are in the table of
+//! operations.
 
 use std::convert::Infallible;
 
-use annie_core::{ids::TaskId, ports::Notification};
 use axum::{
-    Json,
     extract::State,
     http::HeaderMap,
     response::{
@@ -13,9 +12,9 @@ use axum::{
     },
 };
 use futures_util::{Stream, StreamExt, stream};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::{
     extract::Args,
@@ -24,75 +23,11 @@ use super::{
     stream::{KEEP_ALIVE, RETRY, last_event_id, unbuffered},
 };
 use crate::{
-    api::{AppState, NoticeFeed, NoticeItem, page},
+    api::{AppState, NoticeFeed, NoticeItem},
     auth::Caller,
     error::ApiError,
+    ops::notifications::Notice,
 };
-
-/// A notification outside of conversations.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Notice {
-    /// The id, after which a stream is resumed. Ids ascend, with gaps.
-    id: u64,
-    text: String,
-    /// The tasks that the notification is about.
-    #[schema(value_type = Vec<schema::TaskId>)]
-    task_ids: Vec<TaskId>,
-    /// RFC 3339.
-    #[schema(format = DateTime)]
-    at: String,
-}
-
-impl From<Notification> for Notice {
-    fn from(notification: Notification) -> Self {
-        Self {
-            id: notification.id,
-            text: notification.text,
-            task_ids: notification.tasks,
-            at: notification.at.to_string(),
-        }
-    }
-}
-
-/// Notifications, oldest first.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Notices {
-    notifications: Vec<Notice>,
-    /// The cursor of the next page; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct NoticesPage {
-    /// Only notifications after this id; 0 means the beginning. `next` takes precedence.
-    after: Option<u64>,
-    /// The `next` of an earlier page; this page continues after it.
-    #[param(pattern = "^[0-9]{0,18}$")]
-    next: Option<String>,
-    /// The maximum number of rows; 50 by default.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
-    limit: Option<String>,
-}
-
-/// List your notifications.
-#[utoipa::path(
-    get, path = "/api/v1/notifications", tag = "chat", params(NoticesPage),
-    responses((status = 200, body = Notices), (status = "default", body = Problem, description = "A problem"))
-)]
-pub async fn list_notifications(
-    State(state): State<AppState>,
-    caller: Caller,
-    Args(page): Args<NoticesPage>,
-) -> Result<Json<Notices>, ApiError> {
-    let limit = page::ROWS.of_text(page.limit.as_deref())?;
-    let after = page::cursor(page.next.as_deref())?.or(page.after).unwrap_or(0);
-    let rows = state.kernel.notifications(&caller.user, after, limit).await?;
-    let next = page::next_of(&rows, limit, |row| row.id);
-    Ok(Json(Notices { notifications: rows.into_iter().map(Into::into).collect(), next }))
-}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

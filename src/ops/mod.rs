@@ -7,6 +7,7 @@ mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
+pub(crate) mod notifications;
 mod operations;
 mod row;
 mod scheduler;
@@ -33,6 +34,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     jobs::table,
     dead_letters::table,
     operations::table,
+    notifications::table,
     scheduler::table,
     skills::table,
     actors::table,

@@ -71,7 +71,12 @@ const DIFFERENCES: &[(&str, &str)] = &[
 ];
 
 /// Fields with another name in JSON.
-const RENAMED: &[(&str, &str)] = &[("Task.state", "status"), ("Job.state", "status")];
+const RENAMED: &[(&str, &str)] = &[
+    ("Task.state", "status"),
+    ("Job.state", "status"),
+    ("ChatMessage.state", "status"),
+    ("ListEventsRequest.after_seq", "after"),
+];
 
 /// The protobuf messages and methods by name.
 struct Protobuf {
