@@ -5,10 +5,30 @@ use serde_json::{Value, json};
 use super::{
     args::{Actors, OneActor, TreePage},
     client::{Client, encoded},
-    console::{clipped, table, tame},
+    console::{clipped, tame},
     failure::Failure,
+    listing::Listing,
     page,
     site::Site,
+};
+
+pub(super) const TREE: Listing = Listing {
+    command: "actors tree",
+    rows: "actors",
+    columns: &[
+        ("actor", "path"),
+        ("kind", "kind"),
+        ("incarnation", "incarnation"),
+        ("status", "status"),
+        ("mailbox", "mailbox_depth"),
+        ("doing", "current"),
+    ],
+};
+
+pub(super) const CRASHES: Listing = Listing {
+    command: "actors crashes",
+    rows: "crashes",
+    columns: &[("at", "at"), ("actor", "path"), ("incarnation", "incarnation"), ("why", "reason")],
 };
 
 /// `annie actors`
@@ -23,31 +43,23 @@ pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
         Actors::Stop(one) => act(site, &client, "stop", one).await,
         Actors::Kill(one) => act(site, &client, "kill", one).await,
         Actors::Restart(one) => act(site, &client, "restart", one).await,
-        Actors::Crashes => crashes(site, &client).await,
+        Actors::Crashes => CRASHES.print(site, &client.get(CRASHES.path()).await?, "No crashes."),
     }
 }
 
 async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failure> {
     let under = encoded(part.under.as_deref().unwrap_or_default());
     let page = page::parameters(part.limit, part.next.as_deref());
-    let answer = client.get(&format!("/api/v1/actors?under={under}&{page}")).await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let actors: Vec<&Value> = answer["actors"].as_array().into_iter().flatten().collect();
-    let rows = actors.iter().map(|actor| {
+    let answer = client.get(&format!("{}?under={under}&{page}", TREE.path())).await?;
+    TREE.print_with(site, &answer, "no actors", |actor, key| {
         let number = |key: &str| actor[key].as_u64().unwrap_or(0);
-        let doing = match actor["current"].as_str() {
-            Some(current) => format!("{current} for {} ms", number("current_ms")),
-            None => String::new(),
-        };
-        let waiting = format!("{}/{}", number("mailbox_depth"), number("mailbox_max"));
-        let incarnation = number("incarnation").to_string();
-        vec![indented(&text(actor, "path")), text(actor, "kind"), incarnation, text(actor, "status"), waiting, doing]
-    });
-    site.console.line(&table(&["actor", "kind", "incarnation", "status", "mailbox", "doing"], rows.collect()))?;
-    page::say_more(site, actors.len(), &answer);
-    Ok(())
+        match key {
+            "path" => Some(indented(actor[key].as_str().unwrap_or_default())),
+            "mailbox_depth" => Some(format!("{}/{}", number("mailbox_depth"), number("mailbox_max"))),
+            "current" => actor[key].as_str().map(|current| format!("{current} for {} ms", number("current_ms"))),
+            _ => None,
+        }
+    })
 }
 
 /// A path as a line of a tree.
@@ -90,27 +102,6 @@ async fn act(site: &Site, client: &Client, what: &str, one: OneActor) -> Result<
     };
     site.console
         .line(&format!("{done} {} (incarnation {incarnation}); see `annie actors tree`", clipped(&one.path, 200)))
-}
-
-async fn crashes(site: &Site, client: &Client) -> Result<(), Failure> {
-    let answer = client.get("/api/v1/actors/crashes").await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let crashes: Vec<&Value> = answer["crashes"].as_array().into_iter().flatten().collect();
-    if crashes.is_empty() {
-        site.console.say("No crashes.");
-        return Ok(());
-    }
-    let rows = crashes.iter().map(|crash| {
-        let incarnation = crash["incarnation"].as_u64().unwrap_or(0).to_string();
-        vec![text(crash, "at"), text(crash, "path"), incarnation, text(crash, "reason")]
-    });
-    site.console.line(&table(&["at", "actor", "incarnation", "why"], rows.collect()))
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value[key].as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

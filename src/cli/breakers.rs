@@ -1,13 +1,27 @@
 //! `annie breakers`: the circuit breakers of a server's skills.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     args::Breakers,
     client::encoded,
-    console::{clipped, table},
+    console::clipped,
     failure::{Exit, Failure},
+    listing::Listing,
     site::Site,
+};
+
+pub(super) const LIST: Listing = Listing {
+    command: "breakers list",
+    rows: "breakers",
+    columns: &[
+        ("skill", "skill"),
+        ("state", "state"),
+        ("failures", "failures"),
+        ("trips", "trips"),
+        ("open since", "opened_at"),
+        ("runs", "runs"),
+    ],
 };
 
 /// `annie breakers`
@@ -16,27 +30,12 @@ use super::{
 /// If no server runs, or there is no such breaker.
 pub async fn run(site: &Site, command: Breakers) -> Result<(), Failure> {
     match command {
-        Breakers::List => list(site).await,
+        Breakers::List => {
+            let answer = site.running().await?.get(LIST.path()).await?;
+            LIST.print(site, &answer, "no skill was called since the start")
+        }
         Breakers::Reset { skill } => reset(site, &skill).await,
     }
-}
-
-async fn list(site: &Site) -> Result<(), Failure> {
-    let answer = site.running().await?.get("/api/v1/breakers").await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let breakers: Vec<&Value> = answer["breakers"].as_array().into_iter().flatten().collect();
-    if breakers.is_empty() {
-        site.console.say("no skill was called since the start");
-        return Ok(());
-    }
-    let rows = breakers.iter().map(|one| {
-        let number = |key: &str| one[key].as_u64().unwrap_or(0).to_string();
-        let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
-        vec![text("skill"), text("state"), number("failures"), number("trips"), text("opened_at"), number("runs")]
-    });
-    site.console.line(&table(&["skill", "state", "failures", "trips", "open since", "runs"], rows.collect()))
 }
 
 async fn reset(site: &Site, skill: &str) -> Result<(), Failure> {

@@ -6,13 +6,26 @@ use serde_json::{Map, Value, json};
 use super::{
     args::{DeadLetterFilterArgs, DeadLetters, OneOrManyDeadLetters},
     client::{Client, encoded},
-    console::{clipped, table, tame},
+    console::{clipped, tame},
     failure::{Exit, Failure},
     input::Input,
-    page,
+    listing::{Listing, lines},
     site::Site,
 };
 use crate::system;
+
+pub(super) const LIST: Listing = Listing {
+    command: "dlq list",
+    rows: "dead_letters",
+    columns: &[
+        ("task", "task_id"),
+        ("state", "state"),
+        ("failed", "failed_at"),
+        ("retry at", "retry_at"),
+        ("error", "error"),
+        ("message", "title"),
+    ],
+};
 
 /// `annie dlq`
 ///
@@ -26,7 +39,9 @@ pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
             query.push(("limit", page.limit.to_string()));
             query.extend(state.map(|state| ("state", DeadLetterState::from(state).as_str().to_owned())));
             query.extend(page.next.map(|next| ("next", next)));
-            list(site, &client, &query).await
+            let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+            let answer = client.get(&format!("{}?{}", LIST.path(), query.join("&"))).await?;
+            LIST.print(site, &answer, "there are no dead letters")
         }
         DeadLetters::Show { task, user } => show(site, &client.speaking_for(user)?, task).await,
         DeadLetters::Retry(OneOrManyDeadLetters { task: Some(task), filter, .. }) => {
@@ -114,26 +129,6 @@ fn print(site: &Site, answer: &Value, text: &str) -> Result<(), Failure> {
     if site.console.is_json() { site.console.json(answer) } else { site.console.line(text) }
 }
 
-async fn list(site: &Site, client: &Client, query: &[(&str, String)]) -> Result<(), Failure> {
-    let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
-    let answer = client.get(&format!("/api/v1/dead-letters?{}", query.join("&"))).await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let dead_letters: Vec<&Value> = answer["dead_letters"].as_array().into_iter().flatten().collect();
-    if dead_letters.is_empty() {
-        site.console.say("there are no dead letters");
-        return Ok(());
-    }
-    let rows = dead_letters.iter().map(|dead_letter| {
-        let keys = ["task_id", "state", "failed_at", "retry_at", "error", "title"];
-        keys.iter().map(|key| text(dead_letter, key)).collect()
-    });
-    site.console.line(&table(&["task", "state", "failed", "retry at", "error", "message"], rows.collect()))?;
-    page::say_more(site, dead_letters.len(), &answer);
-    Ok(())
-}
-
 async fn show(site: &Site, client: &Client, task: TaskId) -> Result<(), Failure> {
     let dead_letter = client.get(&format!("/api/v1/dead-letters/{task}")).await?;
     if site.console.is_json() {
@@ -157,8 +152,7 @@ fn rendered(dead_letter: &Value) -> String {
         "retry_at",
         "retried_by",
     ];
-    let mut lines: Vec<String> =
-        keys.iter().filter_map(|key| dead_letter[*key].as_str().map(|text| format!("{key:<16} {text}"))).collect();
+    let mut lines = lines(dead_letter, &keys);
     let items = |key: &str| dead_letter[key].as_array().cloned().unwrap_or_default();
     lines.extend(items("before").iter().filter_map(|task| Some(format!("{:<16} {}", "before", task.as_str()?))));
     lines.extend(items("tried").iter().filter_map(|tried| Some(format!("{:<16} {}", "tried", tried.as_str()?))));

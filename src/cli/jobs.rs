@@ -6,9 +6,24 @@ use serde_json::{Value, json};
 use super::{
     args::{JobRef, Jobs},
     client::Client,
-    console::table,
     failure::{Exit, Failure},
+    listing::Listing,
     site::Site,
+};
+
+pub(super) const LIST: Listing = Listing {
+    command: "jobs list",
+    rows: "jobs",
+    columns: &[
+        ("#", "number"),
+        ("status", "status"),
+        ("class", "priority"),
+        ("position", "position"),
+        ("round", "round"),
+        ("starts in", "start_in_ms"),
+        ("message", "title"),
+        ("id", "task_id"),
+    ],
 };
 
 /// `annie jobs`
@@ -44,36 +59,13 @@ pub async fn run(site: &Site, command: Jobs) -> Result<(), Failure> {
 }
 
 async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
-    let answer = client.get("/api/v1/jobs").await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let jobs: Vec<&Value> = answer["jobs"].as_array().into_iter().flatten().collect();
-    if jobs.is_empty() {
-        site.console.say("no open tasks");
-        return Ok(());
-    }
-    let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
-    let rows = jobs.iter().map(|job| {
-        let number = |key: &str| job[key].as_u64().map_or(String::new(), |n| n.to_string());
-        let round = match (job["round"].as_u64(), job["rounds_max"].as_u64()) {
-            (Some(now), Some(max)) => format!("{now} of {max}"),
-            _ => String::new(),
-        };
-        let wait = job["start_in_ms"].as_u64().map_or(String::new(), seconds);
-        vec![
-            number("number"),
-            status(job),
-            text(job, "priority"),
-            number("position"),
-            round,
-            wait,
-            text(job, "title"),
-            text(job, "task_id"),
-        ]
-    });
-    site.console
-        .line(&table(&["#", "status", "class", "position", "round", "starts in", "message", "id"], rows.collect()))
+    let answer = client.get(LIST.path()).await?;
+    LIST.print_with(site, &answer, "no open tasks", |job, key| match key {
+        "status" => Some(status(job)),
+        "round" => job[key].as_u64().zip(job["rounds_max"].as_u64()).map(|(now, max)| format!("{now} of {max}")),
+        "start_in_ms" => job[key].as_u64().map(seconds),
+        _ => None,
+    })
 }
 
 /// The status of a job, with the reason if the server gives one.
@@ -93,7 +85,7 @@ async fn found(client: &Client, job: JobRef) -> Result<TaskId, Failure> {
         JobRef::Id(task) => return Ok(task),
         JobRef::Number(number) => number,
     };
-    let answer = client.get("/api/v1/jobs").await?;
+    let answer = client.get(LIST.path()).await?;
     let jobs = answer["jobs"].as_array().into_iter().flatten();
     let task = jobs.filter(|j| j["number"] == number).find_map(|j| j["task_id"].as_str()?.parse().ok());
     task.ok_or_else(|| {

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::Path};
 
-use annie_core::{ids::UserId, ports::ApiKey, time::Micros};
+use annie_core::ids::UserId;
 use serde_json::{Value, json};
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     auth::{KeyScope, MadeKey, NewKey, create_key, list_keys, revoke_key},
     boot::Mark,
+    http::keys,
     system,
 };
 
@@ -74,7 +75,7 @@ async fn make(site: &Site, options: Options, scopes: Vec<KeyScope>) -> Result<Va
             store.close().await;
             let MadeKey { key, secret, warning } = made?;
             Mark::note_keys(&site.folder);
-            let mut made = value(&key);
+            let mut made = json!(keys::Key::from(key));
             made["secret"] = json!(secret);
             if let Some(warning) = warning {
                 made["warning"] = json!(warning);
@@ -113,26 +114,12 @@ fn new_file(path: &Path) -> Result<std::fs::File, Failure> {
     options.open(path).map_err(|e| Failure::io(&format!("cannot make {}", path.display()), &e))
 }
 
-/// A key in the JSON form of the API.
-fn value(key: &ApiKey) -> Value {
-    let mut value = json!({
-        "id": key.id, "name": key.name, "user": key.user, "scopes": key.scopes, "created_at": key.created_at.to_string(),
-    });
-    let dates = [("expires_at", key.expires_at), ("last_used_at", key.last_used_at), ("revoked_at", key.revoked_at)];
-    for (name, at) in dates {
-        if let Some(at) = at {
-            value[name] = json!(Micros::to_string(&at));
-        }
-    }
-    value
-}
-
 async fn list(site: &Site) -> Result<(), Failure> {
     let answer = match site.server().await? {
         Some(client) => client.get("/api/v1/keys").await?,
         None => {
             let keys = list_keys(&*site.store().await?).await?;
-            json!({"keys": keys.iter().map(value).collect::<Vec<_>>()})
+            json!({"keys": keys.into_iter().map(keys::Key::from).collect::<Vec<_>>()})
         }
     };
     if site.console.is_json() {
@@ -159,7 +146,7 @@ async fn list(site: &Site) -> Result<(), Failure> {
 async fn revoke(site: &Site, id: &str) -> Result<(), Failure> {
     let key = match site.server().await? {
         Some(client) => client.post(&format!("/api/v1/keys/{}/revoke", encoded(id)), &json!({})).await?,
-        None => value(&revoke_key(&*site.store().await?, id, &system::env()).await?),
+        None => json!(keys::Key::from(revoke_key(&*site.store().await?, id, &system::env()).await?)),
     };
     if site.console.is_json() {
         return site.console.json(&key);

@@ -18,6 +18,7 @@ mod input;
 mod jobs;
 mod key;
 mod limited;
+mod listing;
 mod migrate;
 mod notices;
 mod operations;
@@ -247,6 +248,19 @@ fn completions(console: &Console, shell: clap_complete::Shell) -> Result<(), Fai
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "annie", &mut script);
     console.data(&String::from_utf8_lossy(&script))
+}
+
+/// Whether the command line has a command, such as `tasks list`.
+#[cfg(test)]
+pub(crate) fn has_command(path: &str) -> bool {
+    let mut command = Cli::command();
+    path.split(' ').all(|name| match command.find_subcommand(name).cloned() {
+        Some(found) => {
+            command = found;
+            true
+        }
+        None => false,
+    })
 }
 
 #[cfg(test)]

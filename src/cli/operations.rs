@@ -5,12 +5,24 @@ use annie_llm::Secret;
 use serde_json::{Value, json};
 
 use super::{
-    args::{Operations, PageArgs},
+    args::Operations,
     client::Client,
-    console::{table, tame},
     failure::{Exit, Failure},
+    listing::{Listing, print_object},
     page,
     site::Site,
+};
+
+pub(super) const LIST: Listing = Listing {
+    command: "operations list",
+    rows: "operations",
+    columns: &[
+        ("id", "id"),
+        ("skill", "skill"),
+        ("state", "open"),
+        ("started", "opened_at"),
+        ("awaited until", "expires_at"),
+    ],
 };
 
 /// `annie operations`
@@ -20,14 +32,20 @@ use super::{
 pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        Operations::List { open, page } => list(site, &client, open, &page).await,
+        Operations::List { open, page } => {
+            let answer = client.get(&format!("{}?open={open}&{}", LIST.path(), page::query(&page))).await?;
+            let empty = if open { "no open operations" } else { "no operations" };
+            LIST.print_with(site, &answer, empty, |one, key| {
+                (key == "open").then(|| if one[key] == true { "awaited" } else { "ended" }.to_owned())
+            })
+        }
         Operations::Show { id } => {
             let keys =
                 ["id", "skill", "task_id", "conversation_id", "opened_at", "expires_at", "closed_at", "closed_by"];
-            print(site, &client.get(&format!("/api/v1/operations/{id}")).await?, &keys)
+            print_object(site, &client.get(&format!("/api/v1/operations/{id}")).await?, &keys)
         }
         Operations::Key { id } => {
-            print(site, &client.get(&format!("/api/v1/operations/{id}/key")).await?, &["id", "path", "key"])
+            print_object(site, &client.get(&format!("/api/v1/operations/{id}/key")).await?, &["id", "path", "key"])
         }
         Operations::Finish { id, text, failed, result_data, operation_key_file } => {
             let key = match operation_key_file {
@@ -54,32 +72,4 @@ pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
 async fn own_key(client: &Client, id: OperationId) -> Result<Secret, Failure> {
     let answer = client.get(&format!("/api/v1/operations/{id}/key")).await?;
     Ok(Secret::new(answer["key"].as_str().unwrap_or_default()))
-}
-
-fn print(site: &Site, answer: &Value, keys: &[&str]) -> Result<(), Failure> {
-    if site.console.is_json() {
-        return site.console.json(answer);
-    }
-    let lines = keys.iter().filter_map(|key| answer[*key].as_str().map(|text| format!("{key:<16} {}", tame(text))));
-    site.console.line(&lines.collect::<Vec<_>>().join("\n"))
-}
-
-async fn list(site: &Site, client: &Client, open: bool, page: &PageArgs) -> Result<(), Failure> {
-    let answer = client.get(&format!("/api/v1/operations?open={open}&{}", page::query(page))).await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let all: Vec<&Value> = answer["operations"].as_array().into_iter().flatten().collect();
-    if all.is_empty() {
-        site.console.say(if open { "no open operations" } else { "no operations" });
-        return Ok(());
-    }
-    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
-    let rows = all.iter().map(|one| {
-        let state = if one["open"] == true { "awaited" } else { "ended" };
-        vec![text(one, "id"), text(one, "skill"), state.to_owned(), text(one, "opened_at"), text(one, "expires_at")]
-    });
-    site.console.line(&table(&["id", "skill", "state", "started", "awaited until"], rows.collect()))?;
-    page::say_more(site, all.len(), &answer);
-    Ok(())
 }

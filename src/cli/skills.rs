@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use annie_core::{
-    ports::Catalog,
-    skill::{SkillSpec, edit_distance},
-};
+use annie_core::{ports::Catalog, skill::edit_distance};
 use annie_skillkit::{FileCatalog, Problem, validate};
 use serde_json::{Value, json};
 
@@ -16,6 +13,7 @@ use super::{
     failure::{Exit, Failure},
     site::Site,
 };
+use crate::ops::skills::{Skill, SkillDetail};
 
 /// `annie skills`
 ///
@@ -42,7 +40,7 @@ async fn named_server(site: &Site) -> Result<Option<Client>, Failure> {
 async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
     let mut skills: Vec<Value> = match named_server(site).await? {
         Some(client) => client.get("/api/v1/skills").await?["skills"].as_array().cloned().unwrap_or_default(),
-        None => catalog(site).skills().iter().map(|spec| brief(spec)).collect(),
+        None => catalog(site).skills().iter().map(|spec| json!(Skill::from(spec.as_ref()))).collect(),
     };
     if let Some(domain) = domain {
         skills.retain(|skill| skill["domain"] == domain);
@@ -61,29 +59,13 @@ async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A skill in the JSON form of the API.
-fn brief(spec: &SkillSpec) -> Value {
-    let format = match spec.format {
-        annie_core::skill::SkillFormat::Command => "command",
-        annie_core::skill::SkillFormat::Prompt { .. } => "prompt",
-    };
-    json!({
-        "name": spec.name, "domain": spec.domain, "description": spec.description, "synopsis": spec.synopsis(),
-        "effect": spec.effect, "external": spec.external, "timeout_ms": spec.timeout_ms, "format": format,
-        "source": spec.source,
-    })
-}
-
 async fn help(site: &Site, name: &str) -> Result<(), Failure> {
     let skill = match named_server(site).await? {
         Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
         None => {
             let set = catalog(site).skills();
             let Some(spec) = set.get(name) else { return Err(unknown(name, set.iter().map(|s| s.name.as_str()))) };
-            let mut skill = brief(spec);
-            skill["help"] = json!(spec.help());
-            skill["schema"] = spec.schema();
-            skill
+            json!(SkillDetail::from(spec.clone()))
         }
     };
     if site.console.is_json() {

@@ -4,21 +4,26 @@ use annie_core::{
     event::Scope,
     ids::{ConversationId, Seq, TaskId},
     ports::{Log, TaskRow},
-    time::Micros,
 };
 use serde_json::{Value, json};
 
 use super::{
     args::{PageArgs, Tasks},
-    console::{table, tame},
     failure::{Exit, Failure},
+    listing::{Listing, print_object},
     page,
     site::Site,
 };
-use crate::{api::page::next_of, boot};
+use crate::{api::page::Page, boot, ops};
 
 /// Number of events that are read at a time to find an answer.
 const EVENTS: u32 = 500;
+
+pub(super) const LIST: Listing = Listing {
+    command: "tasks list",
+    rows: "tasks",
+    columns: &[("id", "id"), ("status", "status"), ("received", "received_at"), ("message", "title")],
+};
 
 /// `annie tasks`
 ///
@@ -32,50 +37,17 @@ pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
     }
 }
 
-/// A row in the JSON form of the API.
-fn value(row: &TaskRow) -> Value {
-    let text = |at: Option<Micros>| at.map(|at| at.to_string());
-    let mut value = json!({
-        "id": row.id, "conversation_id": row.conversation, "status": row.state, "priority": row.priority,
-        "source": row.source, "title": row.title, "received_at": row.received_at.to_string(),
-    });
-    for (key, text) in [
-        ("started_at", text(row.started_at)),
-        ("ended_at", text(row.ended_at)),
-        ("error", row.failure()),
-        ("outcome", row.outcome()),
-    ] {
-        if let Some(text) = text {
-            value[key] = json!(text);
-        }
-    }
-    value
-}
-
 async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
     let answer = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/tasks?open={open}&{}", page::query(page))).await?,
+        Some(client) => client.get(&format!("{}?open={open}&{}", LIST.path(), page::query(page))).await?,
         None => {
             let store = site.store().await?;
             let rows = store.tasks(Scope::User(site.user()), open, page::before(page)?, page.limit).await;
             let rows = rows.map_err(crate::error::AppError::from)?;
-            let next = next_of(&rows, page.limit, TaskRow::page_start);
-            json!({"tasks": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
+            json!(ops::tasks::Tasks::from(Page::of(rows, page.limit, TaskRow::page_start)))
         }
     };
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let tasks: Vec<&Value> = answer["tasks"].as_array().into_iter().flatten().collect();
-    if tasks.is_empty() {
-        site.console.say(if open { "no open tasks" } else { "no tasks yet: annie ask \"...\"" });
-        return Ok(());
-    }
-    let text = |task: &Value, key: &str| task[key].as_str().unwrap_or_default().to_owned();
-    let rows = tasks.iter().map(|t| vec![text(t, "id"), text(t, "status"), text(t, "received_at"), text(t, "title")]);
-    site.console.line(&table(&["id", "status", "received", "message"], rows.collect()))?;
-    page::say_more(site, tasks.len(), &answer);
-    Ok(())
+    LIST.print(site, &answer, if open { "no open tasks" } else { "no tasks yet: annie ask \"...\"" })
 }
 
 async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
@@ -101,14 +73,11 @@ async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
             let row = store.task(scope.clone(), id).await.map_err(crate::error::AppError::from)?;
             let row = row.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no task {id}")))?;
             let found = final_text_of(&*store, scope, row.conversation, id).await?;
-            (value(&row), found)
+            (json!(ops::tasks::Task::from(row)), found)
         }
     };
     if let Some(text) = final_text {
         task["answer"] = json!(text);
-    }
-    if site.console.is_json() {
-        return site.console.json(&task);
     }
     let keys = [
         "id",
@@ -123,8 +92,7 @@ async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
         "error",
         "answer",
     ];
-    let lines = keys.iter().filter_map(|key| task[*key].as_str().map(|text| format!("{key:<16} {}", tame(text))));
-    site.console.line(&lines.collect::<Vec<_>>().join("\n"))
+    print_object(site, &task, &keys)
 }
 
 async fn final_text_of(

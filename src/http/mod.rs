@@ -5,7 +5,7 @@
 mod connections;
 pub(crate) mod extract;
 mod guard;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod messages;
 mod notifications;
 mod openai;

@@ -23,21 +23,27 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/actors", Scope(OpsRead), list_actors, Tree::from)
             .about("list_actors", "operations", "List actors.")
+            .cli("actors tree")
             .rpc("/annie.v1.Actors/Tree", asked_tree, listed),
         get("/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
             .about("view_actor", "operations", "Get an actor.")
+            .cli("actors show")
             .rpc("/annie.v1.Actors/View", |r: v1::ViewRequest| Ok(Args(ViewArgs { path: r.path })), viewed),
         get("/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
             .about("list_crashes", "operations", CRASHES)
+            .cli("actors crashes")
             .http_only(),
         post("/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
             .about("stop_actor", "operations", "Stop an actor gracefully.")
+            .cli("actors stop")
             .rpc("/annie.v1.Actors/Stop", asked_act, operated),
         post("/api/v1/actors/kill", Scope(OpsControl), kill_actor, |actor| ActorSnapshot { actor })
             .about("kill_actor", "operations", "Kill an actor at once.")
+            .cli("actors kill")
             .rpc("/annie.v1.Actors/Kill", asked_act, operated),
         post("/api/v1/actors/restart", Scope(OpsControl), restart_actor, |actor| ActorSnapshot { actor })
             .about("restart_actor", "operations", "Stop an actor and start its next incarnation.")
+            .cli("actors restart")
             .rpc("/annie.v1.Actors/Restart", asked_act, operated),
     ]
 }

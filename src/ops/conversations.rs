@@ -34,6 +34,7 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/conversations", Scope(Chat), list_conversations, Conversations::from)
             .about("list_conversations", "chat", "List your conversations.")
+            .cli("conversations list")
             .http_only(),
         get("/api/v1/conversations/{id}", Scope(Chat), get_conversation, Conversation::from)
             .about("get_conversation", "chat", "Get a conversation.")
@@ -46,6 +47,7 @@ pub(super) fn table() -> Vec<Operation> {
             .rpc("/annie.v1.Events/List", asked_events, events),
         command("/api/v1/conversations/{id}/resume", Scope(JobsControl), resume_conversation, RESUMED)
             .about("resume_conversation", "chat", RESUME)
+            .cli("conversations resume")
             .rpc(
                 "/annie.v1.Jobs/ResumeConversation",
                 |r: v1::ResumeConversationRequest| of(&r.conversation_id),

@@ -38,22 +38,28 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/dead-letters", Scope(JobsRead), list_dead_letters, DeadLetters::from)
             .about("list_dead_letters", "jobs", "List your dead letters.")
+            .cli("dlq list")
             .rpc("/annie.v1.DeadLetters/List", asked_page, listed),
         get("/api/v1/dead-letters/{id}", Scope(JobsRead), get_dead_letter, WholeDeadLetter::from)
             .about("get_dead_letter", "jobs", "Get a dead letter with the history of all attempts.")
+            .cli("dlq show")
             .id("The failed task")
             .rpc("/annie.v1.DeadLetters/Get", |r: v1::GetDeadLetterRequest| of(&r.task_id), whole),
         post("/api/v1/dead-letters/retry", Scope(JobsControl), retry_many, ManyDeadLettersDone::from)
             .about("retry_dead_letters", "jobs", RETRY_MANY)
+            .cli("dlq retry")
             .rpc("/annie.v1.DeadLetters/RetryMany", asked_many, many_done),
         post("/api/v1/dead-letters/discard", Scope(JobsControl), discard_many, ManyDeadLettersDone::from)
             .about("discard_dead_letters", "jobs", DISCARD_MANY)
+            .cli("dlq discard")
             .rpc("/annie.v1.DeadLetters/DiscardMany", asked_many, many_done),
         post("/api/v1/dead-letters/{id}/retry", Scope(JobsControl), retry_dead_letter, Accepted::from)
             .about("retry_dead_letter", "jobs", "Retry a dead letter now, in class `high`.")
+            .cli("dlq retry")
             .rpc("/annie.v1.DeadLetters/Retry", |r: v1::RetryDeadLetterRequest| of(&r.task_id), convert::submitted),
         post("/api/v1/dead-letters/{id}/discard", Scope(JobsControl), discard_dead_letter, DiscardedDeadLetter::from)
             .about("discard_dead_letter", "jobs", "Discard a dead letter permanently.")
+            .cli("dlq discard")
             .rpc("/annie.v1.DeadLetters/Discard", |r: v1::DiscardDeadLetterRequest| of(&r.task_id), discarded),
     ]
 }

@@ -22,6 +22,7 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/jobs", Scope(JobsRead), list_jobs, Jobs::from)
             .about("list_jobs", "jobs", "List your open tasks.")
+            .cli("jobs list")
             .rpc("/annie.v1.Jobs/ListJobs", asked, listed),
     ]
 }

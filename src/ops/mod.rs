@@ -3,7 +3,7 @@
 //! table. Streams and the OpenAI-compatible API are not in it.
 
 mod actors;
-mod conversations;
+pub(crate) mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
@@ -11,10 +11,10 @@ pub(crate) mod notifications;
 mod operations;
 mod row;
 mod scheduler;
-mod skills;
-mod tasks;
+pub(crate) mod skills;
+pub(crate) mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::LazyLock;
 
@@ -48,6 +48,11 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> =
 pub(crate) fn need(method: &str, path: &str) -> Option<Need> {
     let method = if method == "HEAD" { "GET" } else { method };
     RULES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, need)| *need)
+}
+
+/// The route of a command of the command line; empty if there is none.
+pub(crate) fn path_of(command: &str) -> &'static str {
+    ALL.iter().find(|operation| operation.about.cli == Some(command)).map_or("", |operation| operation.about.path)
 }
 
 /// Whether there is a route at the path with any method.

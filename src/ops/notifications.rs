@@ -18,6 +18,7 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/notifications", Scope(Chat), list_notifications, Notices::from)
             .about("list_notifications", "chat", "List your notifications.")
+            .cli("notifications")
             .rpc("/annie.v1.Notifications/List", asked, listed),
     ]
 }

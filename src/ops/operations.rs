@@ -28,12 +28,15 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/operations", Scope(JobsRead), list_operations, LongOperations::from)
             .about("list_operations", "jobs", "List your long-running operations.")
+            .cli("operations list")
             .rpc("/annie.v1.Operations/List", asked_page, listed),
         get("/api/v1/operations/{id}", Scope(JobsRead), get_operation, LongOperation::from)
             .about("get_operation", "jobs", "Get an operation.")
+            .cli("operations show")
             .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| of(&r.id), v1::Operation::from),
         get("/api/v1/operations/{id}/key", Scope(JobsControl), get_operation_key, ResultKey::from)
             .about("get_operation_key", "jobs", "Get the key of an operation.")
+            .cli("operations key")
             .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| of(&r.id), v1::OperationKey::from),
     ]
 }

@@ -69,6 +69,8 @@ pub(crate) struct About {
     pub summary: &'static str,
     /// The description of the id in the path.
     pub id: Option<&'static str>,
+    /// The command of the command line, such as `tasks list`.
+    pub cli: Option<&'static str>,
     /// The meaning of a reply without a body.
     pub done: &'static str,
 }
@@ -157,7 +159,7 @@ where
 
 impl About {
     const fn new(verb: Verb, path: &'static str, need: Need) -> Self {
-        Self { verb, path, need, name: "", tag: "", summary: "", id: None, done: "" }
+        Self { verb, path, need, name: "", tag: "", summary: "", id: None, cli: None, done: "" }
     }
 }
 
@@ -171,6 +173,12 @@ impl<I: Input, O: Send + 'static> Row<I, O> {
     /// Describes the id in the path.
     pub fn id(mut self, text: &'static str) -> Self {
         self.about.id = Some(text);
+        self
+    }
+
+    /// Sets the command of the command line.
+    pub fn cli(mut self, command: &'static str) -> Self {
+        self.about.cli = Some(command);
         self
     }
 

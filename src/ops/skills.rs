@@ -24,9 +24,11 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/skills", AnyKey, list_skills, Skills::from)
             .about("list_skills", "skills", "List or search skills.")
+            .cli("skills list")
             .rpc("/annie.v1.Skills/List", asked, listed),
         get("/api/v1/skills/{name}", AnyKey, get_skill, SkillDetail::from)
             .about("get_skill", "skills", "Get a skill.")
+            .cli("skills help")
             .rpc("/annie.v1.Skills/Get", |r: v1::GetSkillRequest| Ok(Name(r.name)), whole),
     ]
 }

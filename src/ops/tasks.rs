@@ -32,14 +32,15 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         get("/api/v1/tasks", Scope(JobsRead), list_tasks, Tasks::from)
             .about("list_tasks", "jobs", "List your tasks.")
+            .cli("tasks list")
             .rpc("/annie.v1.Jobs/List", asked_page, listed),
-        get("/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from).about("get_task", "jobs", "Get a task.").rpc(
-            "/annie.v1.Jobs/Get",
-            |r: v1::GetTaskRequest| of(&r.task_id),
-            v1::Task::from,
-        ),
+        get("/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from)
+            .about("get_task", "jobs", "Get a task.")
+            .cli("tasks show")
+            .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| of(&r.task_id), v1::Task::from),
         post("/api/v1/tasks/{id}/cancel", Scope(JobsControl), cancel_task, |cancelled| CancelledTask { cancelled })
             .about("cancel_task", "jobs", "Cancel a task.")
+            .cli("tasks cancel")
             .rpc(
                 "/annie.v1.Jobs/Cancel",
                 |r: v1::CancelTaskRequest| of(&r.task_id),
@@ -47,12 +48,15 @@ pub(super) fn table() -> Vec<Operation> {
             ),
         post("/api/v1/tasks/{id}/suspend", Scope(JobsControl), suspend_task, |done| ControlledTask { done })
             .about("suspend_task", "jobs", SUSPEND)
+            .cli("jobs pause")
             .rpc("/annie.v1.Jobs/Suspend", |r: v1::ControlTaskRequest| of(&r.task_id), controlled),
         post("/api/v1/tasks/{id}/continue", Scope(JobsControl), continue_task, |done| ControlledTask { done })
             .about("continue_task", "jobs", "Continue a suspended task.")
+            .cli("jobs resume")
             .rpc("/annie.v1.Jobs/Continue", |r: v1::ControlTaskRequest| of(&r.task_id), controlled),
         post("/api/v1/tasks/{id}/priority", Scope(JobsControl), set_priority, |done| ControlledTask { done })
             .about("set_priority", "jobs", "Change the class of a task.")
+            .cli("jobs priority")
             .rpc("/annie.v1.Jobs/SetPriority", asked_priority, controlled),
     ]
 }

@@ -25,6 +25,7 @@ use crate::{
     auth::{
         KeyScope,
         Need::{OperationKey, Scope},
+        OTHER_RULES,
     },
     grpc::{DESCRIPTOR, v1},
     http::document,
@@ -52,6 +53,78 @@ fn operations_have_names_and_texts() {
     for about in ALL.iter().map(|operation| &operation.about) {
         assert!(names.insert(about.name) && !about.name.is_empty(), "{} has no name of its own", about.path);
         assert!(!about.tag.is_empty() && about.summary.ends_with('.'), "{} is not described", about.name);
+    }
+}
+
+/// Operations that a front end does not have, and why.
+const NOT_OVER_GRPC: &[(&str, &str)] = &[
+    ("list_conversations", "a gRPC client keeps the ids or keys of its conversations"),
+    ("get_conversation", "as `list_conversations`"),
+    ("list_crashes", "for people; a gRPC client sees new incarnations in `Watch`"),
+];
+const NOT_ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
+    ("get_conversation", "`conversations list` shows all of it"),
+    ("get_messages", "`chat` continues a conversation, and shows what happens in it"),
+    ("get_events", "`tasks show` and `ask` read them for their answer"),
+];
+
+/// Routes outside of the table, and why. A path that ends with a slash means all routes below it.
+const NOT_IN_THE_TABLE: &[(&str, &str)] = &[
+    ("/", "a page for people"),
+    ("/healthz", "for service managers"),
+    ("/readyz", "for load balancers"),
+    ("/metrics", "for Prometheus"),
+    ("/api/openapi.json", "describes HTTP"),
+    ("/api/v1/messages", "waits for the answer, and has an idempotency header"),
+    ("/api/v1/conversations/{id}/stream", "a stream of server-sent events"),
+    ("/api/v1/notifications/stream", "a stream of server-sent events"),
+    ("/api/v1/resume/{id}", "has no caller, but the key of an operation"),
+    ("/api/v1/status", "gRPC has the standard health service"),
+    ("/api/v1/keys", "keys are administered over HTTP only"),
+    ("/api/v1/keys/{id}/revoke", "keys are administered over HTTP only"),
+    ("/v1/", "OpenAI's API"),
+    ("/annie.v1.Chat/", "messages, and a stream"),
+    ("/annie.v1.Operations/Finish", "has no caller, but the key of an operation"),
+    ("/annie.v1.Notifications/Follow", "a stream"),
+    ("/annie.v1.Actors/Watch", "a stream"),
+    ("/annie.v1.Events/Follow", "a stream"),
+    ("/annie.v1.Chaos/", "fault injection, for tests only"),
+    ("/grpc.", "services that gRPC defines"),
+];
+
+fn names(list: &[(&'static str, &str)]) -> BTreeSet<&'static str> {
+    list.iter().map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn every_operation_is_on_all_front_ends() {
+    let protobuf = Protobuf::read();
+    let (mut not_over_grpc, mut not_on_the_command_line) = (BTreeSet::new(), BTreeSet::new());
+    for operation in ALL.iter() {
+        let name = operation.about.name;
+        match operation.method() {
+            Some(method) => assert!(protobuf.methods.contains_key(method), "{name}: there is no method {method}"),
+            None => assert!(not_over_grpc.insert(name)),
+        }
+        match operation.about.cli {
+            Some(command) => assert!(crate::cli::has_command(command), "{name}: there is no command {command:?}"),
+            None => assert!(not_on_the_command_line.insert(name)),
+        }
+    }
+    assert_eq!(not_over_grpc, names(NOT_OVER_GRPC));
+    assert_eq!(not_on_the_command_line, names(NOT_ON_THE_COMMAND_LINE));
+
+    let is_of = |path: &str, known: &str| match known {
+        "/" => path == "/",
+        known if known.ends_with(['/', '.']) => path.starts_with(known),
+        known => path == known,
+    };
+    for (method, path, _) in OTHER_RULES {
+        let reasons = NOT_IN_THE_TABLE.iter().filter(|(known, _)| is_of(path, known)).count();
+        assert_eq!(reasons, 1, "{method} {path}: an operation of all front ends belongs into the table of operations");
+    }
+    for (known, _) in NOT_IN_THE_TABLE {
+        assert!(OTHER_RULES.iter().any(|(_, path, _)| is_of(path, known)), "no route has the path {known}");
     }
 }
 
@@ -157,7 +230,7 @@ fn property<'a>(
 }
 
 /// The properties of a schema with those of its parts.
-fn properties(document: &Value, schema: &Value) -> BTreeMap<String, Value> {
+pub(crate) fn properties(document: &Value, schema: &Value) -> BTreeMap<String, Value> {
     if let Some(path) = schema["$ref"].as_str() {
         return properties(document, document.pointer(path.trim_start_matches('#')).unwrap());
     }
