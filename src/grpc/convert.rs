@@ -14,11 +14,17 @@ use super::{refused, v1};
 use crate::{
     api::{FeedItem, shown_event},
     error::ApiError,
+    http::extract::Id,
 };
 
 /// Parses the id in a field.
 pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, ApiError> {
     text.parse().map_err(|e: IdError| ApiError::from(e).at(field))
+}
+
+/// Parses the id in a field, which HTTP has in its path.
+pub fn path_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Id<T>, ApiError> {
+    id(field, text).map(Id)
 }
 
 /// Parses the id in a field that may be empty.

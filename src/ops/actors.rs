@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get, post};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    route,
+};
 use crate::{
     api::{Target, TreePage, actor_path, operate_actor, page},
     auth::{
@@ -21,29 +25,23 @@ use crate::{
 /// The operations on actors.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/actors", Scope(OpsRead), list_actors, Tree::from)
-            .about("list_actors", "operations", "List actors.")
-            .cli("actors tree")
+        route(Get, "/api/v1/actors", Scope(OpsRead), list_actors, Tree::from)
+            .about("list_actors", "operations", "List actors.", "actors tree")
             .rpc("/annie.v1.Actors/Tree", asked_tree, listed),
-        get("/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
-            .about("view_actor", "operations", "Get an actor.")
-            .cli("actors show")
+        route(Get, "/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
+            .about("view_actor", "operations", "Get an actor.", "actors show")
             .rpc("/annie.v1.Actors/View", |r: v1::ViewRequest| Ok(Args(ViewArgs { path: r.path })), viewed),
-        get("/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
-            .about("list_crashes", "operations", CRASHES)
-            .cli("actors crashes")
+        route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
+            .about("list_crashes", "operations", CRASHES, "actors crashes")
             .http_only(),
-        post("/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
-            .about("stop_actor", "operations", "Stop an actor gracefully.")
-            .cli("actors stop")
+        route(Post, "/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
+            .about("stop_actor", "operations", "Stop an actor gracefully.", "actors stop")
             .rpc("/annie.v1.Actors/Stop", asked_act, operated),
-        post("/api/v1/actors/kill", Scope(OpsControl), kill_actor, |actor| ActorSnapshot { actor })
-            .about("kill_actor", "operations", "Kill an actor at once.")
-            .cli("actors kill")
+        route(Post, "/api/v1/actors/kill", Scope(OpsControl), kill_actor, |actor| ActorSnapshot { actor })
+            .about("kill_actor", "operations", "Kill an actor at once.", "actors kill")
             .rpc("/annie.v1.Actors/Kill", asked_act, operated),
-        post("/api/v1/actors/restart", Scope(OpsControl), restart_actor, |actor| ActorSnapshot { actor })
-            .about("restart_actor", "operations", "Stop an actor and start its next incarnation.")
-            .cli("actors restart")
+        route(Post, "/api/v1/actors/restart", Scope(OpsControl), restart_actor, |actor| ActorSnapshot { actor })
+            .about("restart_actor", "operations", "Stop an actor and start its next incarnation.", "actors restart")
             .rpc("/annie.v1.Actors/Restart", asked_act, operated),
     ]
 }

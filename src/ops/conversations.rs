@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, command, get};
+use super::row::{Call, Operation, Verb::Get, command, route};
 use crate::{
     api::{
         self, AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history,
@@ -22,7 +22,10 @@ use crate::{
         Need::Scope,
     },
     error::ApiError,
-    grpc::{convert, v1},
+    grpc::{
+        convert::{self, path_id},
+        v1,
+    },
     http::{
         extract::{Args, Id, page_of},
         schema,
@@ -32,25 +35,23 @@ use crate::{
 /// The operations on conversations.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/conversations", Scope(Chat), list_conversations, Conversations::from)
-            .about("list_conversations", "chat", "List your conversations.")
-            .cli("conversations list")
+        route(Get, "/api/v1/conversations", Scope(Chat), list_conversations, Conversations::from)
+            .about("list_conversations", "chat", "List your conversations.", "conversations list")
             .http_only(),
-        get("/api/v1/conversations/{id}", Scope(Chat), get_conversation, Conversation::from)
-            .about("get_conversation", "chat", "Get a conversation.")
+        route(Get, "/api/v1/conversations/{id}", Scope(Chat), get_conversation, Conversation::from)
+            .about("get_conversation", "chat", "Get a conversation.", "")
             .http_only(),
-        get("/api/v1/conversations/{id}/messages", Scope(Chat), get_messages, Messages::from)
-            .about("get_messages", "chat", "List the messages of a conversation, the newest page first.")
+        route(Get, "/api/v1/conversations/{id}/messages", Scope(Chat), get_messages, Messages::from)
+            .about("get_messages", "chat", "List the messages of a conversation, the newest page first.", "")
             .rpc("/annie.v1.Chat/History", asked_messages, messages),
-        get("/api/v1/conversations/{id}/events", Scope(Chat), get_events, Events::from)
-            .about("get_events", "chat", "List the events of a conversation.")
+        route(Get, "/api/v1/conversations/{id}/events", Scope(Chat), get_events, Events::from)
+            .about("get_events", "chat", "List the events of a conversation.", "")
             .rpc("/annie.v1.Events/List", asked_events, events),
         command("/api/v1/conversations/{id}/resume", Scope(JobsControl), resume_conversation, RESUMED)
-            .about("resume_conversation", "chat", RESUME)
-            .cli("conversations resume")
+            .about("resume_conversation", "chat", RESUME, "conversations resume")
             .rpc(
                 "/annie.v1.Jobs/ResumeConversation",
-                |r: v1::ResumeConversationRequest| of(&r.conversation_id),
+                |r: v1::ResumeConversationRequest| path_id("conversation_id", &r.conversation_id),
                 |()| v1::ResumeConversationResponse {},
             ),
     ]
@@ -59,11 +60,6 @@ pub(super) fn table() -> Vec<Operation> {
 const RESUMED: &str = "The conversation is resumed";
 const RESUME: &str =
     "Take a conversation out of quarantine. With the scope `ops:control` it may belong to another user.";
-
-/// The conversation of a gRPC request.
-fn of(conversation_id: &str) -> Result<Id<ConversationId>, ApiError> {
-    convert::id("conversation_id", conversation_id).map(Id)
-}
 
 /// A conversation.
 #[derive(Debug, Serialize, ToSchema)]
@@ -272,7 +268,7 @@ fn messages(page: History) -> v1::HistoryResponse {
 
 fn asked_messages(asked: v1::HistoryRequest) -> Result<(Id<ConversationId>, Args<MessagesPage>), ApiError> {
     let page = MessagesPage { next: Some(asked.next), limit: page::text_of(asked.limit) };
-    Ok((of(&asked.conversation_id)?, Args(page)))
+    Ok((path_id("conversation_id", &asked.conversation_id)?, Args(page)))
 }
 
 async fn get_messages(
@@ -323,7 +319,7 @@ fn events(page: Page<Event>) -> v1::ListEventsResponse {
 fn asked_events(asked: v1::ListEventsRequest) -> Result<(Id<ConversationId>, Args<EventsPage>), ApiError> {
     let v1::ListEventsRequest { conversation_id, after_seq, limit, next } = asked;
     let page = EventsPage { after: Some(after_seq), next: Some(next), limit: page::text_of(limit) };
-    Ok((of(&conversation_id)?, Args(page)))
+    Ok((path_id("conversation_id", &conversation_id)?, Args(page)))
 }
 
 async fn get_events(

@@ -12,7 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get, post};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    route,
+};
 use crate::{
     api::{
         DeadLetterOptions,
@@ -25,7 +29,10 @@ use crate::{
         Need::Scope,
     },
     error::ApiError,
-    grpc::{convert, v1},
+    grpc::{
+        convert::{self, path_id},
+        v1,
+    },
     http::{
         extract::{Args, Body, Id, page_of, time, whole_option},
         messages::Accepted,
@@ -36,42 +43,41 @@ use crate::{
 /// The operations on dead letters.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/dead-letters", Scope(JobsRead), list_dead_letters, DeadLetters::from)
-            .about("list_dead_letters", "jobs", "List your dead letters.")
-            .cli("dlq list")
+        route(Get, "/api/v1/dead-letters", Scope(JobsRead), list_dead_letters, DeadLetters::from)
+            .about("list_dead_letters", "jobs", "List your dead letters.", "dlq list")
             .rpc("/annie.v1.DeadLetters/List", asked_page, listed),
-        get("/api/v1/dead-letters/{id}", Scope(JobsRead), get_dead_letter, WholeDeadLetter::from)
-            .about("get_dead_letter", "jobs", "Get a dead letter with the history of all attempts.")
-            .cli("dlq show")
+        route(Get, "/api/v1/dead-letters/{id}", Scope(JobsRead), get_dead_letter, WholeDeadLetter::from)
+            .about("get_dead_letter", "jobs", "Get a dead letter with the history of all attempts.", "dlq show")
             .id("The failed task")
-            .rpc("/annie.v1.DeadLetters/Get", |r: v1::GetDeadLetterRequest| of(&r.task_id), whole),
-        post("/api/v1/dead-letters/retry", Scope(JobsControl), retry_many, ManyDeadLettersDone::from)
-            .about("retry_dead_letters", "jobs", RETRY_MANY)
-            .cli("dlq retry")
+            .rpc("/annie.v1.DeadLetters/Get", |r: v1::GetDeadLetterRequest| path_id("task_id", &r.task_id), whole),
+        route(Post, "/api/v1/dead-letters/retry", Scope(JobsControl), retry_many, ManyDeadLettersDone::from)
+            .about("retry_dead_letters", "jobs", RETRY_MANY, "dlq retry")
             .rpc("/annie.v1.DeadLetters/RetryMany", asked_many, many_done),
-        post("/api/v1/dead-letters/discard", Scope(JobsControl), discard_many, ManyDeadLettersDone::from)
-            .about("discard_dead_letters", "jobs", DISCARD_MANY)
-            .cli("dlq discard")
+        route(Post, "/api/v1/dead-letters/discard", Scope(JobsControl), discard_many, ManyDeadLettersDone::from)
+            .about("discard_dead_letters", "jobs", DISCARD_MANY, "dlq discard")
             .rpc("/annie.v1.DeadLetters/DiscardMany", asked_many, many_done),
-        post("/api/v1/dead-letters/{id}/retry", Scope(JobsControl), retry_dead_letter, Accepted::from)
-            .about("retry_dead_letter", "jobs", "Retry a dead letter now, in class `high`.")
-            .cli("dlq retry")
-            .rpc("/annie.v1.DeadLetters/Retry", |r: v1::RetryDeadLetterRequest| of(&r.task_id), convert::submitted),
-        post("/api/v1/dead-letters/{id}/discard", Scope(JobsControl), discard_dead_letter, DiscardedDeadLetter::from)
-            .about("discard_dead_letter", "jobs", "Discard a dead letter permanently.")
-            .cli("dlq discard")
-            .rpc("/annie.v1.DeadLetters/Discard", |r: v1::DiscardDeadLetterRequest| of(&r.task_id), discarded),
+        route(Post, "/api/v1/dead-letters/{id}/retry", Scope(JobsControl), retry_dead_letter, Accepted::from)
+            .about("retry_dead_letter", "jobs", "Retry a dead letter now, in class `high`.", "dlq retry")
+            .rpc(
+                "/annie.v1.DeadLetters/Retry",
+                |r: v1::RetryDeadLetterRequest| path_id("task_id", &r.task_id),
+                convert::submitted,
+            ),
+        route(Post, "/api/v1/dead-letters/{id}/discard", Scope(JobsControl), discard_dead_letter, |discarded| {
+            DiscardedDeadLetter { discarded }
+        })
+        .about("discard_dead_letter", "jobs", "Discard a dead letter permanently.", "dlq discard")
+        .rpc(
+            "/annie.v1.DeadLetters/Discard",
+            |r: v1::DiscardDeadLetterRequest| path_id("task_id", &r.task_id),
+            |discarded| v1::DiscardDeadLetterResponse { discarded },
+        ),
     ]
 }
 
 const RETRY_MANY: &str = "Schedule many waiting dead letters for a retry in class `background` when the queue has capacity. \
     Without `confirmed` they\nare only counted.";
 const DISCARD_MANY: &str = "Discard many waiting dead letters permanently. Without `confirmed` they are only counted.";
-
-/// The task of a gRPC request.
-fn of(task_id: &str) -> Result<Id<TaskId>, ApiError> {
-    convert::id("task_id", task_id).map(Id)
-}
 
 /// A dead letter: a failed task that can be retried.
 #[derive(Debug, Serialize, ToSchema)]
@@ -281,16 +287,6 @@ async fn retry_dead_letter(call: Call, Id(id): Id<TaskId>) -> Result<Submitted, 
 pub struct DiscardedDeadLetter {
     /// False if it was not waiting any more.
     discarded: bool,
-}
-
-impl From<bool> for DiscardedDeadLetter {
-    fn from(discarded: bool) -> Self {
-        Self { discarded }
-    }
-}
-
-const fn discarded(discarded: bool) -> v1::DiscardDeadLetterResponse {
-    v1::DiscardDeadLetterResponse { discarded }
 }
 
 async fn discard_dead_letter(call: Call, Id(id): Id<TaskId>) -> Result<bool, ApiError> {

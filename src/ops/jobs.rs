@@ -8,7 +8,7 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get};
+use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
     api::{JobStatus, describe_jobs, reason_of},
     auth::{KeyScope::JobsRead, Need::Scope},
@@ -20,9 +20,8 @@ use crate::{
 /// The operations on jobs.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/jobs", Scope(JobsRead), list_jobs, Jobs::from)
-            .about("list_jobs", "jobs", "List your open tasks.")
-            .cli("jobs list")
+        route(Get, "/api/v1/jobs", Scope(JobsRead), list_jobs, Jobs::from)
+            .about("list_jobs", "jobs", "List your open tasks.", "jobs list")
             .rpc("/annie.v1.Jobs/ListJobs", asked, listed),
     ]
 }

@@ -52,7 +52,7 @@ pub(crate) fn need(method: &str, path: &str) -> Option<Need> {
 
 /// The route of a command of the command line; empty if there is none.
 pub(crate) fn path_of(command: &str) -> &'static str {
-    ALL.iter().find(|operation| operation.about.cli == Some(command)).map_or("", |operation| operation.about.path)
+    ALL.iter().find(|operation| operation.about.cli == command).map_or("", |operation| operation.about.path)
 }
 
 /// Whether there is a route at the path with any method.

@@ -4,7 +4,7 @@ use annie_core::{ids::TaskId, ports::Notification};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get};
+use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
     api::page::{self, Page},
     auth::{KeyScope::Chat, Need::Scope},
@@ -16,9 +16,8 @@ use crate::{
 /// The operations on notifications.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/notifications", Scope(Chat), list_notifications, Notices::from)
-            .about("list_notifications", "chat", "List your notifications.")
-            .cli("notifications")
+        route(Get, "/api/v1/notifications", Scope(Chat), list_notifications, Notices::from)
+            .about("list_notifications", "chat", "List your notifications.", "notifications")
             .rpc("/annie.v1.Notifications/List", asked, listed),
     ]
 }

@@ -8,7 +8,7 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get};
+use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
     api::page::{self, Page},
     auth::{
@@ -16,7 +16,7 @@ use crate::{
         Need::Scope,
     },
     error::ApiError,
-    grpc::{convert, v1},
+    grpc::{convert::path_id, v1},
     http::{
         extract::{Args, Id, page_of},
         schema,
@@ -26,24 +26,16 @@ use crate::{
 /// The operations on long-running operations.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/operations", Scope(JobsRead), list_operations, LongOperations::from)
-            .about("list_operations", "jobs", "List your long-running operations.")
-            .cli("operations list")
+        route(Get, "/api/v1/operations", Scope(JobsRead), list_operations, LongOperations::from)
+            .about("list_operations", "jobs", "List your long-running operations.", "operations list")
             .rpc("/annie.v1.Operations/List", asked_page, listed),
-        get("/api/v1/operations/{id}", Scope(JobsRead), get_operation, LongOperation::from)
-            .about("get_operation", "jobs", "Get an operation.")
-            .cli("operations show")
-            .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| of(&r.id), v1::Operation::from),
-        get("/api/v1/operations/{id}/key", Scope(JobsControl), get_operation_key, ResultKey::from)
-            .about("get_operation_key", "jobs", "Get the key of an operation.")
-            .cli("operations key")
-            .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| of(&r.id), v1::OperationKey::from),
+        route(Get, "/api/v1/operations/{id}", Scope(JobsRead), get_operation, LongOperation::from)
+            .about("get_operation", "jobs", "Get an operation.", "operations show")
+            .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| path_id("id", &r.id), v1::Operation::from),
+        route(Get, "/api/v1/operations/{id}/key", Scope(JobsControl), get_operation_key, ResultKey::from)
+            .about("get_operation_key", "jobs", "Get the key of an operation.", "operations key")
+            .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| path_id("id", &r.id), v1::OperationKey::from),
     ]
-}
-
-/// The operation of a gRPC request.
-fn of(id: &str) -> Result<Id<OperationId>, ApiError> {
-    convert::id("id", id).map(Id)
 }
 
 /// A long-running operation that a skill started.

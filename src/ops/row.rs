@@ -69,8 +69,8 @@ pub(crate) struct About {
     pub summary: &'static str,
     /// The description of the id in the path.
     pub id: Option<&'static str>,
-    /// The command of the command line, such as `tasks list`.
-    pub cli: Option<&'static str>,
+    /// The command of the command line, such as `tasks list`; empty if there is none.
+    pub cli: &'static str,
     /// The meaning of a reply without a body.
     pub done: &'static str,
 }
@@ -83,8 +83,9 @@ pub(crate) struct Row<I, O> {
     describe: Describe,
 }
 
-/// An operation that reads. `json` makes the reply of HTTP from the result.
-pub(crate) fn get<I, O, J, F>(
+/// An operation with a result, from which `json` makes the reply of HTTP.
+pub(crate) fn route<I, O, J, F>(
+    verb: Verb,
     path: &'static str,
     need: Need,
     run: impl Fn(Call, I) -> F + Send + Sync + 'static,
@@ -97,24 +98,7 @@ where
     F: Future<Output = Result<O, ApiError>> + Send + 'static,
 {
     let respond = move |result| Json(json(result)).into_response();
-    row(About::new(Verb::Get, path, need), run, respond, reply::<I, J>)
-}
-
-/// An operation that changes something. `json` makes the reply of HTTP from the result.
-pub(crate) fn post<I, O, J, F>(
-    path: &'static str,
-    need: Need,
-    run: impl Fn(Call, I) -> F + Send + Sync + 'static,
-    json: impl Fn(O) -> J + Copy + Send + Sync + 'static,
-) -> Row<I, O>
-where
-    I: Input,
-    O: Send + 'static,
-    J: Serialize + ToSchema,
-    F: Future<Output = Result<O, ApiError>> + Send + 'static,
-{
-    let respond = move |result| Json(json(result)).into_response();
-    row(About::new(Verb::Post, path, need), run, respond, reply::<I, J>)
+    row(About::new(verb, path, need), run, respond, reply::<I, J>)
 }
 
 /// An operation that changes something and has no result. `done` says over HTTP what the status 204 means.
@@ -159,27 +143,20 @@ where
 
 impl About {
     const fn new(verb: Verb, path: &'static str, need: Need) -> Self {
-        Self { verb, path, need, name: "", tag: "", summary: "", id: None, cli: None, done: "" }
+        Self { verb, path, need, name: "", tag: "", summary: "", cli: "", id: None, done: "" }
     }
 }
 
 impl<I: Input, O: Send + 'static> Row<I, O> {
-    /// Sets the name, the section of the description, and the text that describes the operation.
-    pub fn about(mut self, name: &'static str, tag: &'static str, summary: &'static str) -> Self {
-        self.about = About { name, tag, summary, ..self.about };
-        self
+    /// Sets the name, the section of the description, the text that describes the operation, and the command of the command
+    /// line, which is empty if there is none.
+    pub fn about(self, name: &'static str, tag: &'static str, summary: &'static str, cli: &'static str) -> Self {
+        Self { about: About { name, tag, summary, cli, ..self.about }, ..self }
     }
 
     /// Describes the id in the path.
-    pub fn id(mut self, text: &'static str) -> Self {
-        self.about.id = Some(text);
-        self
-    }
-
-    /// Sets the command of the command line.
-    pub fn cli(mut self, command: &'static str) -> Self {
-        self.about.cli = Some(command);
-        self
+    pub fn id(self, text: &'static str) -> Self {
+        Self { about: About { id: Some(text), ..self.about }, ..self }
     }
 
     /// Describes the reply as an object without described fields.

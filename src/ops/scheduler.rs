@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::row::{Call, Operation, command, get, post};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    command, route,
+};
 use crate::{
     api,
     auth::{
@@ -26,26 +30,31 @@ use crate::{
 /// The operations on the queue, the voice gate and the breakers.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/queue", Scope(OpsRead), get_queue, identity)
-            .about("get_queue", "operations", QUEUE)
-            .cli("queue")
+        route(Get, "/api/v1/queue", Scope(OpsRead), get_queue, identity)
+            .about("get_queue", "operations", QUEUE, "queue")
             .untyped()
             .rpc("/annie.v1.Scheduler/Queue", |_: v1::QueueRequest| Ok(()), queue),
-        post("/api/v1/gate/hold", Scope(OpsControl), hold_gate, Held::from)
-            .about("hold_gate", "operations", "Close the voice gate for everything except voice, or renew it.")
-            .cli("gate hold")
+        route(Post, "/api/v1/gate/hold", Scope(OpsControl), hold_gate, Held::from)
+            .about(
+                "hold_gate",
+                "operations",
+                "Close the voice gate for everything except voice, or renew it.",
+                "gate hold",
+            )
             .rpc("/annie.v1.Scheduler/HoldGate", asked_hold, v1::HoldGateResponse::from),
-        post("/api/v1/gate/release", Scope(OpsControl), release_gate, |released| Released { released })
-            .about("release_gate", "operations", "Open the voice gate.")
-            .cli("gate release")
+        route(Post, "/api/v1/gate/release", Scope(OpsControl), release_gate, |released| Released { released })
+            .about("release_gate", "operations", "Open the voice gate.", "gate release")
             .rpc("/annie.v1.Scheduler/ReleaseGate", asked_release, |released| v1::ReleaseGateResponse { released }),
-        get("/api/v1/breakers", Scope(OpsRead), list_breakers, Breakers::from)
-            .about("list_breakers", "operations", "List the circuit breakers of the skills.")
-            .cli("breakers list")
+        route(Get, "/api/v1/breakers", Scope(OpsRead), list_breakers, Breakers::from)
+            .about("list_breakers", "operations", "List the circuit breakers of the skills.", "breakers list")
             .rpc("/annie.v1.Actors/ListBreakers", |_: v1::ListBreakersRequest| Ok(()), listed),
         command("/api/v1/breakers/{skill}/reset", Scope(OpsControl), reset_breaker, "The breaker is closed")
-            .about("reset_breaker", "operations", "Close a skill's breaker, so that its next call is admitted.")
-            .cli("breakers reset")
+            .about(
+                "reset_breaker",
+                "operations",
+                "Close a skill's breaker, so that its next call is admitted.",
+                "breakers reset",
+            )
             .rpc(
                 "/annie.v1.Actors/ResetBreaker",
                 |r: v1::ResetBreakerRequest| Ok(Name(r.skill)),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get};
+use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
     api::unknown_skill,
     auth::Need::AnyKey,
@@ -22,13 +22,11 @@ use crate::{
 /// The operations on skills.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/skills", AnyKey, list_skills, Skills::from)
-            .about("list_skills", "skills", "List or search skills.")
-            .cli("skills list")
+        route(Get, "/api/v1/skills", AnyKey, list_skills, Skills::from)
+            .about("list_skills", "skills", "List or search skills.", "skills list")
             .rpc("/annie.v1.Skills/List", asked, listed),
-        get("/api/v1/skills/{name}", AnyKey, get_skill, SkillDetail::from)
-            .about("get_skill", "skills", "Get a skill.")
-            .cli("skills help")
+        route(Get, "/api/v1/skills/{name}", AnyKey, get_skill, SkillDetail::from)
+            .about("get_skill", "skills", "Get a skill.", "skills help")
             .rpc("/annie.v1.Skills/Get", |r: v1::GetSkillRequest| Ok(Name(r.name)), whole),
     ]
 }

@@ -9,7 +9,11 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, get, post};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    route,
+};
 use crate::{
     api::{
         self,
@@ -20,7 +24,10 @@ use crate::{
         Need::Scope,
     },
     error::ApiError,
-    grpc::{convert, v1},
+    grpc::{
+        convert::{self, path_id},
+        v1,
+    },
     http::{
         extract::{Args, Body, Id, page_of},
         schema,
@@ -30,44 +37,35 @@ use crate::{
 /// The operations on tasks.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        get("/api/v1/tasks", Scope(JobsRead), list_tasks, Tasks::from)
-            .about("list_tasks", "jobs", "List your tasks.")
-            .cli("tasks list")
+        route(Get, "/api/v1/tasks", Scope(JobsRead), list_tasks, Tasks::from)
+            .about("list_tasks", "jobs", "List your tasks.", "tasks list")
             .rpc("/annie.v1.Jobs/List", asked_page, listed),
-        get("/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from)
-            .about("get_task", "jobs", "Get a task.")
-            .cli("tasks show")
-            .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| of(&r.task_id), v1::Task::from),
-        post("/api/v1/tasks/{id}/cancel", Scope(JobsControl), cancel_task, |cancelled| CancelledTask { cancelled })
-            .about("cancel_task", "jobs", "Cancel a task.")
-            .cli("tasks cancel")
-            .rpc(
-                "/annie.v1.Jobs/Cancel",
-                |r: v1::CancelTaskRequest| of(&r.task_id),
-                |cancelled| v1::CancelTaskResponse { cancelled },
-            ),
-        post("/api/v1/tasks/{id}/suspend", Scope(JobsControl), suspend_task, |done| ControlledTask { done })
-            .about("suspend_task", "jobs", SUSPEND)
-            .cli("jobs pause")
-            .rpc("/annie.v1.Jobs/Suspend", |r: v1::ControlTaskRequest| of(&r.task_id), controlled),
-        post("/api/v1/tasks/{id}/continue", Scope(JobsControl), continue_task, |done| ControlledTask { done })
-            .about("continue_task", "jobs", "Continue a suspended task.")
-            .cli("jobs resume")
-            .rpc("/annie.v1.Jobs/Continue", |r: v1::ControlTaskRequest| of(&r.task_id), controlled),
-        post("/api/v1/tasks/{id}/priority", Scope(JobsControl), set_priority, |done| ControlledTask { done })
-            .about("set_priority", "jobs", "Change the class of a task.")
-            .cli("jobs priority")
+        route(Get, "/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from)
+            .about("get_task", "jobs", "Get a task.", "tasks show")
+            .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| path_id("task_id", &r.task_id), v1::Task::from),
+        route(Post, "/api/v1/tasks/{id}/cancel", Scope(JobsControl), cancel_task, |cancelled| CancelledTask {
+            cancelled,
+        })
+        .about("cancel_task", "jobs", "Cancel a task.", "tasks cancel")
+        .rpc(
+            "/annie.v1.Jobs/Cancel",
+            |r: v1::CancelTaskRequest| path_id("task_id", &r.task_id),
+            |cancelled| v1::CancelTaskResponse { cancelled },
+        ),
+        route(Post, "/api/v1/tasks/{id}/suspend", Scope(JobsControl), suspend_task, |done| ControlledTask { done })
+            .about("suspend_task", "jobs", SUSPEND, "jobs pause")
+            .rpc("/annie.v1.Jobs/Suspend", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
+        route(Post, "/api/v1/tasks/{id}/continue", Scope(JobsControl), continue_task, |done| ControlledTask { done })
+            .about("continue_task", "jobs", "Continue a suspended task.", "jobs resume")
+            .rpc("/annie.v1.Jobs/Continue", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
+        route(Post, "/api/v1/tasks/{id}/priority", Scope(JobsControl), set_priority, |done| ControlledTask { done })
+            .about("set_priority", "jobs", "Change the class of a task.", "jobs priority")
             .rpc("/annie.v1.Jobs/SetPriority", asked_priority, controlled),
     ]
 }
 
 const SUSPEND: &str =
     "Suspend a task: no further round of it starts until it is continued. The current round ends normally.";
-
-/// The task of a gRPC request.
-fn of(task_id: &str) -> Result<Id<TaskId>, ApiError> {
-    convert::id("task_id", task_id).map(Id)
-}
 
 const fn controlled(done: bool) -> v1::ControlTaskResponse {
     v1::ControlTaskResponse { done }
@@ -237,7 +235,7 @@ pub struct NewPriority {
 fn asked_priority(asked: v1::SetPriorityRequest) -> Result<(Id<TaskId>, Body<NewPriority>), ApiError> {
     let priority = convert::priority(asked.priority)?;
     let priority = priority.ok_or_else(|| ApiError::invalid("say which priority").at("priority"))?;
-    Ok((of(&asked.task_id)?, Body(NewPriority { priority })))
+    Ok((path_id("task_id", &asked.task_id)?, Body(NewPriority { priority })))
 }
 
 async fn set_priority(call: Call, (Id(id), Body(new)): (Id<TaskId>, Body<NewPriority>)) -> Result<bool, ApiError> {
