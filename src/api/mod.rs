@@ -2,14 +2,11 @@
 //! stream, and the history of a conversation. It depends on neither HTTP nor gRPC.
 
 mod attempts;
-mod dead_letters;
 mod feed;
 mod history;
 mod intake;
-mod jobs;
 mod limits;
 mod notices;
-mod operate;
 pub(crate) mod page;
 mod shown;
 mod slots;
@@ -22,18 +19,12 @@ use annie_chaos::Chaos;
 use annie_core::time::Micros;
 use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
-pub(crate) use dead_letters::{DeadLetterOptions, scope_of};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
 pub(crate) use history::{AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history};
 pub(crate) use intake::{ConversationRef, Message, MessageOptions, check_key, submission};
-pub(crate) use jobs::{JobStatus, describe_jobs, reason_of, set_priority};
 pub use limits::ApiLimits;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
-pub(crate) use operate::{
-    BreakerLine, Target, hold_gate, list_breakers, operate_actor, release_gate, reset_breaker, resume_conversation,
-    unknown_skill,
-};
 pub(crate) use shown::{is_cut_off, read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};

@@ -12,7 +12,7 @@ use super::row::{
     route,
 };
 use crate::{
-    api::{Target, TreePage, actor_path, operate_actor, page},
+    api::{TreePage, actor_path, page},
     auth::{
         KeyScope::{OpsControl, OpsRead},
         Need::Scope,
@@ -21,6 +21,9 @@ use crate::{
     grpc::{convert, v1},
     http::extract::{Args, Body, whole_option},
 };
+
+/// The maximum length of the reason of a command, in characters.
+const REASON_CHARS_MAX: usize = 200;
 
 /// The operations on actors.
 pub(super) fn table() -> Vec<Operation> {
@@ -180,9 +183,15 @@ fn asked_act(asked: v1::ActRequest) -> Result<Body<Act>, ApiError> {
 }
 
 async fn operate(call: Call, act: Act, operation: Command) -> Result<NodeInfo, ApiError> {
-    let Act { path, incarnation, reason, force } = act;
-    let target = Target { path, incarnation: incarnation.map(Incarnation), reason: reason.unwrap_or_default(), force };
-    operate_actor(&call.state, &call.caller, target, operation).await
+    let path = actor_path(&act.path);
+    if path.trim_matches('/').is_empty() && !act.force {
+        let why = "`/` is the root: the whole server ends with it; set `force` (--force) if that is meant, or name an \
+                   actor below it";
+        return Err(ApiError::invalid(why).at("force"));
+    }
+    let reason: String = act.reason.unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
+    let by = if reason.is_empty() { call.caller.name() } else { format!("{}: {reason}", call.caller.name()) };
+    Ok(call.state.kernel.operate(&path, act.incarnation.map(Incarnation), operation, &by).await?)
 }
 
 async fn stop_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {

@@ -3,9 +3,9 @@
 use annie_actors::{DeadLetterDetail, ManyDeadLetters, ManyDone, Submitted};
 use annie_core::{
     dead_letter::DeadLetterState,
-    event::Priority,
-    ids::{ConversationId, TaskId},
-    ports::DeadLetterRow,
+    event::{self, Priority},
+    ids::{ConversationId, TaskId, UserId},
+    ports::{DeadLetterFilter, DeadLetterRow},
     time::Micros,
 };
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,12 @@ use super::row::{
 };
 use crate::{
     api::{
-        DeadLetterOptions,
         page::{self, Page},
-        scope_of, shown_event,
+        shown_event,
     },
     auth::{
         Caller,
-        KeyScope::{JobsControl, JobsRead},
+        KeyScope::{self, JobsControl, JobsRead},
         Need::Scope,
     },
     error::ApiError,
@@ -236,7 +235,8 @@ async fn list_dead_letters(call: Call, Args(page): Args<DeadLettersPage>) -> Res
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let scope = scope_of(&call.caller, page.user.as_deref())?;
     let DeadLettersPage { state, error, priority, failed_from, failed_before, .. } = page;
-    let filter = DeadLetterOptions { state, error, priority, failed_from, failed_before }.filter();
+    let code = error.filter(|code| !code.is_empty());
+    let filter = DeadLetterFilter { state, code, class: priority, failed_from, failed_before, not_due_at: None };
     let kernel = &call.state.kernel;
     let total = kernel.count_dead_letters(scope.clone(), filter.clone()).await?;
     let rows = kernel.dead_letters(scope, filter, before, limit).await?;
@@ -325,7 +325,8 @@ pub struct ManyDeadLettersOptions {
 impl ManyDeadLettersOptions {
     fn checked(self, caller: &Caller) -> Result<ManyDeadLetters, ApiError> {
         let Self { error, priority, user, failed_from, failed_before, limit, confirmed } = self;
-        let filter = DeadLetterOptions { state: None, error, priority, failed_from, failed_before }.filter();
+        let (class, code) = (priority, error.filter(|code| !code.is_empty()));
+        let filter = DeadLetterFilter { state: None, code, class, failed_from, failed_before, not_due_at: None };
         let limit = page::BULK.of(limit)?;
         Ok(ManyDeadLetters { scope: scope_of(caller, user.as_deref())?, filter, limit, is_confirmed: confirmed })
     }
@@ -381,6 +382,19 @@ async fn retry_many(call: Call, Body(options): Body<ManyDeadLettersOptions>) -> 
 async fn discard_many(call: Call, Body(options): Body<ManyDeadLettersOptions>) -> Result<ManyDone, ApiError> {
     let options = options.checked(&call.caller)?;
     Ok(call.state.kernel.discard_dead_letters(options, &call.caller.name()).await?)
+}
+
+/// The user whose rows are listed: the caller, or a user for whom the caller may act.
+///
+/// # Errors
+/// `forbidden` for another user without the scope `impersonate`.
+fn scope_of(caller: &Caller, user: Option<&str>) -> Result<event::Scope, ApiError> {
+    let Some(user) = user else { return Ok(caller.scope()) };
+    let user = UserId::new(user).map_err(|e| ApiError::from(e).at("user"))?;
+    if user != caller.user {
+        caller.must(KeyScope::Impersonate).map_err(|error| error.at("user"))?;
+    }
+    Ok(event::Scope::User(user))
 }
 
 /// The text, unless it is empty.

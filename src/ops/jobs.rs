@@ -3,19 +3,22 @@
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId},
-    jobs::{JobLine, Style},
+    jobs::{JobLine, Resolution, Style, say, understand},
+    ports::TaskState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
-    api::{JobStatus, describe_jobs, reason_of},
     auth::{KeyScope::JobsRead, Need::Scope},
     error::ApiError,
     grpc::{convert, v1},
     http::{extract::Args, schema},
 };
+
+/// The job command that asks for the list.
+const LIST: &str = "/jobs";
 
 /// The operations on jobs.
 pub(super) fn table() -> Vec<Operation> {
@@ -24,6 +27,40 @@ pub(super) fn table() -> Vec<Operation> {
             .about("list_jobs", "jobs", "List your open tasks.", "jobs list")
             .rpc("/annie.v1.Jobs/ListJobs", asked, listed),
     ]
+}
+
+/// The status of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    Queued,
+    Running,
+    /// The job failed or reached its deadline, and continues later.
+    Deferred,
+    Suspended,
+}
+
+impl JobStatus {
+    /// The status of a job. A job is an open task, so it has no final state.
+    const fn of(job: &JobLine) -> Self {
+        match job.state {
+            _ if job.is_suspended() => Self::Suspended,
+            _ if job.is_deferred => Self::Deferred,
+            TaskState::Queued => Self::Queued,
+            TaskState::Suspended => Self::Suspended,
+            TaskState::Running | TaskState::Completed | TaskState::Failed | TaskState::Cancelled => Self::Running,
+        }
+    }
+}
+
+/// Why a job is deferred, if this is known.
+fn reason_of(job: &JobLine) -> Option<String> {
+    job.has_model_failed.then(|| "its model failed".to_owned())
+}
+
+/// The list in words, like the answer to "what are you working on?".
+fn describe_jobs(jobs: &[JobLine], style: Style) -> String {
+    understand(LIST).map_or_else(String::new, |command| say(&command, &Resolution::None, jobs, style))
 }
 
 /// An open task.

@@ -2,19 +2,22 @@
 
 use std::convert::identity;
 
-use annie_actors::GateGrant;
+use annie_actors::{GateGrant, KernelError};
 use annie_core::breaker::BreakerState;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    command, route,
+use super::{
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        command, route,
+    },
+    skills::unknown_skill,
 };
 use crate::{
-    api,
     auth::{
         KeyScope::{OpsControl, OpsRead},
         Need::Scope,
@@ -26,6 +29,11 @@ use crate::{
         schema,
     },
 };
+
+/// The maximum length of a gate holder's name, in bytes.
+const HOLDER_BYTES_MAX: usize = 128;
+/// The path prefix of the breaker actors, before the skill's name.
+const BREAKERS: &str = "/breakers/breaker:";
 
 /// The operations on the queue, the voice gate and the breakers.
 pub(super) fn table() -> Vec<Operation> {
@@ -45,7 +53,7 @@ pub(super) fn table() -> Vec<Operation> {
         route(Post, "/api/v1/gate/release", Scope(OpsControl), release_gate, |released| Released { released })
             .about("release_gate", "operations", "Open the voice gate.", "gate release")
             .rpc("/annie.v1.Scheduler/ReleaseGate", asked_release, |released| v1::ReleaseGateResponse { released }),
-        route(Get, "/api/v1/breakers", Scope(OpsRead), list_breakers, Breakers::from)
+        route(Get, "/api/v1/breakers", Scope(OpsRead), list_breakers, |breakers| Breakers { breakers })
             .about("list_breakers", "operations", "List the circuit breakers of the skills.", "breakers list")
             .rpc("/annie.v1.Actors/ListBreakers", |_: v1::ListBreakersRequest| Ok(()), listed),
         command("/api/v1/breakers/{skill}/reset", Scope(OpsControl), reset_breaker, "The breaker is closed")
@@ -116,7 +124,7 @@ fn asked_hold(asked: v1::HoldGateRequest) -> Result<Body<Hold>, ApiError> {
 }
 
 async fn hold_gate(call: Call, Body(hold): Body<Hold>) -> Result<GateGrant, ApiError> {
-    api::hold_gate(&call.state, &hold.backend, &hold.holder, hold.ttl_ms).await
+    Ok(call.state.kernel.hold_gate(&hold.backend, holder(&hold.holder)?, hold.ttl_ms).await?)
 }
 
 /// The options of releasing the voice gate.
@@ -144,7 +152,15 @@ fn asked_release(asked: v1::ReleaseGateRequest) -> Result<Body<Release>, ApiErro
 }
 
 async fn release_gate(call: Call, Body(gate): Body<Release>) -> Result<bool, ApiError> {
-    api::release_gate(&call.state, &gate.backend, &gate.holder).await
+    Ok(call.state.kernel.release_gate(&gate.backend, holder(&gate.holder)?).await?)
+}
+
+fn holder(name: &str) -> Result<&str, ApiError> {
+    if name.is_empty() || name.len() > HOLDER_BYTES_MAX || name.chars().any(char::is_control) {
+        let why = format!("a holder's name has 1 to {HOLDER_BYTES_MAX} bytes and no control characters");
+        return Err(ApiError::invalid(why).at("holder"));
+    }
+    Ok(name)
 }
 
 /// The state of a skill's breaker. Listed are skills that were called since the start, and skills whose breaker was open before
@@ -169,15 +185,18 @@ pub struct BreakerLine {
     runs: u64,
 }
 
-impl From<api::BreakerLine> for BreakerLine {
-    fn from(line: api::BreakerLine) -> Self {
-        let api::BreakerLine { skill, state, failures, trips, opened_at, runs } = line;
+impl BreakerLine {
+    fn of(skill: String, view: &Value) -> Self {
+        let number = |key: &str| view[key].as_u64().unwrap_or(0);
+        let state = BreakerState::deserialize(&view["state"]).ok();
+        let opened_at = view["opened_at"].as_str().filter(|_| state != Some(BreakerState::Closed)).map(str::to_owned);
+        let (failures, trips, runs) = (number("failures"), number("trips"), number("runs"));
         Self { skill, state, failures, trips, opened_at, runs }
     }
 }
 
-impl From<api::BreakerLine> for v1::Breaker {
-    fn from(line: api::BreakerLine) -> Self {
+impl From<BreakerLine> for v1::Breaker {
+    fn from(line: BreakerLine) -> Self {
         let opened_at = line.opened_at.and_then(|at| chrono::DateTime::parse_from_rfc3339(&at).ok());
         Self {
             skill: line.skill,
@@ -197,20 +216,38 @@ pub struct Breakers {
     breakers: Vec<BreakerLine>,
 }
 
-impl From<Vec<api::BreakerLine>> for Breakers {
-    fn from(lines: Vec<api::BreakerLine>) -> Self {
-        Self { breakers: lines.into_iter().map(Into::into).collect() }
-    }
-}
-
-fn listed(lines: Vec<api::BreakerLine>) -> v1::ListBreakersResponse {
+fn listed(lines: Vec<BreakerLine>) -> v1::ListBreakersResponse {
     v1::ListBreakersResponse { breakers: lines.into_iter().map(Into::into).collect() }
 }
 
-async fn list_breakers(call: Call, (): ()) -> Result<Vec<api::BreakerLine>, ApiError> {
-    Ok(api::list_breakers(&call.state).await)
+/// The live breakers in the order of their skills, each with its own view of its state.
+async fn list_breakers(call: Call, (): ()) -> Result<Vec<BreakerLine>, ApiError> {
+    let kernel = &call.state.kernel;
+    let paths: Vec<String> = kernel.tree().into_iter().map(|a| a.path.to_string()).collect();
+    let asked = paths.iter().filter_map(|path| {
+        let skill = path.strip_prefix(BREAKERS).filter(|rest| !rest.contains('/'))?.to_owned();
+        Some(async move {
+            let view = kernel.view(path).await.ok().and_then(|(_, view)| view).unwrap_or_default();
+            BreakerLine::of(skill, &view)
+        })
+    });
+    Ok(join_all(asked).await)
 }
 
 async fn reset_breaker(call: Call, Name(skill): Name) -> Result<(), ApiError> {
-    api::reset_breaker(&call.state, &call.caller, &skill).await
+    let kernel = &call.state.kernel;
+    match kernel.reset_breaker(&skill).await {
+        Err(KernelError::NotFound(_)) => {
+            let skills = kernel.catalog().skills();
+            if skills.get(&skill).is_none() {
+                return Err(unknown_skill(&skills.near(&skill)));
+            }
+            let mut error = ApiError::not_found("breaker");
+            error.detail = format!("{skill} has not failed since the start: there is nothing to close");
+            return Err(error);
+        }
+        done => done?,
+    }
+    tracing::warn!(skill, by = call.caller.name(), "an operator closed a breaker");
+    Ok(())
 }

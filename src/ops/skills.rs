@@ -9,7 +9,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::row::{Call, Operation, Verb::Get, route};
 use crate::{
-    api::unknown_skill,
     auth::Need::AnyKey,
     error::ApiError,
     grpc::v1,
@@ -157,4 +156,13 @@ fn whole(spec: Arc<SkillSpec>) -> v1::Skill {
 async fn get_skill(call: Call, Name(name): Name) -> Result<Arc<SkillSpec>, ApiError> {
     let set = call.state.kernel.catalog().skills();
     set.get(&name).cloned().ok_or_else(|| unknown_skill(&set.near(&name)))
+}
+
+/// The error for an unknown skill, with similar names as suggestions.
+pub(super) fn unknown_skill(near: &[String]) -> ApiError {
+    let mut error = ApiError::not_found("skill");
+    if !near.is_empty() {
+        error.detail = format!("there is no such skill; did you mean {}?", near.join(" or "));
+    }
+    error
 }

@@ -15,10 +15,7 @@ use super::row::{
     route,
 };
 use crate::{
-    api::{
-        self,
-        page::{self, Page},
-    },
+    api::page::{self, Page},
     auth::{
         KeyScope::{JobsControl, JobsRead},
         Need::Scope,
@@ -239,5 +236,8 @@ fn asked_priority(asked: v1::SetPriorityRequest) -> Result<(Id<TaskId>, Body<New
 }
 
 async fn set_priority(call: Call, (Id(id), Body(new)): (Id<TaskId>, Body<NewPriority>)) -> Result<bool, ApiError> {
-    api::set_priority(&call.state, &call.caller, id, new.priority).await
+    if new.priority == Priority::Realtime {
+        return Err(ApiError::invalid("`realtime` is reserved for voice; use `high`").at("priority"));
+    }
+    control(call, id, Control::Reprioritise(new.priority)).await
 }
