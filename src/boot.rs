@@ -17,7 +17,7 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::HookSet,
     ids::NodeId,
-    ports::{Env, Model, Store, StoreError},
+    ports::{Env, Model, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
@@ -117,7 +117,7 @@ pub async fn open_store(
     config: &Config,
     environment: &Environment,
     folder: &Path,
-) -> Result<Arc<dyn Store>, BootError> {
+) -> Result<Arc<dyn Storage>, BootError> {
     if let Some(address) = config.store.address(environment)? {
         let failed = |source| BootError::Database { address: address.to_string(), source };
         return Ok(Arc::new(PostgresStore::open(&address, config.store.postgres()).await.map_err(failed)?));
@@ -215,13 +215,13 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let lock = lock_beside(config, environment, folder)?;
     let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
-    check_mark(config, store.as_ref(), folder).await?;
+    check_mark(config, &*store, folder).await?;
     let store = match &chaos {
         Some(chaos) => chaos.store(store),
         None => store,
     };
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
-    let notes = notes_folder(config, store.as_ref(), &env, folder.join("notes")).await?;
+    let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),
         memories: store.clone(),

@@ -17,8 +17,12 @@ mod store;
 
 use std::{path::Path, sync::Arc};
 
+<<<<<<< HEAD
 pub use annie_core::faults::{FaultKind, FaultLine, FaultSpec, Target};
 use annie_core::ports::{Catalog, Clock, Env, Model, SkillRunner, Store};
+=======
+use annie_core::ports::{Catalog, Clock, Env, Model, SkillRunner, Storage};
+>>>>>>> ca1a19a (store: documents, one port for the data of skills)
 pub use effects::{EffectLog, Effects};
 pub use injector::{FAULTS_MAX, Injector, PointLine};
 pub use load::{MARK, SKILL, counted};
@@ -44,7 +48,7 @@ impl Chaos {
 
     /// Wraps a store, for all its users including the built-in skills.
     #[must_use]
-    pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    pub fn store(&self, store: Arc<dyn Storage>) -> Arc<dyn Storage> {
         Arc::new(store::ChaosStore::new(store, self.injector.clone()))
     }
 

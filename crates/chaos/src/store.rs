@@ -9,10 +9,11 @@ use annie_core::{
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
-        DeadLetterRow, DeadLetters, DeadLettersWaiting, Fut, IntentRow, Keys, Log, Memories, MemoryHit, MemoryQuery,
-        MessageRow, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations,
-        Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Store, StoreError, StoreErrorKind, TaskRow, Todo,
-        TodoPatch, TodoQuery, TodoSummary, Todos,
+        DeadLetterRow, DeadLetters, DeadLettersWaiting, Document, DocumentHit, DocumentKey, DocumentQuery,
+        DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, Memories, MemoryHit, MemoryQuery,
+        MessageRow, Namespace, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow,
+        Operations, Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Storage, Store, StoreError, StoreErrorKind,
+        TaskRow, TextRange, Todo, TodoPatch, TodoQuery, TodoSummary, Todos, Written,
     },
     time::Micros,
 };
@@ -21,12 +22,12 @@ use super::injector::{Injector, abort, wait};
 
 /// A wrapper that injects faults into a store.
 pub(super) struct ChaosStore {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn Storage>,
     faults: Arc<Injector>,
 }
 
 impl ChaosStore {
-    pub fn new(inner: Arc<dyn Store>, faults: Arc<Injector>) -> Self {
+    pub fn new(inner: Arc<dyn Storage>, faults: Arc<Injector>) -> Self {
         Self { inner, faults }
     }
 
@@ -182,6 +183,23 @@ impl Memories for ChaosStore {
         save_memory(user: UserId, intent: IntentId, new: NewMemory, at: Micros) -> Saved;
         find_memories(user: UserId, query: MemoryQuery) -> Vec<MemoryHit>;
         touch_memories(user: UserId, numbers: Vec<u64>, at: Micros) -> ();
+    }
+}
+
+impl Documents for ChaosStore {
+    passed_on! {
+        write_document(write: DocumentWrite) -> Written;
+        document(user: UserId, namespace: &'static Namespace, number: u64) -> Option<Document>;
+        find_documents(user: UserId, namespace: &'static Namespace, query: DocumentQuery) -> Vec<DocumentHit>;
+        count_documents(
+            user: UserId,
+            namespace: &'static Namespace,
+            query: DocumentQuery,
+            groups: Vec<Vec<TextRange>>
+        ) -> Vec<u64>;
+        touch_documents(user: UserId, namespace: &'static Namespace, numbers: Vec<u64>, at: Micros) -> ();
+        export_documents(user: UserId, after: Option<DocumentKey>, limit: u32) -> Vec<ExportedDocument>;
+        delete_documents(user: UserId) -> u64;
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod address;
 mod admission;
+mod documents;
 mod examine;
 mod memory;
 mod migrate;

@@ -25,6 +25,7 @@ macro_rules! files {
                 include_str!(concat!("../../../migrations/", $database, "/0009_accepted_dispatches.sql")),
             ),
             ("failed models", include_str!(concat!("../../../migrations/", $database, "/0010_failed_models.sql"))),
+            ("documents", include_str!(concat!("../../../migrations/", $database, "/0011_documents.sql"))),
         ]
     };
 }

@@ -2,6 +2,7 @@
 //! Adapters implement them and actors use them; neither depends on the other.
 
 mod context;
+mod documents;
 mod env;
 mod extension;
 mod hooks;
@@ -16,6 +17,11 @@ mod work;
 use std::{future::Future, pin::Pin};
 
 pub use context::{ContextPart, ContextQuery, ContextSource};
+pub use documents::{
+    Decide, Document, DocumentChange, DocumentHit, DocumentKey, DocumentOrder, DocumentQuery, DocumentWrite, Documents,
+    ExportedDocument, Find, NUMBER_KEYS_MAX, Namespace, NumberRange, Seen, TEXT_KEYS_MAX, TextRange, WriteKind,
+    Written,
+};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use extension::{Chore, LogSubscriber};
 pub use hooks::HookRunner;
@@ -27,8 +33,8 @@ pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
     Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Records, Saved, Snapshot,
-    Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
-    TodoSummary, Todos,
+    Storage, Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery,
+    TodoStatus, TodoSummary, Todos,
 };
 pub use work::{
     DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, DeadLetters, Fut, Nodes, Operations, Outbox};
+use super::{Before, DeadLetters, Documents, Fut, Nodes, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
@@ -794,3 +794,8 @@ pub trait Store:
     /// Finishes pending operations and closes the store.
     fn close(&self) -> Fut<'_, ()>;
 }
+
+/// A database: the kernel's store, and the documents of skills beside it. The kernel gets the store only.
+pub trait Storage: Store + Documents {}
+
+impl<T: Store + Documents> Storage for T {}

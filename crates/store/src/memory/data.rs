@@ -7,15 +7,18 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, ConversationRow, DeadLetterRow, IntentRow, IntentState, Memory, NodeRow, Notification, OperationRow,
-        Snapshot, TaskRow, TaskState, Todo,
+        ApiKey, ConversationRow, DeadLetterRow, Document, IntentRow, IntentState, Memory, NodeRow, Notification,
+        OperationRow, Snapshot, TaskRow, TaskState, Todo, WriteKind,
     },
     projection::{self, Change},
     time::Micros,
 };
 
 use super::nodes::DatabaseClock;
-use crate::admission::{Admission, Head, Needs, Planned, Received};
+use crate::{
+    admission::{Admission, Head, Needs, Planned, Received},
+    documents::Keys,
+};
 
 /// A conversation and its log.
 pub(super) struct Conversation {
@@ -65,6 +68,13 @@ pub(super) struct KeptTodo {
     pub archived: bool,
 }
 
+/// A document with its keys.
+pub(super) struct KeptDocument {
+    pub document: Document,
+    pub keys: Keys,
+    pub archived_at: Option<Micros>,
+}
+
 /// A final message in the outbox.
 pub(super) struct OutboxMessage {
     pub user: UserId,
@@ -93,6 +103,8 @@ pub(super) struct Data {
     pub todos: BTreeMap<(UserId, u64), KeptTodo>,
     pub memories: BTreeMap<(UserId, u64), Memory>,
     pub memory_intents: BTreeMap<(UserId, IntentId), (u64, bool)>,
+    pub documents: BTreeMap<(UserId, &'static str, u64), KeptDocument>,
+    pub document_intents: BTreeMap<(UserId, &'static str, IntentId), (u64, WriteKind)>,
     pub breakers: BTreeMap<String, BreakerRow>,
     pub keys: BTreeMap<String, ApiKey>,
     pub nodes: BTreeMap<NodeId, NodeRow>,

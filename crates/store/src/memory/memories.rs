@@ -7,7 +7,10 @@ use annie_core::{
 };
 
 use super::{MemoryStore, data::Data, search::Index};
-use crate::similar::{importance, merged, nearly_same};
+use crate::{
+    similar::{importance, merged, nearly_same},
+    words::all_stems,
+};
 
 impl Memories for MemoryStore {
     fn save_memory(
@@ -23,7 +26,7 @@ impl Memories for MemoryStore {
     fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>> {
         Box::pin(self.read("find_memories", move |data| {
             let any = query.text.trim().is_empty();
-            let ranks = if any { None } else { Some(Index::of(data.memories.values()).ranks(&query.text)) };
+            let ranks = if any { None } else { Some(Index::of(data.memories.values().map(stems)).ranks(&query.text)) };
             let mut hits: Vec<MemoryHit> = data
                 .memories
                 .iter()
@@ -77,6 +80,10 @@ fn save(data: &mut Data, user: UserId, intent: IntentId, new: NewMemory, at: Mic
     data.memory_intents.insert((user.clone(), intent), (memory.number, merging));
     data.memories.insert((user, memory.number), memory.clone());
     Saved { memory, merged: merging }
+}
+
+fn stems(memory: &Memory) -> Vec<String> {
+    all_stems(&memory.content).chain(memory.tags.iter().flat_map(|tag| all_stems(tag))).collect()
 }
 
 fn fits(memory: &Memory, query: &MemoryQuery) -> bool {

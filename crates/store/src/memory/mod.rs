@@ -3,6 +3,7 @@
 //! survives the kernel that stored it, as on a disk.
 
 mod data;
+mod documents;
 mod log;
 mod memories;
 mod nodes;

@@ -1,28 +1,25 @@
 //! Ranking by bm25 as in SQLite's full-text search (k1 = 1.2, b = 0.75, the weight of a common word is at least a millionth),
-//! so that a simulation finds the same memories in the same order.
+//! so that a simulation finds the same documents in the same order.
 
 use std::collections::BTreeMap;
 
-use annie_core::ports::Memory;
-
-use crate::words::{all_stems, different_stems};
+use crate::words::different_stems;
 
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 const WEIGHT_MIN: f64 = 1e-6;
 
-/// The stems of every memory: of its content and its tags. One more stands for its owner and counts only for the length.
+/// The stems of every text. One more stands for its owner and counts only for the length.
 pub(super) struct Index {
     texts: Vec<Vec<String>>,
 }
 
 impl Index {
-    pub fn of<'a>(memories: impl Iterator<Item = &'a Memory>) -> Self {
-        let stems = |m: &Memory| all_stems(&m.content).chain(m.tags.iter().flat_map(|t| all_stems(t))).collect();
-        Self { texts: memories.map(stems).collect() }
+    pub fn of(texts: impl Iterator<Item = Vec<String>>) -> Self {
+        Self { texts: texts.collect() }
     }
 
-    /// The rank of each memory that has any of the words, by its index.
+    /// The rank of each text that has any of the words, by its index.
     pub fn ranks(&self, query: &str) -> BTreeMap<usize, f64> {
         let total = self.texts.len() as f64;
         let length = |text: &Vec<String>| text.len() as f64 + 1.0;

@@ -40,6 +40,7 @@ impl Bound {
             Cell::Word(word) => self.add(word),
             Cell::Bytes(bytes) => self.add(bytes),
             Cell::NoText => self.add(None::<String>),
+            Cell::NoReal => self.add(None::<f64>),
             Cell::Nothing => self.add(None::<i64>),
         };
     }
@@ -47,6 +48,12 @@ impl Bound {
     /// Binds a list of texts as the next argument.
     pub fn words(mut self, words: &[String]) -> Self {
         self.add(words.iter().cloned().map(kept).collect::<Vec<_>>());
+        self
+    }
+
+    /// Binds a list of texts that may be missing as the next argument.
+    pub fn maybe_words(mut self, words: Vec<Option<String>>) -> Self {
+        self.add(words.into_iter().map(|word| word.map(kept)).collect::<Vec<_>>());
         self
     }
 

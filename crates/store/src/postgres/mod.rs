@@ -11,6 +11,7 @@ mod batch;
 mod bound;
 mod commit;
 mod connections;
+mod documents;
 mod errors;
 mod memories;
 mod nodes;
@@ -87,6 +88,7 @@ impl PostgresStore {
         let wakeups = Wakeups::open(&connections, listen_options(address)).await?;
         let db = Postgres { connections, recent: Mutex::default(), wakeups };
         db.index_memories().await?;
+        db.index_documents().await?;
         Ok(Self::new(db))
     }
 }

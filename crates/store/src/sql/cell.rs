@@ -15,6 +15,8 @@ pub enum Cell {
     Bytes(Vec<u8>),
     /// NULL in place of a text.
     NoText,
+    /// NULL in place of a number with a fraction.
+    NoReal,
     /// NULL in a column whose type the table determines.
     Nothing,
 }
@@ -28,6 +30,11 @@ impl Cell {
     /// A word that may be missing.
     pub fn maybe_word(word: Option<&'static str>) -> Self {
         word.map_or(Self::NoText, Self::Word)
+    }
+
+    /// A number with a fraction that may be missing.
+    pub fn maybe_real(number: Option<f64>) -> Self {
+        number.map_or(Self::NoReal, Self::Real)
     }
 
     /// A time that may be missing.

@@ -7,7 +7,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{SqliteStore, statements::Statements, writer::WriterGuard};
+use super::{SqliteStore, absence::Gap, statements::Statements, writer::WriterGuard};
 use crate::{
     similar::{importance, merged, nearly_same},
     sql::{Cell, Columns, Database, corrupt, hit_of, json, memory_of, owner_word, saved_of, signed},
@@ -69,7 +69,7 @@ impl Memories for SqliteStore {
     fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "searching memories";
-            if self.db.no_memories.is_known(&user) {
+            if self.db.no_memories.is_known(&user, &Gap::all("memories")) {
                 return Ok(Vec::new());
             }
             let writes = self.db.no_memories.writes();
@@ -89,7 +89,7 @@ impl Memories for SqliteStore {
             };
             let hits = self.list(WHAT, sql, bound, hit_of).await?;
             if hits.is_empty() && self.db.query(WHAT, ANY, vec![Cell::from(&user)]).await?.is_empty() {
-                self.db.no_memories.found(&user, writes);
+                self.db.no_memories.found(&user, Gap::all("memories"), writes);
             }
             Ok(hits)
         })

@@ -8,6 +8,7 @@
 mod absence;
 mod batch;
 mod commit;
+mod documents;
 mod errors;
 mod folder;
 mod memories;
@@ -107,6 +108,7 @@ pub struct Sqlite {
     readers: Readers,
     no_memories: Absence,
     no_open_todos: Absence,
+    no_documents: Absence,
 }
 
 impl SqliteStore {
@@ -127,8 +129,8 @@ impl SqliteStore {
         };
         reserve::keep(folder);
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
-        let (is_committing, no_memories, no_open_todos) = Default::default();
-        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos }))
+        let (is_committing, no_memories, no_open_todos, no_documents) = Default::default();
+        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos, no_documents }))
     }
 
     /// The writer's connection and the readers, with tables that are up to date.

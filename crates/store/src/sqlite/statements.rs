@@ -34,7 +34,7 @@ impl Bound {
             Cell::Text(text) => self.add(text),
             Cell::Word(word) => self.add(word),
             Cell::Bytes(bytes) => self.add(bytes),
-            Cell::NoText | Cell::Nothing => self.add(None::<i64>),
+            Cell::NoText | Cell::NoReal | Cell::Nothing => self.add(None::<i64>),
         }
     }
 

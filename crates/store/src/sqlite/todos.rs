@@ -6,7 +6,12 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{SqliteStore, absence::Absence, statements::Statements, writer::WriterGuard};
+use super::{
+    SqliteStore,
+    absence::{Absence, Gap},
+    statements::Statements,
+    writer::WriterGuard,
+};
 use crate::{
     sql::{Cell, Columns, corrupt, json, level, signed, summary_of, todo_of},
     todo_rules::{created, day_of, haystack, needles, patched},
@@ -128,7 +133,7 @@ impl Todos for SqliteStore {
 
     fn todo_summary(&self, user: UserId, local_now: String) -> Fut<'_, Result<TodoSummary, StoreError>> {
         Box::pin(async move {
-            if self.db.no_open_todos.is_known(&user) {
+            if self.db.no_open_todos.is_known(&user, &Gap::all("todos")) {
                 return Ok(TodoSummary::default());
             }
             let writes = self.db.no_open_todos.writes();
@@ -136,7 +141,7 @@ impl Todos for SqliteStore {
             let bound = vec![Cell::from(&user), local_now.into(), today.into()];
             let summary = self.one("counting tasks", SUMMARY, bound, summary_of).await?.unwrap_or_default();
             if summary.open == 0 {
-                self.db.no_open_todos.found(&user, writes);
+                self.db.no_open_todos.found(&user, Gap::all("todos"), writes);
             }
             Ok(summary)
         })

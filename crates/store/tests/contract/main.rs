@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dead_letters;
+mod document_search;
+mod documents;
 mod examine;
 mod fence;
 mod golden;
@@ -34,7 +36,7 @@ macro_rules! run {
             #[tokio::test]
             async fn $case() {
                 let Some(bench) = $open().await else { return };
-                crate::$noun::$case(std::sync::Arc::clone(&bench.store)).await;
+                crate::$noun::$case(bench.store.clone()).await;
                 bench.store.close().await;
             }
         )*}
@@ -177,6 +179,34 @@ macro_rules! contract {
                     merged_memory_is_found_by_its_new_words,
                     memories_that_were_found_are_touched,
                     memory_importance_out_of_range_is_clamped,
+                ],
+                documents: [
+                    document_numbers_count_per_user_and_namespace_and_are_never_reused,
+                    document_is_written_once_per_intent,
+                    document_that_an_intent_replaced_or_archived_is_the_answer_to_its_repetition,
+                    document_is_read_as_written_and_can_be_replaced,
+                    document_that_is_archived_is_no_longer_found,
+                    document_of_another_user_or_namespace_is_never_found,
+                    document_decision_that_keeps_or_fails_writes_nothing,
+                    document_that_is_not_valid_is_refused,
+                    document_filters_narrow_and_combine,
+                    documents_are_sorted_by_their_keys,
+                    documents_are_counted_in_groups,
+                    documents_that_were_used_are_touched,
+                    documents_are_exported_in_pages_and_deleted_with_their_intents,
+                    racing_document_writes_lose_no_change,
+                ],
+                document_search: [
+                    document_search_requires_all_parts_in_any_case_and_any_script,
+                    document_search_treats_pattern_characters_as_text,
+                    document_word_search_finds_any_word_in_any_form_and_ranks_by_number,
+                    document_word_search_ranks_rarer_words_higher,
+                    document_word_search_is_narrowed_by_filters,
+                    document_ranking_without_words_is_by_number,
+                    document_word_search_treats_a_hostile_query_as_words,
+                    document_word_search_finds_replaced_words_only,
+                    document_word_search_by_similarity_ignores_numbers,
+                    write_sees_the_documents_that_its_query_finds,
                 ],
                 plain: [
                     api_key_is_read_as_written_and_replaced_by_its_id,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use annie_core::ports::Store;
+use annie_core::ports::Storage;
 use annie_store::{Durability, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use annie_testkit::postgres::{Database, database};
 use tempfile::TempDir;
 
 /// A store and the resources that it needs.
 pub struct Bench {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Storage>,
     _folder: Option<TempDir>,
     _database: Option<Database>,
 }

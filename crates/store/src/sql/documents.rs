@@ -1,0 +1,33 @@
+//! The documents of skills as rows.
+
+use annie_core::ports::{Document, DocumentHit, ExportedDocument, StoreError, Written};
+
+use super::Columns;
+
+/// A document from `number, body, created_at, updated_at, accessed_at`.
+pub fn document_of(row: &mut Columns<'_>) -> Result<Document, StoreError> {
+    Ok(Document {
+        number: row.count()?,
+        body: row.json()?,
+        created_at: row.at()?,
+        updated_at: row.at()?,
+        accessed_at: row.maybe_at()?,
+    })
+}
+
+/// A search hit: the columns of a document, then its rank.
+pub fn document_hit_of(row: &mut Columns<'_>) -> Result<DocumentHit, StoreError> {
+    Ok(DocumentHit { document: document_of(row)?, rank: row.real()? })
+}
+
+/// The earlier result of an intent: what it did, then the columns of the document.
+pub fn written_of(row: &mut Columns<'_>) -> Result<Written, StoreError> {
+    let kind = row.word()?;
+    Ok(Written { kind, document: Some(document_of(row)?) })
+}
+
+/// A document in an export: its namespace, the time at which it was archived, then the columns of the document.
+pub fn exported_of(row: &mut Columns<'_>) -> Result<ExportedDocument, StoreError> {
+    let (namespace, archived_at) = (row.text()?, row.maybe_at()?);
+    Ok(ExportedDocument { namespace, archived_at, document: document_of(row)? })
+}
