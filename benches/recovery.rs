@@ -35,7 +35,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     limits::TurnLimits,
     message::{Finish, Usage},
-    ports::{Append, Fence, Store},
+    ports::{Append, Fence, Storage, Store},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
     time::Micros,
     turn::Conversation,
@@ -77,7 +77,7 @@ impl Database {
         }
     }
 
-    async fn open(&self, folder: &Path) -> Arc<dyn Store> {
+    async fn open(&self, folder: &Path) -> Arc<dyn Storage> {
         let mut config = Config::default();
         config.store.url = self.url().await.map(Into::into);
         boot::open_store(&config, &Environment::default(), folder).await.expect("the store opens")
@@ -169,7 +169,7 @@ fn user() -> UserId {
     UserId::new("ann").expect("a user id")
 }
 
-async fn kernel(store: Arc<dyn Store>, passivate_after_ms: u64) -> Kernel {
+async fn kernel(store: Arc<dyn Storage>, passivate_after_ms: u64) -> Kernel {
     let limits = KernelLimits { passivate_after_ms, ..KernelLimits::default() };
     let facts = BackendFacts { name: "bench".into(), slots: 256, ..BackendFacts::default() };
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
@@ -177,7 +177,7 @@ async fn kernel(store: Arc<dyn Store>, passivate_after_ms: u64) -> Kernel {
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-        context_sources: annie_skillkit::context_sources(store.clone(), store.clone()),
+        context_sources: annie_skillkit::context_sources(store.clone()),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
@@ -276,7 +276,7 @@ async fn long_log(database: &Database, size: &Size) {
     let store = database.open(folder.path()).await;
     let conversation = ConversationId::for_key(&user(), "long");
     let since = Instant::now();
-    write(store.as_ref(), conversation, events / EVENTS_IN_A_TURN).await;
+    write(&*store, conversation, events / EVENTS_IN_A_TURN).await;
     let written = ms(since);
     let since = Instant::now();
     let mut log = Vec::new();

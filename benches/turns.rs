@@ -33,7 +33,7 @@ use annie_core::{
     hooks::HookSet,
     ids::{ConversationId, Seq, UserId},
     message::{Message, ModelReply, ModelRequest},
-    ports::Store,
+    ports::Storage,
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::{MemoryStore, SqliteOptions, SqliteStore};
@@ -93,11 +93,11 @@ fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
     }
 }
 
-async fn kernel(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u64) -> Kernel {
+async fn kernel(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: u64) -> Kernel {
     kernel_with(store, scene, passivate_after_ms, ScriptedModel::new(move |request, _| Ok(reply(scene, request)))).await
 }
 
-async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u64, model: ScriptedModel) -> Kernel {
+async fn kernel_with(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: u64, model: ScriptedModel) -> Kernel {
     let mut limits = KernelLimits { passivate_after_ms, ..KernelLimits::default() };
     // The sliding window of skill calls would stop a load of thousands of turns a minute.
     limits.turn.window_calls_max = u32::MAX;
@@ -110,7 +110,7 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, passivate_after_ms: u6
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-        context_sources: annie_skillkit::context_sources(store.clone(), store.clone()),
+        context_sources: annie_skillkit::context_sources(store.clone()),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
@@ -207,7 +207,7 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
 }
 
 /// Opens the store of a scene.
-async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Store> {
+async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Storage> {
     if name == "memory" {
         return Arc::new(MemoryStore::new());
     }

@@ -41,9 +41,13 @@ class State:
 
     def read(self, folder):
         with sqlite3.connect(f"file:{folder}/annie.db?mode=ro", uri=True) as db:
-            rows = db.execute("SELECT number, title, status, priority, due FROM todos WHERE archived_at IS NULL")
+            rows = db.execute(
+                "SELECT number, body ->> 'title', body ->> 'status', body ->> 'priority', body ->> 'due' FROM documents "
+                "WHERE namespace = 'tasks' AND archived_at IS NULL"
+            )
             self.todos = {number: tuple(rest) for number, *rest in rows}
-            self.memories = {number: text for number, text in db.execute("SELECT number, content FROM memories")}
+            rows = db.execute("SELECT number, body ->> 'content' FROM documents WHERE namespace = 'memory'")
+            self.memories = {number: text for number, text in rows}
             self.events = [
                 (agent, kind, json.loads(body))
                 for agent, kind, body in db.execute("SELECT agent_id, kind, body FROM events ORDER BY at, seq")

@@ -223,8 +223,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
-        todos: store.clone(),
-        memories: store.clone(),
+        documents: store.clone(),
         catalog,
         notes_folder: folder.join("notes"),
         are_notes_here: notes.is_home(),
@@ -236,7 +235,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let mut parts = Parts {
         env,
         node,
-        context_sources: context_sources(store.clone(), store.clone()),
+        context_sources: context_sources(store.clone()),
         store,
         catalog: skills.clone(),
         runner: skills.clone(),

@@ -12,7 +12,7 @@ use annie_core::{
     hooks::HookSet,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
-    ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Store},
+    ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
@@ -32,7 +32,7 @@ pub struct WorldParts {
     pub env: Env,
     /// Two kernels with the same node are consecutive runs of one process.
     pub node: NodeId,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Storage>,
     pub model: Arc<dyn Model>,
     /// Backends in addition to the one that is called `main`.
     pub others: Vec<(&'static str, Arc<dyn Model>)>,
@@ -91,7 +91,7 @@ impl WorldParts {
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model, false)));
         let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
-        let mut context_sources = annie_skillkit::context_sources(self.store.clone(), self.store.clone());
+        let mut context_sources = annie_skillkit::context_sources(self.store.clone());
         context_sources.extend(self.context_sources.iter().cloned());
         let router = (!self.sources.is_empty()).then(|| Arc::new(self.router()));
         let catalog: Arc<dyn Catalog> = match &router {
@@ -129,8 +129,7 @@ impl WorldParts {
     /// The bundled skills and those of the sources.
     fn router(&self) -> Router {
         let files = Runner::new(RunnerParts {
-            todos: self.store.clone(),
-            memories: self.store.clone(),
+            documents: self.store.clone(),
             catalog: Arc::new(FileCatalog::bundled()),
             notes_folder: PathBuf::new(),
             are_notes_here: false,

@@ -85,7 +85,7 @@ async fn message_stored_long_after_its_log_writer_died_is_found() {
 
 #[tokio::test]
 async fn store_panic_at_one_call_does_not_stop_later_answers() {
-    for point in ["commit", "find_memories", "open_for", "put_breaker"] {
+    for point in ["commit", "find_documents", "open_for", "put_breaker"] {
         let mut parts = calling("test.put");
         let left = AtomicUsize::new(0);
         let is_armed = Arc::new(AtomicBool::new(point == "open_for"));

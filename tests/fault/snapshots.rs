@@ -68,9 +68,9 @@ async fn engine_restart_reads_only_events_behind_the_last_snapshot() {
     let world = parts.start().await;
     let sent = talk(&world, TURNS).await;
     let engine = format!("/conversations/engine:{}", sent.conversation);
-    let all = whole_log(parts.store.as_ref(), sent.conversation).await.len() as u64;
+    let all = whole_log(&*parts.store, sent.conversation).await.len() as u64;
     assert!(all > TAIL_MAX, "only {all} events");
-    eventually("a snapshot is stored", async || snapshot_seq(parts.store.as_ref(), sent.conversation).await).await;
+    eventually("a snapshot is stored", async || snapshot_seq(&*parts.store, sent.conversation).await).await;
     let open = world.say_in(sent.conversation, "and in the middle of this it dies").await;
     model.called(TURNS as u64 + 1).await;
     kill(&world, &engine).await;
@@ -93,7 +93,7 @@ async fn snapshot_of_a_conversation_with_running_agents_equals_the_folded_log() 
         turns += 1;
         assert!(turns <= TURNS_OF_TWO_MAX, "only {snapshots:?}");
         world.answer(&sent).await;
-        snapshots.extend(snapshot_seq(parts.store.as_ref(), sent.conversation).await);
+        snapshots.extend(snapshot_seq(&*parts.store, sent.conversation).await);
         sent = world.say_in(sent.conversation, "do both").await;
     }
     world.answer(&sent).await;

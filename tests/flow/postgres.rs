@@ -300,9 +300,8 @@ async fn migrate_moves_the_data_of_real_turns_to_postgres_and_back_without_loss(
         "tasks",
         "intents",
         "outbox",
-        "todos",
-        "memories",
-        "memory_intents",
+        "documents",
+        "document_intents",
         "api_keys",
         "secrets",
     ] {

@@ -8,7 +8,7 @@ use std::{
 
 use annie_core::{
     faults::{FaultKind, Target},
-    ports::{Fence, Store, StoreErrorKind},
+    ports::{Fence, Storage, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
 use annie_testkit::sim::{Dice, Schedule};
@@ -67,7 +67,7 @@ pub fn disk(
     dice: Dice,
     schedule: &Arc<Schedule>,
     watch: &Arc<Watch>,
-) -> Arc<dyn Store> {
+) -> Arc<dyn Storage> {
     let (hook_run, schedule, watch) = (run.clone(), schedule.clone(), watch.clone());
     let stalls = Arc::new(Mutex::new(0_u64));
     let to_come = stalls.clone();

@@ -19,7 +19,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("crates/core", &[], &[]),
     ("crates/llm", &["annie-core"], &["annie-testkit"]),
     ("crates/planner", &["annie-core"], &["annie-testkit"]),
-    ("crates/skillkit", &["annie-core"], &["annie-testkit"]),
+    ("crates/skillkit", &["annie-core"], &["annie-store", "annie-testkit"]),
     ("crates/store", &["annie-core"], &["annie-testkit"]),
     ("crates/testkit", &["annie-core"], &[]),
 ];

@@ -6,14 +6,13 @@ use annie_core::{
     breaker::BreakerRow,
     event::{Event, Scope},
     faults::{FaultKind, Target},
-    ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
+    ids::{ConversationId, Epoch, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
         DeadLetterRow, DeadLetters, DeadLettersWaiting, Document, DocumentHit, DocumentKey, DocumentQuery,
-        DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, Memories, MemoryHit, MemoryQuery,
-        MessageRow, Namespace, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow,
-        Operations, Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Storage, Store, StoreError, StoreErrorKind,
-        TaskRow, TextRange, Todo, TodoPatch, TodoQuery, TodoSummary, Todos, Written,
+        DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace, NodeRow, Nodes,
+        Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, Snapshot,
+        Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
     },
     time::Micros,
 };
@@ -164,25 +163,6 @@ impl Keys for ChaosStore {
         keys() -> Vec<ApiKey>;
         put_key(key: ApiKey) -> ();
         note_key_use(id: String, at: Micros) -> ();
-    }
-}
-
-impl Todos for ChaosStore {
-    passed_on! {
-        create_todo(user: UserId, intent: IntentId, new: NewTodo, at: Micros) -> Todo;
-        todo(user: UserId, number: u64) -> Option<Todo>;
-        find_todos(user: UserId, query: TodoQuery) -> Vec<Todo>;
-        update_todo(user: UserId, number: u64, patch: TodoPatch, at: Micros) -> Option<Todo>;
-        delete_todo(user: UserId, number: u64, at: Micros) -> bool;
-        todo_summary(user: UserId, local_now: String) -> TodoSummary;
-    }
-}
-
-impl Memories for ChaosStore {
-    passed_on! {
-        save_memory(user: UserId, intent: IntentId, new: NewMemory, at: Micros) -> Saved;
-        find_memories(user: UserId, query: MemoryQuery) -> Vec<MemoryHit>;
-        touch_memories(user: UserId, numbers: Vec<u64>, at: Micros) -> ();
     }
 }
 

@@ -31,5 +31,7 @@ pub mod queue;
 pub mod receipt;
 pub mod route;
 pub mod skill;
+mod stem;
 pub mod time;
 pub mod turn;
+pub mod words;

@@ -5,22 +5,28 @@ use std::sync::Arc;
 
 use annie_core::{
     event::Recalled,
-    ports::{ContextPart, ContextQuery, ContextSource, Fut, Memories, Memory, MemoryQuery, TodoSummary, Todos},
+    ports::{ContextPart, ContextQuery, ContextSource, Documents, Fut},
     skill::ORIGIN_TAG,
 };
+use chrono::NaiveDateTime;
 use chrono_tz::Tz;
+
+use crate::builtin::{
+    memory::data::{self as memories, Memory, MemoryQuery},
+    tasks::data::{self as todos, TodoSummary},
+};
 
 /// Memories in a prompt, at most.
 const MEMORIES_MAX: u32 = 5;
 
 /// The context sources of the built-in skills `memory.*` and `tasks.*`.
 #[must_use]
-pub fn context_sources(todos: Arc<dyn Todos>, memories: Arc<dyn Memories>) -> Vec<Arc<dyn ContextSource>> {
-    vec![Arc::new(FittingMemories(memories)), Arc::new(OpenTodos(todos))]
+pub fn context_sources(documents: Arc<dyn Documents>) -> Vec<Arc<dyn ContextSource>> {
+    vec![Arc::new(FittingMemories(documents.clone())), Arc::new(OpenTodos(documents))]
 }
 
 /// The memories that fit the message, best first.
-struct FittingMemories(Arc<dyn Memories>);
+struct FittingMemories(Arc<dyn Documents>);
 
 impl ContextSource for FittingMemories {
     fn name(&self) -> &'static str {
@@ -30,20 +36,20 @@ impl ContextSource for FittingMemories {
     fn read<'a>(&'a self, query: &'a ContextQuery) -> Fut<'a, Result<Vec<ContextPart>, String>> {
         Box::pin(async move {
             let search = MemoryQuery { text: query.text.clone(), limit: MEMORIES_MAX, ..MemoryQuery::default() };
-            let hits = self.0.find_memories(query.user.clone(), search).await.map_err(|e| e.to_string())?;
-            Ok(hits.into_iter().map(|hit| ContextPart::Memory(recalled(hit.memory))).collect())
+            let found = memories::find(&*self.0, &query.user, search).await.map_err(|e| e.to_string())?;
+            Ok(found.into_iter().map(|memory| ContextPart::Memory(recalled(memory))).collect())
         })
     }
 }
 
-fn recalled(memory: Memory) -> Recalled {
-    let category = memory.category.as_str().to_owned();
-    let origin: Vec<&str> = memory.tags.iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)).collect();
-    Recalled { number: memory.number, category, origin: origin.join(", "), text: memory.content }
+fn recalled(Memory { number, statement }: Memory) -> Recalled {
+    let category = statement.category.as_str().to_owned();
+    let origin: Vec<&str> = statement.tags.iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)).collect();
+    Recalled { number, category, origin: origin.join(", "), text: statement.content }
 }
 
 /// How many to-dos are open, overdue and due today, and which one is the most urgent.
-struct OpenTodos(Arc<dyn Todos>);
+struct OpenTodos(Arc<dyn Documents>);
 
 impl ContextSource for OpenTodos {
     fn name(&self) -> &'static str {
@@ -52,17 +58,17 @@ impl ContextSource for OpenTodos {
 
     fn read<'a>(&'a self, query: &'a ContextQuery) -> Fut<'a, Result<Vec<ContextPart>, String>> {
         Box::pin(async move {
-            let summary = self.0.todo_summary(query.user.clone(), local_minute(query)).await;
+            let summary = todos::summary(&*self.0, &query.user, local_now(query)).await;
             let line = summary_line(&summary.map_err(|e| e.to_string())?);
             Ok(line.map(ContextPart::TodoSummary).into_iter().collect())
         })
     }
 }
 
-/// The beginning of the turn in the user's time zone, as due times are stored: `2026-02-18T14:05`.
-fn local_minute(query: &ContextQuery) -> String {
+/// The beginning of the turn in the user's time zone.
+fn local_now(query: &ContextQuery) -> NaiveDateTime {
     let zone: Tz = query.timezone.parse().unwrap_or(Tz::UTC);
-    query.now.to_utc().with_timezone(&zone).format("%Y-%m-%dT%H:%M").to_string()
+    query.now.to_utc().with_timezone(&zone).naive_local()
 }
 
 fn summary_line(summary: &TodoSummary) -> Option<String> {
@@ -79,36 +85,52 @@ fn summary_line(summary: &TodoSummary) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use annie_core::{
-        ids::{AgentId, IntentId, TaskId, UserId},
-        ports::{MemoryCategory, NewMemory, NewTodo},
+        ids::UserId,
+        ports::{SkillCall, StoreErrorKind},
         time::Micros,
     };
-    use annie_testkit::data::{FakeMemories, FakeTodos};
+    use annie_store::{MemoryStore, StoreFault, StorePoint};
     use chrono::{TimeZone, Utc};
+    use serde_json::json;
 
     use super::*;
+    use crate::{
+        builtin::{
+            memory::data::{Category, Statement},
+            tasks::data::{NewTodo, Priority},
+        },
+        runner::tests::call,
+    };
 
-    fn intent(name: &str) -> IntentId {
-        IntentId::for_call(TaskId::from_uuid(Default::default()), &AgentId::orchestrator(), name)
+    fn of_ann(intent: &str) -> SkillCall {
+        call(intent, "tasks.create", json!({}))
     }
 
     #[tokio::test]
     async fn context_sources_show_memories_with_their_origin_and_todos_by_local_time() {
-        let (todos, memories) = (Arc::new(FakeTodos::default()), Arc::new(FakeMemories::default()));
+        let fails = Arc::new(AtomicBool::new(false));
+        let is_failing = fails.clone();
+        let store = Arc::new(MemoryStore::new().with_hook(Arc::new(move |point| match point {
+            StorePoint::Read(_) if is_failing.load(Relaxed) => StoreFault::Fail(StoreErrorKind::Locked),
+            _ => StoreFault::Pass,
+        })));
         let (ann, bob) = (UserId::new("ann").unwrap(), UserId::new("bob").unwrap());
         // 00:30 on 21 November in Berlin.
         let now = Micros::from_utc(Utc.with_ymd_and_hms(2026, 11, 20, 23, 30, 0).unwrap());
-        let new = NewTodo { title: "Report".to_owned(), due: Some("2026-11-20".to_owned()), ..NewTodo::default() };
-        todos.create_todo(ann.clone(), intent("todo"), new, now).await.unwrap();
-        let new = NewMemory {
+        let (title, due, priority) = ("Report".to_owned(), Some("2026-11-20".to_owned()), Priority::Medium);
+        let new = NewTodo { title, description: String::new(), priority, due, tags: Vec::new() };
+        todos::create(&*store, &of_ann("todo"), new).await.unwrap();
+        let new = Statement {
             content: "Bob prefers email".to_owned(),
             tags: vec!["people".to_owned(), "from:mail.read".to_owned(), "from:notes.read".to_owned()],
-            category: MemoryCategory::Fact,
+            category: Category::Fact,
             importance: 0.5,
         };
-        memories.save_memory(ann.clone(), intent("memory"), new, now).await.unwrap();
-        let sources = context_sources(todos.clone(), memories);
+        memories::save(&*store, &of_ann("memory"), new).await.unwrap();
+        let sources = context_sources(store);
         let read = async |user: &UserId, timezone: &str| {
             let (text, timezone) = ("How does Bob read?".to_owned(), timezone.to_owned());
             let query = ContextQuery { user: user.clone(), text, is_private: false, now, timezone };
@@ -130,7 +152,7 @@ mod tests {
         assert_eq!(read(&ann, "UTC").await, [memory.clone(), today.clone()]);
         assert_eq!(read(&ann, "Atlantis").await, [memory, today], "an unknown time zone counts as UTC");
         assert_eq!(read(&bob, "UTC").await, []);
-        todos.fail(true);
+        fails.store(true, Relaxed);
         let query = ContextQuery { user: ann, text: String::new(), is_private: false, now, timezone: "UTC".to_owned() };
         assert!(sources[1].read(&query).await.is_err());
     }

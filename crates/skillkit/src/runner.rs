@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use annie_core::{
     outcome::Outcome,
-    ports::{Catalog, Fut, Memories, SkillCall, SkillSource, Todos},
+    ports::{Catalog, Documents, Fut, SkillCall, SkillSource},
     skill::{SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
@@ -26,10 +26,8 @@ const TOUCHES_MAX: u32 = 32;
 
 /// The dependencies of the built-in handlers.
 pub struct RunnerParts {
-    /// The users' to-do lists, for the skills `tasks.*`. Their entries are not tasks of the kernel.
-    pub todos: Arc<dyn Todos>,
-    /// The users' long-term memories, for the skills `memory.*`.
-    pub memories: Arc<dyn Memories>,
+    /// The data of the skills: to-dos of `tasks.*`, which are not tasks of the kernel, and memories of `memory.*`.
+    pub documents: Arc<dyn Documents>,
     /// The skills to run.
     pub catalog: Arc<FileCatalog>,
     /// The folder of the users' notes (`<data>/notes`), created with the first note.
@@ -41,8 +39,7 @@ pub struct RunnerParts {
 }
 
 pub(crate) struct Tools {
-    pub(crate) todos: Arc<dyn Todos>,
-    pub(crate) memories: Arc<dyn Memories>,
+    pub(crate) documents: Arc<dyn Documents>,
     pub(crate) catalog: Arc<FileCatalog>,
     /// The skills of all sources, for the skill `system.help`.
     pub(crate) all_skills: ArcSwap<SkillSet>,
@@ -60,8 +57,7 @@ impl Runner {
     #[must_use]
     pub fn new(parts: RunnerParts) -> Self {
         let tools = Tools {
-            todos: parts.todos,
-            memories: parts.memories,
+            documents: parts.documents,
             all_skills: ArcSwap::new(parts.catalog.skills()),
             catalog: parts.catalog,
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),

@@ -16,7 +16,10 @@ use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     limits::TurnLimits,
-    ports::{Append, Fence, MemoryCategory, MemoryQuery, NewMemory, Store},
+    ports::{
+        Append, Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Fence, Find, Namespace,
+        Seen, Storage, Store,
+    },
     time::Micros,
 };
 use annie_store::{Durability, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
@@ -36,23 +39,23 @@ async fn main() {
         let path = folder.path().join(name);
         let store = SqliteStore::open(&path, SqliteOptions { durability, ..SqliteOptions::default() }).await.unwrap();
         println!("sqlite, durability {name}");
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store: Arc<dyn Storage> = Arc::new(store);
         measure(&store).await;
         store.close().await;
     }
     if let Some(address) = std::env::args().nth(2) {
         println!("postgres");
         let store = PostgresStore::open(&address.parse().unwrap(), PostgresOptions::default()).await.unwrap();
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store: Arc<dyn Storage> = Arc::new(store);
         measure(&store).await;
         store.close().await;
     }
     println!("memory");
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Storage> = Arc::new(MemoryStore::new());
     measure(&store).await;
 }
 
-async fn measure(shared: &Arc<dyn Store>) {
+async fn measure(shared: &Arc<dyn Storage>) {
     let store = shared.as_ref();
     let mut next = 1;
     let owned = claimed(store, 1_024, &mut next).await;
@@ -94,7 +97,7 @@ async fn inbox(store: &dyn Store, next: &mut u128) {
 
 /// The store's work for a plain answer, with this many conversations at a time: the message, the read of the log by the client
 /// that waits for its answer, and the answer.
-async fn turns(store: &Arc<dyn Store>, at_a_time: usize, next: &mut u128) {
+async fn turns(store: &Arc<dyn Storage>, at_a_time: usize, next: &mut u128) {
     let owned = claimed(store.as_ref(), at_a_time as u128, next).await;
     let mut turns: Vec<Vec<_>> = owned.iter().map(|_| Vec::new()).collect();
     for n in 0..COMMITS {
@@ -151,7 +154,10 @@ impl Before {
     }
 }
 
-async fn reads(store: &dyn Store, conversation: ConversationId) {
+/// Memories, as the built-in skill declares them.
+static MEMORY: Namespace = Namespace { numbers: &["importance"], words: &["content"], ..Namespace::named("memory") };
+
+async fn reads(store: &dyn Storage, conversation: ConversationId) {
     let last = store.conversation(Scope::Operator, conversation).await.unwrap().unwrap().last_seq;
     let after = Seq(last.0.saturating_sub(50));
     each(&format!("read {} events of a conversation", last.0 - after.0), COMMITS, async |_| {
@@ -168,14 +174,17 @@ async fn reads(store: &dyn Store, conversation: ConversationId) {
     .await;
     for n in 0..500_u128 {
         let content = format!("Person {n} of the team in room {} prefers topic {}", n % 40, n % 9);
-        let memory = NewMemory { content, tags: Vec::new(), category: MemoryCategory::Fact, importance: 0.5 };
-        let id = annie_core::ids::IntentId::from_uuid(Uuid::from_u128(n));
-        store.save_memory(user(), id, memory, Micros(1)).await.unwrap();
+        let body = serde_json::json!({"content": content, "importance": 0.5});
+        let decide: Decide = Arc::new(move |_: &[Document]| Ok(DocumentChange::Insert(body.clone())));
+        let intent = annie_core::ids::IntentId::from_uuid(Uuid::from_u128(n));
+        let (user, seen, at) = (user(), Seen::Nothing, Micros(1));
+        store.write_document(DocumentWrite { user, namespace: &MEMORY, intent, seen, decide, at }).await.unwrap();
     }
     each("search among 500 memories", 200, async |n| {
         let text = format!("what does person {n} in room {} prefer", n % 40);
-        let query = MemoryQuery { text, limit: 5, ..MemoryQuery::default() };
-        assert!(!store.find_memories(user(), query).await.unwrap().is_empty());
+        let (find, order) = (Find::AnyWord(text), DocumentOrder::Rank);
+        let query = DocumentQuery { find, order, limit: 5, ..DocumentQuery::default() };
+        assert!(!store.find_documents(user(), &MEMORY, query).await.unwrap().is_empty());
     })
     .await;
 }

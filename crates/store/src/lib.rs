@@ -1,8 +1,8 @@
 //! Stores behind core's Store port: [`SqliteStore`] for one process, [`PostgresStore`] for many, [`MemoryStore`] for
 //! simulation.
 //!
-//! The decisions of a store (whether an append may be stored, whether two memories are nearly the same, which todos match a
-//! query) are made by shared plain functions in this folder. Each store implements only storage and search.
+//! The decisions of a store (whether an append may be stored, which keys a document has) are made by shared plain functions in
+//! this folder. Each store implements only storage and search.
 
 mod address;
 mod admission;
@@ -12,12 +12,8 @@ mod memory;
 mod migrate;
 mod migrations;
 mod postgres;
-mod similar;
 mod sql;
 mod sqlite;
-mod stem;
-mod todo_rules;
-mod words;
 
 pub use address::{AddressError, PostgresAddress, PostgresOptions};
 pub use examine::{Examination, Gap, TableCheck, Unreadable, WrongSnapshot, examine, repair};

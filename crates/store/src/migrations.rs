@@ -26,6 +26,7 @@ macro_rules! files {
             ),
             ("failed models", include_str!(concat!("../../../migrations/", $database, "/0010_failed_models.sql"))),
             ("documents", include_str!(concat!("../../../migrations/", $database, "/0011_documents.sql"))),
+            ("moved documents", include_str!(concat!("../../../migrations/", $database, "/0012_moved_documents.sql"))),
         ]
     };
 }

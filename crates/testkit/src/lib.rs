@@ -1,6 +1,5 @@
 //! Fakes of core's ports for tests.
 
-pub mod data;
 pub mod env;
 pub mod faults;
 pub mod hooks;

@@ -32,9 +32,7 @@ pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
-    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Records, Saved, Snapshot,
-    Storage, Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery,
-    TodoStatus, TodoSummary, Todos,
+    MessageRow, Records, Snapshot, Storage, Store, StoreError, StoreErrorKind, TaskRow, TaskState,
 };
 pub use work::{
     DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,

@@ -1,10 +1,10 @@
 //! The built-in handlers: one file per verb, and one line each in the list below. A test fails if a handler has no skill
 //! file, or a skill file no handler.
 
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod notes;
 mod system;
-mod tasks;
+pub(crate) mod tasks;
 
 use crate::handler::{Builtin, builtin};
 

@@ -3,20 +3,25 @@
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
     outcome::{Operation, Status},
-    ports::{OperationGrant, SkillRunner},
+    ports::{DocumentQuery, OperationGrant, SkillRunner, StoreErrorKind},
     time::Micros,
 };
-use annie_testkit::data::{FakeMemories, FakeTodos};
+use annie_store::{MemoryStore, StoreFault, StorePoint};
 use chrono::{TimeZone, Utc};
+use parking_lot::Mutex;
 
 use super::*;
-use crate::Router;
+use crate::{
+    Router,
+    builtin::{memory::data::MEMORY, tasks::data::TASKS},
+};
 
 pub(crate) struct World {
     pub(crate) runner: Router,
     files: Arc<Runner>,
-    todos: Arc<FakeTodos>,
-    memories: Arc<FakeMemories>,
+    store: Arc<MemoryStore>,
+    /// The methods of the store that fail as with a locked database.
+    failing: Arc<Mutex<Vec<&'static str>>>,
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -34,16 +39,22 @@ pub(crate) fn world_with(others: Vec<Arc<dyn SkillSource>>) -> World {
 }
 
 fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn SkillSource>>) -> World {
-    let (todos, memories) = (Arc::new(FakeTodos::default()), Arc::new(FakeMemories::default()));
+    let failing = Arc::new(Mutex::new(Vec::new()));
+    let fails = failing.clone();
+    let store = Arc::new(MemoryStore::new().with_hook(Arc::new(move |point| match point {
+        StorePoint::Read(name) | StorePoint::Write(name) if fails.lock().contains(&name) => {
+            StoreFault::Fail(StoreErrorKind::Locked)
+        }
+        _ => StoreFault::Pass,
+    })));
     let files = Arc::new(Runner::new(RunnerParts {
-        todos: todos.clone(),
-        memories: memories.clone(),
+        documents: store.clone(),
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
     }));
     let runner = Router::new(files.clone(), others);
-    World { runner, files, todos, memories, folder }
+    World { runner, files, store, failing, folder }
 }
 
 pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
@@ -123,7 +134,8 @@ async fn repeated_intent_creates_one_task() {
     let create = call("c1", "tasks.create", json!({"title": "Once"}));
     let (first, second) = (world.runner.run(create.clone()).await, world.runner.run(create).await);
     assert_eq!(first, second);
-    assert_eq!(world.todos.count(&UserId::new("ann").unwrap()), 1);
+    let stored = world.store.count_documents(UserId::new("ann").unwrap(), &TASKS, DocumentQuery::default(), Vec::new());
+    assert_eq!(stored.await.unwrap(), [1]);
 }
 
 #[tokio::test]
@@ -242,7 +254,7 @@ async fn unknown_skill_and_locked_store_are_outcomes() {
     let outcome = world.run("tasks.creat", json!({})).await;
     assert_eq!(failed(&outcome), (Status::ErrorPermanent, "unknown_skill"));
     assert_eq!(outcome.alternatives[0], "tasks.create");
-    world.todos.fail(true);
+    world.failing.lock().push("find_documents");
     let outcome = world.run("tasks.search", json!({})).await;
     assert_eq!(failed(&outcome), (Status::ErrorTransient, "store_locked"));
 }
@@ -269,12 +281,17 @@ async fn memory_is_saved_once_merged_and_found() {
 async fn memory_search_records_access_in_the_background_and_ignores_its_failure() {
     let world = world();
     world.data("memory.save", json!({"content": "Bob prefers email"})).await;
-    let mut touched = world.memories.touched();
-    world.memories.fail_touches(true);
+    world.failing.lock().push("touch_documents");
+    let accessed_at = async || {
+        world.files.settle().await;
+        let memory = world.store.document(UserId::new("ann").unwrap(), &MEMORY, 1).await.unwrap().unwrap();
+        memory.accessed_at
+    };
     assert!(world.data("memory.search", json!({"query": "bob"})).await.starts_with("Found 1 memory:"));
-    touched.changed().await.unwrap();
-    assert_eq!(*touched.borrow(), [1]);
-    world.files.settle().await;
+    assert_eq!(accessed_at().await, None, "the failed write changes no answer");
+    world.failing.lock().clear();
+    assert!(world.data("memory.search", json!({"query": "bob"})).await.starts_with("Found 1 memory:"));
+    assert_eq!(accessed_at().await, Some(call("x", "memory.search", json!({})).now));
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, ConversationRow, DeadLetterRow, Document, IntentRow, IntentState, Memory, NodeRow, Notification,
-        OperationRow, Snapshot, TaskRow, TaskState, Todo, WriteKind,
+        ApiKey, ConversationRow, DeadLetterRow, Document, IntentRow, IntentState, NodeRow, Notification, OperationRow,
+        Snapshot, TaskRow, TaskState, WriteKind,
     },
     projection::{self, Change},
     time::Micros,
@@ -61,13 +61,6 @@ pub(super) struct Intent {
     pub row: IntentRow,
 }
 
-/// A user's task, with the fields that only the store knows.
-pub(super) struct KeptTodo {
-    pub intent: IntentId,
-    pub todo: Todo,
-    pub archived: bool,
-}
-
 /// A document with its keys.
 pub(super) struct KeptDocument {
     pub document: Document,
@@ -100,9 +93,6 @@ pub(super) struct Data {
     /// Number of notifications so far, which is the id of the last one.
     pub notified: u64,
     pub secrets: BTreeMap<&'static str, [u8; 32]>,
-    pub todos: BTreeMap<(UserId, u64), KeptTodo>,
-    pub memories: BTreeMap<(UserId, u64), Memory>,
-    pub memory_intents: BTreeMap<(UserId, IntentId), (u64, bool)>,
     pub documents: BTreeMap<(UserId, &'static str, u64), KeptDocument>,
     pub document_intents: BTreeMap<(UserId, &'static str, IntentId), (u64, WriteKind)>,
     pub breakers: BTreeMap<String, BreakerRow>,

@@ -9,6 +9,7 @@ use annie_core::{
         Find, Fut, Namespace, NumberRange, Seen, StoreError, TextRange, Written,
     },
     time::Micros,
+    words::{all_stems, different_words},
 };
 
 use super::{
@@ -16,10 +17,7 @@ use super::{
     data::{Data, KeptDocument},
     search::Index,
 };
-use crate::{
-    documents::{Effect, Keys, decided, internal, needles},
-    words::{all_stems, different_words},
-};
+use crate::documents::{Effect, Keys, decided, internal, needles};
 
 impl Documents for MemoryStore {
     fn write_document(&self, write: DocumentWrite) -> Fut<'_, Result<Written, StoreError>> {

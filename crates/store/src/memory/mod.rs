@@ -5,13 +5,11 @@
 mod data;
 mod documents;
 mod log;
-mod memories;
 mod nodes;
 mod outbox;
 mod plain;
 mod records;
 mod search;
-mod todos;
 mod work;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::words::different_stems;
+use annie_core::words::different_stems;
 
 const K1: f64 = 1.2;
 const B: f64 = 0.75;

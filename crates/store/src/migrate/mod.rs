@@ -100,16 +100,13 @@ const TABLES: &[Table] = &[
     Table { name: SECRETS, key: &["name"] },
     Table { name: "breakers", key: &["skill"] },
     Table { name: "api_keys", key: &["id"] },
-    Table { name: "todos", key: &["user_id", "number"] },
-    Table { name: "memories", key: &["user_id", "number"] },
-    Table { name: "memory_intents", key: &["user_id", "intent_id"] },
     Table { name: "documents", key: &["user_id", "namespace", "number"] },
     Table { name: "document_intents", key: &["user_id", "namespace", "intent_id"] },
 ];
 /// Tables whose content is valid only for their own database.
 const OWN_TABLES: &[&str] = &["nodes"];
 /// Columns that number rows only within their own database.
-const OWN_COLUMNS: &[(&str, &str)] = &[("memories", "id"), ("documents", "id")];
+const OWN_COLUMNS: &[(&str, &str)] = &[("documents", "id")];
 /// The table whose numbers are never reused, so that the last number is copied too.
 const NUMBERED: &str = "notifications";
 

@@ -1,5 +1,5 @@
 //! PostgreSQL's side of a copy. Tables whose names begin with an underscore belong to PostgreSQL only: the index of the
-//! memories is filled when the store is opened next.
+//! documents is filled when the store is opened next.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -73,8 +73,7 @@ impl Side for SqliteSide {
 
     async fn tables(&mut self) -> Result<BTreeSet<String>, StoreError> {
         let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \
-             AND name NOT LIKE '\\_%' ESCAPE '\\' AND name NOT LIKE 'memories\\_fts%' ESCAPE '\\' \
-             AND name NOT LIKE 'documents\\_fts%' ESCAPE '\\'";
+             AND name NOT LIKE '\\_%' ESCAPE '\\' AND name NOT LIKE 'documents\\_fts%' ESCAPE '\\'";
         let rows = self.rows(sql.to_owned(), Vec::new()).await?;
         rows.iter().map(|row| row.try_get(0).map_err(failed)).collect()
     }

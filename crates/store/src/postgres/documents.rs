@@ -11,13 +11,13 @@ use annie_core::{
         Find, Fut, Namespace, NumberRange, Seen, StoreError, TextRange, Written,
     },
     time::Micros,
+    words::{all_stems, different_stems},
 };
 
 use super::{Postgres, PostgresStore, bound::Bound, errors::Failure, texts::within_json, transaction::Attempt};
 use crate::{
     documents::{Decided, Effect, Keys, decided, internal, needles, owner_word},
     sql::{Cell, Columns, corrupt, document_hit_of, document_of, exported_of, json, signed, written_of},
-    words::{all_stems, different_stems},
 };
 
 /// Documents that are added to the index in one transaction.

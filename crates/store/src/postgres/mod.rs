@@ -13,14 +13,12 @@ mod commit;
 mod connections;
 mod documents;
 mod errors;
-mod memories;
 mod nodes;
 mod outbox;
 mod rebuild;
 #[cfg(test)]
 mod tests;
 pub(crate) mod texts;
-mod todos;
 mod transaction;
 mod wakeups;
 
@@ -87,7 +85,6 @@ impl PostgresStore {
         ));
         let wakeups = Wakeups::open(&connections, listen_options(address)).await?;
         let db = Postgres { connections, recent: Mutex::default(), wakeups };
-        db.index_memories().await?;
         db.index_documents().await?;
         Ok(Self::new(db))
     }

@@ -15,7 +15,7 @@ use annie_testkit::postgres::{Database, database};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use uuid::Uuid;
 
-use super::{PostgresStore, batch::Plan, commit, documents, memories, outbox, rebuild};
+use super::{PostgresStore, batch::Plan, commit, documents, outbox, rebuild};
 use crate::{
     PostgresOptions,
     admission::{Admission, Head, Needs, Proposal},
@@ -92,7 +92,6 @@ async fn frequent_queries_use_an_index() {
         (outbox::WAITING, "text, uuid[]", "outbox_pkey"),
         (outbox::SWEEP, "bigint", "outbox_to_sweep"),
         (outbox::SWEEP, "bigint", "notifications_by_time"),
-        (memories::FIND, "text, text, float8, text[], bigint, text, text[]", "_memory_terms_by_term"),
         (documents::BY_NUMBER, "text, text, bigint", "documents_user_id_namespace_number_key"),
         (documents::EXPORT, "text, text, bigint, bigint", "documents_user_id_namespace_number_key"),
         (documents::find_all(DocumentOrder::Text), FIND_TYPES, "documents_user_id_namespace_number_key"),

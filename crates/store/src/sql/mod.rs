@@ -9,13 +9,11 @@ mod documents;
 mod facts;
 mod keys;
 mod log;
-mod memories;
 mod nodes;
 mod operations;
 mod outbox;
 mod recent;
 mod records;
-mod todos;
 mod trouble;
 mod writes;
 
@@ -36,10 +34,8 @@ pub use columns::{Cells, Columns};
 pub use documents::{document_hit_of, document_of, exported_of, written_of};
 pub use facts::{Verdict, judge, learn_fact, writes};
 pub use log::{event_of, head_of};
-pub use memories::{hit_of, memory_of, owner_word, saved_of};
 pub use outbox::notification_of;
 pub use recent::{Recent, guards};
-pub use todos::{level, summary_of, todo_of};
 use trouble::Trouble;
 pub use writes::{Kind, Row, Writes};
 

@@ -8,13 +8,13 @@ use annie_core::{
         Find, Fut, Namespace, NumberRange, Seen, StoreError, TextRange, Written,
     },
     time::Micros,
+    words::different_words,
 };
 
 use super::{SqliteStore, absence::Gap, statements::Statements, writer::WriterGuard};
 use crate::{
     documents::{Decided, Effect, Keys, decided, internal, needles, owner_word},
     sql::{Cell, Columns, Database, corrupt, document_hit_of, document_of, exported_of, json, signed, written_of},
-    words::different_words,
 };
 
 const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.updated_at, d.accessed_at \

@@ -11,7 +11,6 @@ mod commit;
 mod documents;
 mod errors;
 mod folder;
-mod memories;
 mod nodes;
 mod outbox;
 mod readers;
@@ -20,7 +19,6 @@ mod reserve;
 mod statements;
 #[cfg(test)]
 mod tests;
-mod todos;
 mod writer;
 
 use std::{borrow::Cow, path::Path, sync::atomic::AtomicBool, time::Duration};
@@ -106,8 +104,6 @@ pub struct Sqlite {
     /// Whether a commit is under way, or one was abandoned and the writer has not answered since.
     is_committing: AtomicBool,
     readers: Readers,
-    no_memories: Absence,
-    no_open_todos: Absence,
     no_documents: Absence,
 }
 
@@ -129,8 +125,8 @@ impl SqliteStore {
         };
         reserve::keep(folder);
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
-        let (is_committing, no_memories, no_open_todos, no_documents) = Default::default();
-        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos, no_documents }))
+        let (is_committing, no_documents) = Default::default();
+        Ok(Self::new(Sqlite { writer, is_committing, readers, no_documents }))
     }
 
     /// The writer's connection and the readers, with tables that are up to date.

@@ -39,10 +39,14 @@ pub fn write(owner: &str, namespace: &'static Namespace, n: u128, seen: Seen, ch
     DocumentWrite { user: user(owner), namespace, intent: intent(n), seen, decide, at: Micros(n as i64) }
 }
 
+/// The write of a new document under the intent `n` at the time `n`.
+pub fn insertion(owner: &str, namespace: &'static Namespace, n: u128, body: Value) -> DocumentWrite {
+    write(owner, namespace, n, Seen::Nothing, DocumentChange::Insert(body))
+}
+
 /// Creates a document under the intent `n` at the time `n`.
 pub async fn insert(store: &dyn Documents, owner: &str, namespace: &'static Namespace, n: u128, body: Value) -> u64 {
-    let insert = write(owner, namespace, n, Seen::Nothing, DocumentChange::Insert(body));
-    let written = store.write_document(insert).await.unwrap();
+    let written = store.write_document(insertion(owner, namespace, n, body)).await.unwrap();
     assert_eq!(written.kind, WriteKind::Inserted);
     written.document.unwrap().number
 }

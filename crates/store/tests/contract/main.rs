@@ -14,7 +14,7 @@ mod intents;
 mod load;
 mod log;
 mod make;
-mod memories;
+mod moved;
 mod nodes;
 mod operations;
 mod outbox;
@@ -27,7 +27,6 @@ mod remembered;
 mod sqlite_only;
 mod stores;
 mod tasks;
-mod todos;
 mod views;
 
 macro_rules! run {
@@ -155,30 +154,6 @@ macro_rules! contract {
                     outbox_sweep_removes_old_delivered_messages,
                     notification_id_is_never_reused,
                     notifications_and_deliveries_survive_a_rebuild,
-                ],
-                todos: [
-                    todo_numbers_count_per_user_and_are_never_reused,
-                    todo_is_created_once_per_intent,
-                    todo_fields_are_read_as_written_and_can_be_changed,
-                    todo_search_requires_all_words_in_any_case_and_any_script,
-                    todo_filters_narrow_and_combine,
-                    todos_are_listed_by_due_time_and_then_by_importance,
-                    todo_that_is_archived_is_no_longer_found,
-                    todo_summary_counts_open_overdue_and_due_today,
-                    todo_search_treats_pattern_characters_as_text,
-                ],
-                memories: [
-                    memory_search_finds_any_word_in_any_form_and_ranks_by_importance,
-                    memory_search_ranks_rarer_words_higher,
-                    memory_search_is_narrowed_by_filters,
-                    memory_search_without_words_lists_the_most_important,
-                    memory_search_treats_a_hostile_query_as_words,
-                    near_duplicate_memory_is_merged_into_the_existing_one,
-                    memory_of_another_category_user_or_fact_is_not_merged,
-                    memory_is_saved_once_per_intent,
-                    merged_memory_is_found_by_its_new_words,
-                    memories_that_were_found_are_touched,
-                    memory_importance_out_of_range_is_clamped,
                 ],
                 documents: [
                     document_numbers_count_per_user_and_namespace_and_are_never_reused,

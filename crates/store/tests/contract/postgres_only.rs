@@ -11,19 +11,22 @@ use annie_core::{
     event::{Event, EventBody, NewEvent, Scope},
     ids::{ConversationId, Epoch, Seq},
     ports::{
-        Append, AppendError, Appended, Log, Memories, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo,
-        Outbox, Records, Store, StoreErrorKind, TodoQuery, Todos,
+        Append, AppendError, Appended, DocumentHit, DocumentOrder, DocumentQuery, Documents, Find, Log, Outbox,
+        Records, Store, StoreErrorKind,
     },
     skill::Effect,
     time::Micros,
 };
 use annie_store::{PostgresOptions, PostgresStore, SqliteStore};
 use annie_testkit::postgres::{Database, database};
-use sqlx::{Connection, Executor, PgConnection, Row, migrate::Migrator};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, migrate::Migrator};
 use tokio::task::JoinSet;
 
 use crate::{
+    documents::{MEMORY, TASKS, insertion, texts},
     make::*,
+    moved,
     stores::{at, quick},
 };
 
@@ -215,18 +218,18 @@ async fn postgres_lets_several_processes_open_an_empty_database_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_numbers_todos_and_memories_uniquely_across_processes() {
+async fn postgres_numbers_documents_uniquely_across_processes() {
     let Some((one, other, _database)) = two().await else { return };
     let mut makers = JoinSet::new();
     for n in 0..40 {
         let store = Arc::clone(if n % 2 == 0 { &one } else { &other });
         makers.spawn(async move {
-            let todo = NewTodo { title: n.to_string(), ..NewTodo::default() };
-            let made = store.create_todo(user("ann"), intent(n / 2), todo, Micros(1)).await.unwrap();
+            let todo = insertion("ann", &TASKS, n / 2, json!({"title": n.to_string()}));
+            let made = store.write_document(todo).await.unwrap().document.unwrap();
             let content = format!("Fact {} of them all", n / 2);
-            let fact = NewMemory { content, tags: vec![], category: MemoryCategory::Fact, importance: 0.5 };
-            let saved = store.save_memory(user("ann"), intent(n / 2), fact, Micros(1)).await.unwrap();
-            (made.number, saved.memory.number)
+            let fact = insertion("ann", &MEMORY, n / 2, json!({"content": content, "importance": 0.5}));
+            let saved = store.write_document(fact).await.unwrap().document.unwrap();
+            (made.number, saved.number)
         });
     }
     let numbers = makers.join_all().await;
@@ -314,17 +317,16 @@ fn corpus() -> Vec<(String, Vec<String>, f64)> {
 }
 
 #[tokio::test]
-async fn postgres_memory_search_finds_the_same_in_the_same_order_as_sqlite() {
+async fn postgres_word_search_finds_the_same_in_the_same_order_as_sqlite() {
     let Some(database) = database().await else { return };
     let folder = tempfile::tempdir().unwrap();
     let postgres = at(&database.url).await;
     let sqlite = SqliteStore::open(folder.path(), quick()).await.unwrap();
     for (n, (content, tags, importance)) in corpus().into_iter().enumerate() {
-        let owner = user(["ann", "bob"][n % 2]);
-        let memory = NewMemory { content, tags, category: MemoryCategory::Fact, importance };
-        let id = intent(n as u128);
-        let from_sqlite = sqlite.save_memory(owner.clone(), id, memory.clone(), Micros(n as i64)).await.unwrap();
-        assert_eq!(postgres.save_memory(owner, id, memory, Micros(n as i64)).await.unwrap(), from_sqlite);
+        let body = json!({"content": content, "tags": tags, "importance": importance});
+        let write = || insertion(["ann", "bob"][n % 2], &MEMORY, n as u128, body.clone());
+        let from_sqlite = sqlite.write_document(write()).await.unwrap();
+        assert_eq!(postgres.write_document(write()).await.unwrap(), from_sqlite);
     }
     for text in [
         "project",
@@ -340,29 +342,56 @@ async fn postgres_memory_search_finds_the_same_in_the_same_order_as_sqlite() {
         "nobody",
     ] {
         for tags in [vec![], vec!["zebra".to_owned(), "coffee".to_owned()]] {
-            let query =
-                || MemoryQuery { text: text.to_owned(), tags: tags.clone(), limit: 30, ..MemoryQuery::default() };
-            let from_postgres = postgres.find_memories(user("ann"), query()).await.unwrap();
-            let from_sqlite = sqlite.find_memories(user("ann"), query()).await.unwrap();
-            let numbers = |hits: &[MemoryHit]| hits.iter().map(|h| h.memory.number).collect::<Vec<_>>();
+            let query = || DocumentQuery { tags: tags.clone(), ..words(text) };
+            let from_postgres = postgres.find_documents(user("ann"), &MEMORY, query()).await.unwrap();
+            let from_sqlite = sqlite.find_documents(user("ann"), &MEMORY, query()).await.unwrap();
             assert_eq!(numbers(&from_postgres), numbers(&from_sqlite), "{text}");
             for (a, b) in from_postgres.iter().zip(&from_sqlite) {
                 assert!((a.rank - b.rank).abs() < 1e-9, "{text}: {a:?} {b:?}");
             }
         }
     }
-    // A copy brings memories without their index.
+    // A copy brings documents without their index.
     postgres.close().await;
-    beside(&database.url).await.execute("DELETE FROM _memory_terms").await.unwrap();
+    beside(&database.url).await.execute("DELETE FROM _document_terms").await.unwrap();
     let postgres = at(&database.url).await;
-    let query = || MemoryQuery { text: "project zebra".to_owned(), limit: 30, ..MemoryQuery::default() };
-    let from_postgres = postgres.find_memories(user("bob"), query()).await.unwrap();
-    let from_sqlite = sqlite.find_memories(user("bob"), query()).await.unwrap();
+    let from_postgres = postgres.find_documents(user("bob"), &MEMORY, words("project zebra")).await.unwrap();
+    let from_sqlite = sqlite.find_documents(user("bob"), &MEMORY, words("project zebra")).await.unwrap();
     assert!(!from_postgres.is_empty());
-    assert_eq!(
-        from_postgres.iter().map(|h| h.memory.number).collect::<Vec<_>>(),
-        from_sqlite.iter().map(|h| h.memory.number).collect::<Vec<_>>()
-    );
+    assert_eq!(numbers(&from_postgres), numbers(&from_sqlite));
+}
+
+fn words(text: &str) -> DocumentQuery {
+    let find = Find::AnyWord(text.to_owned());
+    DocumentQuery { find, order: DocumentOrder::Rank, limit: 30, ..DocumentQuery::default() }
+}
+
+fn numbers(hits: &[DocumentHit]) -> Vec<u64> {
+    hits.iter().map(|hit| hit.document.number).collect()
+}
+
+#[tokio::test]
+async fn postgres_migration_moves_todos_and_memories_unchanged() {
+    let Some(database) = database().await else { return };
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres"));
+    let all = Migrator::new(folder).await.unwrap();
+    let early = all.iter().filter(|migration| migration.version <= 11).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = beside(&database.url).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    for sql in moved::rows(|id| format!("'{id}'"), ["false", "true"]) {
+        db.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    }
+    // The store writes the character zero and its escape character in this way.
+    let zero = "UPDATE todos SET title = title || chr(1114111) || '0' || chr(1114111) || '1' WHERE number = 2";
+    db.execute(zero).await.unwrap();
+    let store = at(&database.url).await;
+    moved::assert_unchanged(&store).await;
+    let again = store.write_document(insertion("ann", &TASKS, 2, json!({}))).await.unwrap();
+    assert_eq!(again.document.unwrap().body["title"], "Old\0\u{10ffff}");
+    let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE '%todo%' OR relname LIKE '%memor%'";
+    let left: i64 = sqlx::query_scalar(tables).fetch_one(&mut db).await.unwrap();
+    assert_eq!(left, 0, "the old tables are gone");
 }
 
 #[tokio::test]
@@ -378,20 +407,16 @@ async fn postgres_text_with_the_character_zero_is_read_as_written() {
     let sent: String =
         sqlx::query_scalar("SELECT text FROM messages").fetch_one(&mut beside(&database.url).await).await.unwrap();
     assert!(sent.starts_with("zero \u{fffd} ") && sent.ends_with(" and \\u0000"), "{sent}");
-    let todo = NewTodo { title: text.into(), tags: vec!["x\0y".into()], ..NewTodo::default() };
-    let made = store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
-    assert_eq!(made.title, text);
-    let query =
-        || TodoQuery { tag: Some("x\0y".into()), text: "\0 \u{10ffff}".into(), limit: 9, ..TodoQuery::default() };
-    assert_eq!(store.find_todos(user("ann"), query()).await.unwrap(), [made]);
-    let memory = NewMemory {
-        content: text.into(),
-        tags: vec!["x\0y".into(), "z".into()],
-        category: MemoryCategory::Fact,
-        importance: 0.5,
-    };
-    let saved = store.save_memory(user("ann"), intent(1), memory, Micros(1)).await.unwrap();
-    assert_eq!(saved.memory.content, text);
-    let query = MemoryQuery { text: "zero".into(), tags: vec!["x\0y".into()], limit: 9, ..MemoryQuery::default() };
-    assert_eq!(store.find_memories(user("ann"), query).await.unwrap()[0].memory, saved.memory);
+    let todo = insertion("ann", &TASKS, 1, json!({"title": text, "tags": ["x\0y"]}));
+    let made = store.write_document(todo).await.unwrap().document.unwrap();
+    assert_eq!(made.body["title"], text);
+    let find = Find::Containing("\0 \u{10ffff}".to_owned());
+    let query = DocumentQuery { find, tags: texts(&["x\0y"]), limit: 9, ..DocumentQuery::default() };
+    let hits = store.find_documents(user("ann"), &TASKS, query).await.unwrap();
+    assert_eq!(hits.into_iter().map(|hit| hit.document).collect::<Vec<_>>(), [made]);
+    let memory = insertion("ann", &MEMORY, 1, json!({"content": text, "tags": ["x\0y", "z"], "importance": 0.5}));
+    let saved = store.write_document(memory).await.unwrap().document.unwrap();
+    assert_eq!(saved.body["content"], text);
+    let query = DocumentQuery { tags: texts(&["x\0y"]), ..words("zero") };
+    assert_eq!(store.find_documents(user("ann"), &MEMORY, query).await.unwrap()[0].document, saved);
 }

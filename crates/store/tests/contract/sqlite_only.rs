@@ -8,17 +8,22 @@ use annie_core::{
     ids::{AgentId, Epoch, Seq},
     outcome::Outcome,
     ports::{
-        AppendError, Appended, Breakers, Log, Memories, MemoryCategory, MemoryQuery, NewMemory, NewTodo, Records,
-        Snapshot, Store, StoreErrorKind, TodoQuery, Todos,
+        AppendError, Appended, Breakers, DocumentQuery, Documents, Find, Log, Records, Snapshot, Store, StoreErrorKind,
     },
     skill::Effect,
     time::Micros,
 };
 use annie_store::{SqliteOptions, SqliteStore};
+use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
 
-use crate::{make::*, stores::quick};
+use crate::{
+    documents::{MEMORY, TASKS, insert, insertion, texts},
+    make::*,
+    moved,
+    stores::quick,
+};
 
 pub async fn open(folder: &Path) -> SqliteStore {
     SqliteStore::open(folder, quick()).await.unwrap()
@@ -46,13 +51,12 @@ async fn sqlite_keeps_data_after_reopening() {
             commit(&store, owned(c, "ann", epoch, vec![started(task(1), 2)])).await.unwrap();
             let shot = Snapshot { seq: Seq(2), v: 1, state: "{}".into() };
             store.put_snapshot(c, epoch, shot).await.unwrap();
-            let todo = NewTodo { title: "t".into(), ..NewTodo::default() };
-            store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
+            insert(&store, "ann", &TASKS, 1, json!({"title": "t"})).await;
             store.close().await;
         } else {
             assert_eq!(length(&store, c).await, 2);
             assert_eq!(store.snapshot(c).await.unwrap().unwrap().seq, Seq(2));
-            assert_eq!(store.todo(user("ann"), 1).await.unwrap().unwrap().title, "t");
+            assert_eq!(store.document(user("ann"), &TASKS, 1).await.unwrap().unwrap().body["title"], "t");
             assert_eq!(store.open_conversations().await.unwrap(), [(c, user("ann"))]);
             assert_eq!(store.claim(c, node(2)).await.unwrap().unwrap().epoch, Epoch(2));
         }
@@ -194,34 +198,37 @@ async fn sqlite_lists_an_abandoned_commit_among_the_open_conversations() {
 }
 
 #[tokio::test]
-async fn sqlite_finds_a_todo_and_a_memory_of_abandoned_writes_if_stored() {
+async fn sqlite_finds_documents_of_abandoned_writes_if_stored() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
+    let open_only = DocumentQuery { texts: [Vec::new(), texts(&["todo"]), Vec::new()], ..DocumentQuery::default() };
+    let words = DocumentQuery { find: Find::AnyWord("zebra".to_owned()), limit: 9, ..DocumentQuery::default() };
     let mut stored = (0, 0);
     for polls in 1..40_u128 {
-        let ann = user(&format!("ann{polls}"));
-        let open_todos = async || store.todo_summary(ann.clone(), "2026-07-01T12:00".into()).await.unwrap().open;
-        let memories = async || {
-            let query = MemoryQuery { limit: 9, ..MemoryQuery::default() };
-            store.find_memories(ann.clone(), query).await.unwrap().len()
+        let name = format!("ann{polls}");
+        let open_todos = async || {
+            let counts = store.count_documents(user(&name), &TASKS, open_only.clone(), Vec::new()).await.unwrap();
+            counts[0] as i64
         };
+        let memories = async || store.find_documents(user(&name), &MEMORY, words.clone()).await.unwrap().len() as i64;
         // The store now remembers that there are none.
         assert_eq!((open_todos().await, memories().await), (0, 0));
-        let todo = NewTodo { title: "t".into(), ..NewTodo::default() };
-        drop_after_polls(polls, store.create_todo(ann.clone(), intent(polls), todo, Micros(1))).await;
+        let todo = insertion(&name, &TASKS, polls, json!({"title": "t", "status": "todo"}));
+        drop_after_polls(polls, store.write_document(todo)).await;
         open_todos().await;
-        let fact = NewMemory { content: "x".into(), tags: vec![], category: MemoryCategory::Fact, importance: 0.5 };
-        drop_after_polls(polls, store.save_memory(ann.clone(), intent(polls), fact, Micros(1))).await;
+        let fact = insertion(&name, &MEMORY, polls, json!({"content": "a zebra"}));
+        drop_after_polls(polls, store.write_document(fact)).await;
         memories().await;
         // Waits until the writer has finished what was running.
         store.put_breaker("s".into(), BreakerRow::default()).await.unwrap();
-        let todos = store.find_todos(ann.clone(), TodoQuery { limit: 9, ..TodoQuery::default() }).await.unwrap();
-        assert_eq!(open_todos().await, todos.len() as u64, "after {polls} polls");
-        let sql = format!("SELECT count(*) FROM memories WHERE user_id = '{ann}'");
-        let kept: i64 =
-            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut beside(folder.path()).await).await.unwrap();
-        assert_eq!(memories().await as i64, kept, "after {polls} polls");
-        stored = (stored.0 + todos.len(), stored.1 + kept);
+        let mut kept = [0_i64; 2];
+        for (kept, namespace) in kept.iter_mut().zip(["tasks", "memory"]) {
+            let sql = format!("SELECT count(*) FROM documents WHERE user_id = '{name}' AND namespace = '{namespace}'");
+            let rows = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut beside(folder.path()).await).await;
+            *kept = rows.unwrap();
+        }
+        assert_eq!([open_todos().await, memories().await], kept, "after {polls} polls");
+        stored = (stored.0 + kept[0], stored.1 + kept[1]);
     }
     assert!(stored.0 > 0 && stored.1 > 0, "{stored:?}");
 }
@@ -234,7 +241,7 @@ async fn sqlite_readers_do_not_wait_for_a_writer() {
     let mut other = beside(folder.path()).await;
     other.execute("BEGIN IMMEDIATE; UPDATE tasks SET title = 'uncommitted'").await.unwrap();
     assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().title, "Hello there");
-    assert_eq!(store.find_memories(user("ann"), MemoryQuery::default()).await.unwrap(), []);
+    assert_eq!(store.find_documents(user("ann"), &MEMORY, DocumentQuery::default()).await.unwrap(), []);
     other.execute("ROLLBACK").await.unwrap();
 }
 
@@ -347,4 +354,23 @@ async fn sqlite_migrates_a_database_without_dead_letters_and_operations() {
     assert_eq!(tasks.len(), 1);
     assert_eq!((tasks[0].not_before, tasks[0].after.len()), (None, 0));
     assert_eq!(store.open_conversations().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn sqlite_migration_moves_todos_and_memories_unchanged() {
+    let folder = TempDir::new().unwrap();
+    let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();
+    let early = all.iter().filter(|migration| migration.version <= 11).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = create(folder.path()).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    for sql in moved::rows(|id| format!("x'{}'", id.simple()), ["0", "1"]) {
+        db.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    }
+    db.close().await.unwrap();
+    moved::assert_unchanged(&open(folder.path()).await).await;
+    let mut db = beside(folder.path()).await;
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'todos%' OR name LIKE 'memor%'";
+    let left: i64 = sqlx::query_scalar(tables).fetch_one(&mut db).await.unwrap();
+    assert_eq!(left, 0, "the old tables are gone");
 }

@@ -1,11 +1,11 @@
-//! `memory.save`: idempotent, because the store keys the memory by the intent and merges near-duplicates.
+//! `memory.save`: idempotent, because the store keys the memory by the intent.
 
-use annie_core::{outcome::Outcome, ports::NewMemory, skill::Effect};
+use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Category;
+use super::data::{self, Category, Statement};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
@@ -54,15 +54,15 @@ impl Handler for Save {
         // Text by another author is stored as a fact, never as an instruction.
         let is_read = !call.origin.is_empty();
         let is_job_command = is_read && matches!(args.category, Category::Instruction);
-        let new = NewMemory {
+        let new = Statement {
             content: text::bounded("content", &args.content, CONTENT_CHARS_MAX)?,
             tags: text::tags_from(&args.tags, &call.origin)?,
-            category: if is_job_command { Category::Fact.into() } else { args.category.into() },
+            category: if is_job_command { Category::Fact } else { args.category },
             importance: if is_read { args.importance.min(READ_IMPORTANCE_MAX) } else { args.importance },
         };
-        let saved = ctx.tools.memories.save_memory(call.user.clone(), call.intent, new, call.now).await?;
-        let summary = text::brief(&saved.memory.content, SUMMARY_BYTES_MAX);
-        let message = if saved.merged {
+        let saved = data::save(&*ctx.tools.documents, call, new).await?;
+        let summary = text::brief(&saved.memory.statement.content, SUMMARY_BYTES_MAX);
+        let message = if saved.is_merged {
             format!("Saved: {summary} (merged with what was already remembered)")
         } else {
             format!("Saved: {summary}")
@@ -76,6 +76,6 @@ impl Handler for Save {
         } else {
             message
         };
-        Ok(Outcome::success(message).with_evidence(json!({"number": saved.memory.number, "merged": saved.merged})))
+        Ok(Outcome::success(message).with_evidence(json!({"number": saved.memory.number, "merged": saved.is_merged})))
     }
 }

@@ -3,16 +3,12 @@
 
 use std::sync::Arc;
 
-use annie_core::{
-    outcome::Outcome,
-    ports::{MemoryHit, MemoryQuery},
-    skill::Effect,
-};
+use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Category;
+use super::data::{self, Category, Memory, MemoryQuery, Statement};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
@@ -51,29 +47,29 @@ impl Handler for Search {
         let query = MemoryQuery {
             text: args.query.trim().to_owned(),
             tags: text::tags(&args.tags)?,
-            category: args.category.map(Into::into),
+            category: args.category,
             min_importance: args.min_importance,
             limit: args.limit,
         };
-        let hits = ctx.tools.memories.find_memories(ctx.call.user.clone(), query).await?;
-        if hits.is_empty() {
+        let found = data::find(&*ctx.tools.documents, &ctx.call.user, query).await?;
+        if found.is_empty() {
             let message = format!("No memories found matching '{}'.", args.query.trim());
             return Ok(Outcome::success(message).with_evidence(json!({"count": 0})));
         }
-        let numbers: Vec<u64> = hits.iter().map(|hit| hit.memory.number).collect();
+        let numbers: Vec<u64> = found.iter().map(|memory| memory.number).collect();
         note_access(&ctx, numbers.clone());
-        let lines: Vec<String> = hits.iter().map(line).collect();
-        let counted = text::count(hits.len(), "memory", "memories");
+        let lines: Vec<String> = found.iter().map(line).collect();
+        let counted = text::count(found.len(), "memory", "memories");
         let message = format!("Found {counted}:\n\n{}", lines.join("\n\n"));
-        Ok(Outcome::success(message).with_evidence(json!({"count": hits.len(), "numbers": numbers})))
+        Ok(Outcome::success(message).with_evidence(json!({"count": found.len(), "numbers": numbers})))
     }
 }
 
 /// `- Bob prefers email [people, mail] (preference, importance: 0.7)`
-fn line(hit: &MemoryHit) -> String {
-    let memory = &hit.memory;
-    let tags = if memory.tags.is_empty() { String::new() } else { format!(" [{}]", memory.tags.join(", ")) };
-    format!("- {}{tags} ({}, importance: {})", memory.content, memory.category.as_str(), memory.importance)
+fn line(memory: &Memory) -> String {
+    let Statement { content, tags, category, importance } = &memory.statement;
+    let tags = if tags.is_empty() { String::new() } else { format!(" [{}]", tags.join(", ")) };
+    format!("- {content}{tags} ({}, importance: {importance})", category.as_str())
 }
 
 /// Records the access in the background; skipped if too many such writes are running.
@@ -82,13 +78,13 @@ fn note_access(ctx: &Ctx, numbers: Vec<u64>) {
         tracing::debug!("memory access not recorded: too many writes are running");
         return;
     };
-    let (memories, user, now) = (Arc::clone(&ctx.tools.memories), ctx.call.user.clone(), ctx.call.now);
+    let (documents, user, now) = (Arc::clone(&ctx.tools.documents), ctx.call.user.clone(), ctx.call.now);
     #[expect(
         clippy::disallowed_methods,
         reason = "a hint for memory decay: its loss, even by a panic, changes no answer"
     )]
     tokio::spawn(async move {
-        if let Err(error) = memories.touch_memories(user, numbers, now).await {
+        if let Err(error) = data::touch(&*documents, user, numbers, now).await {
             tracing::debug!(%error, "memory access not recorded");
         }
         drop(permit);

@@ -1,11 +1,15 @@
 //! `tasks.create`: idempotent, because the store keys the new task by the intent.
 
-use annie_core::{outcome::Outcome, ports::NewTodo, skill::Effect};
+use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{DESCRIPTION_CHARS_MAX, Priority, TITLE_CHARS_MAX, due, line, one_line};
+use super::{
+    DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
+    data::{self, NewTodo, Priority},
+    due, line, one_line,
+};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
@@ -47,12 +51,11 @@ impl Handler for Create {
                 .map(|d| text::bounded("description", d, DESCRIPTION_CHARS_MAX))
                 .transpose()?
                 .unwrap_or_default(),
-            priority: args.priority.into(),
+            priority: args.priority,
             due: args.due.as_deref().map(|text| due(&ctx, text)).transpose()?,
             tags: text::tags(&args.tags)?,
         };
-        let call = &ctx.call;
-        let todo = ctx.tools.todos.create_todo(call.user.clone(), call.intent, new, call.now).await?;
+        let todo = data::create(&*ctx.tools.documents, &ctx.call, new).await?;
         let message = format!("Created task {}", line(&todo, ctx.local_now()));
         Ok(Outcome::success(message).with_evidence(json!({"number": todo.number, "due": todo.due})))
     }

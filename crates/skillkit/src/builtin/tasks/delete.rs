@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::missing;
+use super::{data, missing};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -27,17 +27,13 @@ impl Handler for Delete {
     const EFFECT: Effect = Effect::Once;
 
     async fn run(ctx: Ctx, Args { id }: Args) -> Ran {
-        let (todos, user) = (&ctx.tools.todos, &ctx.call.user);
-        let todo = todos.todo(user.clone(), id).await?.ok_or_else(|| missing(id))?;
-        if !todos.delete_todo(user.clone(), id, ctx.call.now).await? {
-            return Err(missing(id));
-        }
+        let todo = data::delete(&*ctx.tools.documents, &ctx.call, id).await?.ok_or_else(|| missing(id))?;
         let message = format!("Deleted task #{id} {}", todo.title);
         Ok(Outcome::success(message).with_evidence(json!({"number": id})))
     }
 
     async fn reconcile(ctx: Ctx, Args { id }: Args) -> Result<Option<Outcome>, SkillError> {
-        let found = ctx.tools.todos.todo(ctx.call.user.clone(), id).await?;
+        let found = data::get(&*ctx.tools.documents, &ctx.call.user, id).await?;
         Ok(Some(match found {
             None => Outcome::success(format!("Task #{id} is not in the list any more."))
                 .with_evidence(json!({"number": id, "reconciled": true})),

@@ -1,15 +1,14 @@
 //! `tasks.get`: all details of some tasks.
 
-use annie_core::{
-    outcome::Outcome,
-    ports::{Todo, TodoQuery},
-    skill::Effect,
-};
+use annie_core::{outcome::Outcome, skill::Effect};
 use chrono::NaiveDateTime;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{line, missing, numbers};
+use super::{
+    data::{self, Todo, TodoQuery},
+    line, missing, numbers,
+};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -66,7 +65,7 @@ impl Handler for Get {
 async fn by_number(ctx: &Ctx, wanted: Vec<u64>) -> Ran {
     let (mut found, mut gone) = (Vec::new(), Vec::new());
     for number in wanted {
-        match ctx.tools.todos.todo(ctx.call.user.clone(), number).await? {
+        match data::get(&*ctx.tools.documents, &ctx.call.user, number).await? {
             Some(todo) => found.push(todo),
             None => gone.push(number),
         }
@@ -84,7 +83,7 @@ async fn by_number(ctx: &Ctx, wanted: Vec<u64>) -> Ran {
 
 async fn recent(ctx: &Ctx, limit: u32) -> Ran {
     let query = TodoQuery { limit: RECENT_SCANNED_MAX, ..TodoQuery::default() };
-    let mut found = ctx.tools.todos.find_todos(ctx.call.user.clone(), query).await?;
+    let mut found = data::find(&*ctx.tools.documents, &ctx.call.user, query).await?;
     found.sort_by_key(|todo| (std::cmp::Reverse(todo.updated_at), todo.number));
     found.truncate(limit as usize);
     if found.is_empty() {

@@ -1,18 +1,17 @@
-//! The user's own tasks, over the `Todos` port. The code calls them todos, because a task is a unit of the scheduler.
+//! The user's own tasks, over the `Documents` port. The code calls them to-dos, because a task is a unit of the scheduler.
 
 pub(crate) mod create;
+pub(crate) mod data;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod search;
 pub(crate) mod update;
 
-use annie_core::ports::{Todo, TodoPriority, TodoStatus};
 use chrono::NaiveDateTime;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{error::SkillError, handler::Ctx, when};
+use data::{Status, Todo};
 
 /// Length limit for a title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
@@ -22,48 +21,6 @@ const DESCRIPTION_CHARS_MAX: usize = 10_000;
 /// Joins the lines of a title: lists show one task per line.
 fn one_line(title: &str) -> String {
     title.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum Priority {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-impl From<Priority> for TodoPriority {
-    fn from(priority: Priority) -> Self {
-        match priority {
-            Priority::Low => Self::Low,
-            Priority::Medium => Self::Medium,
-            Priority::High => Self::High,
-            Priority::Critical => Self::Critical,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum Status {
-    Todo,
-    InProgress,
-    Blocked,
-    Done,
-    Cancelled,
-}
-
-impl From<Status> for TodoStatus {
-    fn from(status: Status) -> Self {
-        match status {
-            Status::Todo => Self::Todo,
-            Status::InProgress => Self::InProgress,
-            Status::Blocked => Self::Blocked,
-            Status::Done => Self::Done,
-            Status::Cancelled => Self::Cancelled,
-        }
-    }
 }
 
 /// Reads `--due` into its stored form.
@@ -81,7 +38,7 @@ fn line(todo: &Todo, now: NaiveDateTime) -> String {
         line.push_str(&format!(", due {}", when::describe_due(due, todo.status.is_open(), now)));
     }
     line.push_str(&format!(", priority {}", todo.priority.as_str()));
-    if todo.status != TodoStatus::Todo {
+    if todo.status != Status::Todo {
         line.push_str(&format!(", {}", todo.status.as_str().replace('_', " ")));
     }
     if !todo.tags.is_empty() {

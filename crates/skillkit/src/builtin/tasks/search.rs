@@ -1,14 +1,13 @@
 //! `tasks.search`: open tasks by default, the most urgent dates first.
 
-use annie_core::{
-    outcome::Outcome,
-    ports::{Todo, TodoQuery, TodoStatus},
-    skill::Effect,
-};
+use annie_core::{outcome::Outcome, ports::TextRange, skill::Effect};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Priority, lines, numbers};
+use super::{
+    data::{self, OPEN, Priority, Status, Todo, TodoQuery},
+    lines, numbers,
+};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -59,14 +58,16 @@ const fn twenty() -> u32 {
 }
 
 impl Wanted {
-    const fn status(self) -> Option<TodoStatus> {
+    /// An empty list stands for all.
+    const fn statuses(self) -> &'static [Status] {
         match self {
-            Self::Open | Self::Overdue | Self::All => None,
-            Self::Todo => Some(TodoStatus::Todo),
-            Self::InProgress => Some(TodoStatus::InProgress),
-            Self::Blocked => Some(TodoStatus::Blocked),
-            Self::Done => Some(TodoStatus::Done),
-            Self::Cancelled => Some(TodoStatus::Cancelled),
+            Self::All => &[],
+            Self::Open | Self::Overdue => OPEN,
+            Self::Todo => &[Status::Todo],
+            Self::InProgress => &[Status::InProgress],
+            Self::Blocked => &[Status::Blocked],
+            Self::Done => &[Status::Done],
+            Self::Cancelled => &[Status::Cancelled],
         }
     }
 
@@ -93,24 +94,23 @@ impl Handler for Search {
         let span = args.due.as_deref().map(|text| when::span(text, ctx.now())).transpose();
         let span = span.map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
         let tag = args.tag.as_ref().map(|tag| text::tags(std::slice::from_ref(tag))).transpose()?;
+        let mut due: Vec<TextRange> =
+            span.into_iter().map(|s| TextRange { from: Some(s.from), before: Some(s.before) }).collect();
+        if args.status == Wanted::Overdue {
+            due = within(data::overdue(ctx.local_now()), due.pop());
+        }
         let query = TodoQuery {
             text: args.query.clone().unwrap_or_default().trim().to_owned(),
-            status: args.status.status(),
-            open: matches!(args.status, Wanted::Open | Wanted::Overdue),
-            priority: args.priority.map(Into::into),
-            due_from: span.as_ref().map(|s| s.from.clone()),
-            due_before: span.map(|s| s.before),
+            statuses: args.status.statuses(),
+            priority: args.priority,
+            due,
             tag: tag.and_then(|tags| tags.into_iter().next()),
             limit: args.limit,
         };
-        let found = if args.status == Wanted::Overdue {
-            overdue(&ctx, query.clone()).await?
-        } else {
-            ctx.tools.todos.find_todos(ctx.call.user.clone(), query.clone()).await?
-        };
+        let found = data::find(&*ctx.tools.documents, &ctx.call.user, query.clone()).await?;
         if found.is_empty() && args.status == Wanted::Open && !query.text.is_empty() {
-            let ended = TodoQuery { open: false, ..query };
-            let ended = ctx.tools.todos.find_todos(ctx.call.user.clone(), ended).await?;
+            let ended = TodoQuery { statuses: &[], ..query };
+            let ended = data::find(&*ctx.tools.documents, &ctx.call.user, ended).await?;
             if !ended.is_empty() {
                 let message = format!(
                     "No open tasks found{}, but these that have ended:\n\n{}",
@@ -124,24 +124,17 @@ impl Handler for Search {
     }
 }
 
-/// A date without a time is overdue when its day is over, one with a time when that time has passed. In stored texts these
-/// are two ranges: everything before today, and times of today before now.
-async fn overdue(ctx: &Ctx, query: TodoQuery) -> Result<Vec<Todo>, SkillError> {
-    let now = ctx.local_now();
-    let today = now.date().to_string();
-    let midnight = format!("{today}T00:00");
-    let before = |bound: String| Some(query.due_before.clone().map_or(bound.clone(), |own| own.min(bound)));
-    let from = |bound: String| Some(query.due_from.clone().map_or(bound.clone(), |own| own.max(bound)));
-    let days = TodoQuery { due_before: before(today.clone()), ..query.clone() };
-    let times = TodoQuery {
-        due_from: from(midnight),
-        due_before: before(now.format("%Y-%m-%dT%H:%M").to_string()),
-        ..query.clone()
+/// The parts of the ranges that are within another range, if there is one.
+fn within(ranges: Vec<TextRange>, outer: Option<TextRange>) -> Vec<TextRange> {
+    let Some(outer) = outer else { return ranges };
+    let both = |inner: TextRange| TextRange {
+        from: inner.from.max(outer.from.clone()),
+        before: match (inner.before, outer.before.clone()) {
+            (Some(inner), Some(outer)) => Some(inner.min(outer)),
+            (inner, outer) => inner.or(outer),
+        },
     };
-    let mut found = ctx.tools.todos.find_todos(ctx.call.user.clone(), days).await?;
-    found.extend(ctx.tools.todos.find_todos(ctx.call.user.clone(), times).await?);
-    found.truncate(query.limit as usize);
-    Ok(found)
+    ranges.into_iter().map(both).collect()
 }
 
 /// The search filters as text.

@@ -1,11 +1,15 @@
-//! `tasks.update`: idempotent, because fields are set to values and never changed by amounts.
+//! `tasks.update`: idempotent, because the store keys the change by the intent.
 
-use annie_core::{outcome::Outcome, ports::TodoPatch, skill::Effect};
+use annie_core::{outcome::Outcome, skill::Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{DESCRIPTION_CHARS_MAX, Priority, Status, TITLE_CHARS_MAX, due, line, missing, one_line};
+use super::{
+    DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
+    data::{self, Priority, Status, TodoPatch},
+    due, line, missing, one_line,
+};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -46,8 +50,7 @@ impl Handler for Update {
             let what = "nothing to change: give --title, --description, --status, --priority, --due or --tags";
             return Err(SkillError::Arguments(what.to_owned()));
         }
-        let call = &ctx.call;
-        let todo = ctx.tools.todos.update_todo(call.user.clone(), id, patch, call.now).await?;
+        let todo = data::update(&*ctx.tools.documents, &ctx.call, id, patch).await?;
         let todo = todo.ok_or_else(|| missing(id))?;
         let message = format!("Updated task {}", line(&todo, ctx.local_now()));
         let evidence = json!({"number": id, "status": todo.status, "due": todo.due});
@@ -73,8 +76,8 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
     Ok(TodoPatch {
         title: args.title.map(|t| text::bounded("title", &one_line(&t), TITLE_CHARS_MAX)).transpose()?,
         description,
-        status: args.status.map(Into::into),
-        priority: args.priority.map(Into::into),
+        status: args.status,
+        priority: args.priority,
         due,
         tags: tags.transpose()?,
     })

@@ -1,28 +1,31 @@
 //! Splits text into search words: runs of letters and digits, in lower case, without the diacritics of Latin letters, stemmed.
-//! SQLite's `porter unicode61` does the same, so every store finds the same.
+//! SQLite's `porter unicode61` does the same, so every store finds the same, and skills compare texts as the stores search them.
 
 use crate::stem::stem;
 
 /// The most different words of a text that are used, for searching and for comparing.
-pub(crate) const WORDS_MAX: usize = 64;
+pub const WORDS_MAX: usize = 64;
 
 /// The stems of a text, in order, at most [`WORDS_MAX`].
-pub(crate) fn stems(text: &str) -> Vec<String> {
+#[must_use]
+pub fn stems(text: &str) -> Vec<String> {
     words(text).take(WORDS_MAX).map(|w| stem(&w)).collect()
 }
 
 /// All stems of a text, for an index.
-pub(crate) fn all_stems(text: &str) -> impl Iterator<Item = String> + '_ {
+pub fn all_stems(text: &str) -> impl Iterator<Item = String> + '_ {
     words(text).map(|w| stem(&w))
 }
 
 /// The different stems of a text, in order of first appearance, at most [`WORDS_MAX`].
-pub(crate) fn different_stems(text: &str) -> Vec<String> {
+#[must_use]
+pub fn different_stems(text: &str) -> Vec<String> {
     different(text).into_iter().map(|(_, stem)| stem).collect()
 }
 
 /// The words of a text, one for each different stem, for an index that stems by itself (stemming a stem may change it again).
-pub(crate) fn different_words(text: &str) -> Vec<String> {
+#[must_use]
+pub fn different_words(text: &str) -> Vec<String> {
     different(text).into_iter().map(|(word, _)| word).collect()
 }
 

@@ -1,5 +1,5 @@
 //! Porter's stemmer (1980) for English: "prefers", "preferred" and "preferring" are one search word. SQLite's full-text
-//! index has it built in; the in-memory store and the comparison of memories need the same.
+//! index has it built in; the other stores and the comparison of memories need the same.
 
 /// The longest word that is stemmed, in bytes; a longer one is left unchanged.
 const WORD_BYTES_MAX: usize = 64;

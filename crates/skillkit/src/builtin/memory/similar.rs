@@ -1,12 +1,8 @@
-//! When two memories are nearly the same, and how they are merged [S0 14.3]. These rules hold for every store: a store only
-//! supplies candidates.
+//! When two memories are nearly the same, and how they are merged [S0 14.3]. The store only supplies candidates.
 
-use annie_core::{
-    ports::{Memory, NewMemory},
-    time::Micros,
-};
+use annie_core::words::{different_stems, stems};
 
-use crate::words::{different_stems, stems};
+use super::data::Statement;
 
 /// The least share of common words of two texts that may be nearly the same.
 const SHARED_MIN: f64 = 0.8;
@@ -55,7 +51,7 @@ fn common_in_order(a: &[String], b: &[String]) -> usize {
 }
 
 /// Merges a nearly identical new memory into the existing one: the tags joined, the higher importance, the longer text.
-pub(crate) fn merged(mut old: Memory, new: &NewMemory, at: Micros) -> Memory {
+pub(crate) fn merged(mut old: Statement, new: &Statement) -> Statement {
     if new.content.chars().count() > old.content.chars().count() {
         old.content.clone_from(&new.content);
     }
@@ -64,8 +60,7 @@ pub(crate) fn merged(mut old: Memory, new: &NewMemory, at: Micros) -> Memory {
             old.tags.push(tag.clone());
         }
     }
-    old.importance = old.importance.max(importance(new.importance));
-    old.updated_at = at;
+    old.importance = old.importance.max(new.importance);
     old
 }
 

@@ -1,0 +1,180 @@
+//! Memories as documents: their form, their keys, and the search [S0 14.3].
+
+use std::sync::Arc;
+
+use annie_core::{
+    ids::UserId,
+    ports::{
+        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, Find, Namespace,
+        NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, WriteKind,
+    },
+    time::Micros,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::similar::{importance, merged, nearly_same};
+
+/// The memories of all users. Stored documents have these fields: an old one must stay readable.
+pub(crate) static MEMORY: Namespace = Namespace {
+    texts: &["category"],
+    numbers: &["importance"],
+    tags: "tags",
+    words: &["content", "tags"],
+    ..Namespace::named("memory")
+};
+
+/// The most memories that are compared with a new one, the most similar ones.
+const CANDIDATES_MAX: u32 = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Category {
+    Preference,
+    Fact,
+    Decision,
+    Goal,
+    Relationship,
+    Context,
+    Instruction,
+}
+
+impl Category {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Preference => "preference",
+            Self::Fact => "fact",
+            Self::Decision => "decision",
+            Self::Goal => "goal",
+            Self::Relationship => "relationship",
+            Self::Context => "context",
+            Self::Instruction => "instruction",
+        }
+    }
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Statement {
+    /// A clear, standalone statement.
+    pub(crate) content: String,
+    /// Free tags, in lower case.
+    pub(crate) tags: Vec<String>,
+    pub(crate) category: Category,
+    /// Importance, 0 to 1.
+    pub(crate) importance: f64,
+}
+
+impl Statement {
+    fn of(document: &Document) -> Result<Self, StoreError> {
+        Self::deserialize(&document.body).map_err(corrupt)
+    }
+
+    fn body(&self) -> Value {
+        let Self { content, tags, category, importance } = self;
+        json!({"content": content, "tags": tags, "category": category, "importance": importance})
+    }
+}
+
+fn corrupt(error: impl ToString) -> StoreError {
+    StoreError { kind: StoreErrorKind::Corrupt, what: "reading a memory", detail: error.to_string() }
+}
+
+/// A memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Memory {
+    pub(crate) number: u64,
+    pub(crate) statement: Statement,
+}
+
+impl Memory {
+    fn of(document: &Document) -> Result<Self, StoreError> {
+        Ok(Self { number: document.number, statement: Statement::of(document)? })
+    }
+}
+
+/// The result of storing a memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Saved {
+    pub(crate) memory: Memory,
+    /// Whether it was merged with a near-duplicate.
+    pub(crate) is_merged: bool,
+}
+
+/// A query for memories, best first: text rank times importance.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct MemoryQuery {
+    /// Search words, any of which may match. Empty matches all.
+    pub(crate) text: String,
+    /// Tags, one of which must match. Empty matches all.
+    pub(crate) tags: Vec<String>,
+    pub(crate) category: Option<Category>,
+    pub(crate) min_importance: Option<f64>,
+    pub(crate) limit: u32,
+}
+
+/// Stores a memory, or merges it into a near-duplicate of the same user and category: the tags are united, and the higher
+/// importance and the longer text are kept. The same call again changes nothing.
+pub(crate) async fn save(documents: &dyn Documents, call: &SkillCall, new: Statement) -> Result<Saved, StoreError> {
+    let new = Statement { importance: importance(new.importance), ..new };
+    let alike = DocumentQuery {
+        find: Find::AnyWord(new.content.clone()),
+        texts: in_category(Some(new.category)),
+        order: DocumentOrder::Similarity,
+        limit: CANDIDATES_MAX,
+        ..DocumentQuery::default()
+    };
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        for document in seen {
+            let old = Statement::of(document)?;
+            if nearly_same(&old.content, &new.content) {
+                return Ok(DocumentChange::Replace { number: document.number, body: merged(old, &new).body() });
+            }
+        }
+        Ok(DocumentChange::Insert(new.body()))
+    });
+    let SkillCall { user, intent, now: at, .. } = call;
+    let (user, seen) = (user.clone(), Seen::Query(alike));
+    let write = DocumentWrite { user, namespace: &MEMORY, intent: *intent, seen, decide, at: *at };
+    let written = documents.write_document(write).await?;
+    let document = written.document.ok_or_else(|| corrupt("the new memory was not stored"))?;
+    Ok(Saved { memory: Memory::of(&document)?, is_merged: written.kind == WriteKind::Replaced })
+}
+
+pub(crate) async fn find(
+    documents: &dyn Documents,
+    user: &UserId,
+    query: MemoryQuery,
+) -> Result<Vec<Memory>, StoreError> {
+    let MemoryQuery { text, tags, category, min_importance, limit } = query;
+    let query = DocumentQuery {
+        find: if text.trim().is_empty() { Find::All } else { Find::AnyWord(text) },
+        texts: in_category(category),
+        numbers: [NumberRange { min: min_importance, max: None }, NumberRange::default()],
+        tags,
+        order: DocumentOrder::Rank,
+        limit,
+        ..DocumentQuery::default()
+    };
+    let hits = documents.find_documents(user.clone(), &MEMORY, query).await?;
+    hits.iter().map(|hit| Memory::of(&hit.document)).collect()
+}
+
+/// Records that a search returned these memories.
+pub(crate) async fn touch(
+    documents: &dyn Documents,
+    user: UserId,
+    numbers: Vec<u64>,
+    at: Micros,
+) -> Result<(), StoreError> {
+    documents.touch_documents(user, &MEMORY, numbers, at).await
+}
+
+/// The filter by category.
+fn in_category(category: Option<Category>) -> [Vec<String>; 3] {
+    [category.map(|category| category.as_str().to_owned()).into_iter().collect(), Vec::new(), Vec::new()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! To-dos as documents: their form, their keys, and the queries of the skills.
+
+use std::sync::Arc;
+
+use annie_core::{
+    ids::UserId,
+    ports::{
+        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, Find, Namespace,
+        NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
+    },
+    time::Micros,
+};
+use chrono::NaiveDateTime;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The to-dos of all users. The due time is compared as text. Stored documents have these fields: an old one must stay readable.
+pub(crate) static TASKS: Namespace = Namespace {
+    texts: &["due", "status"],
+    numbers: &["priority"],
+    tags: "tags",
+    contents: &["title", "description", "tags"],
+    ..Namespace::named("tasks")
+};
+
+/// Statuses of a to-do that still has to be done.
+pub(crate) const OPEN: &[Status] = &[Status::Todo, Status::InProgress, Status::Blocked];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Priority {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+impl Priority {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// Priorities are stored as numbers, so that documents can be sorted by them.
+    const fn level(self) -> u8 {
+        match self {
+            Self::Low => 0,
+            Self::Medium => 1,
+            Self::High => 2,
+            Self::Critical => 3,
+        }
+    }
+
+    const fn of(level: u8) -> Option<Self> {
+        match level {
+            0 => Some(Self::Low),
+            1 => Some(Self::Medium),
+            2 => Some(Self::High),
+            3 => Some(Self::Critical),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Todo,
+    InProgress,
+    Blocked,
+    Done,
+    Cancelled,
+}
+
+impl Status {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Todo => "todo",
+            Self::InProgress => "in_progress",
+            Self::Blocked => "blocked",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub(crate) fn is_open(self) -> bool {
+        OPEN.contains(&self)
+    }
+}
+
+/// A user's own task. In code such a task is called a to-do, because a task is what the scheduler orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Todo {
+    pub(crate) number: u64,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) status: Status,
+    pub(crate) priority: Priority,
+    /// The due time in the user's time zone: `2026-02-28` or `2026-02-28T14:00`.
+    pub(crate) due: Option<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) created_at: Micros,
+    pub(crate) updated_at: Micros,
+}
+
+/// The body of a document.
+#[derive(Deserialize)]
+struct Body {
+    title: String,
+    description: String,
+    status: Status,
+    priority: u8,
+    due: Option<String>,
+    tags: Vec<String>,
+}
+
+impl Todo {
+    fn of(document: &Document) -> Result<Self, StoreError> {
+        let Body { title, description, status, priority, due, tags } =
+            Body::deserialize(&document.body).map_err(corrupt)?;
+        let priority = Priority::of(priority).ok_or_else(|| corrupt(format!("unknown priority {priority}")))?;
+        let Document { number, created_at, updated_at, .. } = *document;
+        Ok(Self { number, title, description, status, priority, due, tags, created_at, updated_at })
+    }
+
+    fn body(&self) -> Value {
+        body(&self.title, &self.description, self.status, self.priority, self.due.as_deref(), &self.tags)
+    }
+}
+
+fn body(
+    title: &str,
+    description: &str,
+    status: Status,
+    priority: Priority,
+    due: Option<&str>,
+    tags: &[String],
+) -> Value {
+    json!({
+        "title": title, "description": description, "status": status, "priority": priority.level(), "due": due,
+        "tags": tags,
+    })
+}
+
+fn corrupt(error: impl ToString) -> StoreError {
+    StoreError { kind: StoreErrorKind::Corrupt, what: "reading a task", detail: error.to_string() }
+}
+
+/// A to-do to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewTodo {
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) priority: Priority,
+    pub(crate) due: Option<String>,
+    pub(crate) tags: Vec<String>,
+}
+
+impl NewTodo {
+    fn body(&self) -> Value {
+        let Self { title, description, priority, due, tags } = self;
+        body(title, description, Status::Todo, *priority, due.as_deref(), tags)
+    }
+}
+
+/// Changes to a to-do. `None` keeps a field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TodoPatch {
+    pub(crate) title: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) status: Option<Status>,
+    pub(crate) priority: Option<Priority>,
+    /// `Some(None)` removes the date.
+    pub(crate) due: Option<Option<String>>,
+    pub(crate) tags: Option<Vec<String>>,
+}
+
+impl TodoPatch {
+    fn applied_to(self, old: Todo) -> Todo {
+        Todo {
+            title: self.title.unwrap_or(old.title),
+            description: self.description.unwrap_or(old.description),
+            status: self.status.unwrap_or(old.status),
+            priority: self.priority.unwrap_or(old.priority),
+            due: self.due.unwrap_or(old.due),
+            tags: self.tags.unwrap_or(old.tags),
+            ..old
+        }
+    }
+}
+
+/// A query for to-dos. They are listed by due time, then by importance, then by number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TodoQuery {
+    /// Words that title, description or tags must contain: all of them, ignoring case.
+    pub(crate) text: String,
+    /// An empty list matches all.
+    pub(crate) statuses: &'static [Status],
+    pub(crate) priority: Option<Priority>,
+    /// Ranges of due times; an empty list matches all.
+    pub(crate) due: Vec<TextRange>,
+    pub(crate) tag: Option<String>,
+    pub(crate) limit: u32,
+}
+
+impl TodoQuery {
+    fn documents(self) -> DocumentQuery {
+        let level = self.priority.map(|priority| f64::from(priority.level()));
+        DocumentQuery {
+            find: Find::Containing(self.text),
+            texts: statuses(self.statuses),
+            ranges: self.due,
+            numbers: [NumberRange { min: level, max: level }, NumberRange::default()],
+            tags: self.tag.into_iter().collect(),
+            order: DocumentOrder::Text,
+            limit: self.limit,
+        }
+    }
+}
+
+/// The filter by status.
+fn statuses(statuses: &[Status]) -> [Vec<String>; 3] {
+    [Vec::new(), statuses.iter().map(|status| status.as_str().to_owned()).collect(), Vec::new()]
+}
+
+/// Numbers of to-dos for the prompt [S0 6.1].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TodoSummary {
+    pub(crate) open: u64,
+    pub(crate) overdue: u64,
+    /// Due before the end of today, without the overdue ones.
+    pub(crate) due_today: u64,
+    /// Title of the most urgent open to-do: overdue first, then by importance, then by date.
+    pub(crate) top: Option<String>,
+}
+
+/// Creates a to-do, or returns the one that the same call has created before.
+pub(crate) async fn create(documents: &dyn Documents, call: &SkillCall, new: NewTodo) -> Result<Todo, StoreError> {
+    let body = new.body();
+    let decide: Decide = Arc::new(move |_: &[Document]| Ok(DocumentChange::Insert(body.clone())));
+    let created = write(documents, call, Seen::Nothing, decide).await?;
+    created.ok_or_else(|| corrupt("the new task was not stored"))
+}
+
+pub(crate) async fn get(documents: &dyn Documents, user: &UserId, number: u64) -> Result<Option<Todo>, StoreError> {
+    documents.document(user.clone(), &TASKS, number).await?.as_ref().map(Todo::of).transpose()
+}
+
+pub(crate) async fn find(documents: &dyn Documents, user: &UserId, query: TodoQuery) -> Result<Vec<Todo>, StoreError> {
+    let hits = documents.find_documents(user.clone(), &TASKS, query.documents()).await?;
+    hits.iter().map(|hit| Todo::of(&hit.document)).collect()
+}
+
+/// Changes a to-do. Returns `None` if it does not exist.
+pub(crate) async fn update(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+    patch: TodoPatch,
+) -> Result<Option<Todo>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        let Some(document) = seen.first() else { return Ok(DocumentChange::Keep) };
+        let body = patch.clone().applied_to(Todo::of(document)?).body();
+        Ok(DocumentChange::Replace { number, body })
+    });
+    write(documents, call, Seen::Number(number), decide).await
+}
+
+/// Archives a to-do, which hides it permanently. Returns `None` if it does not exist.
+pub(crate) async fn delete(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+) -> Result<Option<Todo>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        Ok(if seen.is_empty() { DocumentChange::Keep } else { DocumentChange::Archive(number) })
+    });
+    write(documents, call, Seen::Number(number), decide).await
+}
+
+async fn write(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    seen: Seen,
+    decide: Decide,
+) -> Result<Option<Todo>, StoreError> {
+    let SkillCall { user, intent, now: at, .. } = call;
+    let write = DocumentWrite { user: user.clone(), namespace: &TASKS, intent: *intent, seen, decide, at: *at };
+    documents.write_document(write).await?.document.as_ref().map(Todo::of).transpose()
+}
+
+/// The numbers of to-dos at a local time. Of a user without open to-dos the store is asked once at most.
+pub(crate) async fn summary(
+    documents: &dyn Documents,
+    user: &UserId,
+    now: NaiveDateTime,
+) -> Result<TodoSummary, StoreError> {
+    let open = DocumentQuery { texts: statuses(OPEN), ..DocumentQuery::default() };
+    let groups = vec![overdue(now), due_later_today(now)];
+    let counts = documents.count_documents(user.clone(), &TASKS, open.clone(), groups).await?;
+    let &[count, late, due_today] = counts.as_slice() else { return Err(corrupt("the counts are not complete")) };
+    if count == 0 {
+        return Ok(TodoSummary::default());
+    }
+    let ranges = if late > 0 { overdue(now) } else { Vec::new() };
+    let first = DocumentQuery { ranges, order: DocumentOrder::Number, limit: 1, ..open };
+    let hits = documents.find_documents(user.clone(), &TASKS, first).await?;
+    let top = hits.first().map(|hit| Todo::of(&hit.document)).transpose()?.map(|todo| todo.title);
+    Ok(TodoSummary { open: count, overdue: late, due_today, top })
+}
+
+/// A date without a time is overdue when its day is over, one with a time when that time has passed. In stored texts these
+/// are two ranges: everything before today, and times of today before now.
+pub(crate) fn overdue(now: NaiveDateTime) -> Vec<TextRange> {
+    let today = now.date().to_string();
+    vec![range(None, Some(today.clone())), range(Some(format!("{today}T00:00")), Some(minute(now)))]
+}
+
+/// Due today and not overdue: the day itself, and its times from now on.
+fn due_later_today(now: NaiveDateTime) -> Vec<TextRange> {
+    let today = now.date().to_string();
+    let tomorrow = now.date().succ_opt().map(|day| day.to_string());
+    vec![range(Some(today.clone()), Some(format!("{today}T00:00"))), range(Some(minute(now)), tomorrow)]
+}
+
+fn minute(now: NaiveDateTime) -> String {
+    now.format("%Y-%m-%dT%H:%M").to_string()
+}
+
+fn range(from: Option<String>, before: Option<String>) -> TextRange {
+    TextRange { from, before }
+}
+
+#[cfg(test)]
+mod tests;
