@@ -1,6 +1,7 @@
 //! The command line: every command, flag and its help.
 
 mod chaos;
+mod data;
 mod doctor;
 mod migrate;
 mod work;
@@ -14,6 +15,7 @@ use annie_core::{
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use chaos::*;
+pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
 pub use work::*;
@@ -156,6 +158,12 @@ pub enum Command {
     Setup(Setup),
     /// Copy all data from SQLite to PostgreSQL, or back
     Migrate(Migrate),
+    /// Export or delete what skills store of a user, such as to-dos and memories
+    Data {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Data,
+    },
     /// Inject faults into a server that was started for that, and check what it survives
     Chaos {
         /// The subcommand.

@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod console;
 mod conversations;
+mod data;
 mod dlq;
 mod doctor;
 mod failure;
@@ -188,6 +189,7 @@ async fn with_config(
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Migrate(options) => migrate::run(&site, options).await,
+        Command::Data { command } => data::run(&site, command).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor(options) => doctor::run(&site, &options).await,
         Command::Config { .. }

@@ -9,6 +9,7 @@ use std::{
 use super::*;
 use crate::{api::AppState, auth::Auth};
 
+mod data;
 mod doctor;
 mod security;
 mod setup;
@@ -90,6 +91,7 @@ fn command_line_is_consistent_and_its_help_lists_all_commands() {
         "gate",
         "skills",
         "key",
+        "data",
         "config",
         "doctor",
         "setup",

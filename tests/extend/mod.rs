@@ -3,6 +3,7 @@
 
 mod chore;
 mod context;
+mod documents;
 mod hook;
 mod skills;
 mod subscriber;

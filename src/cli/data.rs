@@ -1,0 +1,110 @@
+//! `annie data`: the documents that skills store of a user, in the data folder or in the PostgreSQL database.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use annie_core::{
+    ids::UserId,
+    ports::{Documents, ExportedDocument, Storage, StoreErrorKind},
+};
+use serde_json::{Value, json};
+
+use super::{
+    args::Data,
+    console::table,
+    failure::{Exit, Failure},
+    site::Site,
+};
+use crate::boot::{self, BootError};
+
+/// Documents per read.
+const PAGE_ROWS: u32 = 500;
+
+/// `annie data`
+///
+/// # Errors
+/// If the name of the user is not valid, there is no database, or a server uses it alone.
+pub async fn run(site: &Site, command: Data) -> Result<(), Failure> {
+    let (Data::Export { user } | Data::Delete { user, .. }) = &command;
+    let user = UserId::new(user.as_str()).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+    let store = open(site).await?;
+    let done = match command {
+        Data::Export { .. } => export(site, &*store, &user).await,
+        Data::Delete { yes, .. } => delete(site, &*store, &user, yes).await,
+    };
+    store.close().await;
+    done
+}
+
+async fn open(site: &Site) -> Result<Arc<dyn Storage>, Failure> {
+    let (config, environment) = (&site.loaded.config, &site.loaded.environment);
+    if config.store.address(environment)?.is_none() && !site.has_database() {
+        let what = format!("there is no database in {}", site.folder.display());
+        return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
+    }
+    match boot::open_store(config, environment, &site.folder).await {
+        Err(BootError::Store { source, folder }) if source.kind == StoreErrorKind::Locked => {
+            let what = format!("a server uses the data folder {} alone", folder.display());
+            Err(Failure::new(Exit::Unavailable, what).fix("stop it, run this command again, and start it"))
+        }
+        opened => Ok(opened?),
+    }
+}
+
+async fn export(site: &Site, documents: &dyn Documents, user: &UserId) -> Result<(), Failure> {
+    let mut after = None;
+    loop {
+        let page = documents.export_documents(user.clone(), after, PAGE_ROWS).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some((last.namespace.clone(), last.document.number));
+        for one in &page {
+            site.console.json(&line(one))?;
+        }
+    }
+}
+
+/// A document in the JSON form of the export.
+fn line(exported: &ExportedDocument) -> Value {
+    let ExportedDocument { namespace, document, archived_at } = exported;
+    let mut line = json!({
+        "namespace": namespace, "number": document.number, "body": document.body,
+        "created_at": document.created_at.to_string(), "updated_at": document.updated_at.to_string(),
+    });
+    for (name, at) in [("accessed_at", document.accessed_at), ("archived_at", *archived_at)] {
+        if let Some(at) = at {
+            line[name] = at.to_string().into();
+        }
+    }
+    line
+}
+
+async fn delete(site: &Site, documents: &dyn Documents, user: &UserId, is_confirmed: bool) -> Result<(), Failure> {
+    let counts = counts(documents, user).await?;
+    let total: u64 = counts.values().sum();
+    let deleted = if is_confirmed { documents.delete_documents(user.clone()).await? } else { 0 };
+    if site.console.is_json() {
+        return site.console.json(&json!({"user": user, "documents": counts, "deleted": deleted}));
+    }
+    if total > 0 {
+        let rows = counts.iter().map(|(namespace, count)| vec![namespace.clone(), count.to_string()]);
+        site.console.line(&table(&["namespace", "documents"], rows.collect()))?;
+    }
+    site.console.say_always(&match (is_confirmed, total) {
+        (_, 0) => format!("user {user} has no documents"),
+        (true, _) => format!("deleted {deleted} documents of user {user}"),
+        (false, _) => format!("nothing was deleted; to delete these {total} documents for good, add --yes"),
+    });
+    Ok(())
+}
+
+/// The number of a user's documents by namespace.
+async fn counts(documents: &dyn Documents, user: &UserId) -> Result<BTreeMap<String, u64>, Failure> {
+    let (mut counts, mut after) = (BTreeMap::new(), None);
+    loop {
+        let page = documents.export_documents(user.clone(), after, PAGE_ROWS).await?;
+        let Some(last) = page.last() else { return Ok(counts) };
+        after = Some((last.namespace.clone(), last.document.number));
+        for one in page {
+            *counts.entry(one.namespace).or_default() += 1;
+        }
+    }
+}
