@@ -159,6 +159,7 @@ pub enum Command {
     /// Copy all data from SQLite to PostgreSQL, or back
     Migrate(Migrate),
     /// Export or delete what skills store of a user, such as to-dos and memories
+    #[command(after_help = DATA_HELP)]
     Data {
         /// The subcommand.
         #[command(subcommand)]

@@ -2,14 +2,16 @@
 
 use clap::Subcommand;
 
-/// `annie data`
-#[derive(Debug, Subcommand)]
-#[command(after_help = "\
+/// What follows the help of `annie data`.
+pub const DATA_HELP: &str = "\
 Documents are what skills store of a user, such as to-dos and memories. Notes are files in the data folder, and conversations are
 in the log: they are neither exported nor deleted here. With SQLite the server must be stopped, because it holds the data folder.
 
 Example:
-  annie data export --user ann > ann.jsonl")]
+  annie data export --user ann > ann.jsonl";
+
+/// `annie data`
+#[derive(Debug, Subcommand)]
 pub enum Data {
     /// Print all documents of a user, one JSON object a line; archived ones too
     Export {
