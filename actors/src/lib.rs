@@ -17,6 +17,7 @@ mod fixed;
 mod hub;
 mod jobs;
 mod kernel;
+mod live_channel;
 mod log_writer;
 mod node_lease;
 mod notify;

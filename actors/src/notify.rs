@@ -11,16 +11,16 @@ use std::{
 };
 
 use annie_core::{
-    event::Scope,
     ids::{OutboxId, TaskId, UserId},
-    notice::{is_delivered_in_conversation, notice},
-    ports::{OutboxRow, StoreError, StoreErrorKind},
+    notice::notice,
+    ports::{Channel, Delivered, OutboxRow, StoreError, StoreErrorKind},
     time::Micros,
 };
 use serde_json::{Map, Value};
 
 use crate::{
     due_timer::{earlier, later},
+    live_channel::LiveChannel,
     observe::{Branch, NodeError, task_point},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -110,6 +110,7 @@ impl Chore for Notifier {
 /// each may be notified.
 async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Done>, StoreError> {
     let mut done = Done::default();
+    let front_ends = LiveChannel::new(wiring.hub.clone(), wiring.store.clone());
     // These entries are marked by id, because many entries may precede them in the outbox.
     let received: Vec<OutboxId> = received.iter().map(|task| OutboxId::for_task(*task)).collect();
     for entries in received.chunks(ENTRIES_MAX as usize) {
@@ -123,7 +124,7 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
         let mut delivered_ids = Vec::new();
         let mut by_user: BTreeMap<UserId, Vec<OutboxRow>> = BTreeMap::new();
         for entry in page {
-            if is_delivered(wiring, &entry).await? {
+            if is_delivered(&front_ends, &entry).await? {
                 delivered_ids.push(entry.id);
             } else {
                 by_user.entry(entry.user.clone()).or_default().push(entry);
@@ -152,17 +153,16 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
     }
 }
 
-async fn is_delivered(wiring: &Wiring, entry: &OutboxRow) -> Result<bool, StoreError> {
-    let is_following = wiring.hub.is_followed_by(entry.conversation, &entry.user);
-    if !is_delivered_in_conversation(entry, is_following) {
-        return Ok(false);
+/// Whether the user has a text by this channel.
+async fn is_delivered(channel: &dyn Channel, text: &OutboxRow) -> Result<bool, StoreError> {
+    match channel.deliver(text).await {
+        Ok(delivered) => Ok(delivered == Delivered::Received),
+        Err(error) => Err(StoreError {
+            kind: StoreErrorKind::Unavailable,
+            what: "delivering to the front ends",
+            detail: error.to_string(),
+        }),
     }
-    if is_following || entry.id == OutboxId::for_dead_letter(entry.task) {
-        return Ok(true);
-    }
-    // A user who scheduled work for later does not wait for it, however urgent it is when it runs.
-    let row = wiring.store.task(Scope::Operator, entry.task).await?;
-    Ok(row.is_none_or(|row| row.state.is_ended() && row.not_before.is_none() && row.after.is_empty()))
 }
 
 /// A fault point before and after entries are marked as delivered.

@@ -1,6 +1,7 @@
 //! The ports: traits for everything that the kernel needs from outside, such as stores, models, skills and the clock.
 //! Adapters implement them and actors use them; neither depends on the other.
 
+mod channel;
 mod context;
 mod documents;
 mod env;
@@ -16,6 +17,7 @@ mod work;
 
 use std::{future::Future, pin::Pin};
 
+pub use channel::{Channel, Delivered, DeliveryError};
 pub use context::{ContextPart, ContextQuery, ContextSource};
 pub use documents::{
     Decide, Document, DocumentChange, DocumentHit, DocumentKey, DocumentOrder, DocumentQuery, DocumentWrite, Documents,
