@@ -155,6 +155,7 @@ pub(crate) fn retry_message(row: &DeadLetterRow, tried: Tried, priority: Priorit
     let mut message = Submission::new(row.user.clone(), DEAD_LETTER, original.text).within(row.conversation);
     message.client_id = Some(format!("{DEAD_LETTER}:{}", row.task));
     message.channel = channel;
+    message.reply_to = original.reply_to;
     message.priority = Some(priority);
     message.mode = original.mode;
     message.private = original.private;

@@ -102,6 +102,7 @@ pub(crate) async fn about(wiring: &Wiring, row: &OperationRow, text: String) -> 
     message.priority = Some(Priority::Normal);
     message.mode = original.as_ref().and_then(|inbound| inbound.mode);
     message.channel = original.as_ref().map(|inbound| inbound.channel().to_owned()).unwrap_or_default();
+    message.reply_to = original.as_ref().and_then(|inbound| inbound.reply_to.clone());
     message.private = original.is_some_and(|inbound| inbound.private);
     message.verbatim = true;
     message.resumes = Some(row.id);

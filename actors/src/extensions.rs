@@ -6,7 +6,7 @@ pub(crate) mod nodes;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use annie_core::ports::{Chore, LogSubscriber};
+use annie_core::ports::{Channel, Chore, LogSubscriber};
 
 /// Length limit of an extension's name, in bytes.
 const NAME_BYTES_MAX: usize = 40;
@@ -18,12 +18,15 @@ pub struct Extensions {
     pub chores: Vec<Arc<dyn Chore>>,
     /// Receivers of stored events.
     pub subscribers: Vec<Arc<dyn LogSubscriber>>,
+    /// Ways to reach users.
+    pub channels: Vec<Arc<dyn Channel>>,
 }
 
 /// The extensions of a kernel that runs.
 pub(crate) struct Installed {
     chores: Vec<Arc<dyn Chore>>,
     subscribers: Vec<Subscribed>,
+    channels: Vec<Arc<dyn Channel>>,
 }
 
 /// A subscriber of an extension.
@@ -41,8 +44,11 @@ impl Extensions {
     /// If a name is invalid or occurs twice.
     pub(crate) fn install(self) -> Result<Installed, String> {
         let subscribed = |subscriber| Subscribed { subscriber, missed: Arc::default() };
-        let installed =
-            Installed { chores: self.chores, subscribers: self.subscribers.into_iter().map(subscribed).collect() };
+        let installed = Installed {
+            chores: self.chores,
+            subscribers: self.subscribers.into_iter().map(subscribed).collect(),
+            channels: self.channels,
+        };
         check_names(&installed.names().collect::<Vec<_>>())?;
         Ok(installed)
     }
@@ -52,12 +58,23 @@ impl Installed {
     /// The names of the actors.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let chores = self.chores.iter().map(|chore| chore_name(chore.as_ref()));
-        chores.chain(self.subscribers.iter().map(|subscribed| subscriber_name(subscribed.subscriber.as_ref())))
+        let subscribers = self.subscribers.iter().map(|subscribed| subscriber_name(subscribed.subscriber.as_ref()));
+        chores.chain(subscribers).chain(self.channels.iter().map(|channel| channel_name(channel.as_ref())))
+    }
+
+    /// The channels.
+    pub fn channels(&self) -> &[Arc<dyn Channel>] {
+        &self.channels
+    }
+
+    /// The channel with this name.
+    pub fn channel(&self, name: &str) -> Option<&Arc<dyn Channel>> {
+        self.channels.iter().find(|channel| channel.name() == name)
     }
 
     /// Whether there is no extension.
     pub fn is_empty(&self) -> bool {
-        self.chores.is_empty() && self.subscribers.is_empty()
+        self.chores.is_empty() && self.subscribers.is_empty() && self.channels.is_empty()
     }
 }
 
@@ -87,4 +104,8 @@ fn chore_name(chore: &dyn Chore) -> String {
 
 fn subscriber_name(subscriber: &dyn LogSubscriber) -> String {
     format!("subscriber:{}", subscriber.name())
+}
+
+fn channel_name(channel: &dyn Channel) -> String {
+    format!("channel:{}", channel.name())
 }

@@ -7,6 +7,7 @@ mod backend;
 mod breaker;
 mod conversations;
 mod dead_letters;
+mod delivery;
 mod due_timer;
 mod effects;
 mod engine;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use annie_core::{
     event::Scope,
-    ids::OutboxId,
+    ids::{OutboxId, UserId},
     notice::is_delivered_in_conversation,
     ports::{Channel, Delivered, DeliveryError, Fut, OutboxRow, Store, TaskRow},
 };
@@ -44,6 +44,10 @@ impl LiveChannel {
 impl Channel for LiveChannel {
     fn name(&self) -> &str {
         "live"
+    }
+
+    fn check(&self, _user: &UserId, _to: &str) -> Result<(), String> {
+        Err("the front ends deliver in the conversation: leave the address out".to_owned())
     }
 
     fn deliver<'a>(&'a self, text: &'a OutboxRow) -> Fut<'a, Result<Delivered, DeliveryError>> {

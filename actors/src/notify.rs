@@ -32,6 +32,11 @@ const ENTRIES_MAX: u32 = 1_000;
 /// Tasks whose final text a listener received and whose outbox entry is not marked yet, at most. Beyond this, an entry
 /// counts as delivered only if the user is listening when it is processed.
 const RECEIVED_MAX: usize = 10_000;
+/// How long the texts of a channel that this node does not have wait for another node, in milliseconds: a day, as long as a
+/// channel tries to deliver.
+const MISSING_CHANNEL_MS: i64 = 24 * 3_600_000;
+/// Interval between two looks at such a channel, in milliseconds.
+const MISSING_CHANNEL_LOOK_MS: u64 = 3_600_000;
 /// Interval between two deletions of old entries, in milliseconds.
 const SWEEP_MS: u64 = 24 * 3_600_000;
 
@@ -117,14 +122,15 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
         done.delivered += entries.len() as u64;
         wiring.store.delivered(entries.to_vec(), wiring.env.now()).await?;
     }
+    let next_missing = divert_missing_channels(wiring).await?;
     loop {
-        let page = wiring.store.outbox(ENTRIES_MAX).await?;
+        let page = wiring.store.to_notify(ENTRIES_MAX).await?;
         let is_full = page.len() == ENTRIES_MAX as usize;
         let mut is_less = false;
         let mut delivered_ids = Vec::new();
         let mut by_user: BTreeMap<UserId, Vec<OutboxRow>> = BTreeMap::new();
         for entry in page {
-            if is_delivered(&front_ends, &entry).await? {
+            if entry.diverted.is_none() && is_delivered(&front_ends, &entry).await? {
                 delivered_ids.push(entry.id);
             } else {
                 by_user.entry(entry.user.clone()).or_default().push(entry);
@@ -148,9 +154,29 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
             }
         }
         if !(is_full && is_less) {
-            return Ok(Pass { next, done });
+            return Ok(Pass { next: earlier(next, next_missing), done });
         }
     }
+}
+
+/// Diverts the texts of channels that no longer exist. Where nodes share the store, another node may have a channel of this
+/// name, and gets time to deliver. Returns when to look again.
+async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, StoreError> {
+    let mut next = None;
+    for channel in wiring.store.waiting_channels().await? {
+        if wiring.extensions.channel(&channel).is_some() {
+            continue;
+        }
+        let now = wiring.env.now();
+        let wait_ms = if wiring.store.is_shared() { MISSING_CHANNEL_MS } else { 0 };
+        let before = now.plus_ms(1).plus_ms(wait_ms.saturating_neg());
+        let diverted = wiring.store.divert_channel(channel.clone(), before).await?;
+        if diverted > 0 {
+            tracing::warn!(channel, diverted, "no channel has this name any more, its users are notified instead");
+        }
+        next = Some(later(now, MISSING_CHANNEL_LOOK_MS));
+    }
+    Ok(next)
 }
 
 /// Whether the user has a text by this channel.

@@ -5,16 +5,20 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use annie_core::{event::Event, ports};
+use annie_core::{
+    event::{Event, Topics},
+    ports,
+};
 use serde_json::{Map, Value, json};
 
-use super::{Installed, Subscribed, chore_name, subscriber_name};
+use super::{Installed, Subscribed, channel_name, chore_name, subscriber_name};
 use crate::{
+    delivery::Delivery,
     observe::{Branch, Context, Handle, Named, Node, NodeError, Path},
     subscriptions::Subscription,
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs},
     wiring::Wiring,
-    worker::{Chore, Pass, Worker},
+    worker::{Chore, Pass, Worker, WorkerMsg},
 };
 
 /// The path of the supervisor of all extensions, below infra.
@@ -31,7 +35,7 @@ pub(crate) fn supervisor(wiring: &Arc<Wiring>) -> ChildSpec {
 }
 
 fn children(wiring: &Arc<Wiring>) -> Vec<ChildSpec> {
-    let Installed { chores, subscribers } = &wiring.extensions;
+    let Installed { chores, subscribers, channels } = &wiring.extensions;
     let chores = chores.iter().cloned().map(|chore| {
         let wiring = wiring.clone();
         let name = chore_name(chore.as_ref());
@@ -41,10 +45,15 @@ fn children(wiring: &Arc<Wiring>) -> Vec<ChildSpec> {
         let name = subscriber_name(subscribed.subscriber.as_ref());
         ChildSpec::permanent::<Subscriber>(&name, move || subscribed.clone())
     });
-    chores.chain(subscribers).collect()
+    let channels = channels.iter().cloned().map(|channel| {
+        let wiring = wiring.clone();
+        let name = channel_name(channel.as_ref());
+        ChildSpec::permanent::<Worker<Delivery>>(&name, move || (channel.clone(), wiring.clone()))
+    });
+    chores.chain(subscribers).chain(channels).collect()
 }
 
-/// What the log writer does for the subscribers.
+/// What the log writer does for the subscribers and the channels.
 pub(crate) fn subscriptions<M: Named + Send + 'static>(
     all: &Installed,
     log: &Handle<M>,
@@ -67,7 +76,12 @@ pub(crate) fn subscriptions<M: Named + Send + 'static>(
             }),
         }
     };
-    all.subscribers.iter().map(one).collect()
+    // Whether a text has an address is stored with it, so every channel reads its own.
+    let channel = |channel: &Arc<dyn ports::Channel>| {
+        let actor = log.sibling::<WorkerMsg<Delivery>>(extensions.child(&channel_name(channel.as_ref())));
+        Subscription::of_actor(Topics::FINAL_TEXT, actor, |_| Some(WorkerMsg::New(())), || WorkerMsg::New(()))
+    };
+    all.subscribers.iter().map(one).chain(all.channels.iter().map(channel)).collect()
 }
 
 /// The worker of a chore that stands outside the kernel.

@@ -9,7 +9,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
     inbound::{DEAD_LETTER, OPERATION},
     jobs::{JobRequest, resolve, understand},
-    ports::{Append, AppendError, Fence},
+    ports::{Address, Append, AppendError, Fence},
     projection::text_sha256,
     queue::WorkKey,
     time::Micros,
@@ -22,6 +22,7 @@ use crate::{
     log_writer::{LogError, append},
     observe::Handle,
     scheduler::{AdmissionMsg, QueuePosition, SchedulerMsg, Steering},
+    tasks::caught,
     wiring::Wiring,
 };
 
@@ -76,6 +77,8 @@ pub struct Submission {
     pub stateless: bool,
     /// The requirements of a calling program on the answer.
     pub request: Option<Box<CallerRequest>>,
+    /// Where the final text is delivered; `None` if the user reads it in the conversation or is notified.
+    pub reply_to: Option<Address>,
     /// Set if this is a retry of a dead letter.
     pub(crate) retry: Option<Retry>,
     /// The channel of the message whose work this message of the kernel continues.
@@ -106,6 +109,7 @@ impl Submission {
             verbatim: false,
             stateless: false,
             request: None,
+            reply_to: None,
             retry: None,
             channel: String::new(),
             resumes: None,
@@ -167,6 +171,14 @@ impl Drop for Reservation<'_> {
 }
 
 impl Kernel {
+    /// Checks whether a user may have texts delivered to an address.
+    ///
+    /// # Errors
+    /// `Invalid` with the reason, if there is no such channel or it does not accept the recipient for this user.
+    pub async fn check_address(&self, user: &UserId, address: &Address) -> Result<(), KernelError> {
+        check_address(&self.wiring, user, address).await
+    }
+
     /// Takes in a message. When this returns, the message is stored and will get exactly one final answer or one visible
     /// failure, whatever crashes.
     ///
@@ -195,6 +207,7 @@ impl Kernel {
 /// As [`Kernel::submit`].
 pub(crate) async fn accept_message(wiring: &Wiring, mut message: Submission) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
+    check_reply_to(wiring, &message).await?;
     message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());
@@ -216,6 +229,7 @@ pub(crate) async fn accept_message(wiring: &Wiring, mut message: Submission) -> 
         text: message.text,
         source: message.source,
         channel: message.channel,
+        reply_to: message.reply_to,
         priority,
         mode: message.mode,
         preamble: message.preamble,
@@ -399,6 +413,38 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
         )));
     }
     Ok(())
+}
+
+/// Checks the address of a user's message. That of a message of the kernel was checked with the first message; if its channel
+/// is gone since, the notifier notices.
+async fn check_reply_to(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
+    match &message.reply_to {
+        Some(address) if !message.is_the_kernels() => check_address(wiring, &message.user, address).await,
+        _ => Ok(()),
+    }
+}
+
+/// Checks that there is such a channel, and that it accepts the recipient for this user.
+async fn check_address(wiring: &Wiring, user: &UserId, address: &Address) -> Result<(), KernelError> {
+    let Some(channel) = wiring.extensions.channel(&address.channel) else {
+        let names: Vec<&str> = wiring.extensions.channels().iter().map(|channel| channel.name()).collect();
+        let known = if names.is_empty() { "none is configured".to_owned() } else { names.join(", ") };
+        let why = format!("there is no channel {:?}: use one of the configured channels ({known})", address.channel);
+        return Err(KernelError::Invalid(why));
+    };
+    if !address.is_well_formed() {
+        let max = Address::TO_BYTES_MAX;
+        let why = format!("the recipient in `to` must have 1 to {max} bytes and no control characters");
+        return Err(KernelError::Invalid(why));
+    }
+    // A panic of the channel refuses the message and ends nothing else.
+    match caught(async { channel.check(user, &address.to) }).await {
+        Ok(checked) => checked.map_err(KernelError::Invalid),
+        Err(panic) => {
+            tracing::error!(channel = address.channel, panic, "a channel panicked while it checked an address");
+            Err(KernelError::Invalid(format!("the channel {:?} could not check the recipient", address.channel)))
+        }
+    }
 }
 
 async fn admit(

@@ -58,6 +58,11 @@ impl Lease {
         Ok(lease)
     }
 
+    /// The id of this node, which is the same in its next run if the store is shared.
+    pub fn node(&self) -> NodeId {
+        self.name.lock().0
+    }
+
     /// The incarnation of this node, which claims conversations.
     pub fn incarnation(&self) -> NodeIncarnation {
         self.name.lock().1

@@ -9,10 +9,17 @@ use annie_core::{
     ids::{ConversationId, Epoch, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
+<<<<<<< HEAD
         DeadLetterRow, DeadLetters, DeadLettersWaiting, Document, DocumentHit, DocumentKey, DocumentQuery,
         DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace, NodeRow, Nodes,
         Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, Snapshot,
         Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
+=======
+        DeadLetterRow, DeadLetters, DeadLettersWaiting, DeliveryEnd, DeliveryRow, Fut, IntentRow, Keys, Log, Memories,
+        MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation,
+        OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Store, StoreError,
+        StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
+>>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
     },
     time::Micros,
 };
@@ -141,6 +148,12 @@ impl Operations for ChaosStore {
 impl Outbox for ChaosStore {
     passed_on! {
         outbox(limit: u32) -> Vec<OutboxRow>;
+        to_notify(limit: u32) -> Vec<OutboxRow>;
+        waiting_channels() -> Vec<String>;
+        next_deliveries(channel: String, limit: u32) -> Vec<DeliveryRow>;
+        begin_delivery(id: OutboxId, attempts: u32, by: NodeId, at: Micros) -> bool;
+        end_delivery(id: OutboxId, attempts: u32, end: DeliveryEnd) -> bool;
+        divert_channel(channel: String, before: Micros) -> u64;
         delivered(ids: Vec<OutboxId>, at: Micros) -> ();
         notify(user: UserId, text: String, words: Vec<(OutboxId, TaskId)>, at: Micros) -> Option<Notification>;
         notifications(user: UserId, after: u64, limit: u32) -> Vec<Notification>;

@@ -8,6 +8,7 @@ use crate::{
     classify::Mood,
     event::{Mode, Priority},
     ids::{OperationId, TaskId},
+    ports::Address,
     receipt::Receipt,
     time::Micros,
 };
@@ -33,6 +34,9 @@ pub struct Inbound {
     /// operation. Empty for a message of a user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub channel: String,
+    /// Where the final text is delivered. Absent means that the user reads it in the conversation or is notified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<Address>,
     /// The scheduling class.
     #[serde(default)]
     pub priority: Priority,

@@ -9,7 +9,7 @@ use crate::{
     event::Priority,
     ids::OutboxId,
     inbound::{DEAD_LETTER, OPERATION},
-    ports::{OutboxRow, TaskState},
+    ports::{Diverted, OutboxRow, TaskState},
 };
 
 /// Maximum length of an answer in a notification, in characters. The whole answer is in its conversation.
@@ -84,9 +84,22 @@ fn ending(final_text: &OutboxRow) -> Ending {
 /// The text of one notification for one or more final texts of a user, oldest first.
 #[must_use]
 pub fn notice(final_texts: &[OutboxRow]) -> String {
-    if let [final_text] = final_texts {
-        return single_notice(final_text);
-    }
+    let notice = if let [final_text] = final_texts { single_notice(final_text) } else { merged_notice(final_texts) };
+    [notice].into_iter().chain(undelivered(final_texts)).collect::<Vec<_>>().join("\n")
+}
+
+/// Sentences about the texts that did not reach their address, or may not have.
+fn undelivered(final_texts: &[OutboxRow]) -> impl Iterator<Item = String> {
+    let names = |is_of_kind: fn(Diverted) -> bool| -> Vec<String> {
+        let of_kind = final_texts.iter().filter(|text| text.diverted.is_some_and(is_of_kind));
+        of_kind.map(name).collect()
+    };
+    let doubtful = sentence("I do not know whether I delivered", &names(|diverted| diverted == Diverted::InDoubt));
+    let failed = sentence("I could not deliver", &names(|diverted| diverted != Diverted::InDoubt));
+    [doubtful, failed].into_iter().flatten()
+}
+
+fn merged_notice(final_texts: &[OutboxRow]) -> String {
     let names_of_kind = |wanted: Ending| -> Vec<String> {
         let mut seen = BTreeSet::new();
         let of_kind = final_texts.iter().filter(|w| ending(w) == wanted).map(name);
@@ -167,6 +180,8 @@ mod tests {
             state,
             text: format!("the answer to {title}"),
             at: Micros(0),
+            reply_to: None,
+            diverted: None,
         }
     }
 
@@ -219,6 +234,21 @@ mod tests {
         assert_eq!(notice(&[operation]), "the answer to [The x that …");
         let long = OutboxRow { text: "é".repeat(1_000), ..done(1, "long") };
         assert!(notice(&[long]).ends_with("é …"));
+    }
+
+    #[test]
+    fn notice_says_what_did_not_reach_its_address() {
+        let lost = |n, diverted| OutboxRow { diverted: Some(diverted), ..done(n, &format!("{n}")) };
+        assert_eq!(
+            notice(&[lost(1, Diverted::InDoubt)]),
+            "I finished \"1\": the answer to 1\nI do not know whether I delivered \"1\"."
+        );
+        let all = [lost(1, Diverted::InDoubt), lost(2, Diverted::Refused), lost(3, Diverted::GivenUp), done(4, "4")];
+        assert_eq!(
+            notice(&all),
+            "I finished 4 things: \"1\", \"2\", \"3\" and \"4\".\nI do not know whether I delivered \"1\".\n\
+             I could not deliver 2 things: \"2\" and \"3\"."
+        );
     }
 
     #[test]

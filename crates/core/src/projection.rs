@@ -8,7 +8,7 @@ use crate::{
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
     outcome::{Operation, Status},
-    ports::{IntentState, TaskState},
+    ports::{Address, IntentState, TaskState},
     skill::Effect,
     time::Micros,
 };
@@ -170,7 +170,14 @@ pub enum Change {
         /// Time of the change.
         at: Micros,
     },
-    /// A final text is to be delivered.
+    /// The final texts of a task are to be delivered to an address.
+    AddressPut {
+        /// The task.
+        task: TaskId,
+        /// The address.
+        address: Address,
+    },
+    /// A final text is to be delivered, to the address of its task if the task has one.
     OutboxPut {
         /// The id.
         id: OutboxId,
@@ -297,7 +304,8 @@ fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
         at,
     });
     let closed = inbound.resumes.map(|operation| Change::OperationClosed { operation, by: task, at });
-    std::iter::once(opened).chain(retried).chain(closed).collect()
+    let addressed = inbound.reply_to.clone().map(|address| Change::AddressPut { task, address });
+    std::iter::once(opened).chain(addressed).chain(retried).chain(closed).collect()
 }
 
 /// SHA-256 of a message's text.

@@ -25,8 +25,12 @@ macro_rules! files {
                 include_str!(concat!("../../../migrations/", $database, "/0009_accepted_dispatches.sql")),
             ),
             ("failed models", include_str!(concat!("../../../migrations/", $database, "/0010_failed_models.sql"))),
+<<<<<<< HEAD
             ("documents", include_str!(concat!("../../../migrations/", $database, "/0011_documents.sql"))),
             ("moved documents", include_str!(concat!("../../../migrations/", $database, "/0012_moved_documents.sql"))),
+=======
+            ("channels", include_str!(concat!("../../../migrations/", $database, "/0013_channels.sql"))),
+>>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
         ]
     };
 }

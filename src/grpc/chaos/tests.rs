@@ -219,7 +219,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("store", "claim", &["call"]),
     ("store", "snapshot", &["call"]),
     ("store", "events", &["call"]),
-    ("store", "outbox", &["call"]),
+    ("store", "to_notify", &["call"]),
     ("store", "breaker", &["call"]),
     ("model", "offline", &["call"]),
     ("skill", "chaos.count", &["run"]),
@@ -365,7 +365,7 @@ async fn store_faults_in_built_in_skill_cause_its_effect_at_most_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stale_reads_take_effect_and_message_ends_once() {
-    let reads = ["claim", "snapshot", "events", "outbox"];
+    let reads = ["claim", "snapshot", "events", "to_notify"];
     let stale = |read| FaultSpec { wait_ms: 60, ..FaultSpec::new(Target::Store, FaultKind::Stale).at(read, "*") };
     inject_each(reads.map(stale)).await;
 }

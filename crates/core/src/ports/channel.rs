@@ -1,6 +1,84 @@
 //! Channels: where users get the final texts of their messages.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Fut, OutboxRow};
+use crate::{
+    ids::{NodeId, UserId},
+    time::Micros,
+};
+
+/// Where the final text of a message is delivered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Address {
+    /// The name of the channel.
+    pub channel: String,
+    /// The recipient, in the channel's own form, such as `chat:42`: 1 to [`Address::TO_BYTES_MAX`] bytes without control
+    /// characters.
+    pub to: String,
+}
+
+impl Address {
+    /// The longest recipient, in bytes.
+    pub const TO_BYTES_MAX: usize = 256;
+
+    /// Whether the recipient has the form that every channel accepts.
+    #[must_use]
+    pub fn is_well_formed(&self) -> bool {
+        !self.to.is_empty() && self.to.len() <= Self::TO_BYTES_MAX && !self.to.chars().any(char::is_control)
+    }
+}
+
+/// Why the channel of a final text does not deliver it. The user is notified of the text instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Diverted {
+    /// The text may have been sent: an attempt began, and its end is not known. It is never sent again.
+    InDoubt,
+    /// The channel refused the text or the recipient.
+    Refused,
+    /// The channel failed for too long.
+    GivenUp,
+    /// No channel has this name any more.
+    NoChannel,
+}
+
+impl Diverted {
+    /// The name in the database.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InDoubt => "in_doubt",
+            Self::Refused => "refused",
+            Self::GivenUp => "given_up",
+            Self::NoChannel => "no_channel",
+        }
+    }
+}
+
+/// A final text that waits for its channel, with the attempts to deliver it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryRow {
+    /// The text and its address.
+    pub text: OutboxRow,
+    /// The number of attempts that have begun.
+    pub attempts: u32,
+    /// Set while an attempt has begun and its end is not stored: the node that made it, and when it began.
+    pub begun: Option<(NodeId, Micros)>,
+    /// The next attempt is not made before this time.
+    pub retry_at: Option<Micros>,
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryEnd {
+    /// The text was delivered at this time.
+    Delivered(Micros),
+    /// Nothing was sent, or sending it again does no harm. The next attempt is not made before this time.
+    Retry(Micros),
+    /// The channel does not deliver the text.
+    Diverted(Diverted),
+}
 
 /// What became of a text that a channel accepted for delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +113,22 @@ pub trait Channel: Send + Sync {
     /// The name: 1 to 40 lower-case letters, digits and underscores, different from that of any other channel.
     fn name(&self) -> &str;
 
-    /// Delivers a final text. The id of the text is the same for every attempt.
+    /// Checks whether a user may have texts delivered to a recipient. Called before a message with such an address is accepted.
+    /// A channel that serves several users must accept only the recipients of this user.
+    ///
+    /// # Errors
+    /// The reason and the fix, for the sender of the message.
+    fn check(&self, user: &UserId, to: &str) -> Result<(), String>;
+
+    /// Whether the recipient recognises a text by its id, so that a text that is sent again is received once. Then a text is
+    /// sent again if it is not known whether it was sent. Otherwise it is not, and the user is notified of the doubt.
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    /// Delivers a final text to its address. The id of the text is the same for every attempt. The texts of one address are
+    /// delivered one after the other, in the order in which their tasks ended. An attempt that takes longer than 30 s is cut
+    /// off; then, and after a panic, it is not known whether the text was sent.
     ///
     /// # Errors
     /// If the text was not delivered, or may not have been.

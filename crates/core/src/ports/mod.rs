@@ -17,7 +17,7 @@ mod work;
 
 use std::{future::Future, pin::Pin};
 
-pub use channel::{Channel, Delivered, DeliveryError};
+pub use channel::{Address, Channel, Delivered, DeliveryEnd, DeliveryError, DeliveryRow, Diverted};
 pub use context::{ContextPart, ContextQuery, ContextSource};
 pub use documents::{
     Decide, Document, DocumentChange, DocumentHit, DocumentKey, DocumentOrder, DocumentQuery, DocumentWrite, Documents,

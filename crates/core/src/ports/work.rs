@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, Fut, StoreError, TaskState};
+use super::{Address, Before, DeliveryEnd, DeliveryRow, Diverted, Fut, StoreError, TaskState};
 use crate::{
     dead_letter::{DeadLetter, DeadLetterState},
     event::{Priority, Scope},
-    ids::{ConversationId, IntentId, OperationId, OutboxId, TaskId, UserId},
+    ids::{ConversationId, IntentId, NodeId, OperationId, OutboxId, TaskId, UserId},
     time::Micros,
 };
 
@@ -195,6 +195,12 @@ pub struct OutboxRow {
     pub text: String,
     /// Time of the final event.
     pub at: Micros,
+    /// Where the text is delivered. Absent if the user reads it in the conversation or is notified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<Address>,
+    /// Set if the channel of the address does not deliver the text. It follows from no event.
+    #[serde(skip)]
+    pub diverted: Option<Diverted>,
 }
 
 /// A message to a user outside of conversations: background work has ended.
@@ -217,11 +223,36 @@ pub trait Outbox: Send + Sync {
     /// Undelivered final texts, oldest first.
     fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>>;
 
-    /// Marks final texts as delivered. Those already delivered keep their time.
+    /// Undelivered final texts that no channel has to deliver, oldest first: those without an address, and those that were
+    /// diverted.
+    fn to_notify(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>>;
+
+    /// The channels that have final texts to deliver, in no particular order.
+    fn waiting_channels(&self) -> Fut<'_, Result<Vec<String>, StoreError>>;
+
+    /// The oldest final text of each address of a channel that the channel has to deliver: those without a time for the next
+    /// attempt first, then in the order of these times.
+    fn next_deliveries(&self, channel: String, limit: u32) -> Fut<'_, Result<Vec<DeliveryRow>, StoreError>>;
+
+    /// Stores that an attempt to deliver a text begins. `attempts` is the number of earlier attempts. If it is no longer that
+    /// number, or the text is delivered or diverted, nothing is stored and the result is false: another node was first.
+    /// The same call again has the same result.
+    fn begin_delivery(&self, id: OutboxId, attempts: u32, by: NodeId, at: Micros) -> Fut<'_, Result<bool, StoreError>>;
+
+    /// Stores the end of the attempt that made the number of attempts `attempts`. If another attempt has begun since, or the
+    /// text is delivered or diverted, nothing is stored and the result is false.
+    fn end_delivery(&self, id: OutboxId, attempts: u32, end: DeliveryEnd) -> Fut<'_, Result<bool, StoreError>>;
+
+    /// Diverts the texts of a channel that ended before an instant: `NoChannel`, or `InDoubt` if an attempt has begun.
+    /// Returns their number.
+    fn divert_channel(&self, channel: String, before: Micros) -> Fut<'_, Result<u64, StoreError>>;
+
+    /// Marks final texts without an address as delivered. Those already delivered keep their time.
     fn delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 
     /// Stores a notification and marks its final texts as delivered, in one transaction. If one of the texts has been
-    /// delivered before, nothing is stored and the result is `None`, because no text is delivered twice.
+    /// delivered before, or its channel has to deliver it, nothing is stored and the result is `None`, because no text is
+    /// delivered twice.
     fn notify(
         &self,
         user: UserId,

@@ -7,8 +7,13 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
+<<<<<<< HEAD
         ApiKey, ConversationRow, DeadLetterRow, Document, IntentRow, IntentState, NodeRow, Notification, OperationRow,
         Snapshot, TaskRow, TaskState, WriteKind,
+=======
+        Address, ApiKey, ConversationRow, DeadLetterRow, Diverted, IntentRow, IntentState, Memory, NodeRow,
+        Notification, OperationRow, Snapshot, TaskRow, TaskState, Todo,
+>>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
     },
     projection::{self, Change},
     time::Micros,
@@ -76,7 +81,19 @@ pub(super) struct OutboxMessage {
     /// Emptied when the message is swept: then only the fact of its delivery remains.
     pub text: String,
     pub at: Micros,
+    pub seq: Seq,
+    pub reply_to: Option<Address>,
+    pub delivery: Delivery,
+}
+
+/// The delivery of a final message, which follows from no event.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Delivery {
     pub delivered_at: Option<Micros>,
+    pub attempts: u32,
+    pub begun: Option<(NodeId, Micros)>,
+    pub retry_at: Option<Micros>,
+    pub diverted: Option<Diverted>,
 }
 
 /// All data of the store.
@@ -86,6 +103,7 @@ pub(super) struct Data {
     pub tasks: BTreeMap<TaskId, TaskRow>,
     pub messages: BTreeMap<(UserId, String), Received>,
     pub intents: BTreeMap<IntentId, Intent>,
+    pub addresses: BTreeMap<TaskId, (ConversationId, Address)>,
     pub outbox: BTreeMap<OutboxId, OutboxMessage>,
     pub dead_letters: BTreeMap<TaskId, DeadLetterRow>,
     pub operations: BTreeMap<OperationId, OperationRow>,
@@ -219,14 +237,20 @@ impl Data {
                     kept.row.state = *state;
                 }
             }
+            Change::AddressPut { task, address } => {
+                self.addresses.entry(*task).or_insert_with(|| (id, address.clone()));
+            }
             Change::OutboxPut { id: out, task, text, at } => {
+                let address = self.addresses.get(task).filter(|(conversation, _)| *conversation == id);
                 self.outbox.entry(*out).or_insert_with(|| OutboxMessage {
                     user: user.clone(),
                     conversation: id,
                     task: *task,
                     text: text.clone(),
                     at: *at,
-                    delivered_at: None,
+                    seq: position.0,
+                    reply_to: address.map(|(_, address)| address.clone()),
+                    delivery: Delivery::default(),
                 });
             }
         }
@@ -320,10 +344,11 @@ impl Data {
         self.tasks.clear();
         self.messages.clear();
         self.intents.clear();
+        self.addresses.clear();
         self.dead_letters.clear();
         self.operations.clear();
-        let delivered: BTreeMap<OutboxId, Option<Micros>> =
-            std::mem::take(&mut self.outbox).into_iter().map(|(id, word)| (id, word.delivered_at)).collect();
+        let deliveries: BTreeMap<OutboxId, Delivery> =
+            std::mem::take(&mut self.outbox).into_iter().map(|(id, word)| (id, word.delivery)).collect();
         let mut read = 0;
         let logs: Vec<_> = self
             .conversations
@@ -343,7 +368,7 @@ impl Data {
             }
         }
         for (id, word) in &mut self.outbox {
-            word.delivered_at = delivered.get(id).copied().flatten();
+            word.delivery = deliveries.get(id).copied().unwrap_or_default();
         }
         read
     }

@@ -92,6 +92,7 @@ const TABLES: &[Table] = &[
     Table { name: "events", key: &["conversation_id", "seq"] },
     Table { name: "snapshots", key: &["conversation_id"] },
     Table { name: "tasks", key: &["id"] },
+    Table { name: "addresses", key: &["task_id"] },
     Table { name: "intents", key: &["id"] },
     Table { name: "outbox", key: &["id"] },
     Table { name: "dead_letters", key: &["task_id"] },

@@ -93,6 +93,8 @@ struct Order {
     has_moved_dead_letter: bool,
     /// The batch sets a retry time of a dead letter that it inserts or moves: one statement changes a row only once.
     has_due_dead_letter: bool,
+    /// The batch inserts the address of a task and a text for it.
+    has_addressed_text: bool,
 }
 
 impl Order {
@@ -111,12 +113,14 @@ impl Order {
                 || !ids(Kind::Operation, 0).is_disjoint(&ids(Kind::OperationEnd, 2)),
             has_moved_dead_letter: !dead_letters.is_disjoint(&moved),
             has_due_dead_letter: !dead_letters.is_disjoint(&due) || !moved.is_disjoint(&due),
+            has_addressed_text: !ids(Kind::Address, 0).is_disjoint(&ids(Kind::Outbox, 3)),
         }
     }
 
     const fn stage(&self, kind: Kind) -> usize {
         match kind {
             Kind::DeadLetter | Kind::Move | Kind::Run | Kind::OperationEnd if self.is_divided => 1,
+            Kind::Outbox if self.has_addressed_text => 1,
             Kind::DeadLetterMove if self.has_moved_dead_letter => 2,
             Kind::DeadLetterDue if self.has_due_dead_letter => 3,
             _ => 0,
@@ -204,6 +208,7 @@ impl Part {
                 Kind::DeadLetterDue => "dead_letter_due",
                 Kind::DeadLetterMove => "dead_letter_move",
                 Kind::OperationEnd => "operation_end",
+                Kind::Address => "address",
             },
         }
     }
@@ -225,11 +230,12 @@ impl Part {
                 Kind::Move => &[Texts, Flags, Numbers, Numbers, Texts, Texts, Numbers, Numbers, Ids, Ids, Flags],
                 Kind::Plan => &[Ids, Ids, Ids, Numbers, Numbers, Texts, Texts, Numbers],
                 Kind::Run => &[Texts, Numbers, Numbers, Ids, Ids],
-                Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers],
+                Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers, Numbers],
                 Kind::Operation => &[Ids, Ids, Texts, Numbers, Ids, Ids, Texts, Numbers, Numbers],
                 Kind::DeadLetterDue => &[Numbers, Ids, Ids, Numbers],
                 Kind::DeadLetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
                 Kind::OperationEnd => &[Ids, Numbers, Ids, Ids, Numbers],
+                Kind::Address => &[Ids, Ids, Texts, Texts],
             },
         }
     }
@@ -324,9 +330,10 @@ const fn written(kind: Kind) -> &'static str {
              WHERE i.id = new.d AND i.conversation_id = new.e AND i.state <> 'done' AND (SELECT yes FROM agreed)"
         }
         Kind::Outbox => {
-            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at) \
-             SELECT new.a, new.b, new.c, new.d, new.e, new.f FROM {new} WHERE (SELECT yes FROM agreed) \
-             ON CONFLICT (id) DO NOTHING"
+            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
+             SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, r.channel, r.recipient FROM {new} \
+             LEFT JOIN addresses r ON r.task_id = new.d AND r.conversation_id = new.c \
+             WHERE (SELECT yes FROM agreed) ON CONFLICT (id) DO NOTHING"
         }
         Kind::Operation => {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
@@ -352,6 +359,11 @@ const fn written(kind: Kind) -> &'static str {
              FROM {new} JOIN operations k ON k.id = new.c AND k.conversation_id = new.d AND k.seq < new.e \
              AND k.closed_by IS NULL ORDER BY new.c, new.e) m \
              WHERE o.id = m.c AND o.closed_by IS NULL AND (SELECT yes FROM agreed)"
+        }
+        Kind::Address => {
+            "INSERT INTO addresses (task_id, conversation_id, channel, recipient) \
+             SELECT new.a, new.b, new.c, new.d FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a \
+             ON CONFLICT (task_id) DO NOTHING"
         }
     }
 }

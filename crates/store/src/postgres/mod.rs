@@ -149,6 +149,8 @@ impl Database for Postgres {
     type Row = PgRow;
 
     const OUTBOX: &'static str = outbox::OUTBOX;
+    const TO_NOTIFY: &'static str = outbox::TO_NOTIFY;
+    const TO_SEND: &'static str = outbox::TO_SEND;
     const FORGET_NODES: &'static str = nodes::FORGET;
     const REGISTER_NODE: &'static str = nodes::REGISTER;
     const END_NODE: &'static str = nodes::END;

@@ -11,13 +11,31 @@ use super::{Postgres, bound::Bound, errors::Failure, transaction::Attempt};
 use crate::sql::{Cell, Columns, json, notification_of};
 
 pub(super) const OUTBOX: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
-     t.state, o.text, o.at FROM outbox o JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
+     t.state, o.text, o.at, o.channel, o.recipient, o.diverted \
+     FROM outbox o JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
      WHERE o.delivered_at IS NULL ORDER BY o.at, o.id LIMIT $1";
+pub(super) const TO_NOTIFY: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
+     t.state, o.text, o.at, o.channel, o.recipient, o.diverted \
+     FROM outbox o JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
+     WHERE o.delivered_at IS NULL AND (o.channel IS NULL OR o.diverted IS NOT NULL) ORDER BY o.at, o.id LIMIT $1";
+/// A text is the next one of its address if the address has no older one.
+pub(super) const TO_SEND: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
+     t.state, o.text, o.at, o.channel, o.recipient, o.diverted, \
+     o.attempts, o.begun_by, o.begun_at, o.retry_at \
+     FROM outbox o JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
+     WHERE o.delivered_at IS NULL AND o.channel IS NOT NULL AND o.diverted IS NULL AND o.channel = $1 \
+     AND NOT EXISTS (SELECT 1 FROM outbox p WHERE p.delivered_at IS NULL AND p.channel IS NOT NULL \
+         AND p.diverted IS NULL AND p.channel = o.channel AND p.recipient = o.recipient \
+         AND (p.at, p.seq, p.id) < (o.at, o.seq, o.id)) \
+     ORDER BY coalesce(o.retry_at, 0), o.at, o.seq, o.id LIMIT $2";
 pub(super) const DELIVERED: &str = "UPDATE outbox SET delivered_at = $1 WHERE id IN (SELECT id FROM outbox \
      WHERE id = ANY($2) AND delivered_at IS NULL ORDER BY id FOR UPDATE)";
+/// As [`DELIVERED`], but a text that a channel has to deliver stays undelivered.
+pub(super) const RECEIVED: &str = "UPDATE outbox SET delivered_at = $1 WHERE id IN (SELECT id FROM outbox \
+     WHERE id = ANY($2) AND delivered_at IS NULL AND channel IS NULL ORDER BY id FOR UPDATE)";
 /// Locks the messages: another process that would deliver one of them waits, and then finds it delivered.
 pub(super) const WAITING: &str = "SELECT id FROM outbox WHERE id = ANY($2) AND user_id = $1 AND delivered_at IS NULL \
-     ORDER BY id FOR UPDATE";
+     AND (channel IS NULL OR diverted IS NOT NULL) ORDER BY id FOR UPDATE";
 const NOTIFY: &str = "INSERT INTO notifications (user_id, text, tasks, at) VALUES ($1, $2, $3, $4) \
      RETURNING id, user_id, text, tasks, at";
 const NOTIFIED: &str = "SELECT id, user_id, text, tasks, at FROM notifications \
@@ -31,7 +49,7 @@ impl Postgres {
     pub(super) async fn mark_delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Result<(), StoreError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
         let bound = || Bound::default().with(at).ids(ids.clone());
-        self.connections.rows("marking deliveries", DELIVERED, bound).await.map(drop)
+        self.connections.rows("marking deliveries", RECEIVED, bound).await.map(drop)
     }
 
     pub(super) async fn sweep_old(&self, before: Micros) -> Result<u64, StoreError> {

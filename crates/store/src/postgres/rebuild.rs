@@ -26,12 +26,15 @@ const LOCK: &str = "SET LOCAL statement_timeout = 0; \
      LOCK TABLE conversations IN EXCLUSIVE MODE; LOCK TABLE outbox IN EXCLUSIVE MODE;";
 /// Deliveries are remembered until the end of the transaction.
 const REMEMBER_DELIVERED: &str = "CREATE TEMP TABLE delivered ON COMMIT DROP AS \
-     SELECT id, delivered_at FROM outbox WHERE delivered_at IS NOT NULL; ANALYZE pg_temp.delivered;";
-const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = d.delivered_at FROM pg_temp.delivered d \
-     WHERE d.id = outbox.id;";
+     SELECT id, delivered_at, attempts, begun_by, begun_at, retry_at, diverted FROM outbox \
+     WHERE delivered_at IS NOT NULL OR attempts > 0 OR diverted IS NOT NULL; ANALYZE pg_temp.delivered;";
+const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = d.delivered_at, attempts = d.attempts, \
+     begun_by = d.begun_by, begun_at = d.begun_at, retry_at = d.retry_at, diverted = d.diverted \
+     FROM pg_temp.delivered d WHERE d.id = outbox.id;";
 /// Deletes all rows except those of the conversations that are left unchanged.
-const CLEAR: [&str; 5] = [
+const CLEAR: [&str; 6] = [
     "DELETE FROM tasks WHERE conversation_id <> ALL($1)",
+    "DELETE FROM addresses WHERE conversation_id <> ALL($1)",
     "DELETE FROM intents WHERE conversation_id <> ALL($1)",
     "DELETE FROM outbox WHERE conversation_id <> ALL($1)",
     "DELETE FROM dead_letters WHERE conversation_id <> ALL($1)",

@@ -52,6 +52,10 @@ pub trait Database: Send + Sync + 'static {
 
     /// Reads undelivered final messages with their tasks.
     const OUTBOX: &'static str;
+    /// Reads those that no channel has to deliver.
+    const TO_NOTIFY: &'static str;
+    /// Reads the oldest message of each address of a channel.
+    const TO_SEND: &'static str;
     /// Stores a snapshot, if the epoch is still the conversation's.
     const PUT_SNAPSHOT: &'static str;
 

@@ -29,6 +29,7 @@ pub enum Kind {
     DeadLetterDue,
     DeadLetterMove,
     OperationEnd,
+    Address,
 }
 
 /// The purpose of a row and its values.
@@ -92,6 +93,7 @@ pub struct Writes {
     dead_letter_dues: Vec<Vec<Cell>>,
     dead_letter_moves: Vec<Vec<Cell>>,
     operation_ends: Vec<Vec<Cell>>,
+    addresses: Vec<Vec<Cell>>,
 }
 
 impl Writes {
@@ -169,6 +171,12 @@ impl Writes {
                 Change::IntentClosed { intent, state, at } => {
                     self.run(conversation, *intent, *state, *at);
                 }
+                Change::AddressPut { task, address } => self.addresses.push(vec![
+                    Cell::Id(task.uuid()),
+                    Cell::Id(conversation.uuid()),
+                    Cell::Text(address.channel.clone()),
+                    Cell::Text(address.to.clone()),
+                ]),
                 Change::OutboxPut { id, task, text, at } => self.outbox.push(vec![
                     Cell::Id(id.uuid()),
                     Cell::Text(user.as_str().to_owned()),
@@ -176,6 +184,7 @@ impl Writes {
                     Cell::Id(task.uuid()),
                     Cell::Text(text.clone()),
                     Cell::Number(at.0),
+                    Cell::Number(signed(seq.0)),
                 ]),
             }
         }
@@ -326,6 +335,7 @@ impl Writes {
             (Kind::Conversation, conversations),
             (Kind::Event, self.events),
             (Kind::Task, self.tasks),
+            (Kind::Address, self.addresses),
             (Kind::DeadLetter, self.dead_letters),
             (Kind::Move, moves),
             (Kind::Plan, self.plans),

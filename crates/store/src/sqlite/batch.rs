@@ -21,7 +21,7 @@ const INSERT: &str = "INSERT INTO batch VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::HeadGuard,
     Kind::IntentGuard,
     Kind::Conversation,
@@ -36,6 +36,7 @@ const KINDS: [Kind; 14] = [
     Kind::DeadLetterDue,
     Kind::DeadLetterMove,
     Kind::OperationEnd,
+    Kind::Address,
 ];
 
 /// The SQL for a row, whose values are `new.a`, `new.b` and so on. A guard for an absent row has the id and nothing else.
@@ -91,8 +92,11 @@ const fn sql_of(kind: Kind) -> &'static str {
              WHERE id = new.d AND conversation_id = new.e AND state <> 'done';"
         }
         Kind::Outbox => {
-            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at) \
-             VALUES (new.a, new.b, new.c, new.d, new.e, new.f) ON CONFLICT (id) DO NOTHING;"
+            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
+             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, \
+             (SELECT channel FROM addresses WHERE task_id = new.d AND conversation_id = new.c), \
+             (SELECT recipient FROM addresses WHERE task_id = new.d AND conversation_id = new.c)) \
+             ON CONFLICT (id) DO NOTHING;"
         }
         Kind::Operation => {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
@@ -111,6 +115,10 @@ const fn sql_of(kind: Kind) -> &'static str {
         Kind::OperationEnd => {
             "UPDATE operations SET closed_by = new.a, closed_at = new.b \
              WHERE id = new.c AND conversation_id = new.d AND seq < new.e AND closed_by IS NULL;"
+        }
+        Kind::Address => {
+            "INSERT INTO addresses (task_id, conversation_id, channel, recipient) VALUES (new.a, new.b, new.c, new.d) \
+             ON CONFLICT (task_id) DO NOTHING;"
         }
     }
 }

@@ -17,11 +17,14 @@ const WHAT: &str = "folding the log again";
 /// Events per read.
 const PAGE_ROWS_MAX: i64 = 1_000;
 
-const PREPARE: &str = "CREATE TEMP TABLE IF NOT EXISTS delivered (id BLOB, at INTEGER); DELETE FROM temp.delivered; \
-     INSERT INTO temp.delivered SELECT id, delivered_at FROM main.outbox WHERE delivered_at IS NOT NULL; \
+const PREPARE: &str = "CREATE TEMP TABLE IF NOT EXISTS delivered (id BLOB, at INTEGER, attempts INTEGER, begun_by BLOB, \
+     begun_at INTEGER, retry_at INTEGER, diverted TEXT); DELETE FROM temp.delivered; \
+     INSERT INTO temp.delivered SELECT id, delivered_at, attempts, begun_by, begun_at, retry_at, diverted \
+     FROM main.outbox WHERE delivered_at IS NOT NULL OR attempts > 0 OR diverted IS NOT NULL; \
      CREATE TEMP TABLE IF NOT EXISTS unreadable (id BLOB); DELETE FROM temp.unreadable;";
 const UNREADABLE: &str = "INSERT INTO temp.unreadable VALUES (?);";
 const CLEAR: &str = "DELETE FROM tasks WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
+     DELETE FROM addresses WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM intents WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM outbox WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM dead_letters WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
@@ -35,7 +38,8 @@ const RENAME: &str = "UPDATE conversations SET \
      updated_at = coalesce((SELECT max(at) FROM events e WHERE e.conversation_id = conversations.id), updated_at), \
      title = coalesce((SELECT title FROM tasks t WHERE t.conversation_id = conversations.id AND title <> '' \
          ORDER BY t.seq LIMIT 1), '');";
-const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = (SELECT at FROM temp.delivered d WHERE d.id = outbox.id) \
+const MARK_DELIVERED: &str = "UPDATE outbox SET (delivered_at, attempts, begun_by, begun_at, retry_at, diverted) = \
+     (SELECT at, attempts, begun_by, begun_at, retry_at, diverted FROM temp.delivered d WHERE d.id = outbox.id) \
      WHERE id IN (SELECT id FROM temp.delivered); DROP TABLE temp.delivered; \
      DROP TABLE temp.unreadable;";
 

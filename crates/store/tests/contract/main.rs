@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dead_letters;
+<<<<<<< HEAD
 mod document_search;
 mod documents;
+=======
+mod deliveries;
+>>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
 mod examine;
 mod fence;
 mod golden;
@@ -155,6 +159,7 @@ macro_rules! contract {
                     notification_id_is_never_reused,
                     notifications_and_deliveries_survive_a_rebuild,
                 ],
+<<<<<<< HEAD
                 documents: [
                     document_numbers_count_per_user_and_namespace_and_are_never_reused,
                     document_is_written_once_per_intent,
@@ -170,6 +175,26 @@ macro_rules! contract {
                     documents_that_were_used_are_touched,
                     documents_are_exported_in_pages_and_deleted_with_their_intents,
                     racing_document_writes_lose_no_change,
+=======
+                deliveries: [
+                    delivery_list_has_the_oldest_message_of_each_address,
+                    delivery_order_within_a_conversation_is_that_of_its_log,
+                    delivery_address_in_the_batch_of_its_answer_is_known,
+                    delivery_attempt_begins_on_one_node_only,
+                    delivery_that_is_diverted_is_to_be_notified,
+                    deliveries_survive_a_rebuild,
+                ],
+                todos: [
+                    todo_numbers_count_per_user_and_are_never_reused,
+                    todo_is_created_once_per_intent,
+                    todo_fields_are_read_as_written_and_can_be_changed,
+                    todo_search_requires_all_words_in_any_case_and_any_script,
+                    todo_filters_narrow_and_combine,
+                    todos_are_listed_by_due_time_and_then_by_importance,
+                    todo_that_is_archived_is_no_longer_found,
+                    todo_summary_counts_open_overdue_and_due_today,
+                    todo_search_treats_pattern_characters_as_text,
+>>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
                 ],
                 document_search: [
                     document_search_requires_all_parts_in_any_case_and_any_script,

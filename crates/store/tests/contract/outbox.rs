@@ -51,6 +51,8 @@ pub async fn outbox_lists_each_final_message_until_it_is_delivered(store: Arc<dy
         state: TaskState::Completed,
         text: "answer 3".into(),
         at: Micros(97),
+        reply_to: None,
+        diverted: None,
     };
     assert_eq!(store.outbox(1).await.unwrap(), [oldest]);
     store.delivered(vec![outbox_id(3)], Micros(200)).await.unwrap();
