@@ -11,8 +11,11 @@ use std::{
 
 use annie_actors::{KernelError, Submission, Submitted};
 use annie_core::{
-    ids::{OutboxId, UserId},
-    ports::{Address, Channel, Delivered, DeliveryError, FaultAction, Fut, Notification, OutboxRow},
+    ids::{OutboxId, TaskId, UserId},
+    ports::{
+        Address, Channel, Delivered, DeliveryError, FaultAction, Fut, Inbox, InboxError, Incoming, Notification,
+        OutboxRow,
+    },
 };
 use annie_testkit::{
     faults::FaultPlan,
@@ -37,6 +40,9 @@ struct ChatService {
     does: Mutex<VecDeque<Does>>,
     is_down_until: Option<tokio::time::Instant>,
     calls: AtomicUsize,
+    /// Messages that it has received, and hands over each time that it starts.
+    incoming: Vec<Incoming>,
+    accepted: Mutex<Vec<Result<TaskId, InboxError>>>,
     sent: tokio::sync::watch::Sender<Vec<(String, OutboxId)>>,
 }
 
@@ -48,6 +54,8 @@ impl ChatService {
             does: Mutex::default(),
             is_down_until: None,
             calls: AtomicUsize::new(0),
+            incoming: Vec::new(),
+            accepted: Mutex::default(),
             sent: tokio::sync::watch::Sender::default(),
         }
     }
@@ -105,6 +113,16 @@ impl Channel for ChatService {
             }
             self.sent.send_modify(|sent| sent.push((text.text.clone(), text.id)));
             Ok(Delivered::Received)
+        })
+    }
+
+    fn receive(&self, inbox: Arc<dyn Inbox>) -> Fut<'_, Result<(), String>> {
+        Box::pin(async move {
+            for message in &self.incoming {
+                let result = inbox.submit(message.clone()).await;
+                self.accepted.lock().unwrap().push(result);
+            }
+            std::future::pending().await
         })
     }
 }
@@ -296,5 +314,44 @@ async fn channel_that_is_gone_after_a_restart_leaves_its_texts_to_a_notification
     let world = parts.start().await;
     assert_eq!(notified(&world).await, "I finished \"hello\": hello\nI could not deliver \"hello\".");
     all_delivered(&world).await;
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn channel_of_extension_receives_messages_and_answers_each_once() {
+    let incoming = |user: &UserId, id: &str, reply_to: &str| Incoming {
+        user: user.clone(),
+        conversation: "7".to_owned(),
+        text: format!("text {id}"),
+        id: id.to_owned(),
+        reply_to: reply_to.to_owned(),
+    };
+    let bob = UserId::new("bob").unwrap();
+    let messages =
+        vec![incoming(&ann(), "1", "chat:ann"), incoming(&bob, "2", "chat:ann"), incoming(&ann(), "3", "chat:ann")];
+    let chats = Arc::new(ChatService { incoming: messages, ..ChatService::named("chats") });
+    let world = parts(&[&chats]).start().await;
+    let handed_over = async |count: usize| {
+        eventually("it has handed over this number of messages", async || {
+            (chats.accepted.lock().unwrap().len() == count).then_some(())
+        })
+        .await;
+    };
+    handed_over(3).await;
+    assert_eq!(chats.until_sent(2).await.len(), 2);
+    // It has lost its position, and hands over all messages again.
+    kill(&world, "/listeners/service:channel:chats").await;
+    handed_over(6).await;
+    all_delivered(&world).await;
+    let mut texts = chats.texts();
+    texts.sort();
+    assert_eq!(texts, ["text 1", "text 3"]);
+    let accepted = chats.accepted.lock().unwrap().clone();
+    assert_eq!(accepted[..3], accepted[3..], "a repeated message is acknowledged again");
+    assert!(matches!(&accepted[1], Err(InboxError::Refused(why)) if why.contains("no chat of yours")), "{accepted:?}");
+    let mut taken = message("hello", "chats", "chat:ann");
+    taken.client_id = Some("channel:chats:9".to_owned());
+    let refused = world.kernel.submit(taken).await;
+    assert!(matches!(&refused, Err(KernelError::Invalid(why)) if why.contains("`channel:`")), "{refused:?}");
     world.kernel.stop().await;
 }

@@ -156,6 +156,7 @@ impl Kernel {
             return Err(e);
         }
         watchdog::start(&kernel);
+        kernel.receive_from_channels();
         Ok(kernel)
     }
 

@@ -5,6 +5,7 @@ mod boot;
 mod dead_letters;
 mod embed;
 mod embed_slots;
+mod inbox;
 mod jobs;
 mod notices;
 mod operate;

@@ -37,7 +37,9 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
-const RESERVED: [&str; 2] = [DEAD_LETTER, OPERATION];
+const RESERVED: [&str; 3] = [DEAD_LETTER, OPERATION, CHANNEL];
+/// The source of messages that a channel received, before the name of the channel.
+pub(super) const CHANNEL: &str = "channel";
 
 /// A message as a front end hands it in.
 #[derive(Debug, Clone)]
@@ -186,9 +188,6 @@ impl Kernel {
     /// If the message is not acceptable, there is no capacity, or it could not be stored. Then nothing happened, except that
     /// after `Unavailable` and `Store` it may have been stored: send it again with the same client id.
     pub async fn submit(&self, message: Submission) -> Result<Submitted, KernelError> {
-        if self.draining.load(Relaxed) {
-            return Err(KernelError::NotReady("it is shutting down".to_owned()));
-        }
         let is_reserved =
             |id: &String| RESERVED.iter().any(|r| id.strip_prefix(r).is_some_and(|rest| rest.starts_with(':')));
         if !message.is_the_kernels() && message.client_id.as_ref().is_some_and(is_reserved) {
@@ -196,6 +195,14 @@ impl Kernel {
                 "message ids that begin with `{}:` are the kernel's",
                 RESERVED.join(":` or `")
             )));
+        }
+        self.accept(message).await
+    }
+
+    /// As [`Kernel::submit`], for messages whose ids only the kernel may use.
+    pub(super) async fn accept(&self, message: Submission) -> Result<Submitted, KernelError> {
+        if self.draining.load(Relaxed) {
+            return Err(KernelError::NotReady("it is shutting down".to_owned()));
         }
         accept_message(&self.wiring, message).await
     }

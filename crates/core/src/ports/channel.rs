@@ -1,10 +1,12 @@
 //! Channels: where users get the final texts of their messages.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Fut, OutboxRow};
 use crate::{
-    ids::{NodeId, UserId},
+    ids::{NodeId, TaskId, UserId},
     time::Micros,
 };
 
@@ -108,6 +110,49 @@ pub enum DeliveryError {
     Unknown(String),
 }
 
+/// A message that a channel received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// The sender. The channel has verified that the message is from this user.
+    pub user: UserId,
+    /// The channel's name for the conversation. The same name is the same conversation of the same user.
+    pub conversation: String,
+    /// The text.
+    pub text: String,
+    /// The channel's id of the message, at most 128 bytes without control characters. A message with the same id of the same
+    /// user is acknowledged again and not run again.
+    pub id: String,
+    /// The recipient of the answer, as in [`Address::to`].
+    pub reply_to: String,
+}
+
+/// A message that was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InboxError {
+    /// The message is not acceptable, and will not be. The text is the reason and the fix.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no capacity. Nothing was stored.
+    #[error("too many tasks wait: send the message again in {retry_after_ms} ms")]
+    Busy {
+        /// When to send the message again, in milliseconds.
+        retry_after_ms: u64,
+    },
+    /// The message may have been stored: send it again with the same id.
+    #[error("{0}; send the message again")]
+    Unavailable(String),
+}
+
+/// Accepts the messages of one channel.
+pub trait Inbox: Send + Sync {
+    /// Stores a message. When this returns the task, the message will get exactly one final text, which is delivered to its
+    /// address.
+    ///
+    /// # Errors
+    /// If the message was not stored, or may not have been.
+    fn submit(&self, message: Incoming) -> Fut<'_, Result<TaskId, InboxError>>;
+}
+
 /// A way to reach users, such as a chat service. It must not block the thread.
 pub trait Channel: Send + Sync {
     /// The name: 1 to 40 lower-case letters, digits and underscores, different from that of any other channel.
@@ -133,4 +178,14 @@ pub trait Channel: Send + Sync {
     /// # Errors
     /// If the text was not delivered, or may not have been.
     fn deliver<'a>(&'a self, text: &'a OutboxRow) -> Fut<'a, Result<Delivered, DeliveryError>>;
+
+    /// Receives messages until the kernel stops. Runs as `/listeners/service:channel:NAME`, and starts again after an error or a
+    /// panic. A channel whose messages come in through a front end returns at once.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    fn receive(&self, inbox: Arc<dyn Inbox>) -> Fut<'_, Result<(), String>> {
+        let _ = inbox;
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

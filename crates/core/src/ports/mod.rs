@@ -17,7 +17,9 @@ mod work;
 
 use std::{future::Future, pin::Pin};
 
-pub use channel::{Address, Channel, Delivered, DeliveryEnd, DeliveryError, DeliveryRow, Diverted};
+pub use channel::{
+    Address, Channel, Delivered, DeliveryEnd, DeliveryError, DeliveryRow, Diverted, Inbox, InboxError, Incoming,
+};
 pub use context::{ContextPart, ContextQuery, ContextSource};
 pub use documents::{
     Decide, Document, DocumentChange, DocumentHit, DocumentKey, DocumentOrder, DocumentQuery, DocumentWrite, Documents,

@@ -1,0 +1,62 @@
+//! The messages that channels receive: they come in as a client's messages do, and their answers go back to the channel.
+
+use std::sync::Arc;
+
+use annie_core::{
+    ids::{ConversationId, TaskId},
+    ports::{Address, Fut, Inbox, InboxError, Incoming},
+};
+
+use super::{Kernel, KernelError, Submission, submit::CHANNEL};
+
+/// The inbox of one channel.
+struct ChannelInbox {
+    kernel: Kernel,
+    channel: String,
+}
+
+impl Inbox for ChannelInbox {
+    fn submit(&self, message: Incoming) -> Fut<'_, Result<TaskId, InboxError>> {
+        Box::pin(async move {
+            let Incoming { user, conversation, text, id, reply_to } = message;
+            // The channel may choose neither the names of other channels nor those of front ends.
+            let source = format!("{CHANNEL}:{}", self.channel);
+            let conversation = ConversationId::for_key(&user, &format!("{source}:{conversation}"));
+            let mut submission = Submission::new(user, &source, text).within(conversation);
+            submission.client_id = Some(format!("{source}:{id}"));
+            submission.reply_to = Some(Address { channel: self.channel.clone(), to: reply_to });
+            self.kernel.accept(submission).await.map(|submitted| submitted.task).map_err(refused)
+        })
+    }
+}
+
+fn refused(error: KernelError) -> InboxError {
+    match error {
+        KernelError::Full(refusal) => InboxError::Busy { retry_after_ms: refusal.retry_after_ms },
+        KernelError::TooSoon { retry_after_ms } => InboxError::Busy { retry_after_ms },
+        error @ (KernelError::Invalid(_)
+        | KernelError::NotFound(_)
+        | KernelError::Conflict { .. }
+        | KernelError::Stale(_)) => InboxError::Refused(error.to_string()),
+        error @ (KernelError::Unavailable(_) | KernelError::NotReady(_) | KernelError::Store(_)) => {
+            InboxError::Unavailable(error.to_string())
+        }
+    }
+}
+
+impl Kernel {
+    /// Runs the receiving part of each channel as a listener.
+    pub(super) fn receive_from_channels(&self) {
+        for channel in self.wiring.extensions.channels() {
+            let name = channel.name().to_owned();
+            let service = format!("{CHANNEL}:{name}");
+            let inbox: Arc<dyn Inbox> = Arc::new(ChannelInbox { kernel: self.clone(), channel: name });
+            let channel = channel.clone();
+            let receive = move || {
+                let (channel, inbox) = (channel.clone(), inbox.clone());
+                async move { channel.receive(inbox).await }
+            };
+            self.run_listener(&service, Arc::new(move || Box::pin(receive())));
+        }
+    }
+}
