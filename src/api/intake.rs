@@ -5,6 +5,7 @@ use annie_core::{
     classify::Emotion,
     event::{Mode, Priority},
     ids::{ConversationId, TaskId},
+    ports::Address,
     time::Micros,
 };
 use chrono::DateTime;
@@ -68,6 +69,8 @@ pub struct MessageOptions {
     pub after: Vec<String>,
     /// Whether the text is never interpreted as a job command.
     pub verbatim: bool,
+    /// Where the final text is delivered.
+    pub reply_to: Option<Address>,
 }
 
 impl MessageOptions {
@@ -113,6 +116,15 @@ impl MessageOptions {
             return Err(ApiError::invalid(why).at(field));
         }
         Ok(Some(at))
+    }
+
+    /// The address, if its channel accepts it for the caller.
+    async fn reply_to(&self, state: &AppState, caller: &Caller) -> Result<Option<Address>, ApiError> {
+        if let Some(address) = &self.reply_to {
+            let checked = state.kernel.check_address(&caller.user, address).await;
+            checked.map_err(|error| ApiError::from(error).at("reply_to"))?;
+        }
+        Ok(self.reply_to.clone())
     }
 
     /// The tasks that the message waits for. They must be the caller's own: otherwise the wait would reveal the state of other
@@ -162,6 +174,7 @@ pub async fn submission(
     let emotion = options.emotion()?;
     let not_before = options.not_before(state.kernel.now())?;
     let after = options.after(state, caller).await?;
+    let reply_to = options.reply_to(state, caller).await?;
     if options.steer && (not_before.is_some() || !after.is_empty()) {
         let why = "a steering message cannot wait: leave out `steer`, or `delay_ms`, `not_before` and `after`";
         return Err(ApiError::invalid(why).at("steer"));
@@ -195,6 +208,7 @@ pub async fn submission(
     submission.emotion = emotion;
     submission.not_before = not_before;
     submission.after = after;
+    submission.reply_to = reply_to;
     // A job command in a text requires the same scope as the routes for jobs.
     submission.verbatim = options.verbatim || !caller.grants.has(KeyScope::JobsControl);
     submission.name = options.name;

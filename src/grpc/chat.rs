@@ -1,6 +1,6 @@
 //! `annie.v1.Chat`: submit and stream. The history is in the table of operations.
 
-use annie_core::ids::Seq;
+use annie_core::{ids::Seq, ports::Address};
 use futures_util::stream;
 use tonic::{Request, Response, Status};
 
@@ -44,6 +44,7 @@ impl v1::chat_server::Chat for Service {
                 delay_ms: Some(wanted.delay_ms).filter(|ms| *ms > 0),
                 after: wanted.after,
                 verbatim: wanted.verbatim,
+                reply_to: wanted.reply_to.map(|address| Address { channel: address.channel, to: address.to }),
             },
         };
         let submission = submission(&self.state, &caller, "grpc", message).await.map_err(refused)?;

@@ -7,7 +7,7 @@ use annie_core::{
     event::{Event, FinalEvent, Mode, Priority},
     ids::{ConversationId, TaskId},
     message::Usage,
-    ports::TaskState,
+    ports::{Address, TaskState},
 };
 use axum::{
     Json,
@@ -90,6 +90,9 @@ pub struct NewMessage {
     /// Never interpret the text as a job command (such as "cancel that"): for clients that only forward messages.
     #[serde(default)]
     verbatim: bool,
+    /// Deliver the final text to this address, whether or not a client waits for it.
+    #[serde(default)]
+    reply_to: Option<ReplyTo>,
     /// Your id for the message. If the same id is sent again, the message is acknowledged again but not run again. Also
     /// accepted as the header `Idempotency-Key`.
     #[serde(default)]
@@ -106,6 +109,24 @@ pub struct Feeling {
     /// The confidence, from 0 to 1.
     #[schema(minimum = 0, maximum = 1)]
     intensity: f32,
+}
+
+/// An address of a channel.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplyTo {
+    /// The name of a channel of the configuration.
+    #[schema(min_length = 1, max_length = 40)]
+    channel: String,
+    /// The recipient, in the form of the channel, such as a chat or a thread.
+    #[schema(min_length = 1, max_length = 256)]
+    to: String,
+}
+
+impl From<ReplyTo> for Address {
+    fn from(ReplyTo { channel, to }: ReplyTo) -> Self {
+        Self { channel, to }
+    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -258,6 +279,7 @@ pub async fn post_message(
             delay_ms: new.delay_ms,
             after: new.after,
             verbatim: new.verbatim,
+            reply_to: new.reply_to.map(Address::from),
         },
     };
     let submission = submission(&state, &caller, "http", message).await?;

@@ -123,11 +123,12 @@ const PLAIN: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
 /// The pattern of texts that are not blank.
 const NOT_BLANK: &str = "[^\\s\\u0085\\u00a0]";
 /// Patterns of request fields, in addition to their lengths.
-const TEXTS: [(&str, &str, &str); 7] = [
+const TEXTS: [(&str, &str, &str); 8] = [
     ("NewMessage", "text", NOT_BLANK),
     ("NewMessage", "conversation_key", PLAIN),
     ("NewMessage", "client_id", PLAIN),
     ("NewMessage", "name", PLAIN),
+    ("ReplyTo", "to", PLAIN),
     ("KeyOptions", "name", VISIBLE),
     ("Hold", "holder", PLAIN),
     ("Release", "holder", PLAIN),

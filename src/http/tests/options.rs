@@ -49,6 +49,7 @@ async fn invalid_message_options_are_refused_with_field() {
         (json!({ "after": many }), 400, "after"),
         (json!({ "steer": true, "delay_ms": 5 }), 400, "steer"),
         (json!({ "source": "cron" }), 400, "source"),
+        (json!({ "reply_to": { "channel": "radio", "to": "x" } }), 400, "reply_to"),
         (json!({ "priority": "realtime" }), 400, "priority"),
     ];
     for name in ["", "a\u{7}b"] {
