@@ -29,7 +29,7 @@ pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
 pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
-    config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
+    config::{BackendConfig, ChannelError, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
     system,
 };
 
@@ -42,6 +42,9 @@ pub enum BootError {
     /// A backend cannot be built.
     #[error(transparent)]
     Model(#[from] LlmError),
+    /// A channel cannot be built.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
     /// The routing rules are not valid.
     #[error(transparent)]
     Routes(#[from] RouteTableError),
@@ -212,6 +215,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
+    let channels = config.channels(environment, &env.clock)?;
     let lock = lock_beside(config, environment, folder)?;
     let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
@@ -243,7 +247,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
-        extensions: Extensions::default(),
+        extensions: Extensions { channels, ..Extensions::default() },
         hooks: hooks(config, environment)?,
     };
     if let Some(chaos) = &chaos {

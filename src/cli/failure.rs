@@ -7,7 +7,7 @@ use annie_core::ports::{StoreError, StoreErrorKind};
 
 use crate::{
     boot::BootError,
-    config::ConfigError,
+    config::{ChannelError, ConfigError},
     error::{ApiError, AppError, Code},
 };
 
@@ -94,6 +94,10 @@ impl From<BootError> for Failure {
             BootError::Config(e) => e.into(),
             BootError::Model(e) => {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[backend]] tables with `annie config show`")
+            }
+            BootError::Channel(ChannelError::Config(e)) => e.into(),
+            BootError::Channel(ChannelError::Webhook(e)) => {
+                Self::new(Exit::Usage, e.to_string()).fix("check the [[channel]] tables with `annie config show`")
             }
             BootError::Routes(e) => {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[route]] tables with `annie config check`")

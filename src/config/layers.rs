@@ -24,7 +24,7 @@ const SYSTEM_FILE: &str = "/etc/annie/annie.toml";
 /// The prefix of environment variables for settings.
 const PREFIX: &str = "ANNIE__";
 /// The keys whose values are lists of tables.
-const LISTS: [&str; 3] = ["backend", "hook", "route"];
+const LISTS: [&str; 4] = ["backend", "channel", "hook", "route"];
 /// The maximum size of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -185,7 +185,7 @@ impl Layers {
             self.origins.insert(leaf, location);
         }
         for list in LISTS.into_iter().filter(|list| table.contains_key(*list)) {
-            // The backends, rules and hooks of a later file replace those of an earlier file.
+            // The backends, channels, rules and hooks of a later file replace those of an earlier file.
             self.origins.retain(|leaf, location| {
                 leaf[0] != list || matches!(location, Location::File { path: of, .. } if of == path)
             });
@@ -309,7 +309,7 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
 const MISTAKES_MAX: usize = 20;
 
 /// All structural errors of a table. After each error the wrong entry is removed and the rest is checked again. Of one
-/// backend, rule or hook only the first error is reported, because others may follow from it.
+/// backend, channel, rule or hook only the first error is reported, because others may follow from it.
 fn misshapen(mut table: Table) -> Vec<KeyError> {
     let mut found = Vec::new();
     while found.len() < MISTAKES_MAX
@@ -334,6 +334,7 @@ fn take_out(table: &mut Table, path: &[String]) -> bool {
             // A valid entry replaces the wrong one, so that the indices of the others do not change.
             let right = match list.as_str() {
                 "route" => "name = \"x\"\nwhen = {}\nto = {}\n",
+                "channel" => "name = \"x\"\nkind = \"webhook\"\nurl = \"http://x\"\n",
                 "hook" => "name = \"x\"\npoint = \"before_skill\"\nkind = \"refuse\"\n",
                 _ => "",
             };
@@ -402,7 +403,7 @@ fn put(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-/// The paths of all values. A list is a value, except the lists of backends, rules and hooks.
+/// The paths of all values. A list is a value, except the lists of backends, channels, rules and hooks.
 pub(super) fn leaves(table: &Table) -> Vec<Vec<String>> {
     fn walk(path: &[String], value: &Value, found: &mut Vec<Vec<String>>) {
         let mut down = |key: String, value: &Value| walk(&[path, &[key]].concat(), value, found);

@@ -5,6 +5,7 @@
 //! similar known key.
 
 mod backend;
+mod channels;
 mod convenience;
 mod environment;
 mod error;
@@ -20,6 +21,7 @@ mod values;
 
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::{is_in_own_network, read_key};
+pub use channels::{ChannelConfig, ChannelError, ChannelKind};
 pub use convenience::idle_keys;
 pub(crate) use convenience::service_of;
 pub use environment::Environment;

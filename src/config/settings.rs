@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     backend::BackendConfig,
+    channels::ChannelConfig,
     hooks::HookConfig,
     routing::{Routing, planner},
     store::StoreSettings,
@@ -80,6 +81,9 @@ pub struct Config {
     /// The decisions before a turn or a skill runs (`[[hook]]`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hook: Vec<HookConfig>,
+    /// The channels to which answers are delivered (`[[channel]]`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub channel: Vec<ChannelConfig>,
 }
 
 /// `[server]`
@@ -271,6 +275,7 @@ impl Config {
         found.extend(self.client_problems());
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
+        found.extend(self.channel_problems());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };

@@ -14,6 +14,7 @@ use super::{
     *,
 };
 
+mod channels;
 mod hooks;
 mod mistakes;
 mod pool;
@@ -415,6 +416,13 @@ point = "before_skill"
 kind = "refuse"
 when = { skills = ["mail.*"], users = ["bob"], channels = ["voice"], agents = "sub" }
 text = "No."
+[[channel]]
+name = "helpdesk"
+kind = "webhook"
+url = "https://example.org/annie"
+secret_file = "/run/secrets/annie"
+users = ["ann"]
+deduplicates = true
 "#;
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod bad_models;
 mod bad_skills;
+mod channels;
 mod chat;
 mod command_line;
 mod dead_letters;

@@ -11,10 +11,11 @@ use super::tree::{all_well, files, read, sources};
 const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     (
         "",
-        &["annie-chaos", "annie-core", "annie-llm", "annie-planner", "annie-store", "annie-skillkit", "annie-actors"],
+        &["annie-channels", "annie-chaos", "annie-core", "annie-llm", "annie-planner", "annie-store", "annie-skillkit", "annie-actors"],
         &["annie-testkit"],
     ),
     ("actors", &["annie-core"], &["annie-testkit"]),
+    ("crates/channels", &["annie-core"], &["annie-testkit"]),
     ("crates/chaos", &["annie-core"], &["annie-store", "annie-testkit"]),
     ("crates/core", &[], &[]),
     ("crates/llm", &["annie-core"], &["annie-testkit"]),
@@ -33,7 +34,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("prost*", &[""]),
     ("utoipa*", &[""]),
     ("clap*", &[""]),
-    ("reqwest", &["", "crates/llm", "crates/skillkit"]),
+    ("reqwest", &["", "crates/channels", "crates/llm", "crates/skillkit"]),
     ("rustls", &["crates/llm"]),
     ("ractor*", &["actors"]),
     ("notify", &["crates/skillkit"]),

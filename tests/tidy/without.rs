@@ -40,6 +40,7 @@ fn mechanisms_of_invariants_can_be_removed_as_listed() {
             "annie-chaos" => &["crates/chaos/"],
             "annie-core" => &["crates/core/"],
             "annie-store" => &["crates/store/"],
+            "annie-channels" => &["crates/channels/"],
             "annie-llm" => &["crates/llm/"],
             "annie-planner" => &["crates/planner/"],
             "annie-skillkit" => &["crates/skillkit/"],

@@ -1,0 +1,302 @@
+//! A channel that posts each final text to a URL of the operator. Messages for it come in through the front ends, with the
+//! address in `reply_to`.
+//!
+//! A request has three headers beside its JSON body. `annie-delivery` is the id of the text, which is the same for every
+//! attempt. `annie-timestamp` is the time of the attempt in seconds since 1970. `annie-signature` is `v1=` and the HMAC-SHA256,
+//! in hex, of the timestamp, a dot and the body.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use annie_core::{
+    ids::UserId,
+    ports::{Channel, Clock, Delivered, DeliveryError, Fut, OutboxRow},
+    time::Micros,
+};
+use hmac::{Hmac, Mac};
+use reqwest::{
+    Client, ClientBuilder, StatusCode, Url,
+    header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER},
+};
+use serde_json::json;
+use sha2::Sha256;
+
+/// Time limit for the connection, in milliseconds.
+const CONNECT_MS_MAX: u64 = 10_000;
+/// Time limit of a request, in milliseconds: shorter than the kernel's limit of an attempt, so that the log names the reason.
+const REQUEST_MS_MAX: u64 = 25_000;
+/// The shortest secret, in bytes: a shorter one can be found by trying.
+const SECRET_BYTES_MIN: usize = 16;
+
+/// The settings of a webhook.
+pub struct WebhookConfig {
+    /// The name of the channel.
+    pub name: String,
+    /// The URL to which texts are posted.
+    pub url: String,
+    /// The key of the signatures.
+    pub secret: String,
+    /// The users who may name this channel in an address; empty for all.
+    pub users: Vec<String>,
+    /// The receiver ignores a delivery whose id it has received before.
+    pub deduplicates: bool,
+}
+
+/// A webhook that cannot be built. The text says what is wrong, without the URL and the secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("channel `{name}`: {what}")]
+pub struct WebhookError {
+    /// The name of the channel.
+    pub name: String,
+    /// What is wrong, and the fix.
+    pub what: String,
+}
+
+/// A webhook.
+pub struct Webhook {
+    name: String,
+    url: Url,
+    key: Hmac<Sha256>,
+    users: Vec<String>,
+    deduplicates: bool,
+    client: Client,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Webhook({})", self.name)
+    }
+}
+
+impl Webhook {
+    /// Builds a webhook. `client` brings the TLS provider.
+    ///
+    /// # Errors
+    /// If the URL is no HTTP URL, the secret is too short, or the client cannot be built.
+    pub fn new(config: WebhookConfig, client: ClientBuilder, clock: Arc<dyn Clock>) -> Result<Self, WebhookError> {
+        let WebhookConfig { name, url, secret, users, deduplicates } = config;
+        let fail = |what: String| WebhookError { name: name.clone(), what };
+        let url = Url::parse(&url).map_err(|error| fail(format!("its url is no URL: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(fail("its url must begin with http:// or https:// and name a host".to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(fail("its url has a user or a password: the receiver checks the signature instead".to_owned()));
+        }
+        if secret.len() < SECRET_BYTES_MIN {
+            let what =
+                format!("its secret is shorter than {SECRET_BYTES_MIN} bytes: make one with `openssl rand -hex 32`");
+            return Err(fail(what));
+        }
+        let key = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).map_err(|error| fail(error.to_string()))?;
+        let mut client = client
+            .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
+            .timeout(Duration::from_millis(REQUEST_MS_MAX))
+            // A request on a connection that the receiver is closing would be in doubt.
+            .pool_max_idle_per_host(0)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .no_proxy();
+        if url.scheme() == "http" {
+            // Plain HTTP needs no certificates, and must work on machines where none are installed.
+            client = client.tls_certs_only([]);
+        }
+        let client = client.build().map_err(|error| fail(error.without_url().to_string()))?;
+        Ok(Self { name, url, key, users, deduplicates, client, clock })
+    }
+
+    async fn post(&self, text: &OutboxRow) -> Result<Delivered, DeliveryError> {
+        let body = body_of(text);
+        let timestamp = seconds(self.clock.now());
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("annie-delivery", text.id.to_string())
+            .header("annie-timestamp", &timestamp)
+            .header("annie-signature", self.signature(&timestamp, &body))
+            .body(body);
+        match request.send().await {
+            Ok(response) => judge(response.status(), response.headers()),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// The signature of a body at a time.
+    fn signature(&self, timestamp: &str, body: &str) -> String {
+        let mut mac = self.key.clone();
+        for part in [timestamp, ".", body] {
+            mac.update(part.as_bytes());
+        }
+        let digest: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("v1={digest}")
+    }
+}
+
+impl Channel for Webhook {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn check(&self, user: &UserId, _to: &str) -> Result<(), String> {
+        if self.users.is_empty() || self.users.iter().any(|allowed| allowed == user.as_str()) {
+            return Ok(());
+        }
+        Err(format!("the channel {:?} is not for this user: use another one, or ask the operator", self.name))
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.deduplicates
+    }
+
+    fn deliver<'a>(&'a self, text: &'a OutboxRow) -> Fut<'a, Result<Delivered, DeliveryError>> {
+        Box::pin(self.post(text))
+    }
+}
+
+/// The JSON that the receiver gets.
+fn body_of(text: &OutboxRow) -> String {
+    let OutboxRow { id, user, task, conversation, title, state, text, at, reply_to, .. } = text;
+    json!({
+        "id": id,
+        "user": user,
+        "to": reply_to.as_ref().map(|address| &address.to),
+        "task_id": task,
+        "conversation_id": conversation,
+        "title": title,
+        "status": state,
+        "text": text,
+        "at": at.to_string(),
+    })
+    .to_string()
+}
+
+fn seconds(at: Micros) -> String {
+    at.0.div_euclid(1_000_000).to_string()
+}
+
+/// What the receiver's status says.
+fn judge(status: StatusCode, headers: &HeaderMap) -> Result<Delivered, DeliveryError> {
+    if status.is_success() {
+        return Ok(Delivered::Received);
+    }
+    let why = format!("the receiver answered {status}");
+    match status {
+        StatusCode::REQUEST_TIMEOUT
+        | StatusCode::TOO_EARLY
+        | StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::SERVICE_UNAVAILABLE => {
+            let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+            Err(DeliveryError::Retry { after_ms: after.unwrap_or(0).saturating_mul(1_000), why })
+        }
+        // The receiver may have failed after it had passed the text on.
+        status if status.is_server_error() => Err(DeliveryError::Unknown(why)),
+        _ => Err(DeliveryError::Refused(why)),
+    }
+}
+
+/// What a failed request means. The URL, which may contain a token, is left out.
+fn failure(error: reqwest::Error) -> DeliveryError {
+    let error = error.without_url();
+    let (is_unsent, is_unsendable) = (error.is_connect(), error.is_builder());
+    // The outer error says only that sending failed.
+    let mut why = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        why = format!("{why}: {cause}");
+        source = cause.source();
+    }
+    if is_unsent {
+        DeliveryError::Retry { after_ms: 0, why }
+    } else if is_unsendable {
+        DeliveryError::Refused(why)
+    } else {
+        DeliveryError::Unknown(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        event::Priority,
+        ids::{ConversationId, OutboxId, TaskId},
+        ports::{Address, TaskState},
+    };
+    use annie_testkit::env::TestClock;
+    use reqwest::header::HeaderValue;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn config(url: &str, secret: &str) -> WebhookConfig {
+        let (name, url, secret) = ("helpdesk".to_owned(), url.to_owned(), secret.to_owned());
+        WebhookConfig { name, url, secret, users: vec!["ann".to_owned()], deduplicates: false }
+    }
+
+    /// Fails before a client is built, which the tests of the whole program cover.
+    #[expect(clippy::disallowed_methods, reason = "no request is made here, and other packages have the TLS provider")]
+    fn refused(url: &str, secret: &str) -> String {
+        let clock = Arc::new(TestClock::new());
+        Webhook::new(config(url, secret), Client::builder(), clock).unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn webhook_with_a_bad_url_or_secret_is_refused_without_showing_them() {
+        let secret = "0123456789abcdef";
+        for (url, secret, what) in [
+            ("no url", secret, "is no URL"),
+            ("ftp://127.0.0.1/x", secret, "must begin with http:// or https://"),
+            ("http://ann:pass-word@127.0.0.1/x", secret, "has a user or a password"),
+            ("http://127.0.0.1/token-1", "short-secret", "is shorter than 16 bytes"),
+        ] {
+            let error = refused(url, secret);
+            assert!(error.starts_with("channel `helpdesk`: ") && error.contains(what), "{error}");
+            assert!(
+                !error.contains("pass-word") && !error.contains("token-1") && !error.contains("short-secret"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn webhook_body_has_the_address_and_the_text() {
+        let task = TaskId::from_uuid(Uuid::nil());
+        let text = OutboxRow {
+            id: OutboxId::for_task(task),
+            user: UserId::new("ann").unwrap(),
+            task,
+            conversation: ConversationId::from_uuid(Uuid::nil()),
+            title: "Hi".to_owned(),
+            priority: Priority::High,
+            source: "http".to_owned(),
+            state: TaskState::Completed,
+            text: "Hello ü".to_owned(),
+            at: TestClock::START,
+            reply_to: Some(Address { channel: "helpdesk".to_owned(), to: "thread:7".to_owned() }),
+            diverted: None,
+        };
+        let body: serde_json::Value = serde_json::from_str(&body_of(&text)).unwrap();
+        assert_eq!(body["id"], text.id.to_string());
+        assert_eq!((&body["user"], &body["to"], &body["text"]), (&json!("ann"), &json!("thread:7"), &json!("Hello ü")));
+        assert_eq!((&body["status"], &body["title"]), (&json!("completed"), &json!("Hi")));
+        assert_eq!(seconds(text.at), "1771423500");
+    }
+
+    #[test]
+    fn webhook_status_decides_whether_a_text_is_sent_again() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(judge(StatusCode::ACCEPTED, &headers), Ok(Delivered::Received));
+        for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT] {
+            assert!(matches!(judge(status, &headers), Err(DeliveryError::Unknown(_))), "{status}");
+        }
+        for status in [StatusCode::FOUND, StatusCode::UNAUTHORIZED, StatusCode::NOT_FOUND, StatusCode::GONE] {
+            assert!(matches!(judge(status, &headers), Err(DeliveryError::Refused(_))), "{status}");
+        }
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
+        for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+            let Err(DeliveryError::Retry { after_ms, .. }) = judge(status, &headers) else { panic!("{status}") };
+            assert_eq!(after_ms, 7_000);
+        }
+    }
+}
