@@ -3,6 +3,7 @@
 mod background_workers;
 mod blame;
 mod chaos;
+mod deliveries;
 mod doctor;
 mod doubt;
 mod ends;
