@@ -65,9 +65,9 @@ pub async fn delivery_order_within_a_conversation_is_that_of_its_log(store: Arc<
     let messages = (1..=3).map(|n| received_as(task(n), 1, |inbound| inbound.reply_to = Some(to.clone())));
     commit(&*store, inbox(conversation(1), "ann", messages.collect())).await.unwrap();
     let epoch = store.claim(conversation(1), node(1)).await.unwrap().unwrap().epoch;
-    let answers = [2, 1, 3].map(|n| answered(task(n), "yes", 7)).to_vec();
+    let answers = [3, 1, 2].map(|n| answered(task(n), "yes", 7)).to_vec();
     commit(&*store, owned(conversation(1), "ann", epoch, answers)).await.unwrap();
-    for n in [2, 1, 3] {
+    for n in [3, 1, 2] {
         assert_eq!(tasks(&next(&*store, "mail").await), [task(n)], "all answers have the same time");
         assert!(store.begin_delivery(outbox_id(n), 0, NODES[0], Micros(8)).await.unwrap());
         assert!(store.end_delivery(outbox_id(n), 1, DeliveryEnd::Delivered(Micros(9))).await.unwrap());
