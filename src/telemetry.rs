@@ -44,7 +44,10 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_chaos_faults_total", "Faults injected by operators"),
     ("annie_chaos_injections_total", "Times that an injected fault took effect"),
     ("annie_connections_cut_total", "Connections closed by the limits of the listener"),
-    ("annie_deliveries_total", "Attempts to deliver a text to an address by channel and end: delivered, retried, diverted"),
+    (
+        "annie_deliveries_total",
+        "Attempts to deliver a text to an address by channel and end: delivered, retried, diverted",
+    ),
     ("annie_embeddings_total", "Requests for embeddings by backend and outcome: ok, or the kind of failure"),
     ("annie_interface_fallbacks_total", "Backends whose turns went from tools to commands"),
     ("annie_llm_repairs_total", "Replies that were mended, by kind: thinking, stop_token, text_call, arguments"),

@@ -16,7 +16,8 @@ use crate::{
     world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
 };
 
-/// These actors run at their own times, not within a turn. `background_workers`, `deliveries` and `ownership` inject faults into them.
+/// These actors run at their own times, not within a turn. `background_workers`, `deliveries` and `ownership` inject faults
+/// into them.
 const BACKGROUND_WORKERS: [&str; 8] =
     ["dead_letters", "notifier", "expiry", "channel", "node_lease", "ownership", "backend", "backends"];
 

@@ -11,7 +11,16 @@ use super::tree::{all_well, files, read, sources};
 const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     (
         "",
-        &["annie-channels", "annie-chaos", "annie-core", "annie-llm", "annie-planner", "annie-store", "annie-skillkit", "annie-actors"],
+        &[
+            "annie-channels",
+            "annie-chaos",
+            "annie-core",
+            "annie-llm",
+            "annie-planner",
+            "annie-store",
+            "annie-skillkit",
+            "annie-actors",
+        ],
         &["annie-testkit"],
     ),
     ("actors", &["annie-core"], &["annie-testkit"]),
