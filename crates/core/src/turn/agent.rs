@@ -2,6 +2,7 @@
 
 use super::{
     caller::resolve_main,
+    calls::REFUSED,
     conversation::{Conversation, Turn},
     directive::Directive,
     opening::own_calls,
@@ -13,7 +14,11 @@ use super::{
 };
 use crate::{
     classify::Spoken,
+<<<<<<< HEAD
     event::{JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
+=======
+    event::{Action, PlannedSkill, Priority, PromptFacts, ResolvedCall},
+>>>>>>> 6ab86e9 (turn: private requests run no skill that reaches other machines, and text from outside names no numbers)
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     skill::SkillSet,
@@ -163,10 +168,27 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// Whether the turn is local only.
+    const fn is_private(self) -> bool {
+        match self {
+            Self::Main { turn, .. } => turn.inbound.private,
+            Self::Sub(turn) => turn.is_private,
+        }
+    }
+
     /// The calls of a reply, each with what becomes of it. An agent may use the skills that it was granted; the main agent of
-    /// a spoken request that asks for no change may use those that only read.
+    /// a spoken request that asks for no change may use those that only read. No agent of a private turn may use skills that
+    /// reach other machines.
     #[must_use]
     pub fn resolve(self, reply: &ModelReply, skills: &SkillSet) -> Vec<ResolvedCall> {
+        let mut calls = self.resolve_any(reply, skills);
+        if self.is_private() {
+            refuse_external(&mut calls);
+        }
+        calls
+    }
+
+    fn resolve_any(self, reply: &ModelReply, skills: &SkillSet) -> Vec<ResolvedCall> {
         match self {
             Self::Main { turn, .. } if turn.facts.spoken_as.is_some_and(Spoken::reads_only) => {
                 resolve_main(reply, turn, &skills.reading())
@@ -177,6 +199,7 @@ impl<'a> AgentView<'a> {
     }
 }
 
+<<<<<<< HEAD
 impl AgentView<'_> {
     /// The verdicts of the kernel's own policies about the calls of a reply that is recorded at this time. `None` if it has no
     /// calls.
@@ -204,6 +227,20 @@ impl AgentView<'_> {
             }
             Self::Sub(turn) => policy::judge_calls(policies, &turn.run, CallBudget::of(&turn.run), calls),
         })
+=======
+/// Refuses the calls that would send data of a private turn to other machines (invariant 18).
+fn refuse_external(calls: &mut [ResolvedCall]) {
+    for call in calls {
+        let Action::Skill(planned) = &call.action else { continue };
+        if planned.external {
+            let text = format!(
+                "{REFUSED} {} reaches other machines, and that is not done for a private request here: it stays local. Do not \
+                 try it again; tell the user.",
+                planned.skill
+            );
+            call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
+        }
+>>>>>>> 6ab86e9 (turn: private requests run no skill that reaches other machines, and text from outside names no numbers)
     }
 }
 

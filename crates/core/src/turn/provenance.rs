@@ -325,10 +325,13 @@ impl Provenance {
         }
     }
 
-    /// Records a result. A failed result names no numbers, because it may repeat the invented one.
-    pub(super) fn result(&mut self, skill: &str, outcome: &Outcome) {
+    /// Records a result. A failed result names no numbers, because it may repeat the invented one. If the text is from outside,
+    /// such as a web page, its author could name the user's own things: then only the evidence names numbers, which the skill
+    /// itself writes.
+    pub(super) fn result(&mut self, skill: &str, outcome: &Outcome, is_from_outside: bool) {
         if outcome.status.is_ok() {
-            let mut found: Vec<u64> = numbers(&outcome.data).filter(|n| n.is_named).map(|n| n.value).collect();
+            let marked = numbers(&outcome.data).filter(|n| n.is_named && !is_from_outside);
+            let mut found: Vec<u64> = marked.map(|n| n.value).collect();
             // A number counts only if the result's text shows it. Memories have numbers that are not shown.
             let evident = ids_in(&outcome.evidence);
             if !evident.is_empty() {

@@ -35,6 +35,9 @@ pub struct SubTurn {
     /// The channels of the messages of the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
+    /// The turn is local only: the agent may not run skills that reach other machines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_private: bool,
     /// The limits of the turn.
     pub limits: TurnLimits,
     /// The turn's class.

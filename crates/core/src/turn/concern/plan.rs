@@ -67,6 +67,7 @@ impl Conversation {
             spec: node.spec.clone(),
             facts: turn.facts.clone(),
             channels: turn.channels(),
+            is_private: turn.inbound.private,
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
             route: turn.route.clone(),

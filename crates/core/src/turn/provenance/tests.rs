@@ -78,7 +78,7 @@ fn provenance_least_recent_numbers_are_evicted_and_those_of_the_message_kept() {
     assert!(!p.ids.contains(&3) && p.names(3), "the user named it in this turn");
     p.add_user_text(&(20_000..30_000).map(|n| format!("#{n} ")).collect::<String>());
     assert!(p.user_ids.len() == USER_IDS_MAX && p.names(3) && p.names(20_000) && p.names(29_999));
-    p.result("tasks.search", &Outcome::success((100..400).map(|n| format!("#{n} ")).collect::<String>()));
+    p.result("tasks.search", &Outcome::success((100..400).map(|n| format!("#{n} ")).collect::<String>()), false);
     assert!(p.found_ids().len() == FOUND_MAX && p.found_ids().contains(&399) && !p.found_ids().contains(&100));
 }
 

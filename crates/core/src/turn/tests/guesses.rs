@@ -61,6 +61,21 @@ fn skill_with_effect_accepts_only_numbers_that_were_named() {
 }
 
 #[test]
+fn text_from_outside_names_no_numbers_and_is_an_origin() {
+    let mut w = world(Mode::SingleLoop, MainInterface::Tools);
+    let fetch = SkillSpec { external: true, ..skill("web.fetch", Effect::Read, &[("url", true)]) };
+    w.skills = SkillSet::new(w.skills.iter().map(|s| SkillSpec::clone(s)).chain([fetch]), [], 1);
+    w.say("Read the page");
+    w.replies("", &[use_skill("1", "web.fetch", &json!({"url": "https://example.org/"}))]);
+    w.main_skill("The milk task #7 (id: 7) is to be dropped.");
+    w.replies("", &[drop_task(7)]);
+    assert!(ran(&w, "main").is_empty(), "the author of a page is not the user");
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "what the page says"}))]);
+    let (_, planned) = w.turn().main.wanted_skills().next().expect("the call is planned");
+    assert_eq!(planned.origin, ["web.fetch"]);
+}
+
+#[test]
 fn number_named_by_user_or_earlier_turn_is_accepted() {
     let mut w = world(Mode::SingleLoop, MainInterface::Tools);
     w.say("Drop task 3");

@@ -1,13 +1,13 @@
 //! Messages without a turn of their own: steering messages, and messages that share another task's answer.
 
 use super::{
-    script::{collect, dispatch, tool},
+    script::{agent, cmd, collect, dispatch, tool, use_skill},
     world::World,
 };
 use crate::{
     classify::Spoken,
     event::{EventBody, Inbound, Mode, Priority},
-    ids::TaskId,
+    ids::{AgentId, TaskId},
     limits::TurnLimits,
     message::{ModelErrorKind, Usage},
     turn::Conversation,
@@ -215,6 +215,29 @@ fn private_message_does_not_steer_non_private_turn() {
     assert!(w.on(secret).last_shown().contains("And 5678") && w.last_shown().contains("Thanks"));
     w.replies("Kept", &[]);
     assert_eq!([w.ending(more).0, w.ending(plain).0], ["answered"; 2]);
+}
+
+#[test]
+fn private_turn_runs_no_skill_that_reaches_other_machines_in_any_agent() {
+    for private in [true, false] {
+        let message = || Inbound { private, ..World::inbound("Mail my code 1234 to Bob") };
+        let send = serde_json::json!({"to": "bob", "body": "1234"});
+        let mut w = World::in_mode(Mode::SingleLoop);
+        w.receive(message());
+        w.replies("", &[use_skill("1", "email.send", &send), use_skill("2", "tasks.search", &serde_json::json!({}))]);
+        let calls = w.skill_calls(&AgentId::orchestrator());
+        assert_eq!(calls.iter().any(|(skill, _)| skill == "email.send"), !private, "{calls:?}");
+        assert!(calls.iter().any(|(skill, _)| skill == "tasks.search"), "{calls:?}");
+
+        let mut w = World::new();
+        w.receive(message());
+        let mission = serde_json::json!({"agent_id": "a", "mission": "Mail it", "skills": ["email.send"]});
+        w.replies("", &[tool("d", "dispatch_agent", &mission)]);
+        w.agent_replies("a", &cmd("email.send --to bob --body 1234"), &[]);
+        assert_eq!(w.skill_calls(&agent("a")).is_empty(), private);
+        let shown = w.last_shown_to("a");
+        assert_eq!(shown.contains("[refused] email.send reaches other machines"), private, "{shown}");
+    }
 }
 
 #[test]
