@@ -91,6 +91,25 @@ pub struct Outcome {
     /// The pending operation. Present if and only if the status is `Pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
+    /// The requests that the run sent to other machines, in their order. Redirects are requests of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<OutboundRequest>,
+}
+
+/// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboundRequest {
+    /// The host, with its port unless that is the usual one of the scheme.
+    pub host: String,
+    /// The method: `GET`, `POST` …
+    pub method: String,
+    /// The status of the response. Absent if none arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The size of the body that was read, in bytes after decompression.
+    pub bytes: u64,
+    /// The time from the beginning of the request to the end of what was read, in milliseconds.
+    pub ms: u64,
 }
 
 /// A long-running operation whose result comes later.
@@ -123,6 +142,7 @@ impl Outcome {
             escalation_context: String::new(),
             evidence: Value::Null,
             operation: None,
+            requests: Vec::new(),
         }
     }
 
@@ -188,6 +208,13 @@ impl Outcome {
         self
     }
 
+    /// Adds the requests that the run sent.
+    #[must_use]
+    pub fn with_requests(mut self, requests: Vec<OutboundRequest>) -> Self {
+        self.requests = requests;
+        self
+    }
+
     /// Adds the detail for people.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
@@ -207,9 +234,13 @@ impl Outcome {
     }
 
     /// Whether a breaker counts the outcome as a failure of the skill. Only failures of the skill itself count: invalid
-    /// arguments, a missing record or a guard's refusal say nothing about the skill's health.
+    /// arguments, a missing record or a guard's refusal say nothing about the skill's health. Neither does the failure of a site
+    /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable.
     #[must_use]
     pub fn counts_against_the_skill(&self) -> bool {
+        if self.error_type.as_deref().is_some_and(|error_type| error_type.starts_with("site_")) {
+            return false;
+        }
         match self.status {
             Status::ErrorTransient | Status::Unknown => true,
             Status::ErrorPermanent => !matches!(
@@ -275,10 +306,23 @@ mod tests {
     }
 
     #[test]
+    fn outcome_of_an_older_version_has_no_requests_and_stays_as_it_is() {
+        let old = r#"{"status":"success","data":"ok","confidence":1.0}"#;
+        let outcome: Outcome = serde_json::from_str(old).unwrap();
+        assert!(outcome.requests.is_empty());
+        assert_eq!(serde_json::to_string(&outcome).unwrap(), old);
+        let request = OutboundRequest { host: "example.org".to_owned(), ..OutboundRequest::default() };
+        let stored = serde_json::to_string(&outcome.with_requests(vec![request])).unwrap();
+        assert!(stored.ends_with(r#""requests":[{"host":"example.org","method":"","bytes":0,"ms":0}]}"#), "{stored}");
+    }
+
+    #[test]
     fn outcome_counts_against_skill_only_for_its_own_failures() {
         assert!(Outcome::transient("timeout", "").counts_against_the_skill());
         assert!(Outcome::permanent("panic", "").counts_against_the_skill());
         assert!(!Outcome::permanent("invalid_arguments", "").counts_against_the_skill());
         assert!(!Outcome::blocked("ssrf", "").counts_against_the_skill());
+        assert!(!Outcome::permanent("site_404", "").counts_against_the_skill());
+        assert!(!Outcome::transient("site_timeout", "").counts_against_the_skill());
     }
 }

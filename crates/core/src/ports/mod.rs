@@ -4,6 +4,7 @@
 mod channel;
 mod context;
 mod documents;
+mod egress;
 mod env;
 mod extension;
 mod hooks;
@@ -26,6 +27,7 @@ pub use documents::{
     ExportedDocument, Find, NUMBER_KEYS_MAX, Namespace, NumberRange, Seen, TEXT_KEYS_MAX, TextRange, WriteKind,
     Written,
 };
+pub use egress::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use extension::{Chore, LogSubscriber};
 pub use hooks::HookRunner;

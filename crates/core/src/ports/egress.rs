@@ -1,0 +1,128 @@
+//! The one way of skills to other machines. The adapter decides which addresses may be reached, and limits every request.
+
+use std::fmt;
+
+use super::Fut;
+use crate::outcome::OutboundRequest;
+
+/// The method of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EgressMethod {
+    /// Reads. Redirects are followed.
+    Get,
+    /// Sends the body. Redirects are not followed, because the body was meant for the first address only.
+    Post,
+}
+
+impl EgressMethod {
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// A request of a skill.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EgressRequest {
+    /// The method.
+    pub method: EgressMethod,
+    /// The complete URL, at most 8,192 bytes.
+    pub url: String,
+    /// Additional headers. After a redirect to another host, port or scheme only `Accept` and `Accept-Language` are sent.
+    pub headers: Vec<(String, String)>,
+    /// The body of a `Post`.
+    pub body: Vec<u8>,
+    /// The beginnings of the content types that the caller can use, such as `text/`. Empty means all.
+    pub content_types: Vec<String>,
+}
+
+impl EgressRequest {
+    /// A request that reads this URL.
+    #[must_use]
+    pub fn get(url: impl Into<String>) -> Self {
+        Self {
+            method: EgressMethod::Get,
+            url: url.into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            content_types: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for EgressRequest {
+    /// Leaves out the URL, the headers and the body, which may contain secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressRequest").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// The response to a request. Every status is a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressReply {
+    /// The status code.
+    pub status: u16,
+    /// The content type in lower case, with its parameters. Empty if the response has none.
+    pub content_type: String,
+    /// The decompressed body.
+    pub body: Vec<u8>,
+    /// The URL that answered, after redirects.
+    pub url: String,
+}
+
+/// A request that got no usable response. The texts name hosts, but no paths, queries or headers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EgressError {
+    /// The request is not valid: its URL or a header.
+    #[error("{0}")]
+    Invalid(String),
+    /// The rules do not allow the address. No connection was made to it.
+    #[error("{0}")]
+    Denied(String),
+    /// The time limit of the whole request passed.
+    #[error("no complete response within {ms_max} ms")]
+    Timeout {
+        /// The limit.
+        ms_max: u64,
+    },
+    /// The response is larger than allowed.
+    #[error("the response is larger than {bytes_max} bytes")]
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The response has a content type that the caller cannot use.
+    #[error("the response is {0}")]
+    ContentType(String),
+    /// There were more redirects than allowed.
+    #[error("more than {redirects_max} redirects")]
+    Redirects {
+        /// The limit.
+        redirects_max: u32,
+    },
+    /// The host cannot be found or reached, or the connection broke off.
+    #[error("{0}")]
+    Network(String),
+    /// The client cannot be built.
+    #[error("cannot set up the client of outbound requests: {0}")]
+    Setup(String),
+}
+
+/// A request with everything that was sent for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The requests that left, in their order. Empty if the rules refused the first one.
+    pub requests: Vec<OutboundRequest>,
+    /// The response to the last of them.
+    pub result: Result<EgressReply, EgressError>,
+}
+
+/// Sends the requests of skills. All requests of skills leave through it (invariant 18).
+pub trait Egress: Send + Sync {
+    /// Sends a request and reads its response within the configured limits. Dropping the future ends the connection.
+    fn send(&self, request: EgressRequest) -> Fut<'_, Exchange>;
+}
