@@ -17,12 +17,14 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::HookSet,
     ids::NodeId,
-    ports::{Env, Model, Storage, Store, StoreError},
+    ports::{Egress, EgressError, Env, Model, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
 use annie_planner::OfflinePlanner;
-use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts, context_sources};
+use annie_skillkit::{
+    EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
+};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;
 pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
@@ -75,6 +77,9 @@ pub enum BootError {
         /// What is missing.
         missing: &'static str,
     },
+    /// The client of requests to other machines cannot be built.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// The kernel does not start.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -207,6 +212,21 @@ pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
     Profiles { by_user, default: Profile { name: String::new(), timezone: zone } }
 }
 
+/// The catalogue of the skill files in a data folder. Skills that send requests to other machines are listed only if the
+/// configuration enables such requests.
+#[must_use]
+pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
+    let catalog = FileCatalog::open(folder.join("skills"));
+    if config.egress.enabled { catalog.reaching_out() } else { catalog }
+}
+
+/// The client of requests to other machines, if the configuration enables them.
+fn egress(config: &Config) -> Result<Option<Arc<dyn Egress>>, BootError> {
+    let Some(rules) = config.egress.rules() else { return Ok(None) };
+    let parts = EgressParts { rules, client: annie_llm::http_client, lookup: Arc::new(SystemLookup) };
+    Ok(Some(Arc::new(HttpEgress::new(parts)?)))
+}
+
 /// Starts a kernel on a data folder. Work that was open in this folder is resumed.
 ///
 /// # Errors
@@ -224,13 +244,15 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         Some(chaos) => chaos.store(store),
         None => store,
     };
-    let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
+    let egress = egress(config)?;
+    let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
         documents: store.clone(),
         catalog,
         notes_folder: folder.join("notes"),
         are_notes_here: notes.is_home(),
+        egress,
     }));
     let skills = Arc::new(Router::new(runner.clone(), Vec::new()));
     let table = config.route_table(&config.facts())?;

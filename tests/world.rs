@@ -133,6 +133,7 @@ impl WorldParts {
             catalog: Arc::new(FileCatalog::bundled()),
             notes_folder: PathBuf::new(),
             are_notes_here: false,
+            egress: None,
         });
         Router::new(Arc::new(files), self.sources.clone())
     }

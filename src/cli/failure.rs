@@ -103,6 +103,9 @@ impl From<BootError> for Failure {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[route]] tables with `annie config check`")
             }
             BootError::Shim(_) => Self::new(Exit::Failure, e.to_string()).fix("start annie by its whole path"),
+            BootError::Egress(_) => {
+                Self::new(Exit::Failure, e.to_string()).fix("install the system's certificates (ca-certificates)")
+            }
             BootError::Kernel(e) => e.into(),
             BootError::Emptied { .. } => Self::new(Exit::Failure, e.to_string()).fix(
                 "restore a backup of the database; or, if it is meant to be empty, start once with \

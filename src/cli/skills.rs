@@ -13,7 +13,10 @@ use super::{
     failure::{Exit, Failure},
     site::Site,
 };
-use crate::ops::skills::{Skill, SkillDetail};
+use crate::{
+    boot,
+    ops::skills::{Skill, SkillDetail},
+};
 
 /// `annie skills`
 ///
@@ -29,7 +32,14 @@ pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
 
 /// The catalogue of this machine. A missing data folder is not created.
 pub fn catalog(site: &Site) -> FileCatalog {
-    if site.folder.is_dir() { FileCatalog::open(site.folder.join("skills")) } else { FileCatalog::bundled() }
+    let config = &site.loaded.config;
+    if site.folder.is_dir() {
+        boot::catalog(config, &site.folder)
+    } else if config.egress.enabled {
+        FileCatalog::bundled().reaching_out()
+    } else {
+        FileCatalog::bundled()
+    }
 }
 
 /// The server of `--url`, if given.

@@ -7,6 +7,7 @@
 mod backend;
 mod channels;
 mod convenience;
+mod egress;
 mod environment;
 mod error;
 mod hooks;
@@ -24,6 +25,7 @@ pub(crate) use backend::{is_in_own_network, read_key};
 pub use channels::{ChannelConfig, ChannelError, ChannelKind};
 pub use convenience::idle_keys;
 pub(crate) use convenience::service_of;
+pub use egress::EgressSettings;
 pub use environment::Environment;
 pub use error::{ConfigError, Location};
 pub use hooks::{HookConfig, HookKind};

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     backend::BackendConfig,
     channels::ChannelConfig,
+    egress::EgressSettings,
     hooks::HookConfig,
     routing::{Routing, planner},
     store::StoreSettings,
@@ -65,6 +66,8 @@ pub struct Config {
     pub user: BTreeMap<String, Person>,
     /// How the command line connects to a server.
     pub client: Client,
+    /// Requests of skills to other machines.
+    pub egress: EgressSettings,
     /// Settings of the log output.
     pub log: Log,
     /// Settings of the metrics.
@@ -276,6 +279,7 @@ impl Config {
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.channel_problems());
+        found.extend(self.egress_problems());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };

@@ -15,6 +15,7 @@ use super::{
 };
 
 mod channels;
+mod egress;
 mod hooks;
 mod mistakes;
 mod pool;
@@ -403,6 +404,15 @@ keep_ms = 3
 [breaker]
 failures_max = 1
 open_ms = 2
+[egress]
+enabled = true
+hosts = ["*.example.org"]
+ports = [443]
+allow_private = ["127.0.0.1:8080"]
+redirects_max = 1
+reply_bytes_max = 2
+connect_ms_max = 3
+total_ms_max = 4
 [log]
 level = "debug"
 format = "json"

@@ -8,6 +8,7 @@ mod command_line;
 mod dead_letters;
 mod deadlines;
 mod described;
+mod egress;
 mod front_ends;
 mod hook_programs;
 mod hooks;

@@ -18,7 +18,7 @@ use annie_core::{
 };
 use arc_swap::ArcSwap;
 
-use crate::files::{Bundled, Entry, FolderTree, Item, Layer, Problem, Report, Severity, Tree, load};
+use crate::files::{Bundled, Entry, FolderTree, Item, Kind, Layer, Problem, Report, Severity, Tree, load};
 
 /// A snapshot of all skills with their implementations.
 pub(crate) struct CatalogSnapshot {
@@ -36,6 +36,8 @@ impl CatalogSnapshot {
 /// The catalogue of skill files.
 pub struct FileCatalog {
     folder: Option<PathBuf>,
+    /// Lists the skills whose handlers send requests to other machines.
+    reaches_out: bool,
     snapshot: ArcSwap<CatalogSnapshot>,
     /// The last good files of the data folder by path. Locked for a whole reload, so that reloads run one after another.
     good: Mutex<BTreeMap<String, Item>>,
@@ -61,12 +63,22 @@ impl FileCatalog {
         let empty = CatalogSnapshot { set: Arc::default(), entries: BTreeMap::new(), problems: Vec::new() };
         let catalog = Self {
             folder,
+            reaches_out: false,
             snapshot: ArcSwap::from_pointee(empty),
             good: Mutex::default(),
             version: tokio::sync::watch::Sender::new(0),
         };
         catalog.reload();
         catalog
+    }
+
+    /// The same with the skills that send requests to other machines (`web.*`). Without this they are left out, so that no
+    /// prompt offers what cannot run.
+    #[must_use]
+    pub fn reaching_out(mut self) -> Self {
+        self.reaches_out = true;
+        self.reload();
+        self
     }
 
     /// Reads all files again (blocking) and returns the new version.
@@ -83,6 +95,11 @@ impl FileCatalog {
             own.items.clone_from(&good);
         }
         let version = *self.version.borrow() + 1;
+        if !self.reaches_out {
+            leave_out_external(&mut base);
+            let left_out = leave_out_external(&mut own);
+            own.problems.extend(left_out);
+        }
         let snapshot = merge(&mut base, &mut own, version);
         for problem in &snapshot.problems {
             match problem.severity {
@@ -135,6 +152,22 @@ impl Catalog for FileCatalog {
     fn skills(&self) -> Arc<SkillSet> {
         Arc::clone(&self.snapshot.load().set)
     }
+}
+
+/// Removes the skills whose handlers send requests to other machines, and says so for each of them.
+fn leave_out_external(layer: &mut Layer) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    layer.items.retain(|path, item| {
+        let is_external = matches!(item, Item::Skill(Entry { kind: Kind::Command(builtin), .. }) if builtin.external);
+        if is_external {
+            let mut report = Report::new(path);
+            let what = "its handler sends requests to other machines, which are switched off";
+            report.notice(None, what, "write `enabled = true` below `[egress]` in the configuration");
+            problems.extend(report.into_problems());
+        }
+        !is_external
+    });
+    problems
 }
 
 fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {

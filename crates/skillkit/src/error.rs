@@ -4,7 +4,7 @@ use std::io;
 
 use annie_core::{
     outcome::Outcome,
-    ports::{StoreError, StoreErrorKind},
+    ports::{EgressError, StoreError, StoreErrorKind},
     skill::{Effect, SkillSpec},
 };
 use serde_json::json;
@@ -54,6 +54,12 @@ pub enum SkillError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// A request to another machine got no usable response.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// Requests to other machines are switched off.
+    #[error("requests to other machines are switched off; the operator can enable them with egress.enabled")]
+    EgressOff,
     /// The skills folder cannot be watched.
     #[error("cannot watch the skills folder: {0}")]
     Watch(String),
@@ -87,6 +93,8 @@ impl SkillError {
             Self::Elsewhere(_) => Outcome::blocked("elsewhere", message),
             Self::Store(error) => store_outcome(&error, spec.effect),
             Self::Io { source, .. } => io_outcome(message, source.kind(), spec.effect),
+            Self::Egress(error) => egress_outcome(&error, spec.effect),
+            Self::EgressOff => Outcome::blocked("egress_off", message),
             Self::Watch(_) => Outcome::transient("io", message),
         }
     }
@@ -110,6 +118,25 @@ fn store_outcome(error: &StoreError, effect: Effect) -> Outcome {
     outcome.with_detail(error.detail.clone())
 }
 
+/// The types of failures of a site begin with `site_`: they say nothing about the skill's health.
+fn egress_outcome(error: &EgressError, effect: Effect) -> Outcome {
+    let message = format!("The request failed: {error}.");
+    let (word, is_transient) = match error {
+        EgressError::Invalid(_) => return Outcome::permanent("invalid_arguments", message),
+        EgressError::Denied(_) => return Outcome::blocked("ssrf_blocked", message),
+        EgressError::Setup(_) => return Outcome::permanent("egress_setup", message),
+        EgressError::Timeout { .. } => ("site_timeout", true),
+        EgressError::Network(_) => ("site_unreachable", true),
+        EgressError::TooLarge { .. } => ("site_too_large", false),
+        EgressError::ContentType(_) => ("site_content_type", false),
+        EgressError::Redirects { .. } => ("site_redirects", false),
+    };
+    if effect != Effect::Read {
+        return cut(word, &message);
+    }
+    if is_transient { Outcome::transient(word, message) } else { Outcome::permanent(word, message) }
+}
+
 fn io_outcome(message: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
     match kind {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Outcome::permanent("io_denied", message),
@@ -124,4 +151,25 @@ fn io_outcome(message: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
 /// A `once` run is reported as unknown, so that no caller repeats it as if nothing had happened.
 fn cut(error_type: &str, message: &str) -> Outcome {
     Outcome::unknown(format!("{message} Its effect may or may not have happened."), json!({"broke_off": error_type}))
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::outcome::Status;
+
+    use super::*;
+
+    #[test]
+    fn failed_request_of_a_skill_with_an_effect_leaves_the_effect_in_doubt() {
+        for (error, read, once) in [
+            (EgressError::Denied("no".into()), Status::ErrorBlocked, Status::ErrorBlocked),
+            (EgressError::Invalid("no".into()), Status::ErrorPermanent, Status::ErrorPermanent),
+            (EgressError::Timeout { ms_max: 1 }, Status::ErrorTransient, Status::Unknown),
+            (EgressError::Network("no".into()), Status::ErrorTransient, Status::Unknown),
+            (EgressError::TooLarge { bytes_max: 1 }, Status::ErrorPermanent, Status::Unknown),
+        ] {
+            let of = |effect| egress_outcome(&error, effect).status;
+            assert_eq!((of(Effect::Read), of(Effect::Once)), (read, once), "{error}");
+        }
+    }
 }

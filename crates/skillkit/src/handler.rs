@@ -1,10 +1,10 @@
 //! Built-in handlers: their declaration, and the type-erased form in which the runner calls them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use annie_core::{
-    outcome::Outcome,
-    ports::{Fut, SkillCall},
+    outcome::{OutboundRequest, Outcome},
+    ports::{EgressReply, EgressRequest, Exchange, Fut, SkillCall},
     skill::{ArgSpec, Effect, SkillSpec, args_from_schema},
 };
 use chrono::{DateTime, NaiveDateTime};
@@ -45,9 +45,19 @@ pub(crate) struct Ctx {
     pub(crate) tools: Arc<Tools>,
     pub(crate) spec: Arc<SkillSpec>,
     pub(crate) call: SkillCall,
+    /// The requests that this run has sent to other machines.
+    pub(crate) requests: Arc<Mutex<Vec<OutboundRequest>>>,
 }
 
 impl Ctx {
+    /// Sends a request to another machine. The outcome of the run records it.
+    pub(crate) async fn send(&self, request: EgressRequest) -> Result<EgressReply, SkillError> {
+        let egress = self.tools.egress.as_ref().ok_or(SkillError::EgressOff)?;
+        let Exchange { requests, result } = egress.send(request).await;
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(requests);
+        result.map_err(SkillError::from)
+    }
+
     /// The user's time zone; UTC if the name is unknown.
     pub(crate) fn zone(&self) -> Tz {
         self.call.timezone.parse().unwrap_or(Tz::UTC)
@@ -87,12 +97,13 @@ pub(crate) const fn builtin<H: Handler>() -> Builtin {
 }
 
 async fn run<H: Handler>(ctx: Ctx, arguments: Value) -> Outcome {
-    let spec = Arc::clone(&ctx.spec);
+    let (spec, requests) = (Arc::clone(&ctx.spec), Arc::clone(&ctx.requests));
     let ran = match decode(arguments) {
         Ok(args) => H::run(ctx, args).await,
         Err(error) => Err(error),
     };
-    ran.unwrap_or_else(|error| error.into_outcome(&spec))
+    let outcome = ran.unwrap_or_else(|error| error.into_outcome(&spec));
+    outcome.with_requests(std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// If the reconciliation fails, the outcome remains unknown.

@@ -8,6 +8,7 @@
 mod builtin;
 mod catalog;
 mod context;
+mod egress;
 mod error;
 mod files;
 mod handler;
@@ -18,6 +19,7 @@ pub mod when;
 
 pub use catalog::FileCatalog;
 pub use context::context_sources;
+pub use egress::{EgressLimits, EgressParts, EgressRules, HostPort, HttpEgress, Lookup, SystemLookup};
 pub use error::SkillError;
 pub use files::{Problem, Severity, validate};
 pub use router::Router;

@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use annie_core::{
     outcome::Outcome,
-    ports::{Catalog, Documents, Fut, SkillCall, SkillSource},
+    ports::{Catalog, Documents, Egress, Fut, SkillCall, SkillSource},
     skill::{SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
@@ -36,6 +36,9 @@ pub struct RunnerParts {
     /// notes skills refuse to run: the notes are in a folder that this process cannot reach, and its own folder would
     /// show a part of them as all notes.
     pub are_notes_here: bool,
+    /// The way of skills to other machines. `None` if the operator has not enabled it: then the catalogue must not list skills
+    /// that need it (see [`FileCatalog::reaching_out`]).
+    pub egress: Option<Arc<dyn Egress>>,
 }
 
 pub(crate) struct Tools {
@@ -44,6 +47,7 @@ pub(crate) struct Tools {
     /// The skills of all sources, for the skill `system.help`.
     pub(crate) all_skills: ArcSwap<SkillSet>,
     pub(crate) notes: Notes,
+    pub(crate) egress: Option<Arc<dyn Egress>>,
     pub(crate) touches: Arc<Semaphore>,
 }
 
@@ -61,6 +65,7 @@ impl Runner {
             all_skills: ArcSwap::new(parts.catalog.skills()),
             catalog: parts.catalog,
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),
+            egress: parts.egress,
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
         Self { tools: Arc::new(tools) }
@@ -83,7 +88,7 @@ impl Runner {
     }
 
     fn ctx(&self, spec: Arc<SkillSpec>, call: SkillCall) -> Ctx {
-        Ctx { tools: Arc::clone(&self.tools), spec, call }
+        Ctx { tools: Arc::clone(&self.tools), spec, call, requests: Arc::default() }
     }
 }
 

@@ -115,7 +115,8 @@ pub enum EgressError {
 /// A request with everything that was sent for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
-    /// The requests that left, in their order. Empty if the rules refused the first one.
+    /// The requests that were begun, in their order. Empty if the rules refused the first one. One whose name turned out to have
+    /// no public address has no status.
     pub requests: Vec<OutboundRequest>,
     /// The response to the last of them.
     pub result: Result<EgressReply, EgressError>,

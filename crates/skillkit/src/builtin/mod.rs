@@ -5,6 +5,7 @@ pub(crate) mod memory;
 pub(crate) mod notes;
 mod system;
 pub(crate) mod tasks;
+mod web;
 
 use crate::handler::{Builtin, builtin};
 
@@ -24,6 +25,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<tasks::get::Get>(),
     builtin::<tasks::search::Search>(),
     builtin::<tasks::update::Update>(),
+    builtin::<web::fetch::Fetch>(),
 ];
 
 /// The handler of this name.

@@ -17,9 +17,14 @@ use annie_core::{
 use super::ALL;
 use crate::{FileCatalog, files::validate};
 
+/// All bundled skills, also those that are listed only if requests to other machines are enabled.
+fn bundled() -> FileCatalog {
+    FileCatalog::bundled().reaching_out()
+}
+
 #[test]
 fn every_handler_has_a_bundled_file_and_every_bundled_command_a_handler() {
-    let skills = FileCatalog::bundled().skills();
+    let skills = bundled().skills();
     let files: BTreeSet<&str> =
         skills.iter().filter(|s| s.format == SkillFormat::Command).map(|s| s.name.as_str()).collect();
     let handlers: BTreeSet<&str> = ALL.iter().map(|b| b.name).collect();
@@ -46,8 +51,8 @@ fn every_handler_file_is_in_the_list() {
 fn bundled_files_pass_strict_validation_and_match_effects_in_code() {
     let problems = validate(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills")).unwrap();
     assert!(problems.is_empty(), "{problems:#?}");
-    assert!(FileCatalog::bundled().problems().is_empty());
-    let skills = FileCatalog::bundled().skills();
+    assert!(bundled().problems().is_empty());
+    let skills = bundled().skills();
     for builtin in ALL {
         assert_eq!(skills.get(builtin.name).unwrap().effect, builtin.effect, "{}", builtin.name);
     }
@@ -99,7 +104,7 @@ fn prompts_with_bundled_skills_stay_within_token_limits() {
 
 #[test]
 fn every_example_in_the_help_is_a_valid_command() {
-    let skills = FileCatalog::bundled().skills();
+    let skills = bundled().skills();
     for skill in skills.iter().filter(|s| s.format == SkillFormat::Command) {
         let commands = extract(&skill.body);
         assert!(!commands.is_empty(), "{} shows no example", skill.name);
@@ -114,7 +119,7 @@ fn every_example_in_the_help_is_a_valid_command() {
 
 #[test]
 fn every_argument_and_every_domain_has_a_description() {
-    let skills = FileCatalog::bundled().skills();
+    let skills = bundled().skills();
     for skill in skills.iter() {
         assert_eq!(skill.source, "bundled");
         for arg in &skill.args {
@@ -128,14 +133,14 @@ fn every_argument_and_every_domain_has_a_description() {
 
 #[test]
 fn tasks_create_description_denies_an_alarm() {
-    let skills = FileCatalog::bundled().skills();
+    let skills = bundled().skills();
     let description = &skills.get("tasks.create").unwrap().description;
     assert!(description.contains("no alarm rings"), "the model would promise a reminder: {description}");
 }
 
 #[test]
 fn synopsis_of_every_skill_matches_the_documentation() {
-    let skills = FileCatalog::bundled().skills();
+    let skills = bundled().skills();
     let shown: Vec<String> = skills.iter().map(|s| format!("{} ({})", s.synopsis(), s.effect.as_str())).collect();
     assert_eq!(
         shown,
@@ -161,6 +166,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
              [--status open|overdue|todo|in_progress|blocked|done|cancelled|all] [--tag TEXT] (read)",
             "tasks.update --id N [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
              [--status todo|in_progress|blocked|done|cancelled] [--tags A,B] [--title TEXT] (idempotent)",
+            "web.fetch --url TEXT [--chars N] [--from_char N] (read)",
             "weekly-review [--args TEXT] [--file TEXT] (read)",
         ]
     );

@@ -52,6 +52,7 @@ fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
+        egress: None,
     }));
     let runner = Router::new(files.clone(), others);
     World { runner, files, store, failing, folder }

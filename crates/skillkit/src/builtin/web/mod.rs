@@ -1,0 +1,4 @@
+//! Skills that read web pages. They exist only if the operator has enabled requests to other machines.
+
+pub(crate) mod fetch;
+mod html;

@@ -1,0 +1,254 @@
+//! Sends a request, follows its redirects, and reads the response within the limits.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use annie_core::{
+    outcome::OutboundRequest,
+    ports::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, Fut},
+};
+use reqwest::{
+    Client, ClientBuilder, Method, Response, Url,
+    header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    redirect,
+};
+use tokio::time::Instant;
+
+use super::{
+    resolve::{Checked, Lookup, NotPublic},
+    rules::{EgressRules, Target},
+};
+
+/// The name that sites see.
+const USER_AGENT: &str = concat!("annie/", env!("CARGO_PKG_VERSION"));
+
+/// What the client is made of.
+pub struct EgressParts {
+    /// The rules.
+    pub rules: EgressRules,
+    /// Gives a builder with the program's TLS provider.
+    pub client: fn() -> ClientBuilder,
+    /// Resolves names.
+    pub lookup: Arc<dyn Lookup>,
+}
+
+/// The client of all requests that skills send.
+pub struct HttpEgress {
+    rules: EgressRules,
+    /// Connects to public addresses only.
+    public: Client,
+    /// Connects to the addresses that the operator listed.
+    private: Client,
+}
+
+impl HttpEgress {
+    /// Creates the client. Does not access the network.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn new(parts: EgressParts) -> Result<Self, EgressError> {
+        let client = |allows_private| {
+            let connect = Duration::from_millis(parts.rules.limits.connect_ms_max);
+            (parts.client)()
+                .no_proxy()
+                .redirect(redirect::Policy::none())
+                .referer(false)
+                .connect_timeout(connect)
+                .dns_resolver(Checked { lookup: parts.lookup.clone(), allows_private })
+                // Each request resolves and checks its name again.
+                .pool_max_idle_per_host(0)
+                .user_agent(USER_AGENT)
+                .build()
+                .map_err(|error| EgressError::Setup(innermost(&error)))
+        };
+        Ok(Self { public: client(false)?, private: client(true)?, rules: parts.rules })
+    }
+
+    async fn follow(&self, request: &EgressRequest, sent: &mut Sent) -> Result<EgressReply, EgressError> {
+        let mut headers = header_map(&request.headers)?;
+        let mut target = self.rules.target(&request.url)?;
+        let redirects_max = self.rules.limits.redirects_max;
+        for _ in 0..=redirects_max {
+            let response = self.exchange(request, &target, headers.clone(), sent).await?;
+            let Some(url) = redirected(request.method, &target.url, &response)? else {
+                return self.read(request, response, sent).await;
+            };
+            let next = self.rules.checked(url).map_err(of_redirect)?;
+            if !next.is_same_origin(&target) {
+                headers = harmless(&headers);
+            }
+            target = next;
+        }
+        Err(EgressError::Redirects { redirects_max })
+    }
+
+    /// Sends one request, without following a redirect.
+    async fn exchange(
+        &self,
+        request: &EgressRequest,
+        target: &Target,
+        headers: HeaderMap,
+        sent: &mut Sent,
+    ) -> Result<Response, EgressError> {
+        let client = if target.is_private { &self.private } else { &self.public };
+        let begun = match request.method {
+            EgressMethod::Get => client.request(Method::GET, target.url.clone()),
+            EgressMethod::Post => client.request(Method::POST, target.url.clone()).body(request.body.clone()),
+        };
+        sent.begin(target.authority(), request.method);
+        let response = begun.headers(headers).send().await.map_err(|error| failure(target, &error))?;
+        sent.answered(response.status().as_u16());
+        Ok(response)
+    }
+
+    async fn read(
+        &self,
+        request: &EgressRequest,
+        mut response: Response,
+        sent: &mut Sent,
+    ) -> Result<EgressReply, EgressError> {
+        let bytes_max = self.rules.limits.reply_bytes_max;
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.unwrap_or_default().trim().to_ascii_lowercase();
+        let is_usable = request.content_types.is_empty()
+            || request.content_types.iter().any(|usable| content_type.starts_with(usable));
+        if response.status().is_success() && !content_type.is_empty() && !is_usable {
+            return Err(EgressError::ContentType(content_type));
+        }
+        if response.content_length().is_some_and(|bytes| bytes > bytes_max as u64) {
+            return Err(EgressError::TooLarge { bytes_max });
+        }
+        let mut body = Vec::new();
+        loop {
+            let broke_off =
+                |error: reqwest::Error| EgressError::Network(format!("the response broke off: {}", innermost(&error)));
+            let Some(chunk) = response.chunk().await.map_err(broke_off)? else { break };
+            sent.received(chunk.len());
+            if body.len() + chunk.len() > bytes_max {
+                return Err(EgressError::TooLarge { bytes_max });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(EgressReply { status: response.status().as_u16(), content_type, body, url: response.url().to_string() })
+    }
+}
+
+impl Egress for HttpEgress {
+    fn send(&self, request: EgressRequest) -> Fut<'_, Exchange> {
+        Box::pin(async move {
+            let ms_max = self.rules.limits.total_ms_max;
+            let mut sent = Sent { requests: Vec::new(), since: Instant::now() };
+            let result =
+                match tokio::time::timeout(Duration::from_millis(ms_max), self.follow(&request, &mut sent)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(EgressError::Timeout { ms_max }),
+                };
+            sent.clock();
+            for OutboundRequest { host, method, status, bytes, ms } in &sent.requests {
+                tracing::info!(host, method, status, bytes, ms, "outbound request");
+            }
+            if let Err(why) = &result {
+                tracing::info!(%why, "outbound request without a usable response");
+            }
+            Exchange { requests: sent.requests, result }
+        })
+    }
+}
+
+/// The requests that were sent, the last of which may be under way.
+struct Sent {
+    requests: Vec<OutboundRequest>,
+    /// Start of the last one.
+    since: Instant,
+}
+
+impl Sent {
+    fn begin(&mut self, host: String, method: EgressMethod) {
+        self.clock();
+        self.since = Instant::now();
+        self.requests.push(OutboundRequest { host, method: method.as_str().to_owned(), ..OutboundRequest::default() });
+    }
+
+    fn answered(&mut self, status: u16) {
+        if let Some(last) = self.requests.last_mut() {
+            last.status = Some(status);
+        }
+    }
+
+    fn received(&mut self, bytes: usize) {
+        if let Some(last) = self.requests.last_mut() {
+            last.bytes = last.bytes.saturating_add(bytes as u64);
+        }
+    }
+
+    /// Records how long the last request has taken.
+    fn clock(&mut self) {
+        let ms = self.since.elapsed().as_millis();
+        if let Some(last) = self.requests.last_mut() {
+            last.ms = u64::try_from(ms).unwrap_or(u64::MAX);
+        }
+    }
+}
+
+/// The address of a redirect that is to be followed.
+fn redirected(method: EgressMethod, from: &Url, response: &Response) -> Result<Option<Url>, EgressError> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let Some(location) = response.headers().get(LOCATION).filter(|_| is_redirect && method == EgressMethod::Get) else {
+        return Ok(None);
+    };
+    let to = location.to_str().ok().and_then(|location| from.join(location).ok());
+    let to =
+        to.ok_or_else(|| EgressError::Network("the response redirects to an address that is not valid".to_owned()))?;
+    Ok(Some(to))
+}
+
+/// Says that the refused address is not the requested one.
+fn of_redirect(why: EgressError) -> EgressError {
+    match why {
+        EgressError::Denied(why) => EgressError::Denied(format!("the response redirects, and {why}")),
+        other => other,
+    }
+}
+
+/// The headers that are sent to another origin after a redirect. All others may be credentials.
+fn harmless(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in [ACCEPT, ACCEPT_LANGUAGE] {
+        if let Some(value) = headers.get(&name) {
+            kept.insert(name, value.clone());
+        }
+    }
+    kept
+}
+
+fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, EgressError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        // The value may be a secret, so the error names the header only.
+        let wrong = || EgressError::Invalid(format!("the header {name:?} is not valid"));
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+        map.append(key, HeaderValue::from_str(value).map_err(|_| wrong())?);
+    }
+    Ok(map)
+}
+
+/// The failure of a request to this target.
+fn failure(target: &Target, error: &reqwest::Error) -> EgressError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(refused) = error.downcast_ref::<NotPublic>() {
+            return EgressError::Denied(refused.to_string());
+        }
+        cause = error.source();
+    }
+    let what = if error.is_dns() { "cannot be found" } else { "cannot be reached" };
+    EgressError::Network(format!("{} {what}: {}", target.authority(), innermost(error)))
+}
+
+/// The first cause. The texts around it name the URL, which may contain secrets.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    if innermost.is::<reqwest::Error>() { "the client failed".to_owned() } else { innermost.to_string() }
+}
