@@ -113,7 +113,7 @@ fn libraries_are_used_only_by_their_allowed_packages() {
     wrong.extend(client.filter(|s| s.shipped().contains("reqwest::")).map(|s| format!("{}: reqwest", s.path)));
     let skills = sources().iter().filter(|s| s.path.starts_with("crates/skillkit/src/"));
     let outside = skills.filter(|s| !s.path.starts_with("crates/skillkit/src/egress/"));
-    wrong.extend(outside.filter(|s| s.code.contains("reqwest::")).map(|s| format!("{}: use ctx.egress", s.path)));
+    wrong.extend(outside.filter(|s| s.code.contains("reqwest::")).map(|s| format!("{}: use ctx.send", s.path)));
     all_well("a library outside of its allowed packages", &wrong);
 }
 
