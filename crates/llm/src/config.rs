@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{error::LlmError, secret::Secret};
+use crate::{Secret, error::LlmError};
 
 /// Upper limit of `check_ms_max`, in milliseconds; the backend's actor waits no longer for a reachability check.
 const CHECK_MS_MOST: u64 = 60_000;

@@ -9,11 +9,11 @@ mod command;
 mod config;
 mod error;
 mod repair;
-mod secret;
 mod server_facts;
 mod transport;
 mod wire;
 
+pub use annie_core::secret::Secret;
 pub use client::{Offer, OpenAiModel};
 pub use command::{
     CommandConfig, CommandModel, FailureWords, ProcessLimits, ProgramHook, SHIM_GROUP, SHIM_NEVER_BEGAN, children_of,
@@ -21,5 +21,4 @@ pub use command::{
 };
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
-pub use secret::Secret;
 pub use transport::http_client;

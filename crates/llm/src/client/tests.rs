@@ -11,7 +11,7 @@ use annie_testkit::model_server::{CallShape, FakeModelServer, Reply};
 use serde_json::json;
 
 use super::*;
-use crate::secret::Secret;
+use crate::Secret;
 
 mod contract;
 mod describe;

@@ -10,7 +10,7 @@ use annie_core::message::ModelErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::prompt::PROMPT;
-use crate::{error::LlmError, secret::Secret};
+use crate::{Secret, error::LlmError};
 
 /// Limits that the operating system's kernel enforces on a program, set by the shim. Each applies per process, and child
 /// processes inherit it.

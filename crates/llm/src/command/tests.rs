@@ -15,7 +15,7 @@ use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
 
 use super::*;
-use crate::secret::Secret;
+use crate::Secret;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

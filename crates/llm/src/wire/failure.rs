@@ -239,7 +239,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::secret::Secret;
+    use crate::Secret;
 
     fn kind(status: u16, body: &Value) -> ModelErrorKind {
         by_status(&ModelConfig::default(), status, &Hints::default(), body.to_string().as_bytes()).error.kind
