@@ -17,12 +17,8 @@ mod store;
 
 use std::{path::Path, sync::Arc};
 
-<<<<<<< HEAD
 pub use annie_core::faults::{FaultKind, FaultLine, FaultSpec, Target};
-use annie_core::ports::{Catalog, Clock, Env, Model, SkillRunner, Store};
-=======
 use annie_core::ports::{Catalog, Clock, Env, Model, SkillRunner, Storage};
->>>>>>> ca1a19a (store: documents, one port for the data of skills)
 pub use effects::{EffectLog, Effects};
 pub use injector::{FAULTS_MAX, Injector, PointLine};
 pub use load::{MARK, SKILL, counted};

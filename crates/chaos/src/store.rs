@@ -9,17 +9,10 @@ use annie_core::{
     ids::{ConversationId, Epoch, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
-<<<<<<< HEAD
-        DeadLetterRow, DeadLetters, DeadLettersWaiting, Document, DocumentHit, DocumentKey, DocumentQuery,
-        DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace, NodeRow, Nodes,
-        Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, Snapshot,
-        Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
-=======
-        DeadLetterRow, DeadLetters, DeadLettersWaiting, DeliveryEnd, DeliveryRow, Fut, IntentRow, Keys, Log, Memories,
-        MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, NodeRow, Nodes, Notification, OpenConversation,
-        OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, Saved, Snapshot, Store, StoreError,
-        StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
->>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
+        DeadLetterRow, DeadLetters, DeadLettersWaiting, DeliveryEnd, DeliveryRow, Document, DocumentHit, DocumentKey,
+        DocumentQuery, DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace,
+        NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal,
+        SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
     },
     time::Micros,
 };
@@ -176,6 +169,15 @@ impl Keys for ChaosStore {
         keys() -> Vec<ApiKey>;
         put_key(key: ApiKey) -> ();
         note_key_use(id: String, at: Micros) -> ();
+    }
+}
+
+impl SealedSecrets for ChaosStore {
+    passed_on! {
+        sealed_secret(user: Option<UserId>, name: String) -> Option<SealedSecret>;
+        sealed_secrets() -> Vec<SealedSecret>;
+        put_sealed_secret(secret: SealedSecret) -> ();
+        delete_sealed_secret(user: Option<UserId>, name: String) -> bool;
     }
 }
 

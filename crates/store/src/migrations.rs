@@ -25,31 +25,36 @@ macro_rules! files {
                 include_str!(concat!("../../../migrations/", $database, "/0009_accepted_dispatches.sql")),
             ),
             ("failed models", include_str!(concat!("../../../migrations/", $database, "/0010_failed_models.sql"))),
-<<<<<<< HEAD
             ("documents", include_str!(concat!("../../../migrations/", $database, "/0011_documents.sql"))),
             ("moved documents", include_str!(concat!("../../../migrations/", $database, "/0012_moved_documents.sql"))),
-=======
             ("channels", include_str!(concat!("../../../migrations/", $database, "/0013_channels.sql"))),
->>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
         ]
+    };
+}
+
+/// Migrations with numbers of their own, because those before them may come from a branch that is merged later.
+macro_rules! numbered_files {
+    ($database:literal) => {
+        [(14, "sealed secrets", include_str!(concat!("../../../migrations/", $database, "/0014_sealed_secrets.sql")))]
     };
 }
 
 /// The migrations of SQLite.
 pub(crate) fn sqlite() -> Migrator {
-    migrator(&files!("sqlite"))
+    migrator(&files!("sqlite"), &numbered_files!("sqlite"))
 }
 
 /// The migrations of PostgreSQL.
 pub(crate) fn postgres() -> Migrator {
-    migrator(&files!("postgres"))
+    migrator(&files!("postgres"), &numbered_files!("postgres"))
 }
 
-fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
-    let numbered = (1..).zip(files).map(|(number, (name, text))| {
-        Migration::new(number, (*name).into(), MigrationType::Simple, text.into_sql_str(), false)
+fn migrator(files: &[(&'static str, &'static str)], numbered: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let counted = (1..).zip(files).map(|(number, (name, text))| (number, *name, *text));
+    let all = counted.chain(numbered.iter().copied()).map(|(number, name, text)| {
+        Migration::new(number, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     });
-    Migrator::with_migrations(numbered.collect())
+    Migrator::with_migrations(all.collect())
 }
 
 #[cfg(test)]

@@ -458,8 +458,37 @@ pub trait Keys: Send + Sync {
     fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 }
 
+/// A secret as it is stored. Only the key with this id opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    /// The user that the secret belongs to; `None` for a secret of the installation.
+    pub user: Option<UserId>,
+    /// The name, at most 64 bytes of `a-z 0-9 - _ .`.
+    pub name: String,
+    /// Identifies the key that seals the secret.
+    pub key_id: String,
+    /// The nonce, different for every sealing.
+    pub nonce: Vec<u8>,
+    /// The sealed text with its tag.
+    pub sealed: Vec<u8>,
+    /// Time of the last change.
+    pub updated_at: Micros,
+}
+
+/// Stored secrets of users and of the installation. A rebuild does not touch them.
+pub trait SealedSecrets: Send + Sync {
+    /// One secret, of this user or of the installation.
+    fn sealed_secret(&self, user: Option<UserId>, name: String) -> Fut<'_, Result<Option<SealedSecret>, StoreError>>;
+    /// All secrets: those of the installation first, then by user, each by name.
+    fn sealed_secrets(&self) -> Fut<'_, Result<Vec<SealedSecret>, StoreError>>;
+    /// Adds or replaces a secret.
+    fn put_sealed_secret(&self, secret: SealedSecret) -> Fut<'_, Result<(), StoreError>>;
+    /// Deletes a secret. Returns false if there was none.
+    fn delete_sealed_secret(&self, user: Option<UserId>, name: String) -> Fut<'_, Result<bool, StoreError>>;
+}
+
 /// A complete store of the kernel.
-pub trait Store: Log + Nodes + Records + DeadLetters + Operations + Outbox + Breakers + Keys {
+pub trait Store: Log + Nodes + Records + DeadLetters + Operations + Outbox + Breakers + Keys + SealedSecrets {
     /// The kind of store: `sqlite`, `memory` …
     fn name(&self) -> &'static str;
     /// Waits until another process may have stored new work, such as a message in an inbox. This is a hint: several hints

@@ -14,11 +14,7 @@ use super::{
 };
 use crate::{
     classify::Spoken,
-<<<<<<< HEAD
-    event::{JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
-=======
-    event::{Action, PlannedSkill, Priority, PromptFacts, ResolvedCall},
->>>>>>> 6ab86e9 (turn: private requests run no skill that reaches other machines, and text from outside names no numbers)
+    event::{Action, JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     skill::SkillSet,
@@ -199,7 +195,6 @@ impl<'a> AgentView<'a> {
     }
 }
 
-<<<<<<< HEAD
 impl AgentView<'_> {
     /// The verdicts of the kernel's own policies about the calls of a reply that is recorded at this time. `None` if it has no
     /// calls.
@@ -227,7 +222,9 @@ impl AgentView<'_> {
             }
             Self::Sub(turn) => policy::judge_calls(policies, &turn.run, CallBudget::of(&turn.run), calls),
         })
-=======
+    }
+}
+
 /// Refuses the calls that would send data of a private turn to other machines (invariant 18).
 fn refuse_external(calls: &mut [ResolvedCall]) {
     for call in calls {
@@ -240,7 +237,6 @@ fn refuse_external(calls: &mut [ResolvedCall]) {
             );
             call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
         }
->>>>>>> 6ab86e9 (turn: private requests run no skill that reaches other machines, and text from outside names no numbers)
     }
 }
 

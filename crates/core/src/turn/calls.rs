@@ -219,15 +219,11 @@ impl AgentRun {
         let is_external = open.planned().is_some_and(|p| p.external);
         let reads = is_read || is_external;
         let (skill, arguments) = guarded(&open.call);
-<<<<<<< HEAD
         if let Some(kind) = outcome.error_type.as_ref().filter(|_| !advice.is_empty()) {
             let count = self.failures.entry(kind.clone()).or_default();
             *count = count.saturating_add(1);
         }
-        self.provenance.result(&skill, outcome);
-=======
         self.provenance.result(&skill, outcome, is_read && is_external);
->>>>>>> 6ab86e9 (turn: private requests run no skill that reaches other machines, and text from outside names no numbers)
         if reads {
             self.provenance.has_read(&skill);
         }

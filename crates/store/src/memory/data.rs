@@ -7,13 +7,8 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-<<<<<<< HEAD
-        ApiKey, ConversationRow, DeadLetterRow, Document, IntentRow, IntentState, NodeRow, Notification, OperationRow,
-        Snapshot, TaskRow, TaskState, WriteKind,
-=======
-        Address, ApiKey, ConversationRow, DeadLetterRow, Diverted, IntentRow, IntentState, Memory, NodeRow,
-        Notification, OperationRow, Snapshot, TaskRow, TaskState, Todo,
->>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
+        Address, ApiKey, ConversationRow, DeadLetterRow, Diverted, Document, IntentRow, IntentState, NodeRow,
+        Notification, OperationRow, SealedSecret, Snapshot, TaskRow, TaskState, WriteKind,
     },
     projection::{self, Change},
     time::Micros,
@@ -115,6 +110,8 @@ pub(super) struct Data {
     pub document_intents: BTreeMap<(UserId, &'static str, IntentId), (u64, WriteKind)>,
     pub breakers: BTreeMap<String, BreakerRow>,
     pub keys: BTreeMap<String, ApiKey>,
+    /// By the user, with `None` for the installation, and the name.
+    pub sealed_secrets: BTreeMap<(Option<UserId>, String), SealedSecret>,
     pub nodes: BTreeMap<NodeId, NodeRow>,
     pub clock: DatabaseClock,
 }

@@ -1,8 +1,9 @@
-//! Breaker rows and API keys.
+//! Breaker rows, API keys and sealed secrets.
 
 use annie_core::{
     breaker::{BreakerRow, BreakerState},
-    ports::{ApiKey, Breakers, Fut, Keys, StoreError},
+    ids::UserId,
+    ports::{ApiKey, Breakers, Fut, Keys, SealedSecret, SealedSecrets, StoreError},
     time::Micros,
 };
 
@@ -56,5 +57,25 @@ impl Keys for MemoryStore {
                 key.last_used_at = key.last_used_at.max(Some(at));
             }
         }))
+    }
+}
+
+impl SealedSecrets for MemoryStore {
+    fn sealed_secret(&self, user: Option<UserId>, name: String) -> Fut<'_, Result<Option<SealedSecret>, StoreError>> {
+        Box::pin(self.read("sealed_secret", move |data| data.sealed_secrets.get(&(user, name)).cloned()))
+    }
+
+    fn sealed_secrets(&self) -> Fut<'_, Result<Vec<SealedSecret>, StoreError>> {
+        Box::pin(self.read("sealed_secrets", |data| data.sealed_secrets.values().cloned().collect()))
+    }
+
+    fn put_sealed_secret(&self, secret: SealedSecret) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(self.write("put_sealed_secret", move |data| {
+            data.sealed_secrets.insert((secret.user.clone(), secret.name.clone()), secret);
+        }))
+    }
+
+    fn delete_sealed_secret(&self, user: Option<UserId>, name: String) -> Fut<'_, Result<bool, StoreError>> {
+        Box::pin(self.write("delete_sealed_secret", move |data| data.sealed_secrets.remove(&(user, name)).is_some()))
     }
 }

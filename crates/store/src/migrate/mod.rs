@@ -103,6 +103,7 @@ const TABLES: &[Table] = &[
     Table { name: "api_keys", key: &["id"] },
     Table { name: "documents", key: &["user_id", "namespace", "number"] },
     Table { name: "document_intents", key: &["user_id", "namespace", "intent_id"] },
+    Table { name: "sealed_secrets", key: &["user_id", "name"] },
 ];
 /// Tables whose content is valid only for their own database.
 const OWN_TABLES: &[&str] = &["nodes"];

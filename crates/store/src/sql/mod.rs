@@ -14,6 +14,7 @@ mod operations;
 mod outbox;
 mod recent;
 mod records;
+mod secrets;
 mod trouble;
 mod writes;
 

@@ -4,12 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dead_letters;
-<<<<<<< HEAD
+mod deliveries;
 mod document_search;
 mod documents;
-=======
-mod deliveries;
->>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
 mod examine;
 mod fence;
 mod golden;
@@ -159,7 +156,14 @@ macro_rules! contract {
                     notification_id_is_never_reused,
                     notifications_and_deliveries_survive_a_rebuild,
                 ],
-<<<<<<< HEAD
+                deliveries: [
+                    delivery_list_has_the_oldest_message_of_each_address,
+                    delivery_order_within_a_conversation_is_that_of_its_log,
+                    delivery_address_in_the_batch_of_its_answer_is_known,
+                    delivery_attempt_begins_on_one_node_only,
+                    delivery_that_is_diverted_is_to_be_notified,
+                    deliveries_survive_a_rebuild,
+                ],
                 documents: [
                     document_numbers_count_per_user_and_namespace_and_are_never_reused,
                     document_is_written_once_per_intent,
@@ -175,26 +179,6 @@ macro_rules! contract {
                     documents_that_were_used_are_touched,
                     documents_are_exported_in_pages_and_deleted_with_their_intents,
                     racing_document_writes_lose_no_change,
-=======
-                deliveries: [
-                    delivery_list_has_the_oldest_message_of_each_address,
-                    delivery_order_within_a_conversation_is_that_of_its_log,
-                    delivery_address_in_the_batch_of_its_answer_is_known,
-                    delivery_attempt_begins_on_one_node_only,
-                    delivery_that_is_diverted_is_to_be_notified,
-                    deliveries_survive_a_rebuild,
-                ],
-                todos: [
-                    todo_numbers_count_per_user_and_are_never_reused,
-                    todo_is_created_once_per_intent,
-                    todo_fields_are_read_as_written_and_can_be_changed,
-                    todo_search_requires_all_words_in_any_case_and_any_script,
-                    todo_filters_narrow_and_combine,
-                    todos_are_listed_by_due_time_and_then_by_importance,
-                    todo_that_is_archived_is_no_longer_found,
-                    todo_summary_counts_open_overdue_and_due_today,
-                    todo_search_treats_pattern_characters_as_text,
->>>>>>> 218116c (channels: final texts are delivered to the addresses that their messages name)
                 ],
                 document_search: [
                     document_search_requires_all_parts_in_any_case_and_any_script,
@@ -212,6 +196,7 @@ macro_rules! contract {
                     api_key_is_read_as_written_and_replaced_by_its_id,
                     api_keys_are_listed_oldest_first,
                     api_key_use_keeps_a_revocation_by_another_process,
+                    sealed_secret_is_read_as_written_by_its_owner_only_and_can_be_deleted,
                     breaker_row_is_read_as_written_and_replaced,
                     open_breakers_lists_every_row_that_is_not_closed,
                     store_answers_a_ping_and_has_a_known_name,

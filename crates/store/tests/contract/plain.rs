@@ -1,10 +1,10 @@
-//! API keys, breakers, and the store itself.
+//! API keys, sealed secrets, breakers, and the store itself.
 
 use std::sync::Arc;
 
 use annie_core::{
     breaker::{BreakerRow, BreakerState},
-    ports::{ApiKey, Store},
+    ports::{ApiKey, SealedSecret, Store},
     time::Micros,
 };
 
@@ -77,6 +77,39 @@ pub async fn open_breakers_lists_every_row_that_is_not_closed(store: Arc<dyn Sto
     }
     assert_eq!(store.open_breakers(10).await.unwrap(), ["a.x", "c.x", "d.x"]);
     assert_eq!(store.open_breakers(2).await.unwrap(), ["a.x", "c.x"]);
+}
+
+fn sealed(owner: Option<&str>, name: &str, at: i64) -> SealedSecret {
+    SealedSecret {
+        user: owner.map(user),
+        name: name.to_owned(),
+        key_id: "k1".to_owned(),
+        nonce: vec![0, 1, 255],
+        sealed: name.bytes().rev().collect(),
+        updated_at: Micros(at),
+    }
+}
+
+pub async fn sealed_secret_is_read_as_written_by_its_owner_only_and_can_be_deleted(store: Arc<dyn Store>) {
+    assert_eq!(store.sealed_secret(None, "a".into()).await.unwrap(), None);
+    let all = [sealed(None, "a", 1), sealed(None, "b", 2), sealed(Some("ann"), "a", 3), sealed(Some("bob"), "a", 4)];
+    for secret in all.iter().rev() {
+        store.put_sealed_secret(secret.clone()).await.unwrap();
+    }
+    for secret in &all {
+        let read = store.sealed_secret(secret.user.clone(), secret.name.clone()).await.unwrap();
+        assert_eq!(read.as_ref(), Some(secret));
+    }
+    assert_eq!(store.sealed_secret(Some(user("ann")), "b".into()).await.unwrap(), None, "it is the installation's");
+    assert_eq!(store.sealed_secrets().await.unwrap(), all);
+    let changed = SealedSecret { key_id: "k2".into(), nonce: vec![7], sealed: vec![], ..sealed(Some("ann"), "a", 9) };
+    store.put_sealed_secret(changed.clone()).await.unwrap();
+    assert_eq!(store.sealed_secret(Some(user("ann")), "a".into()).await.unwrap(), Some(changed));
+    assert!(store.delete_sealed_secret(Some(user("ann")), "a".into()).await.unwrap());
+    assert!(!store.delete_sealed_secret(Some(user("ann")), "a".into()).await.unwrap());
+    store.rebuild().await.unwrap();
+    let left: Vec<_> = store.sealed_secrets().await.unwrap().into_iter().map(|secret| secret.updated_at.0).collect();
+    assert_eq!(left, [1, 2, 4], "a rebuild does not touch them");
 }
 
 pub async fn breaker_row_is_read_as_written_and_replaced(store: Arc<dyn Store>) {
