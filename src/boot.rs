@@ -17,7 +17,7 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::HookSet,
     ids::NodeId,
-    ports::{Egress, EgressError, Env, Model, Storage, Store, StoreError},
+    ports::{Egress, EgressError, Env, Model, Secrets, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
@@ -32,6 +32,7 @@ pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
     config::{BackendConfig, ChannelError, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
+    secrets::StoredSecrets,
     system,
 };
 
@@ -221,9 +222,10 @@ pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
 }
 
 /// The client of requests to other machines, if the configuration enables them.
-fn egress(config: &Config) -> Result<Option<Arc<dyn Egress>>, BootError> {
+fn egress(config: &Config, secrets: Arc<dyn Secrets>) -> Result<Option<Arc<dyn Egress>>, BootError> {
     let Some(rules) = config.egress.rules() else { return Ok(None) };
-    let parts = EgressParts { rules, client: annie_llm::http_client, lookup: Arc::new(SystemLookup) };
+    let (client, lookup) = (annie_llm::http_client, Arc::new(SystemLookup));
+    let parts = EgressParts { rules, client, lookup, secrets: Some(secrets) };
     Ok(Some(Arc::new(HttpEgress::new(parts)?)))
 }
 
@@ -244,7 +246,9 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         Some(chaos) => chaos.store(store),
         None => store,
     };
-    let egress = egress(config)?;
+    let secrets = config.secrets.key(environment)?;
+    let secrets = Arc::new(StoredSecrets::new(store.clone(), secrets));
+    let egress = egress(config, secrets.clone())?;
     let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
@@ -253,6 +257,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         notes_folder: folder.join("notes"),
         are_notes_here: notes.is_home(),
         egress,
+        secrets: Some(secrets),
     }));
     let skills = Arc::new(Router::new(runner.clone(), Vec::new()));
     let table = config.route_table(&config.facts())?;

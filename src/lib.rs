@@ -10,5 +10,6 @@ pub mod grpc;
 pub mod http;
 mod ops;
 mod probe;
+pub mod secrets;
 pub mod system;
 pub mod telemetry;

@@ -134,6 +134,7 @@ impl WorldParts {
             notes_folder: PathBuf::new(),
             are_notes_here: false,
             egress: None,
+            secrets: None,
         });
         Router::new(Arc::new(files), self.sources.clone())
     }

@@ -140,6 +140,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Skills,
     },
+    /// Secrets that skills send to other machines
+    Secret {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: SecretCommand,
+    },
     /// API keys
     Key {
         /// The subcommand.
@@ -427,6 +433,32 @@ pub enum Skills {
         /// A folder of skills, one skill's folder, or a file; default: the data folder's
         #[arg(value_hint = ValueHint::AnyPath)]
         path: Option<PathBuf>,
+    },
+}
+
+/// `annie secret`
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Store a secret, sealed with the key of the configuration; the value is read from stdin or a file
+    Set {
+        /// The name that the configuration refers to
+        name: String,
+        /// The user that the secret belongs to; default: all users of the installation
+        #[arg(long)]
+        user: Option<String>,
+        /// Read the value from this file instead of stdin
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// List the names of all secrets, without their values
+    List,
+    /// Delete a secret
+    Delete {
+        /// The name, as `list` shows it
+        name: String,
+        /// The user that the secret belongs to; default: the installation
+        #[arg(long)]
+        user: Option<String>,
     },
 }
 

@@ -54,6 +54,7 @@ pub fn check_all(console: &Console, loaded: &Loaded) -> Result<(), Failure> {
     for backend in &loaded.config.backend {
         backend.ready(&loaded.environment)?;
     }
+    loaded.config.secrets.key(&loaded.environment)?;
     if console.is_json() {
         return console.json(&json!({"files": loaded.files, "valid": true}));
     }

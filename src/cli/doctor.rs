@@ -17,6 +17,7 @@ use super::{
     args,
     console::{Ink, tame},
     failure::{Exit, Failure},
+    secret,
     site::Site,
     skills, status,
 };
@@ -196,6 +197,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     if let Some(NotesProblem { what, fix }) = notes.ok().and_then(|notes| notes.problem()) {
         found.push(Finding::warning("notes", what, &fix));
     }
+    found.extend(sealed_secrets(site, store.as_ref()).await);
     let newest = store
         .conversations(Scope::Operator, Before::NEWEST, 1)
         .await
@@ -216,6 +218,17 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     }
     store.close().await;
     Ok(found)
+}
+
+/// Reports stored secrets that the configured key does not open.
+async fn sealed_secrets(site: &Site, store: &dyn Store) -> Option<Finding> {
+    const WHAT: &str = "secrets";
+    let key = match site.loaded.config.secrets.key(&site.loaded.environment) {
+        Ok(key) => key,
+        Err(error) => return Some(Finding::error(WHAT, &error.into())),
+    };
+    let (what, fix) = secret::problem(store, key.as_ref()).await?;
+    Some(Finding::warning(WHAT, what, fix))
 }
 
 /// A warning of a running server, which is about a source of skills or about the notes.

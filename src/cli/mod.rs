@@ -26,6 +26,7 @@ mod operations;
 mod page;
 mod queue;
 mod resume;
+mod secret;
 mod serve;
 mod service;
 mod setup;
@@ -187,6 +188,7 @@ async fn with_config(
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
+        Command::Secret { command } => secret::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Migrate(options) => migrate::run(&site, options).await,
         Command::Data { command } => data::run(&site, command).await,

@@ -1,9 +1,12 @@
 //! `[egress]`: the requests of skills to other machines. The rules are applied in [`annie_skillkit::HttpEgress`].
 
+use std::collections::BTreeMap;
+
 use annie_skillkit::{EgressLimits, EgressRules, HostPort};
 use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
+use crate::secrets::valid_secret_name;
 
 /// `[egress]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +20,9 @@ pub struct EgressSettings {
     pub ports: Vec<u16>,
     /// Addresses in private networks and on this machine that may be reached, each with its port.
     pub allow_private: Vec<String>,
+    /// The name of the secret that is sent to each of these hosts as `Authorization: Bearer`. Without a port the host means
+    /// port 443.
+    pub credentials: BTreeMap<String, String>,
     /// The maximum number of redirects of a request.
     pub redirects_max: u32,
     /// The maximum size of a response, in bytes after decompression.
@@ -35,6 +41,7 @@ impl Default for EgressSettings {
             hosts: Vec::new(),
             ports: vec![80, 443],
             allow_private: Vec::new(),
+            credentials: BTreeMap::new(),
             redirects_max,
             reply_bytes_max,
             connect_ms_max,
@@ -53,9 +60,19 @@ impl EgressSettings {
             hosts: self.hosts.clone(),
             ports: self.ports.clone(),
             private: self.allow_private.iter().filter_map(|text| HostPort::parse(text).ok()).collect(),
+            credentials: self
+                .credentials
+                .iter()
+                .filter_map(|(at, name)| Some((address(at).ok()?, name.clone())))
+                .collect(),
             limits: EgressLimits { redirects_max, reply_bytes_max, connect_ms_max, total_ms_max },
         })
     }
+}
+
+/// The address of a host that may have no port.
+fn address(host: &str) -> Result<HostPort, String> {
+    HostPort::parse(host).or_else(|_| HostPort::parse(&format!("{host}:443")))
 }
 
 /// Whether a text is a host name, or `*.` and a domain.
@@ -80,6 +97,13 @@ impl Config {
         if let Some(Err(what)) = egress.allow_private.iter().map(|text| HostPort::parse(text)).find(Result::is_err) {
             let fix = "write each as host:port, such as \"127.0.0.1:8080\" or \"nas.local:80\"";
             found.push(KeyError::value(&["egress", "allow_private"], &what, fix));
+        }
+        for (host, name) in &egress.credentials {
+            let wrong = address(host).err();
+            let wrong = wrong
+                .or_else(|| (!valid_secret_name(name)).then(|| format!("{name:?} cannot be the name of a secret")));
+            let fix = "write \"api.example.org\" = \"the-name-of-a-secret\"";
+            found.extend(wrong.map(|what| KeyError::value(&["egress", "credentials"], &what, fix)));
         }
         let limits = [
             ("reply_bytes_max", egress.reply_bytes_max as u64),

@@ -25,6 +25,7 @@ use super::{
     egress::EgressSettings,
     hooks::HookConfig,
     routing::{Routing, planner},
+    secrets::SecretSettings,
     store::StoreSettings,
     typed::KeyError,
 };
@@ -68,6 +69,8 @@ pub struct Config {
     pub client: Client,
     /// Requests of skills to other machines.
     pub egress: EgressSettings,
+    /// The key of stored secrets.
+    pub secrets: SecretSettings,
     /// Settings of the log output.
     pub log: Log,
     /// Settings of the metrics.
@@ -280,6 +283,7 @@ impl Config {
         found.extend(self.hook_problems());
         found.extend(self.channel_problems());
         found.extend(self.egress_problems());
+        found.extend(self.secrets.check().err());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };

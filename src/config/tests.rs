@@ -409,10 +409,13 @@ enabled = true
 hosts = ["*.example.org"]
 ports = [443]
 allow_private = ["127.0.0.1:8080"]
+credentials = { "api.example.org" = "example-token" }
 redirects_max = 1
 reply_bytes_max = 2
 connect_ms_max = 3
 total_ms_max = 4
+[secrets]
+key_file = "k"
 [log]
 level = "debug"
 format = "json"
@@ -478,7 +481,7 @@ fn all_keys() -> BTreeSet<String> {
     let config = typed(OTHERWISE.parse().unwrap()).unwrap();
     let dotted = |leaf: &Vec<String>| leaf.join(".").replace("user.ann.", "user.me.");
     keys.extend(super::layers::leaves(&table(&config).unwrap()).iter().map(dotted));
-    keys.extend(["client.key", "store.url", "store.url_env"].map(str::to_owned));
+    keys.extend(["client.key", "secrets.key_env", "store.url", "store.url_env"].map(str::to_owned));
     keys
 }
 

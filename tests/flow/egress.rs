@@ -24,7 +24,7 @@ use super::bad_models::{ask, server_with};
 use crate::server::Server;
 
 /// What a site sends for one request.
-struct Sent {
+pub(super) struct Sent {
     bytes: Vec<u8>,
     /// The connection stays open without further bytes.
     stalls: bool,
@@ -35,26 +35,26 @@ fn response(status: &str, headers: &str, body: &[u8]) -> Sent {
     Sent { bytes: [head.as_bytes(), body].concat(), stalls: false }
 }
 
-fn page(body: &str) -> Sent {
+pub(super) fn page(body: &str) -> Sent {
     response("200 OK", "content-type: text/html\r\n", body.as_bytes())
 }
 
-fn redirect(to: &str) -> Sent {
+pub(super) fn redirect(to: &str) -> Sent {
     response("302 Found", &format!("location: {to}\r\n"), b"")
 }
 
 type Script = dyn Fn(&str) -> Sent + Send + Sync;
 
 /// A site on a loopback port, which answers each path by a script.
-struct Site {
-    address: SocketAddr,
+pub(super) struct Site {
+    pub(super) address: SocketAddr,
     /// The heads of the requests in lower case.
     heads: Arc<Mutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
 
 impl Site {
-    async fn start(script: impl Fn(&str) -> Sent + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(script: impl Fn(&str) -> Sent + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (heads, script): (Arc<Mutex<Vec<String>>>, Arc<Script>) = (Arc::default(), Arc::new(script));
@@ -68,11 +68,11 @@ impl Site {
         Self { address, heads, _serving: serving }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub(super) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 }
@@ -213,7 +213,7 @@ fn names(addresses: &[&str]) -> Arc<Names> {
 }
 
 fn client_with(rules: EgressRules, lookup: Arc<Names>) -> HttpEgress {
-    HttpEgress::new(EgressParts { rules, client: annie_llm::http_client, lookup }).expect("a client")
+    HttpEgress::new(EgressParts { rules, client: annie_llm::http_client, lookup, secrets: None }).expect("a client")
 }
 
 /// Rules that allow these addresses only, with small limits.

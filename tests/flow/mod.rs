@@ -29,6 +29,7 @@ mod repairs;
 mod resumed;
 mod routing;
 pub mod scheduling;
+mod secrets;
 mod settings;
 mod skill_files;
 mod spoken;

@@ -44,6 +44,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("utoipa*", &[""]),
     ("clap*", &[""]),
     ("reqwest", &["", "crates/channels", "crates/llm", "crates/skillkit"]),
+    ("ring", &[""]),
     ("rustls", &["crates/llm"]),
     ("ractor*", &["actors"]),
     ("notify", &["crates/skillkit"]),

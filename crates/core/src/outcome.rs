@@ -222,6 +222,17 @@ impl Outcome {
         self
     }
 
+    /// The outcome with each of its texts replaced, also those within the evidence.
+    #[must_use]
+    pub fn map_texts(mut self, map: &dyn Fn(&str) -> String) -> Self {
+        self.data = map(&self.data);
+        self.error_detail = self.error_detail.map(|text| map(&text));
+        self.alternatives = self.alternatives.iter().map(|text| map(text)).collect();
+        self.escalation_context = map(&self.escalation_context);
+        map_strings(&mut self.evidence, map);
+        self
+    }
+
     /// Truncates the text to [`Self::DATA_BYTES_MAX`], with a notice.
     #[must_use]
     pub fn clipped(mut self) -> Self {
@@ -271,6 +282,21 @@ impl Outcome {
             text.push_str(&format!("\nAlready tried: {}", self.escalation_context));
         }
         text
+    }
+}
+
+fn map_strings(value: &mut Value, map: &dyn Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = map(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| map_strings(item, map)),
+        Value::Object(fields) => {
+            let mapped = std::mem::take(fields).into_iter().map(|(key, mut item)| {
+                map_strings(&mut item, map);
+                (map(&key), item)
+            });
+            *fields = mapped.collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -124,6 +124,7 @@ fn egress_outcome(error: &EgressError, effect: Effect) -> Outcome {
     let (word, is_transient) = match error {
         EgressError::Invalid(_) => return Outcome::permanent("invalid_arguments", message),
         EgressError::Denied(_) => return Outcome::blocked("ssrf_blocked", message),
+        EgressError::Credential(_) => return Outcome::blocked("credential_unavailable", message),
         EgressError::Setup(_) => return Outcome::permanent("egress_setup", message),
         EgressError::Timeout { .. } => ("site_timeout", true),
         EgressError::Network(_) => ("site_unreachable", true),

@@ -51,8 +51,9 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     /// Sends a request to another machine. The outcome of the run records it.
-    pub(crate) async fn send(&self, request: EgressRequest) -> Result<EgressReply, SkillError> {
+    pub(crate) async fn send(&self, mut request: EgressRequest) -> Result<EgressReply, SkillError> {
         let egress = self.tools.egress.as_ref().ok_or(SkillError::EgressOff)?;
+        request.user = Some(self.call.user.clone());
         let Exchange { requests, result } = egress.send(request).await;
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(requests);
         result.map_err(SkillError::from)

@@ -178,14 +178,14 @@ impl SkillRunner for Router {
                 Ok(source) => source.run(call).await,
                 Err(refused) => *refused,
             };
-            outcome.clipped()
+            self.files.scrubbed(outcome).clipped()
         })
     }
 
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(async move {
             let source = self.source_of(&call).ok()?;
-            source.reconcile(call).await.map(Outcome::clipped)
+            source.reconcile(call).await.map(|outcome| self.files.scrubbed(outcome).clipped())
         })
     }
 }

@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use annie_core::{
     outcome::Outcome,
-    ports::{Catalog, Documents, Egress, Fut, SkillCall, SkillSource},
+    ports::{Catalog, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
     skill::{SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
@@ -39,6 +39,8 @@ pub struct RunnerParts {
     /// The way of skills to other machines. `None` if the operator has not enabled it: then the catalogue must not list skills
     /// that need it (see [`FileCatalog::reaching_out`]).
     pub egress: Option<Arc<dyn Egress>>,
+    /// Masks opened secrets in the outcomes of all skills.
+    pub secrets: Option<Arc<dyn Secrets>>,
 }
 
 pub(crate) struct Tools {
@@ -48,6 +50,7 @@ pub(crate) struct Tools {
     pub(crate) all_skills: ArcSwap<SkillSet>,
     pub(crate) notes: Notes,
     pub(crate) egress: Option<Arc<dyn Egress>>,
+    pub(crate) secrets: Option<Arc<dyn Secrets>>,
     pub(crate) touches: Arc<Semaphore>,
 }
 
@@ -66,6 +69,7 @@ impl Runner {
             catalog: parts.catalog,
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),
             egress: parts.egress,
+            secrets: parts.secrets,
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
         Self { tools: Arc::new(tools) }
@@ -80,6 +84,14 @@ impl Runner {
     /// Sets the skills that the skill `system.help` describes.
     pub(crate) fn publish(&self, all_skills: Arc<SkillSet>) {
         self.tools.all_skills.store(all_skills);
+    }
+
+    /// The outcome without the secrets that this process has opened. A server may repeat what it received.
+    pub(crate) fn scrubbed(&self, outcome: Outcome) -> Outcome {
+        match &self.tools.secrets {
+            Some(secrets) => outcome.map_texts(&|text| secrets.scrubbed(text)),
+            None => outcome,
+        }
     }
 
     /// The skill in the present files. They may have changed since the caller read the list.

@@ -28,33 +28,26 @@ macro_rules! files {
             ("documents", include_str!(concat!("../../../migrations/", $database, "/0011_documents.sql"))),
             ("moved documents", include_str!(concat!("../../../migrations/", $database, "/0012_moved_documents.sql"))),
             ("channels", include_str!(concat!("../../../migrations/", $database, "/0013_channels.sql"))),
+            ("sealed secrets", include_str!(concat!("../../../migrations/", $database, "/0014_sealed_secrets.sql"))),
         ]
-    };
-}
-
-/// Migrations with numbers of their own, because those before them may come from a branch that is merged later.
-macro_rules! numbered_files {
-    ($database:literal) => {
-        [(14, "sealed secrets", include_str!(concat!("../../../migrations/", $database, "/0014_sealed_secrets.sql")))]
     };
 }
 
 /// The migrations of SQLite.
 pub(crate) fn sqlite() -> Migrator {
-    migrator(&files!("sqlite"), &numbered_files!("sqlite"))
+    migrator(&files!("sqlite"))
 }
 
 /// The migrations of PostgreSQL.
 pub(crate) fn postgres() -> Migrator {
-    migrator(&files!("postgres"), &numbered_files!("postgres"))
+    migrator(&files!("postgres"))
 }
 
-fn migrator(files: &[(&'static str, &'static str)], numbered: &[(i64, &'static str, &'static str)]) -> Migrator {
-    let counted = (1..).zip(files).map(|(number, (name, text))| (number, *name, *text));
-    let all = counted.chain(numbered.iter().copied()).map(|(number, name, text)| {
-        Migration::new(number, name.into(), MigrationType::Simple, text.into_sql_str(), false)
+fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
+    let numbered = (1..).zip(files).map(|(number, (name, text))| {
+        Migration::new(number, (*name).into(), MigrationType::Simple, text.into_sql_str(), false)
     });
-    Migrator::with_migrations(all.collect())
+    Migrator::with_migrations(numbered.collect())
 }
 
 #[cfg(test)]

@@ -276,6 +276,7 @@ async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readine
         notes_folder: PathBuf::new(),
         are_notes_here: false,
         egress: None,
+        secrets: None,
     });
     let skills = Arc::new(Router::new(Arc::new(files), vec![Arc::new(Rival)]));
     let at = server.also(server.state.clone().with_skills(skills)).await;

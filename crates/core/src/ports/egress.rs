@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Fut;
-use crate::outcome::OutboundRequest;
+use crate::{ids::UserId, outcome::OutboundRequest};
 
 /// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ impl EgressMethod {
 /// A request of a skill.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EgressRequest {
+    /// The user whose credentials may be sent; `None` stands for those of the installation only.
+    pub user: Option<UserId>,
     /// The method.
     pub method: EgressMethod,
     /// The complete URL, at most 8,192 bytes.
@@ -45,6 +47,7 @@ impl EgressRequest {
     #[must_use]
     pub fn get(url: impl Into<String>) -> Self {
         Self {
+            user: None,
             method: EgressMethod::Get,
             url: url.into(),
             headers: Vec::new(),
@@ -107,6 +110,9 @@ pub enum EgressError {
     /// The host cannot be found or reached, or the connection broke off.
     #[error("{0}")]
     Network(String),
+    /// The credential for the host cannot be used. Nothing was sent.
+    #[error("{0}")]
+    Credential(String),
     /// The client cannot be built.
     #[error("cannot set up the client of outbound requests: {0}")]
     Setup(String),

@@ -11,6 +11,7 @@ mod hooks;
 mod model;
 mod nodes;
 mod page;
+mod secrets;
 mod server_facts;
 mod skills;
 mod store;
@@ -34,6 +35,7 @@ pub use hooks::HookRunner;
 pub use model::{Draft, DraftSink, Model};
 pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
 pub use page::{Before, NotAPageStart};
+pub use secrets::{SecretError, Secrets};
 pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{

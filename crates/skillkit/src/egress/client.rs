@@ -3,12 +3,13 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use annie_core::{
+    ids::UserId,
     outcome::OutboundRequest,
-    ports::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, Fut},
+    ports::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, Fut, Secrets},
 };
 use reqwest::{
     Client, ClientBuilder, Method, Response, Url,
-    header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    header::{ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
     redirect,
 };
 use tokio::time::Instant;
@@ -29,6 +30,8 @@ pub struct EgressParts {
     pub client: fn() -> ClientBuilder,
     /// Resolves names.
     pub lookup: Arc<dyn Lookup>,
+    /// Opens the secrets that the rules name as credentials.
+    pub secrets: Option<Arc<dyn Secrets>>,
 }
 
 /// The client of all requests that skills send.
@@ -38,6 +41,7 @@ pub struct HttpEgress {
     public: Client,
     /// Connects to the addresses that the operator listed.
     private: Client,
+    secrets: Option<Arc<dyn Secrets>>,
 }
 
 impl HttpEgress {
@@ -60,12 +64,18 @@ impl HttpEgress {
                 .build()
                 .map_err(|error| EgressError::Setup(innermost(&error)))
         };
-        Ok(Self { public: client(false)?, private: client(true)?, rules: parts.rules })
+        let (public, private) = (client(false)?, client(true)?);
+        Ok(Self { public, private, rules: parts.rules, secrets: parts.secrets })
     }
 
     async fn follow(&self, request: &EgressRequest, sent: &mut Sent) -> Result<EgressReply, EgressError> {
         let mut headers = header_map(&request.headers)?;
         let mut target = self.rules.target(&request.url)?;
+        // Only the address that the skill named gets a credential. A redirect to another address loses it below, also if that
+        // address has a credential of its own: a page must not cause requests with the user's rights.
+        if let Some(name) = self.rules.credential(&target) {
+            headers.insert(AUTHORIZATION, self.authorization(request.user.clone(), name).await?);
+        }
         let redirects_max = self.rules.limits.redirects_max;
         for _ in 0..=redirects_max {
             let response = self.exchange(request, &target, headers.clone(), sent).await?;
@@ -79,6 +89,19 @@ impl HttpEgress {
             target = next;
         }
         Err(EgressError::Redirects { redirects_max })
+    }
+
+    /// The header that sends a secret.
+    async fn authorization(&self, user: Option<UserId>, name: &str) -> Result<HeaderValue, EgressError> {
+        let unusable = EgressError::Credential;
+        let missing =
+            || unusable(format!("the secret {name:?} is not stored; the operator can run annie secret set {name}"));
+        let secrets = self.secrets.as_ref().ok_or_else(missing)?;
+        let secret = secrets.secret(user, name.to_owned()).await.map_err(|why| unusable(why.to_string()))?;
+        let header = HeaderValue::from_str(&format!("Bearer {}", secret.ok_or_else(missing)?.expose()));
+        let mut header = header.map_err(|_| unusable(format!("the secret {name:?} cannot be sent in a header")))?;
+        header.set_sensitive(true);
+        Ok(header)
     }
 
     /// Sends one request, without following a redirect.

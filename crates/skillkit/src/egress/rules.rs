@@ -39,6 +39,9 @@ pub struct EgressRules {
     pub ports: Vec<u16>,
     /// The only addresses that may be reached although they are not public. `hosts` and `ports` do not apply to them.
     pub private: Vec<HostPort>,
+    /// The names of the secrets that are sent as `Authorization: Bearer` to exactly these addresses, over https or to a
+    /// listed private address.
+    pub credentials: Vec<(HostPort, String)>,
     /// The limits of one request.
     pub limits: EgressLimits,
 }
@@ -84,6 +87,11 @@ impl Target {
     pub(super) fn authority(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();
         self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
+    /// Whether no third party on the way reads the request: it is encrypted, or the operator listed the address.
+    fn is_confidential(&self) -> bool {
+        self.url.scheme() == "https" || self.is_private
     }
 
     /// Whether credentials for the one may be sent to the other.
@@ -136,6 +144,13 @@ impl EgressRules {
 
     fn is_private(&self, host: &str, port: u16) -> bool {
         self.private.iter().any(|private| private.host == host && private.port == port)
+    }
+
+    /// The name of the secret that is sent to a target.
+    pub(super) fn credential(&self, target: &Target) -> Option<&str> {
+        let is_its = |(at, _): &&(HostPort, String)| at.host == target.host && at.port == target.port;
+        let found = self.credentials.iter().find(is_its).filter(|_| target.is_confidential());
+        found.map(|(_, name)| name.as_str())
     }
 }
 
@@ -245,6 +260,27 @@ mod tests {
         assert!(!rules.target("http://nas.local/").unwrap().is_private, "the name is resolved and checked");
         for text in ["", "127.0.0.1", "nas:0", "nas:99999", "http://nas:80", "nas:80/x", "u@nas:80", ":80", "a b:80"] {
             assert!(HostPort::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn credential_is_for_its_own_address_over_https_or_a_listed_private_address_only() {
+        let at = |text: &str| HostPort::parse(text).unwrap();
+        let credentials =
+            ["api.test:443", "plain.test:80", "127.0.0.1:8080"].map(|text| (at(text), "token".to_owned())).into();
+        let rules = EgressRules { credentials, private: vec![at("127.0.0.1:8080")], ..rules() };
+        let credential = |url: &str| rules.credential(&rules.target(url).unwrap()).map(str::to_owned);
+        for url in ["https://api.test/x", "https://API.test:443/", "http://127.0.0.1:8080/"] {
+            assert_eq!(credential(url).as_deref(), Some("token"), "{url}");
+        }
+        for url in [
+            "http://api.test/",
+            "https://api.test:80/",
+            "http://plain.test/",
+            "https://www.api.test/",
+            "https://api.test.evil.test/",
+        ] {
+            assert_eq!(credential(url), None, "{url}");
         }
     }
 

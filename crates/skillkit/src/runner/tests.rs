@@ -53,6 +53,7 @@ fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn
         notes_folder: folder.path().join("notes"),
         are_notes_here,
         egress: None,
+        secrets: None,
     }));
     let runner = Router::new(files.clone(), others);
     World { runner, files, store, failing, folder }
