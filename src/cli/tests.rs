@@ -90,6 +90,7 @@ fn command_line_is_consistent_and_its_help_lists_all_commands() {
         "queue",
         "gate",
         "skills",
+        "secret",
         "key",
         "data",
         "config",
