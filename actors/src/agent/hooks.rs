@@ -57,8 +57,8 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
     let channels = view.channels();
     for call in &mut calls {
         let Action::Skill(planned) = &call.action else { continue };
-        if view.has_receipt(planned) {
-            // The call is not made, and its answer says what happened.
+        if view.is_answered_without_run(planned) {
+            // The answer of the call says what happened.
             continue;
         }
         let at = skill_context(view, &channels, planned);

@@ -81,12 +81,12 @@ impl<'a> AgentView<'a> {
         }
     }
 
-    /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
+    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened.
     #[must_use]
-    pub fn has_receipt(self, planned: &PlannedSkill) -> bool {
+    pub fn is_answered_without_run(self, planned: &PlannedSkill) -> bool {
         match self {
-            Self::Main { turn, .. } => turn.main.has_receipt(planned),
-            Self::Sub(turn) => turn.run.has_receipt(planned),
+            Self::Main { turn, .. } => turn.main.is_answered_without_run(planned),
+            Self::Sub(turn) => turn.run.is_answered_without_run(planned),
         }
     }
 

@@ -157,8 +157,8 @@ impl AgentRun {
         self.awaited_skills().filter(|(open, _)| open.hooks.is_empty())
     }
 
-    /// Whether a call would be answered without being made, because its effect has a receipt or may have happened.
-    pub(super) fn has_receipt(&self, planned: &PlannedSkill) -> bool {
+    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened.
+    pub(super) fn is_answered_without_run(&self, planned: &PlannedSkill) -> bool {
         policy::repeated_effect(self, planned).is_some()
     }
 

@@ -263,7 +263,7 @@ fn call_that_a_hook_refused_is_listed_as_not_completed() {
 }
 
 #[test]
-fn thanks_lead_to_no_effect() {
+fn call_with_effect_in_answer_to_thanks_is_refused() {
     for interface in [MainInterface::Cmd, MainInterface::Tools] {
         let mut w = with(Mode::SingleLoop, interface);
         let task = w.say("Thanks, that was helpful!");
@@ -277,4 +277,16 @@ fn thanks_lead_to_no_effect() {
         w.replies("You are welcome.", &[]);
         assert_eq!(w.answer(task), "You are welcome.");
     }
+}
+
+#[test]
+fn call_with_effect_after_a_request_was_added_to_thanks_runs() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    w.say("Thanks, that was helpful!");
+    w.add("and add milk");
+    w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+    w.main_skill("nothing");
+    w.replies("", &[use_skill("2", "tasks.create", &json!({"title": "milk"}))]);
+    let calls = w.skill_calls(&AgentId::orchestrator());
+    assert_eq!(calls, [("tasks.create".to_owned(), json!({"title": "milk"}))], "{}", w.last_shown());
 }
