@@ -31,7 +31,7 @@ use annie::{
 use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
-    hooks::HookSet,
+    hooks::Hooks,
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     limits::TurnLimits,
     message::{Finish, Usage},
@@ -189,7 +189,7 @@ async fn kernel(store: Arc<dyn Storage>, passivate_after_ms: u64) -> Kernel {
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
-        hooks: HookSet::default(),
+        hooks: Hooks::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

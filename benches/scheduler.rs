@@ -23,7 +23,7 @@ use std::{
 use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission};
 use annie_core::{
     event::{Mode, Scope},
-    hooks::HookSet,
+    hooks::Hooks,
     ids::{ConversationId, UserId},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
@@ -79,7 +79,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
-        hooks: HookSet::default(),
+        hooks: Hooks::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -30,7 +30,7 @@ use annie_actors::{
 };
 use annie_core::{
     event::{Mode, Scope},
-    hooks::HookSet,
+    hooks::Hooks,
     ids::{ConversationId, Seq, UserId},
     message::{Message, ModelReply, ModelRequest},
     ports::Storage,
@@ -128,7 +128,7 @@ async fn kernel_with(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: 
         limits,
         routing: (table, RouteMode::default()),
         extensions: Extensions::default(),
-        hooks: HookSet::default(),
+        hooks: Hooks::default(),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -15,7 +15,7 @@ use std::{
 use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_chaos::Chaos;
 use annie_core::{
-    hooks::HookSet,
+    hooks::Hooks,
     ids::NodeId,
     ports::{Egress, EgressError, Env, Model, Secrets, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
@@ -186,7 +186,7 @@ fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Resul
 }
 
 /// The configured hooks: rules, and programs that are started like those of backends.
-fn hooks(config: &Config, environment: &Environment) -> Result<HookSet, BootError> {
+fn hooks(config: &Config, environment: &Environment) -> Result<Hooks, BootError> {
     let mut outside = Vec::new();
     for hook in &config.hook {
         let Some(command) = hook.command() else { continue };
@@ -195,7 +195,7 @@ fn hooks(config: &Config, environment: &Environment) -> Result<HookSet, BootErro
             ProgramHook::new(CommandConfig { shim, ..command }, |name| environment.get(name).map(str::to_owned))?;
         outside.push(hook.outside(Arc::new(program)));
     }
-    Ok(config.hook_set().with_outside(outside))
+    Ok(Hooks { inside: config.hooks(), outside })
 }
 
 /// Names and time zones of the users.
@@ -293,7 +293,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
 }
 
 /// Follows the changes of each source of skills by a resource of the actor tree, `skills:NAME`, which is restarted if it fails.
-/// That of the files fails if the skill folder was removed or its watcher failed.
+/// The resource `skills:files` fails if the skill folder was removed or its watcher failed.
 pub fn watch_skills(kernel: &Kernel, skills: &Router) {
     for source in skills.sources() {
         let (name, source) = (format!("skills:{}", source.name()), source.clone());

@@ -9,7 +9,7 @@ use annie_actors::{
 };
 use annie_core::{
     event::{Event, EventBody, Scope},
-    hooks::HookSet,
+    hooks::Hooks,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
     ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
@@ -44,7 +44,7 @@ pub struct WorldParts {
     pub acts: bool,
     pub limits: KernelLimits,
     pub extensions: Extensions,
-    pub hooks: HookSet,
+    pub hooks: Hooks,
     /// Context sources in addition to those of the built-in skills.
     pub context_sources: Vec<Arc<dyn ContextSource>>,
 }
@@ -67,7 +67,7 @@ impl WorldParts {
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
             extensions: Extensions::default(),
-            hooks: HookSet::default(),
+            hooks: Hooks::default(),
             context_sources: Vec::new(),
         }
     }
@@ -213,6 +213,11 @@ impl World {
         let log = self.log(conversation).await;
         log.iter().map(|e| format!("{} {}", e.agent, e.body.kind())).collect()
     }
+}
+
+/// The metrics of this process. They are counted from the first call of this function on.
+pub fn metrics() -> String {
+    annie::telemetry::metrics().expect("no other recorder is installed").render()
 }
 
 /// Waits until `probe` returns a value, at most [`PATIENCE`]. `state` names the expected state in the panic message.

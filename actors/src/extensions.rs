@@ -6,7 +6,10 @@ pub(crate) mod nodes;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use annie_core::ports::{Channel, Chore, LogSubscriber};
+use annie_core::{
+    hooks::{HookSet, Hooks, RefuseRule, valid_hook_name},
+    ports::{Channel, Chore, LogSubscriber},
+};
 
 /// Length limit of an extension's name, in bytes.
 const NAME_BYTES_MAX: usize = 40;
@@ -96,6 +99,28 @@ pub(crate) fn check_names(names: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The set of all hooks. Their names are labels of metrics.
+///
+/// # Errors
+/// If a name is invalid or occurs twice.
+pub(crate) fn hook_set(hooks: Hooks) -> Result<HookSet, String> {
+    let mut names: Vec<&str> = Vec::new();
+    let inside = hooks.inside.iter().map(|hook| hook.name());
+    for name in inside.chain(hooks.outside.iter().map(|hook| hook.name.as_str())) {
+        if !valid_hook_name(name) {
+            let bytes_max = RefuseRule::NAME_BYTES_MAX;
+            return Err(format!(
+                "the hook {name:?} needs a name of 1 to {bytes_max} lower-case letters, digits, dashes and underscores"
+            ));
+        }
+        if names.contains(&name) {
+            return Err(format!("two hooks are named {name}: rename one of them"));
+        }
+        names.push(name);
+    }
+    Ok(HookSet::new(hooks.inside).with_outside(hooks.outside))
 }
 
 fn chore_name(chore: &dyn Chore) -> String {

@@ -238,8 +238,8 @@ fn first_problem(
 impl Config {
     /// The configured rules.
     #[must_use]
-    pub fn hook_set(&self) -> HookSet {
-        HookSet::new(self.hook.iter().filter_map(HookConfig::rule).collect())
+    pub fn hooks(&self) -> Vec<Arc<dyn Hook>> {
+        self.hook.iter().filter_map(HookConfig::rule).collect()
     }
 
     /// The patterns that match none of these skills, each with the name of its hook, as (hook, pattern).

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use annie_core::{
-    event::{Action, Event, EventBody, HookAnswer},
-    hooks::{Hook, HookContext, HookPoint, HookQuestion, HookSet, HookSubject, HookVerdict, OnFailure},
+    event::{Action, Event, EventBody, HookAnswer, Mode},
+    hooks::{Hook, HookContext, HookPoint, HookQuestion, HookSubject, HookVerdict, Hooks, OnFailure},
     outcome::Outcome,
 };
 use annie_testkit::{
@@ -17,10 +17,11 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::world::{World, WorldParts, check_log, two_agents};
+use crate::world::{World, WorldParts, check_log, last_text, metrics, two_agents};
 
 /// Gives one verdict before each run of one skill, or panics.
 struct Guard {
+    name: &'static str,
     skill: &'static str,
     verdict: Option<HookVerdict>,
     on_failure: OnFailure,
@@ -28,7 +29,7 @@ struct Guard {
 }
 
 fn guard(skill: &'static str, verdict: Option<HookVerdict>, on_failure: OnFailure) -> Arc<Guard> {
-    Arc::new(Guard { skill, verdict, on_failure, asked: AtomicU64::new(0) })
+    Arc::new(Guard { name: "guard", skill, verdict, on_failure, asked: AtomicU64::new(0) })
 }
 
 fn refusal() -> HookVerdict {
@@ -37,7 +38,7 @@ fn refusal() -> HookVerdict {
 
 impl Hook for Guard {
     fn name(&self) -> &str {
-        "guard"
+        self.name
     }
 
     fn points(&self) -> &[HookPoint] {
@@ -71,7 +72,7 @@ async fn stops_and_replays(world: World, mut parts: WorldParts, log: &[Event]) {
     check_log(log);
     world.kernel.stop().await;
     // A replay needs no hook: the next process has none, and the conversation continues.
-    parts.hooks = HookSet::default();
+    parts.hooks = Hooks::default();
     let next = parts.start().await;
     let conversation = log[0].conversation;
     let sent = next.say_in(conversation, "and now").await;
@@ -84,7 +85,7 @@ async fn stops_and_replays(world: World, mut parts: WorldParts, log: &[Event]) {
 async fn hook_of_extension_refuses_a_skill_within_a_sub_agent_and_the_other_agent_continues() {
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|request, _| Ok(two_agents(request)))));
     let hook = guard("test.send", Some(refusal()), OnFailure::Refuse);
-    parts.hooks = HookSet::new(vec![hook.clone()]);
+    parts.hooks.inside.push(hook.clone());
     let world = parts.start().await;
     let sent = world.say("do both").await;
     let answer = world.answer(&sent).await;
@@ -116,11 +117,15 @@ fn sends() -> ScriptedModel {
     })
 }
 
-async fn sent_with(hooks: HookSet) -> (String, Vec<serde_json::Value>, Vec<(String, String)>) {
+fn inside(hook: Arc<Guard>) -> Hooks {
+    Hooks { inside: vec![hook], ..Hooks::default() }
+}
+
+async fn sent_with(hooks: Hooks) -> (String, Vec<serde_json::Value>, Vec<(String, String)>) {
     let arguments = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = arguments.clone();
     let mut parts = WorldParts::with_model(Arc::new(sends()));
-    parts.limits.mode = annie_core::event::Mode::SingleLoop;
+    parts.limits.mode = Mode::SingleLoop;
     parts.skills = Arc::new(FakeSkills::new(move |call| {
         seen.lock().unwrap().push(call.arguments.clone());
         FakeBehaviour::Answer(Outcome::success("Sent."))
@@ -138,12 +143,51 @@ async fn sent_with(hooks: HookSet) -> (String, Vec<serde_json::Value>, Vec<(Stri
 
 #[tokio::test]
 async fn hook_of_extension_that_panics_refuses_or_lets_through_as_it_declares() {
-    let (answer, ran, decided) = sent_with(HookSet::new(vec![guard("test.send", None, OnFailure::Refuse)])).await;
+    metrics();
+    let (answer, ran, refused) = sent_with(inside(guard("test.send", None, OnFailure::Refuse))).await;
     assert!(ran.is_empty() && answer.contains("[refused]"), "{answer}");
-    assert!(decided[0].1.contains("it panicked: the hook panics"), "{decided:?}");
-    let (_, ran, decided) = sent_with(HookSet::new(vec![guard("test.send", None, OnFailure::Continue)])).await;
+    assert!(refused[0].1.contains("it panicked: the hook panics"), "{refused:?}");
+    let (_, ran, let_through) = sent_with(inside(guard("test.send", None, OnFailure::Continue))).await;
     assert_eq!(ran, [json!({"what": "secret"})]);
-    assert_eq!(decided[0].0, "continue with test.send");
+    assert_eq!(let_through[0].0, "continue with test.send");
+    let counted = metrics();
+    for line in [
+        format!("annie_hook_failures_total{{hook=\"guard\"}} {}", refused.len() + let_through.len()),
+        "annie_hook_verdicts_total{hook=\"guard\",point=\"before_skill\",verdict=\"continue\"} 1".to_owned(),
+    ] {
+        assert!(counted.contains(&line), "{line} is not in {counted}");
+    }
+}
+
+#[tokio::test]
+async fn hook_is_not_asked_about_a_call_whose_effect_has_a_receipt() {
+    let mut parts = WorldParts::new(|request, _| {
+        let is_answered = last_text(request).contains("[done already]");
+        let send = || calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "letter"}}))]);
+        Ok(if is_answered { says("I sent the letter.") } else { send() })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    let hook = guard("test.send", Some(HookVerdict::Continue), OnFailure::Refuse);
+    parts.hooks.inside.push(hook.clone());
+    let world = parts.start().await;
+    let sent = world.say("send the letter").await;
+    let answer = world.answer(&sent).await;
+    assert_eq!((parts.skills.count("test.send"), hook.asked.load(Relaxed)), (1, 1), "{answer}");
+    let log = world.log(sent.conversation).await;
+    stops_and_replays(world, parts, &log).await;
+}
+
+#[tokio::test]
+async fn hooks_with_equal_or_invalid_names_are_refused() {
+    for (names, reason) in [(["a", "a"], "two hooks are named a"), (["a", "A b"], "needs a name of 1 to 64")] {
+        let mut parts = WorldParts::with_model(Arc::new(sends()));
+        for name in names {
+            let (skill, verdict, on_failure) = ("test.send", None, OnFailure::Refuse);
+            parts.hooks.inside.push(Arc::new(Guard { name, skill, verdict, on_failure, asked: AtomicU64::new(0) }));
+        }
+        let refused = parts.try_start().await.err().expect("it is refused").to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -161,7 +205,7 @@ async fn outside_hook_of_extension_refuses_the_skill_of_one_sub_agent_and_change
             _ => HookAnswer::Replace { arguments: json!({"what": "y"}) },
         }))
     });
-    parts.hooks = HookSet::default().with_outside(vec![hook.before_skill("guard", "test.*", OnFailure::Refuse)]);
+    parts.hooks.outside.push(hook.before_skill("guard", "test.*", OnFailure::Refuse));
     let world = parts.start().await;
     let sent = world.say("do both").await;
     let answer = world.answer(&sent).await;
@@ -189,7 +233,8 @@ async fn outside_hook_of_extension_that_fails_refuses_or_lets_through_as_it_decl
     ];
     for (answers, reason) in failures {
         let hooks = |on_failure| {
-            HookSet::default().with_outside(vec![FakeHook::new(answers).before_skill("guard", "test.send", on_failure)])
+            let hook = FakeHook::new(answers).before_skill("guard", "test.send", on_failure);
+            Hooks { outside: vec![hook], ..Hooks::default() }
         };
         let (answer, ran, decided) = sent_with(hooks(OnFailure::Refuse)).await;
         assert!(ran.is_empty() && answer.contains("[refused]"), "{reason}: {answer}");

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use annie_core::{
     event::EventBody,
     faults::TASKS,
-    hooks::{HookSet, OnFailure},
+    hooks::OnFailure,
     ports::FaultAction,
 };
 use annie_testkit::{faults::FaultPlan, hooks::FakeHook, scripted_model::ScriptedModel};
@@ -40,7 +40,7 @@ async fn start_with(plan: &Arc<FaultPlan>, stuck_ms_max: u64) -> (World, WorldPa
     parts.limits.stuck_ms_max = stuck_ms_max;
     // The calls of both agents wait for a hook.
     let hook = FakeHook::continuing().before_skill("guard", "test.*", OnFailure::Refuse);
-    parts.hooks = HookSet::default().with_outside(vec![hook]);
+    parts.hooks.outside.push(hook);
     let world = parts.start().await;
     let is_over = || START.iter().all(|(kind, point)| plan.has_passed(kind, point));
     eventually("the start of the tree is over", async || is_over().then_some(())).await;

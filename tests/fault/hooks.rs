@@ -7,7 +7,7 @@ use std::sync::{
 
 use annie_core::{
     event::{Event, EventBody, HookAnswer, Mode},
-    hooks::{HookSet, OnFailure, OutsideHook},
+    hooks::{OnFailure, OutsideHook},
     ports::FaultAction,
 };
 use annie_testkit::{
@@ -31,7 +31,7 @@ fn sender(hook: OutsideHook) -> WorldParts {
     });
     let mut parts = WorldParts::with_model(Arc::new(model));
     parts.limits.mode = Mode::SingleLoop;
-    parts.hooks = HookSet::default().with_outside(vec![hook]);
+    parts.hooks.outside.push(hook);
     parts
 }
 
@@ -95,7 +95,7 @@ async fn next_process_asks_the_hook_again_and_refuses_if_it_is_gone() {
     let sent = world.say("do both").await;
     eventually("both agents' calls wait", async || (hook.asked().len() == 2).then_some(())).await;
     world.kernel.stop().await;
-    parts.hooks = HookSet::default();
+    parts.hooks.outside.clear();
     let next = parts.start().await;
     let answer = next.answer(&sent).await;
     assert!(answer.contains("what a rule could not check is refused"), "{answer}");

@@ -14,7 +14,7 @@ use annie_core::{
     breaker::BreakerLimits,
     dead_letter::DeadLetterLimits,
     event::Priority,
-    hooks::HookSet,
+    hooks::Hooks,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     notice::NotifyLimits,
     ports::{Env, Model},
@@ -249,7 +249,7 @@ impl Town {
             limits: self.shape.limits.clone(),
             routing: (RouteTable::new(default_rules(), facts).expect("the rules fit"), RouteMode::default()),
             extensions: Extensions::default(),
-            hooks: HookSet::default(),
+            hooks: Hooks::default(),
         };
         self.watch.gates_open();
         // A start may hang because of an injected fault, and there is no handle yet with which to end the stuck actor.

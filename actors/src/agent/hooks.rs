@@ -269,11 +269,11 @@ pub(crate) fn record(verdicts: Vec<Verdict>) -> Vec<EventBody> {
 
 fn recorded(verdict: Verdict) -> EventBody {
     let Verdict { decided: Decided { hook, point, verdict, failure }, what } = verdict;
-    let (verb, text) = match verdict {
-        HookVerdict::Continue => ("continue with", String::new()),
-        HookVerdict::Refuse { text } => ("refuse", text),
+    let (label, verb, text) = match verdict {
+        HookVerdict::Continue => ("continue", "continue with", String::new()),
+        HookVerdict::Refuse { text } => ("refuse", "refuse", text),
     };
-    note(&hook, point, verb, &what, &failure);
+    note(&hook, point, label, &what, &failure);
     EventBody::Decided {
         component: format!("hook {hook}"),
         decision: format!("{verb} {what}"),
@@ -284,13 +284,13 @@ fn recorded(verdict: Verdict) -> EventBody {
 }
 
 /// Logs and counts a verdict.
-fn note(hook: &str, point: HookPoint, verb: &str, what: &str, failure: &str) {
+fn note(hook: &str, point: HookPoint, label: &str, what: &str, failure: &str) {
     if failure.is_empty() {
-        tracing::info!(hook, point = point.as_str(), what, verdict = verb, "hook decided");
+        tracing::info!(hook, point = point.as_str(), what, verdict = label, "hook decided");
     } else {
-        tracing::warn!(hook, point = point.as_str(), what, verdict = verb, failure, "hook failed");
+        tracing::warn!(hook, point = point.as_str(), what, verdict = label, failure, "hook failed");
         metrics::counter!("annie_hook_failures_total", "hook" => hook.to_owned()).increment(1);
     }
-    let labels = [("hook", hook.to_owned()), ("point", point.as_str().to_owned()), ("verdict", verb.to_owned())];
+    let labels = [("hook", hook.to_owned()), ("point", point.as_str().to_owned()), ("verdict", label.to_owned())];
     metrics::counter!("annie_hook_verdicts_total", &labels).increment(1);
 }

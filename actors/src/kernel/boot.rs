@@ -11,7 +11,7 @@ use std::{
 
 use annie_core::{
     event::Topics,
-    hooks::HookSet,
+    hooks::Hooks,
     ids::NodeId,
     ports::{Catalog, ContextSource, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
@@ -26,7 +26,7 @@ use crate::{
     dead_letters::DeadLetters,
     expiry::Expiry,
     extensions::{
-        Extensions, check_names,
+        Extensions, check_names, hook_set,
         nodes::{self as extension_nodes, EXTENSIONS},
     },
     hub::Hub,
@@ -86,11 +86,11 @@ pub struct Parts {
     pub limits: KernelLimits,
     /// The rules by which a backend is chosen, and whether they are only suggested or applied.
     pub routing: (RouteTable, RouteMode),
-    /// What stands outside the kernel's packages.
+    /// Chores and subscribers of extensions.
     pub extensions: Extensions,
-    /// Policies that decide before a turn and before a skill.
-    pub hooks: HookSet,
-    /// What adds data of skills and extensions to prompts. Prompts show their texts in this order.
+    /// Policies that decide before a turn and before a skill: those of the configuration and those of extensions.
+    pub hooks: Hooks,
+    /// The context sources. Prompts show their texts in this order.
     pub context_sources: Vec<Arc<dyn ContextSource>>,
 }
 
@@ -106,6 +106,7 @@ impl Kernel {
         let extensions = parts.extensions.install().map_err(KernelError::Invalid)?;
         let sources = parts.context_sources.iter().map(|source| format!("context:{}", source.name()));
         check_names(&sources.collect::<Vec<_>>()).map_err(KernelError::Invalid)?;
+        let hooks = hook_set(parts.hooks).map_err(KernelError::Invalid)?;
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
         let backends =
@@ -123,7 +124,7 @@ impl Kernel {
         let wiring = Arc::new(Wiring {
             embeddings: Arc::default(),
             extensions,
-            hooks: parts.hooks,
+            hooks,
             context_sources: parts.context_sources,
             lease: Arc::new(lease),
             env: parts.env,

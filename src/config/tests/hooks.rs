@@ -1,7 +1,7 @@
 //! Hooks: where every key takes effect, and the errors of invalid keys.
 
 use annie_core::{
-    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict, OnFailure},
+    hooks::{Decided, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
     skill::SkillSet,
@@ -20,7 +20,7 @@ fn config(text: &str) -> Config {
 /// The decision of the configured hooks about a turn of this user on this channel.
 fn decided(config: &Config, user: &str, channel: &str) -> Option<Decided> {
     let (user, agent, inbound) = (UserId::new(user).unwrap(), AgentId::orchestrator(), Inbound::default());
-    config.hook_set().judge(&HookContext {
+    HookSet::new(config.hooks()).judge(&HookContext {
         user: &user,
         channels: &[channel.to_owned()],
         conversation: ConversationId::for_key(&user, "k"),
@@ -32,12 +32,12 @@ fn decided(config: &Config, user: &str, channel: &str) -> Option<Decided> {
 }
 
 #[test]
-fn configured_hooks_reach_hook_set_and_replace_those_of_an_earlier_file() {
-    assert!(Config::default().hook_set().is_empty());
+fn configured_hooks_are_in_their_order_and_replace_those_of_an_earlier_file() {
+    assert!(Config::default().hooks().is_empty());
     let rule = "[[hook]]\nname = \"bob-types\"\npoint = \"before_turn\"\nkind = \"refuse\"\n\
                 when = { users = [\"bob\"], channels = [\"voice\"] }\ntext = \"Type it.\"\n";
     let own = config(&format!("{HOOK}{rule}"));
-    assert_eq!(format!("{:?}", own.hook_set()), r#"["x", "bob-types"]"#);
+    assert_eq!(format!("{:?}", HookSet::new(own.hooks())), r#"["x", "bob-types"]"#);
     let refused = decided(&own, "bob", "voice").unwrap();
     assert_eq!((refused.hook.as_str(), refused.failure.as_str()), ("bob-types", ""));
     assert_eq!(refused.verdict, HookVerdict::Refuse { text: "Type it.".to_owned() });

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use annie_actors::{Backend, Extensions, Kernel, KernelLimits, Parts, Profile, Profiles};
 use annie_core::{
     event::Mode,
-    hooks::HookSet,
+    hooks::Hooks,
     ids::UserId,
     message::{Message, ModelReply, ModelRequest},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
@@ -133,7 +133,7 @@ impl Server {
             limits: kernel_limits,
             routing: (table, RouteMode::default()),
             extensions: Extensions::default(),
-            hooks: HookSet::default(),
+            hooks: Hooks::default(),
         });
         let kernel = kernel.await.unwrap();
         let auth = Auth::load(store, env, UserId::new("me").unwrap()).await.unwrap();

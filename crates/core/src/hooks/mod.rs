@@ -180,6 +180,15 @@ pub struct HookSet {
     outside: Arc<[OutsideHook]>,
 }
 
+/// The hooks of a kernel, before they are put into their order.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    /// Policies within the kernel: the rules of the configuration, then those of extensions.
+    pub inside: Vec<Arc<dyn Hook>>,
+    /// Hooks outside the kernel, such as programs.
+    pub outside: Vec<OutsideHook>,
+}
+
 impl HookSet {
     /// The maximum number of configured hooks. Every hook is asked before every call of a skill.
     pub const HOOKS_MAX: usize = 64;
