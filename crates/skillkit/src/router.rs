@@ -13,10 +13,13 @@ use std::{
 use annie_core::{
     outcome::Outcome,
     ports::{Catalog, Fut, SkillCall, SkillRunner, SkillSource},
-    skill::{SkillFormat, SkillSet, SkillSpec},
+    skill::{SkillFormat, SkillSet, SkillSpec, valid_skill_name},
 };
 
 use crate::runner::{Runner, unknown_skill};
+
+/// Length limit of a source's name, in bytes. The name is a part of the name of an actor.
+const SOURCE_NAME_BYTES_MAX: usize = 64;
 
 /// What one source listed last.
 #[derive(Clone, Default)]
@@ -39,36 +42,54 @@ struct Joined {
     problems: Vec<String>,
 }
 
+/// The first skill that has a name, and its source by number.
+struct Owner {
+    source: usize,
+    skill: String,
+}
+
 /// All sources of skills as one catalogue and one runner.
 pub struct Router {
     files: Arc<Runner>,
     /// The files, then the other sources.
     sources: Vec<Arc<dyn SkillSource>>,
+    /// Why other sources are left out, for people.
+    refused: Vec<String>,
     /// Locked while the sources list their skills, so that no older list replaces a newer one.
     joined: Mutex<Arc<Joined>>,
 }
 
 impl Router {
-    /// Creates a router over the files and these other sources, which are asked for their skills at once.
+    /// Creates a router over the files and these other sources, which are asked for their skills at once. A source with an
+    /// invalid name is left out.
     #[must_use]
     pub fn new(files: Arc<Runner>, others: Vec<Arc<dyn SkillSource>>) -> Self {
+        let (others, unfit): (Vec<_>, Vec<_>) = others.into_iter().partition(|source| valid_source_name(source.name()));
+        let refused = unfit.iter().map(|source| {
+            let name = source.name().escape_debug();
+            format!(
+                "skill source `{name}` is left out: a name has 1 to {SOURCE_NAME_BYTES_MAX} lower-case letters, digits and \
+                 underscores"
+            )
+        });
+        let refused = refused.collect();
         let first: Arc<dyn SkillSource> = files.clone();
         let sources: Vec<Arc<dyn SkillSource>> = std::iter::once(first).chain(others).collect();
         let listings = vec![Listing::default(); sources.len()];
         let joined = Mutex::new(Arc::new(Joined { listings, ..Joined::default() }));
-        let router = Self { files, sources, joined };
+        let router = Self { files, sources, refused, joined };
         router.current();
         router
     }
 
-    /// All sources, in their order.
+    /// All sources in use, in their order.
     #[must_use]
     pub fn sources(&self) -> &[Arc<dyn SkillSource>] {
         &self.sources
     }
 
     /// What is wrong with the sources at present, for people: skills that are left out, and sources that cannot list their
-    /// skills. Each text begins with `skill source` and the name of the source.
+    /// skills. Each text names the source.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.current().problems.clone()
@@ -96,36 +117,57 @@ impl Router {
     }
 
     fn join(&self, mut listings: Vec<Listing>) -> Joined {
-        let mut problems = Vec::new();
-        // Who has a name, however its parts are joined: a model may write `tasks__create` for `tasks.create`.
-        let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+        let mut problems = self.refused.clone();
+        // The owner of each name, however its parts are joined: a model may write `tasks__create` for `tasks.create`.
+        let mut owners: BTreeMap<String, Owner> = BTreeMap::new();
         for (n, listing) in listings.iter_mut().enumerate() {
             let name = self.sources[n].name();
             if self.sources[..n].iter().any(|earlier| earlier.name() == name) {
                 problems.push(format!(
-                    "skill source `{name}`: another one has the same name, and the changes of this one are not followed: rename \
-                     one of them"
+                    "two skill sources are named `{name}`: the second one does not follow its changes; rename one of them"
                 ));
             }
             if let Some(why) = &listing.failure {
-                problems
-                    .push(format!("skill source `{name}` cannot list its skills, and its last ones are used: {why}"));
+                let consequence =
+                    if listing.version.is_some() { "its last ones are used" } else { "none of them is available" };
+                problems.push(format!("skill source `{name}` cannot list its skills, and {consequence}: {why}"));
             }
             let mut admitted = (*listing.skills).clone();
             for skill in listing.skills.iter() {
-                let owner = owners.get(&SkillSpec::key(&skill.name));
-                let taken = owner.map(|earlier| format!("and that of `{earlier}` is used: rename one of them"));
-                let unfit = || not_of_a_source(skill).filter(|_| n > 0).map(|why| format!("which is left out: {why}"));
-                if let Some(why) = taken.or_else(unfit) {
-                    problems.push(format!("skill source `{name}` also has `{}`, {why}", skill.name));
+                let key = SkillSpec::key(&skill.name);
+                if let Some(problem) = self.left_out(n, skill, owners.get(&key)) {
+                    problems.push(problem);
                     admitted = admitted.without(&skill.name);
+                } else {
+                    owners.entry(key).or_insert_with(|| Owner { source: n, skill: skill.name.clone() });
                 }
             }
-            owners.extend(admitted.iter().map(|skill| (SkillSpec::key(&skill.name), name)));
             listing.admitted = Arc::new(admitted);
         }
         let all = SkillSet::joined(listings.iter().map(|listing| &*listing.admitted));
         Joined { all: Arc::new(all), listings, problems }
+    }
+
+    /// Why a skill of the `n`th source is left out, for people. `owner` has the skill's name already.
+    fn left_out(&self, n: usize, skill: &SkillSpec, owner: Option<&Owner>) -> Option<String> {
+        let (source, name) = (self.sources[n].name(), skill.name.escape_debug());
+        match owner {
+            // Users call the prompt skills of files by their exact names.
+            _ if n == 0 => None,
+            Some(owner) if owner.source == n => Some(format!(
+                "skill source `{source}`: its skill `{name}` is left out: to a model its skill `{}` has the same name; rename one \
+                 of them",
+                owner.skill
+            )),
+            Some(owner) => {
+                let earlier = self.sources[owner.source].name();
+                Some(format!(
+                    "skill source `{source}` also has `{name}`, and that of `{earlier}` is used: rename one of them"
+                ))
+            }
+            None => not_of_a_source(skill)
+                .map(|why| format!("skill source `{source}`: its skill `{name}` is left out: {why}")),
+        }
     }
 
     /// The source that runs a call, or the outcome of a call that no source can run.
@@ -145,12 +187,21 @@ impl Router {
 /// Why a source other than the files may not have a skill. The kernel trusts the texts of prompt skills, which the operator
 /// installed, and of the domain `system`.
 fn not_of_a_source(skill: &SkillSpec) -> Option<&'static str> {
+    if !valid_skill_name(&skill.name) {
+        return Some("a name has lower-case letters, digits, `-` and `_`, at most two dots and 64 bytes");
+    }
     match skill.name.split_once('.') {
         Some(("system", _)) => Some("the domain `system` is the kernel's"),
         Some(_) if skill.format == SkillFormat::Command => None,
-        Some(_) => Some("only files have prompt skills"),
+        Some(_) => Some("only skill files may be prompt skills: list it as a command skill"),
         None => Some("its name needs a domain, such as `ledger.show`"),
     }
+}
+
+/// Whether a text can be the name of a source.
+fn valid_source_name(name: &str) -> bool {
+    let is_part = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    (1..=SOURCE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
 }
 
 /// What a source lists now; `None` if that is what it listed last.

@@ -76,15 +76,15 @@ pub trait SkillRunner: Send + Sync {
 /// Lists skills and runs them. A router joins all sources to one [`Catalog`] and one [`SkillRunner`], so that the kernel knows
 /// no source. A source that fails costs only its own skills.
 pub trait SkillSource: Send + Sync {
-    /// The name, for the log, for people, and for the service that runs [`SkillSource::changes`]: lower-case letters, digits and
-    /// underscores, different from that of any other source.
+    /// The name, for the log, for people, and for the service that runs [`SkillSource::changes`]: 1 to 64 lower-case letters,
+    /// digits and underscores, different from that of any other source. A source with an invalid name is left out.
     fn name(&self) -> &str;
 
     /// The present skills, from memory. Called several times in each turn: must neither wait nor use the catalogue that the
     /// source is a part of. Every change has a higher version; the content of an equal version is not read again. The names are
-    /// valid by [`valid_skill_name`](crate::skill::valid_skill_name). A skill is left out with a warning if an earlier source
-    /// has its name, however its parts are joined (`tasks__create`), if it is no command skill with a domain, or if its domain is
-    /// `system`. The list must be complete when the kernel starts: a run that was interrupted is reconciled at once, and only by
+    /// valid by [`valid_skill_name`](crate::skill::valid_skill_name). A skill is left out with a warning if its name is not valid,
+    /// if an earlier skill has its name, however its parts are joined (`tasks__create`), if it is no command skill with a domain,
+    /// or if its domain is `system`. The list must be complete when the kernel starts: a run that was interrupted is reconciled at once, and only by
     /// the source that lists its skill.
     ///
     /// # Errors

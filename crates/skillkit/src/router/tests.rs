@@ -105,14 +105,23 @@ async fn router_keeps_the_skill_of_the_earlier_source_and_names_both() {
 
 #[tokio::test]
 async fn router_leaves_out_skills_that_stand_for_others_or_have_names_of_the_kernel() {
-    let names = ["tasks__create", "tasks-create", "system.fetch", "fetch", "mail.send"];
-    let world = world_with(vec![fake("one", &names), fake("one", &["mail.read"])]);
-    for left_out in &names[..4] {
+    let names =
+        ["tasks__create", "tasks-create", "system.fetch", "fetch", "mail.Show me", "mail.a_b", "mail.a-b", "mail.send"];
+    let world = world_with(vec![fake("one", &names), fake("one", &["mail.read"]), fake("a b", &["mail.list"])]);
+    for left_out in names[..6].iter().chain(&["mail.list"]) {
         assert!(!has(&world, left_out), "{left_out}");
     }
-    assert!(has(&world, "mail.send") && has(&world, "tasks.create"));
+    assert!(has(&world, "mail.send") && has(&world, "mail.a-b") && has(&world, "tasks.create"));
     let problems = world.runner.problems().join("\n");
-    for part in ["`tasks__create`, and that of `files`", "the domain `system`", "needs a domain", "has the same name"] {
+    for part in [
+        "skill source `one` also has `tasks__create`, and that of `files` is used",
+        "skill source `one`: its skill `system.fetch` is left out: the domain `system`",
+        "its skill `fetch` is left out: its name needs a domain",
+        "its skill `mail.Show me` is left out: a name has lower-case letters",
+        "its skill `mail.a_b` is left out: to a model its skill `mail.a-b` has the same name",
+        "two skill sources are named `one`",
+        "skill source `a b` is left out: a name has 1 to 64",
+    ] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
 }
@@ -158,4 +167,13 @@ async fn router_keeps_the_list_of_a_source_whose_version_is_unchanged() {
     let world = world_with(vec![source.clone()]);
     source.lists(Ok(set(&["mail.read"], 1)));
     assert!(has(&world, "mail.send") && !has(&world, "mail.read"));
+}
+
+#[tokio::test]
+async fn router_reports_that_a_source_without_any_list_so_far_has_no_skill() {
+    let source = fake("one", &["mail.send"]);
+    source.fails("no connection");
+    let world = world_with(vec![source]);
+    let text = "skill source `one` cannot list its skills, and none of them is available: no connection";
+    assert_eq!(world.runner.problems(), [text]);
 }
