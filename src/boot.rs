@@ -17,8 +17,9 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
     ids::NodeId,
-    ports::{Egress, EgressError, Env, Model, Secrets, Storage, Store, StoreError},
+    ports::{Catalog, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
+    skill::SkillSet,
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
 use annie_planner::OfflinePlanner;
@@ -234,6 +235,18 @@ fn egress(config: &Config, secrets: Arc<dyn Secrets>) -> Result<Option<Arc<dyn E
 /// # Errors
 /// If a part is missing or does not start; then nothing is left running.
 pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootError> {
+    assemble_with(loaded, folder, Vec::new()).await
+}
+
+/// Like [`assemble`], with these sources of skills in addition to the files.
+///
+/// # Errors
+/// If a part is missing or does not start; then nothing is left running.
+pub async fn assemble_with(
+    loaded: &Loaded,
+    folder: &Path,
+    sources: Vec<Arc<dyn SkillSource>>,
+) -> Result<Assembled, BootError> {
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
@@ -259,7 +272,8 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         egress,
         secrets: Some(secrets),
     }));
-    let skills = Arc::new(Router::new(runner.clone(), Vec::new()));
+    let skills = Arc::new(Router::new(runner.clone(), sources));
+    warn_of_idle_hooks(config, &skills.skills());
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
@@ -302,6 +316,14 @@ pub fn watch_skills(kernel: &Kernel, skills: &Router) {
             async move { source.changes().await }
         };
         kernel.run_resource(&name, Arc::new(move || Box::pin(follow())));
+    }
+}
+
+/// Logs the patterns of hooks that match no skill. Such a hook never applies, and a hook that protects must not do so silently.
+fn warn_of_idle_hooks(config: &Config, skills: &SkillSet) {
+    let names: Vec<String> = skills.iter().map(|skill| skill.name.clone()).collect();
+    for (hook, pattern) in config.idle_hooks(&names) {
+        tracing::warn!(hook, pattern, "no skill matches this pattern of a hook");
     }
 }
 

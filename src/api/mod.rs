@@ -11,6 +11,7 @@ pub(crate) mod page;
 mod shown;
 mod slots;
 mod tree;
+mod warnings;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 pub(crate) use tree::{TreePage, actor_path};
+pub(crate) use warnings::{Feature, Warning};
 
 use crate::{
     auth::{Auth, Caller, Rates},
@@ -120,15 +122,16 @@ impl AppState {
 
     /// Features that do not work although messages are accepted. The texts contain paths of this machine, so they are only for
     /// callers that may read the server's status.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
         let skills = self.skills.as_ref().map_or_else(Vec::new, |skills| skills.problems());
+        let skills = skills.into_iter().map(|text| Warning { about: Feature::Skills, text });
         self.notes_warning().into_iter().chain(skills).collect()
     }
 
     /// The warning about the notes skills, if they do not work.
-    pub(crate) fn notes_warning(&self) -> Option<String> {
+    pub(crate) fn notes_warning(&self) -> Option<Warning> {
         let NotesProblem { what, fix } = self.notes.as_ref()?.problem()?;
-        Some(format!("{what}; {fix}"))
+        Some(Warning { about: Feature::Notes, text: format!("{what}; {fix}") })
     }
 }
 

@@ -7,11 +7,12 @@ use std::{collections::BTreeMap, path::Path};
 
 use annie_core::{
     event::Scope,
-    ports::{Before, Store},
+    ports::{Before, Catalog, Store},
     time::Micros,
 };
 use annie_skillkit::Severity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     args,
@@ -22,6 +23,7 @@ use super::{
     skills, status,
 };
 use crate::{
+    api::{Feature, Warning},
     boot::{self, BootError, Mark, NotesFolder, NotesProblem},
     system,
 };
@@ -82,6 +84,7 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
         found.extend(records::run(site, options).await?);
     }
     found.extend(skill_files(site));
+    found.extend(hooks(site).await?);
     found.extend(backends(site, troubles(site).await?).await);
     let faults = found.iter().filter(|f| f.state == State::Fault).count();
     for finding in &found {
@@ -163,10 +166,9 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         match client.get("/readyz").await {
             Ok(ready) => {
                 found.push(Finding::ok(WHAT, "the server reports that it answers"));
-                // A key without access to the status gets the short form of the warnings.
-                let status = client.get("/api/v1/status").await.unwrap_or(ready);
-                let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str());
-                found.extend(warnings.map(warned));
+                // A key without access to the status sees only that the notes do not work.
+                let shown = client.get("/api/v1/status").await.unwrap_or(ready);
+                found.extend(shown["warnings"].as_array().into_iter().flatten().filter_map(warned));
             }
             Err(failure) => found.push(Finding::error(WHAT, &failure)),
         }
@@ -231,12 +233,18 @@ async fn sealed_secrets(site: &Site, store: &dyn Store) -> Option<Finding> {
     Some(Finding::warning(WHAT, what, fix))
 }
 
-/// A warning of a running server, which is about a source of skills or about the notes.
-fn warned(warning: &str) -> Finding {
-    if warning.starts_with("skill source ") {
-        return Finding::warning("skills", warning, "correct the skills of that source, or remove it");
-    }
-    Finding::warning("notes", warning, "then start the server again")
+/// A warning of a running server. In the public readiness it is a text, and about the notes.
+fn warned(warning: &Value) -> Option<Finding> {
+    let public = || Some(Warning { about: Feature::Notes, text: warning.as_str()?.to_owned() });
+    let Warning { about, text } = Warning::deserialize(warning).ok().or_else(public)?;
+    let (what, fix) = match about {
+        Feature::Notes => ("notes", "then start the server again"),
+        Feature::Skills => (
+            "skills",
+            "the server's log has the details; rename or remove the skill, or restore the connection of its source",
+        ),
+    };
+    Some(Finding::warning(what, text, fix))
 }
 
 /// Checks that an opened database can be read. A database that answers may still lack a table or a column.
@@ -266,7 +274,6 @@ fn emptied(site: &Site, present: Mark) -> Option<Finding> {
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {
-    use annie_core::ports::Catalog;
     const WHAT: &str = "skills";
     let catalog = skills::catalog(site);
     let mut found = vec![Finding::ok(WHAT, format!("{} of them", catalog.skills().iter().count()))];
@@ -280,15 +287,41 @@ fn skill_files(site: &Site) -> Vec<Finding> {
         }
         Severity::Notice => None,
     }));
-    found.extend(site.loaded.config.idle_hooks(&catalog.skills()).into_iter().map(|(hook, pattern)| {
-        let detail = format!("hook `{hook}` names `{pattern}`, and there is no such skill");
-        Finding::warning("hooks", detail, "correct the pattern, or remove it from the hook")
-    }));
-    found.extend(site.loaded.config.broken_hook_programs().into_iter().map(|(hook, program)| {
-        let detail = format!("hook `{hook}` fails: {} is no executable file", program.display());
-        Finding::warning("hooks", detail, "correct the path, or make the file executable")
-    }));
     found
+}
+
+/// Reports programs of hooks that cannot be started, and patterns of hooks that match no skill: of the running server, which
+/// has the skills of all sources, otherwise of the files.
+async fn hooks(site: &Site) -> Result<Vec<Finding>, Failure> {
+    const WHAT: &str = "hooks";
+    let config = &site.loaded.config;
+    if config.hook.is_empty() {
+        return Ok(Vec::new());
+    }
+    let broken = config.broken_hook_programs().into_iter().map(|(hook, program)| {
+        let detail = format!("hook `{hook}` fails: {} is no executable file", program.display());
+        Finding::warning(WHAT, detail, "correct the path, or make the file executable")
+    });
+    let skills = match site.server().await? {
+        Some(client) => client.get("/api/v1/skills").await.map(|list| {
+            let names = list["skills"].as_array().into_iter().flatten().filter_map(|skill| skill["name"].as_str());
+            names.map(str::to_owned).collect()
+        }),
+        None => Ok(skills::catalog(site).skills().iter().map(|skill| skill.name.clone()).collect::<Vec<_>>()),
+    };
+    let skills = match skills {
+        Ok(skills) => skills,
+        Err(failure) => {
+            let detail = format!("the server does not list its skills: {}", failure.what);
+            let unread = Finding::warning(WHAT, detail, "show a key that the server accepts");
+            return Ok(broken.chain([unread]).collect());
+        }
+    };
+    let idle = config.idle_hooks(&skills).into_iter().map(|(hook, pattern)| {
+        let detail = format!("hook `{hook}` names `{pattern}`, and there is no such skill");
+        Finding::warning(WHAT, detail, "correct the pattern, or remove it from the hook")
+    });
+    Ok(broken.chain(idle).collect())
 }
 
 /// The backends whose rounds fail in the running server, by name. Such a backend may still list its models.
@@ -352,4 +385,24 @@ async fn backends(site: &Site, mut failing: BTreeMap<String, Finding>) -> Vec<Fi
         Finding::warning("routing", detail, "give a backend the required capabilities or privacy, or remove the rule")
     }));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn doctor_names_the_feature_that_a_warning_is_about() {
+        for (warning, what) in [
+            (json!({"about": "notes", "text": "x"}), "notes"),
+            (json!({"about": "skills", "text": "x"}), "skills"),
+            (json!("the notes skills do not work"), "notes"),
+        ] {
+            let found = warned(&warning).map(|finding| (finding.what, finding.state));
+            assert_eq!(found, Some((what, State::Warning)), "{warning}");
+        }
+        assert_eq!(warned(&json!({"about": "x"})), None);
+    }
 }

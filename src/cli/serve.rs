@@ -18,7 +18,13 @@ use super::{
     service,
     site::{Address, Site},
 };
-use crate::{api::AppState, auth::Auth, boot, error::AppError, http, telemetry};
+use crate::{
+    api::{ApiLimits, AppState},
+    auth::Auth,
+    boot,
+    error::AppError,
+    http, telemetry,
+};
 
 /// How often the metrics are compacted, in milliseconds. Without it they grow while no client reads them.
 const METRICS_TIDY_MS: u64 = 10_000;
@@ -46,9 +52,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let kernel = assembled.kernel.clone();
     assembled.watch_skills();
     assembled.watch_notes();
-    let state =
-        AppState::new(kernel.clone(), auth, config.api.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
-    let state = state.with_notes(assembled.notes.clone()).with_skills(assembled.skills.clone());
+    let state = state_of(&assembled, auth, config.api.clone(), metrics.clone());
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
     // Open requests get time to end only while there is a kernel that can answer them.
@@ -87,6 +91,17 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// The state of the front ends of a server.
+pub(super) fn state_of(
+    assembled: &boot::Assembled,
+    auth: Arc<Auth>,
+    limits: ApiLimits,
+    metrics: Option<PrometheusHandle>,
+) -> AppState {
+    let state = AppState::new(assembled.kernel.clone(), auth, limits, metrics).with_chaos(assembled.chaos.clone());
+    state.with_notes(assembled.notes.clone()).with_skills(assembled.skills.clone())
 }
 
 async fn listen(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {

@@ -66,7 +66,7 @@ fn rendered(url: &str, status: &Value) -> String {
         lines.push(format!("problem   {}", text(problem)));
     }
     for warning in status["warnings"].as_array().into_iter().flatten() {
-        lines.push(format!("warning   {}", clipped(warning.as_str().unwrap_or("?"), WARNING_CHARS_MAX)));
+        lines.push(format!("warning   {}", clipped(warning["text"].as_str().unwrap_or("?"), WARNING_CHARS_MAX)));
     }
     lines.join("\n")
 }
@@ -124,7 +124,7 @@ mod tests {
             "version": "1", "uptime_s": 3_725, "store": "sqlite", "needs_keys": false, "ready": false,
             "problems": ["shutting down"], "actors": 7, "crashes_total": 1, "skills": 12,
             "backends": [{"name": "offline", "model": "planner", "about": "not a language model"}],
-            "warnings": ["notes cannot be kept in /x: read-only; check its disk"],
+            "warnings": [{"about": "notes", "text": "notes cannot be kept in /x: read-only; check its disk"}],
         });
         let text = rendered("http://x", &status);
         assert!(text.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{text}");

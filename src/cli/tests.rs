@@ -6,8 +6,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use annie_core::ports::SkillSource;
+
 use super::*;
-use crate::{api::AppState, auth::Auth};
+use crate::auth::Auth;
 
 mod data;
 mod doctor;
@@ -332,14 +334,24 @@ async fn with_server<T>(data: &Path, then: impl AsyncFnOnce(String) -> T) -> T {
 }
 
 async fn with_server_of<T>(data: &Path, variables: &[(&str, &str)], then: impl AsyncFnOnce(String) -> T) -> T {
+    with_server_and(data, variables, Vec::new(), then).await
+}
+
+/// A server with these sources of skills in addition to the files.
+async fn with_server_and<T>(
+    data: &Path,
+    variables: &[(&str, &str)],
+    sources: Vec<Arc<dyn SkillSource>>,
+    then: impl AsyncFnOnce(String) -> T,
+) -> T {
     let flag = Flag { name: "--data", path: &["data", "folder"], value: data.to_str().unwrap().into() };
     let environment = Environment::of(variables);
     let loaded = Sources { flags: vec![flag], environment, ..Sources::default() }.load().unwrap();
-    let assembled = boot::assemble(&loaded, data).await.unwrap();
-    let kernel = assembled.kernel.clone();
+    let assembled = boot::assemble_with(&loaded, data, sources).await.unwrap();
+    let kernel = &assembled.kernel;
     let user = loaded.config.server.user.clone();
     let auth = Auth::load(kernel.store().clone(), kernel.env().clone(), user).await.unwrap();
-    let state = AppState::new(kernel, auth, loaded.config.api.clone(), None);
+    let state = serve::state_of(&assembled, auth, loaded.config.api.clone(), None);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -14,14 +14,13 @@ use annie_core::{
     },
     ids::UserId,
     ports::HookRunner,
-    skill::SkillSet,
 };
 use annie_llm::CommandConfig;
 use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
 
-/// The channels of messages: the front ends, and `voice` for spoken messages, which arrive through any front end.
+/// The channels of messages: the front ends, and `voice` for spoken messages, which arrive over HTTP or gRPC.
 const CHANNELS: [&str; 5] = ["cli", "grpc", "http", "openai", "voice"];
 
 /// The kind of a hook.
@@ -242,10 +241,10 @@ impl Config {
         self.hook.iter().filter_map(HookConfig::rule).collect()
     }
 
-    /// The patterns that match none of these skills, each with the name of its hook, as (hook, pattern).
+    /// The patterns that match none of the skills with these names, each with the name of its hook, as (hook, pattern).
     #[must_use]
-    pub fn idle_hooks(&self, skills: &SkillSet) -> Vec<(String, String)> {
-        let is_idle = |pattern: &str| pattern != "*" && !skills.iter().any(|skill| skill_matches(pattern, &skill.name));
+    pub fn idle_hooks(&self, skills: &[String]) -> Vec<(String, String)> {
+        let is_idle = |pattern: &str| pattern != "*" && !skills.iter().any(|skill| skill_matches(pattern, skill));
         let patterns =
             self.hook.iter().flat_map(|hook| hook.when.skills.iter().map(move |pattern| (&hook.name, pattern)));
         let idle = patterns.filter(|(_, pattern)| is_idle(pattern));

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::{problem::Problem, schema};
 use crate::{
-    api::{AppState, VERSION},
+    api::{AppState, VERSION, Warning},
     telemetry,
 };
 
@@ -34,7 +34,7 @@ pub struct Status {
     problems: Vec<String>,
     /// Features that do not work although messages are accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
     /// Whether faults may be injected into this server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     chaos: bool,

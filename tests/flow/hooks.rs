@@ -1,6 +1,6 @@
 //! Rules of the operator that refuse a turn or a skill, through the configuration and the front ends.
 
-use annie_testkit::model_server::{FakeModelServer, Reply};
+use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
 
 use super::bad_models::{ask, server_with};
@@ -26,6 +26,12 @@ fn decided(log: &Value) -> Vec<(String, String)> {
     let of_hooks = events.iter().filter(|e| e["component"].as_str().is_some_and(|c| c.starts_with("hook ")));
     let text = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_owned();
     of_hooks.map(|event| (text(event, "component"), text(event, "decision"))).collect()
+}
+
+/// Whether a skill has run.
+fn has_run(log: &Value, skill: &str) -> bool {
+    let events = log["events"].as_array().expect("events");
+    events.iter().any(|event| event["kind"] == "skill_finished" && event["skill"] == skill)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +89,7 @@ async fn refuse_rule_holds_for_slash_name_and_before_a_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_turn_leaves_a_program_without_an_answer_and_a_thread_without_skills_alone() {
+async fn refused_turn_with_a_format_fails() {
     let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
     let (_folder, server) = server_with(&model, &RULES.replace("\"voice\"", "\"openai\"")).await;
     let format = json!({"type": "json_object"});
@@ -91,11 +97,67 @@ async fn refused_turn_leaves_a_program_without_an_answer_and_a_thread_without_sk
     let (status, sent) = server.post("/v1/chat/completions", &body).await.expect("the server answers");
     assert_eq!((status, model.request_count()), (403, 0), "{sent}");
     assert_eq!(sent["error"]["message"], "Please write to me.", "{sent}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slash_name_in_a_thread_without_skills_asks_no_hook() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folder, server) = server_with(&model, RULES).await;
     let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]);
-    let (_folder, server) = server_with(&model, &RULES.replace("\"voice\"", "\"grpc\"")).await;
     let body = json!({
         "model": "annie", "messages": [{"role": "user", "content": "/weekly-review"}], "tools": tools,
     });
     let (status, sent) = server.post("/v1/chat/completions", &body).await.expect("the server answers");
     assert_eq!((status, &sent["choices"][0]["message"]["content"]), (200, &json!("Fine.")), "{sent}");
+}
+
+/// A model that creates a task. If it may only dispatch agents, a sub-agent creates the task.
+fn creates(seen: &Seen) -> Reply {
+    let last = seen.messages().last().cloned().unwrap_or_default();
+    let (is_result, last) = (last["role"] == "tool", last["content"].to_string());
+    let tools = seen.tool_names();
+    if is_result || last.contains("Created task") || last.contains("[refused]") {
+        Reply::says("That is all.")
+    } else if tools.is_empty() {
+        Reply::says("```cmd\ntasks.create --title milk\n```")
+    } else if tools.iter().any(|tool| tool == "dispatch_agent") {
+        let mission = json!({"agent_id": "a", "mission": "create the task", "skills": ["tasks.create"]});
+        Reply::calls([("dispatch_agent", mission), ("get_agent_results", json!({}))])
+    } else {
+        Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": "milk"}}))])
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuse_rule_holds_for_its_users_agents_and_channels_only() {
+    for (mode, when, is_refused) in [
+        ("single_loop", "agents = \"main\"", true),
+        ("single_loop", "agents = \"sub\"", false),
+        ("multi_agent", "agents = \"sub\"", true),
+        ("multi_agent", "agents = \"main\"", false),
+        ("single_loop", "users = [\"me\"]", true),
+        ("single_loop", "users = [\"bob\"]", false),
+        ("multi_agent", "channels = [\"http\"]", true),
+        ("multi_agent", "channels = [\"cli\"]", false),
+    ] {
+        let model = FakeModelServer::start(creates).await;
+        let rule = "point = \"before_skill\"\nkind = \"refuse\"\ntext = \"No.\"";
+        let rules = format!("mode = \"{mode}\"\n[[hook]]\nname = \"r\"\n{rule}\nwhen = {{ {when} }}\n");
+        let (_folder, server) = server_with(&model, &rules).await;
+        let sent = ask(&server, "remind me to buy milk").await;
+        let conversation = sent["conversation_id"].as_str().expect("a conversation");
+        let (_, log) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
+        let found = (!decided(&log).is_empty(), has_run(&log, "tasks.create"));
+        assert_eq!(found, (is_refused, !is_refused), "{mode}, {when}: {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn start_logs_a_pattern_of_a_hook_that_matches_no_skill() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folder, server) = server_with(&model, &RULES.replace("weekly-review", "weekly-revue")).await;
+    let idle: Vec<String> =
+        server.log().into_iter().filter(|line| line.contains("no skill matches this pattern of a hook")).collect();
+    let [line] = &idle[..] else { panic!("one line: {idle:?}") };
+    assert!(line.contains("read-only") && line.contains("weekly-revue"), "{line}");
 }

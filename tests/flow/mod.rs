@@ -10,6 +10,7 @@ mod deadlines;
 mod described;
 mod egress;
 mod front_ends;
+mod hook_channels;
 mod hook_programs;
 mod hooks;
 mod interfaces;

@@ -392,7 +392,7 @@ async fn notes_of_one_process_are_refused_by_a_process_with_another_folder() {
     let warning = ready["warnings"][0].as_str().unwrap_or_default().to_owned();
     assert!(status == 200 && warning.contains("notes") && !warning.contains('/'), "{status} {ready}");
     let (_, status_view) = second.get("/api/v1/status").await;
-    let warning = status_view["warnings"][0].as_str().unwrap_or_default().to_owned();
+    let warning = status_view["warnings"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(warning.contains("in another folder than"), "{status_view}");
     let shown = annie(&two, &[&arguments[..], &["status"]].concat(), &[]).await;
     assert!(shown.out.contains("\nwarning   the notes of this database"), "{} {}", shown.out, shown.err);

@@ -110,3 +110,25 @@ fn route_path_is_recognised_whatever_fills_its_parameters() {
     assert!(mentions("let c = ChatClient::new(x);\nc.submit(y)", "RPC", "/annie.v1.Chat/Submit"));
     assert!(!mentions("let c = ChatClient::new(x);", "RPC", "/annie.v1.Chat/Submit"));
 }
+
+/// The texts between quotation marks.
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn channels_of_hooks_are_those_that_front_ends_record() {
+    let (config, intake) = (read("src/config/hooks.rs"), read("src/api/intake.rs"));
+    let list = config.split_once("const CHANNELS:").and_then(|(_, list)| list.split_once("= ["));
+    let list = list.and_then(|(_, list)| list.split(']').next()).expect("the list of channels");
+    let spoken = intake.lines().find(|line| line.starts_with("const VOICE:")).expect("the channel of spoken messages");
+    let mut recorded = quoted(spoken);
+    for source in sources().iter().filter(|source| source.path.starts_with("src/")) {
+        let code = source.shipped();
+        for (at, _) in [" submission(", " Submission::new("].iter().flat_map(|call| code.match_indices(call)) {
+            let end = code[at..].find([';', '{']).map_or(code.len(), |length| at + length);
+            recorded.extend(quoted(&source.text[at..end]));
+        }
+    }
+    assert_eq!(quoted(list), recorded, "a rule about a channel that is not listed is refused: src/config/hooks.rs");
+}

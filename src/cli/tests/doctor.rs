@@ -2,7 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use annie_testkit::model_server::{FakeModelServer, Reply};
+use annie_core::{
+    outcome::Outcome,
+    ports::{Fut, SkillCall},
+    skill::{Effect, SkillSet},
+};
+use annie_testkit::{
+    model_server::{FakeModelServer, Reply},
+    skills::skill,
+};
 
 use super::*;
 
@@ -113,4 +121,45 @@ async fn migrate_with_an_unusable_notes_folder_prints_a_fix() {
     assert!(failure.what.contains("notes cannot be kept in"), "{failure:?}");
     let fix = failure.fix.unwrap_or_default();
     assert!(fix.contains("owner and rights") && fix.contains("--without-notes") && !fix.contains("cp -a"), "{fix}");
+}
+
+/// A source with a skill of its own, and one with the name of a bundled skill.
+struct Ledger;
+
+impl SkillSource for Ledger {
+    fn name(&self) -> &str {
+        "ledger"
+    }
+
+    fn specs(&self) -> Result<Arc<SkillSet>, String> {
+        let skills = ["ledger.show", "tasks.create"].map(|name| skill(name, Effect::Read, false));
+        Ok(Arc::new(SkillSet::new(skills, [], 1)))
+    }
+
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
+        Box::pin(std::future::ready(Outcome::success(call.skill)))
+    }
+}
+
+#[tokio::test]
+async fn doctor_and_status_show_problems_of_skill_sources_of_the_running_server() {
+    let data = tempfile::tempdir().unwrap();
+    let when = r#"{ skills = ["ledger.show", "mail.nowhere"] }"#;
+    let hooks = format!(r#"[{{ name = "x", point = "before_skill", kind = "refuse", text = "No.", when = {when} }}]"#);
+    let variables = [("ANNIE__HOOK", hooks.as_str())];
+    with_server_and(data.path(), &variables, vec![Arc::new(Ledger)], async |url| {
+        let output = annie_in(data.path(), &["--url", &url, "doctor"], &variables).await;
+        assert_eq!(output.done, Ok(()), "{}{}", output.out, output.err);
+        let warned = |what: &str, part: &str| {
+            let is_it = |line: &str| line.starts_with(&format!("warning  {what}")) && line.contains(part);
+            output.out.lines().any(is_it)
+        };
+        assert!(warned("skills", "skill source `ledger` also has `tasks.create`"), "{}", output.out);
+        assert!(output.out.contains("fix: the server's log has the details"), "{}", output.out);
+        assert!(warned("hooks", "`mail.nowhere`, and there is no such skill"), "{}", output.out);
+        assert!(!output.out.contains("ledger.show"), "the server has this skill: {}", output.out);
+        let status = annie_in(data.path(), &["--url", &url, "status"], &variables).await;
+        assert!(status.out.contains("warning   skill source `ledger` also has `tasks.create`"), "{}", status.out);
+    })
+    .await;
 }

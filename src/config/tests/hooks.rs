@@ -4,7 +4,6 @@ use annie_core::{
     hooks::{Decided, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
-    skill::SkillSet,
 };
 
 use super::*;
@@ -57,7 +56,7 @@ fn configured_hooks_are_in_their_order_and_replace_those_of_an_earlier_file() {
 fn idle_hooks_lists_patterns_that_match_no_skill() {
     let own = config(&format!("{HOOK}when = {{ skills = [\"mail.send\", \"*\", \"mail.*\"] }}\n"));
     let idle = |pattern: &str| ("x".to_owned(), pattern.to_owned());
-    assert_eq!(own.idle_hooks(&SkillSet::default()), [idle("mail.send"), idle("mail.*")]);
+    assert_eq!(own.idle_hooks(&["tasks.create".to_owned()]), [idle("mail.send"), idle("mail.*")]);
 }
 
 #[test]

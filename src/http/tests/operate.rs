@@ -230,7 +230,8 @@ async fn hanging_notes_check_delays_no_handler_and_is_a_warning() {
     checks.spawn(async move { watch.run().await });
     let asked = async |path: &str| {
         let answer = server.client.get(format!("http://{at}{path}")).send().await.unwrap();
-        answer.json::<Value>().await.unwrap()["warnings"][0].as_str().map(str::to_owned)
+        let warning = answer.json::<Value>().await.unwrap()["warnings"][0].clone();
+        warning["text"].as_str().or(warning.as_str()).map(str::to_owned)
     };
     let until = async |is_warned: bool| {
         let changed = async { while asked("/readyz").await.is_some() != is_warned {} };
@@ -285,7 +286,7 @@ async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readine
         answer.json::<Value>().await.unwrap()["warnings"].clone()
     };
     let warning = "skill source `rival` also has `tasks.create`, and that of `files` is used: rename one of them";
-    assert_eq!(asked("/api/v1/status").await, json!([warning]));
+    assert_eq!(asked("/api/v1/status").await, json!([{"about": "skills", "text": warning}]));
     assert_eq!(asked("/readyz").await, Value::Null);
 }
 
