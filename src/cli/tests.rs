@@ -73,6 +73,33 @@ fn command_flags_do_not_shadow_global_flags() {
 }
 
 #[test]
+fn commands_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = |name: &str| std::fs::read_dir(root.join(name)).unwrap().map(|entry| entry.unwrap().path());
+    let files = ["README.md", "ARCHITECTURE.md", "src/config/sample.toml"].map(|name| root.join(name));
+    let documents = files.into_iter().chain(folder("docs")).chain(folder("docs/decisions"));
+    let is_document = |path: &Path| path.extension().is_some_and(|end| end == "md" || end == "toml");
+    let (all, mut known, mut unknown) = (Cli::command(), 0, Vec::new());
+    for path in documents.filter(|path| is_document(path)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for call in text.split("`annie ").skip(1).chain(text.split("\nannie ").skip(1)) {
+            let is_part = |c: char| c.is_ascii_lowercase() || matches!(c, '-' | ' ');
+            let words = &call[..call.find(|c: char| !is_part(c)).unwrap_or(call.len())];
+            let mut words = words.split(' ').take_while(|word| !word.is_empty() && !word.starts_with('-'));
+            let Some(first) = words.next() else { continue };
+            let command = all.find_subcommand(first);
+            let second = words.next().filter(|_| command.is_some_and(clap::Command::has_subcommands));
+            let is_known =
+                command.is_some_and(|command| second.is_none_or(|second| command.find_subcommand(second).is_some()));
+            known += usize::from(is_known);
+            unknown.extend((!is_known).then(|| format!("{}: annie {first} {}", path.display(), second.unwrap_or(""))));
+        }
+    }
+    assert_eq!(unknown, Vec::<String>::new());
+    assert!(known > 20, "{known} commands were found");
+}
+
+#[test]
 fn command_line_is_consistent_and_its_help_lists_all_commands() {
     Cli::command().debug_assert();
     let help = Cli::command().render_help().to_string();

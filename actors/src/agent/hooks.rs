@@ -13,7 +13,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     message::ModelReply,
     skill::{Effect, SkillFormat},
-    turn::{AgentView, REFUSED},
+    turn::{AgentView, refused_by},
 };
 use serde_json::json;
 
@@ -65,7 +65,7 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
         let Some(decided) = wiring.hooks.judge(&at) else { continue };
         let what = planned.skill.clone();
         if let HookVerdict::Refuse { text } = &decided.verdict {
-            let text = refused_text(&decided.hook, &what, text);
+            let text = refused_by(&decided.hook, &what, text);
             call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
         }
         verdicts.push(Verdict { decided, what });
@@ -88,11 +88,6 @@ pub(super) fn skill_context<'a>(
         point: HookPoint::BeforeSkill,
         subject: HookSubject::Skill(planned),
     }
-}
-
-/// The result of a call that a hook refuses.
-fn refused_text(hook: &str, skill: &str, text: &str) -> String {
-    format!("{REFUSED} The rule \"{hook}\" does not allow {skill} here: {text} Do not try it again; tell the user.")
 }
 
 /// The hooks outside the kernel that must decide before these calls are made. They are asked once the reply is stored.
@@ -138,7 +133,7 @@ pub(crate) fn hook_decided(
     let (verb, mut reason, verdict) = match answer {
         HookAnswer::Refuse { text } => {
             let text = clipped(&text, RefuseRule::TEXT_CHARS_MAX);
-            let verdict = HookAnswer::Refuse { text: refused_text(&hook, &skill, &text) };
+            let verdict = HookAnswer::Refuse { text: refused_by(&hook, &skill, &text) };
             ("refuse", text, verdict)
         }
         HookAnswer::Replace { arguments } if arguments != planned.arguments => {

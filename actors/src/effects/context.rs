@@ -169,4 +169,14 @@ mod tests {
         let parts = (0..=PARTS_MAX).map(|_| text("x")).collect();
         assert_eq!(facts_of(vec![Fake("verbose", Does::Give(parts))]).await.texts.len(), PARTS_MAX);
     }
+
+    #[tokio::test]
+    async fn texts_of_context_sources_are_left_out_once_less_than_a_full_text_is_left() {
+        let long = || text(&"x".repeat(TEXT_BYTES_MAX - 100));
+        for (count, is_shown) in [(7, true), (8, false)] {
+            let parts = (0..count).map(|_| long()).chain([text("y")]).collect();
+            let facts = facts_of(vec![Fake("verbose", Does::Give(parts))]).await;
+            assert_eq!(facts.texts.iter().any(|shown| shown.text == "y"), is_shown, "behind {count} long texts");
+        }
+    }
 }

@@ -340,7 +340,8 @@ pub struct TaskStatus {
     pub rounds_done: u32,
     /// The current round of its turn, and the maximum, once it has asked for one in this process.
     pub progress: Option<(u32, u32)>,
-    /// Whether it is deferred because its model failed.
+    /// Whether it is deferred because its model failed. On a shared store, a new incarnation of the Scheduler knows this only of
+    /// tasks whose Engine has been activated on this node since.
     pub has_model_failed: bool,
     /// Why it is in this state, as text.
     pub why: String,

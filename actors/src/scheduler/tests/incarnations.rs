@@ -416,3 +416,13 @@ async fn scheduler_finishes_two_hundred_tasks_once_each_while_it_is_killed_repea
     world.loaded().await;
     assert_eq!(join_all([world.view()]).await[0]["tasks"], 0, "no task is left");
 }
+
+#[tokio::test(start_paused = true)]
+async fn scheduler_incarnation_on_a_shared_store_does_not_know_whose_model_failed() {
+    let parts = Parts { is_shared: true, ..Parts::of(&[("gpu", 1)]) };
+    let start = annie_testkit::env::TestClock::START;
+    let more = json!({"started_at": start, "not_before": start.plus_ms(3_600_000), "has_model_failed": true});
+    *parts.table.rows.lock() = vec![row(1, TaskState::Running, start, more)];
+    let world = parts.start().await;
+    assert_eq!(world.status(1).await.map(|status| status.has_model_failed), Some(false));
+}

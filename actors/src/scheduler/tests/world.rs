@@ -126,6 +126,8 @@ pub struct Parts {
     pub limits: QueueLimits,
     pub deadlines: Deadlines,
     pub table: Arc<Table>,
+    /// Other nodes use the store too.
+    pub is_shared: bool,
 }
 
 impl Parts {
@@ -137,6 +139,7 @@ impl Parts {
             limits: QueueLimits::default(),
             deadlines: Deadlines::default(),
             table: Arc::default(),
+            is_shared: false,
         }
     }
 
@@ -161,7 +164,7 @@ impl Parts {
             limits: self.limits,
             leases: leases.clone(),
             records: self.table.clone(),
-            is_shared: false,
+            is_shared: self.is_shared,
             me: scheduler.clone(),
             conversations: system.handle(&Path::parse("/conversations")),
             backends: self.backends.iter().map(|(facts, _)| system.handle(&endpoint(&facts.name))).collect(),

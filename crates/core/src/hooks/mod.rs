@@ -190,7 +190,7 @@ pub struct Hooks {
 }
 
 impl HookSet {
-    /// The maximum number of configured hooks. Every hook is asked before every call of a skill.
+    /// The maximum number of configured hooks. Each call of a skill asks all hooks of that point.
     pub const HOOKS_MAX: usize = 64;
 
     /// The set of these hooks. Within a level they keep their order.

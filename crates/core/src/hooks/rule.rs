@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::{Hook, HookContext, HookLevel, HookPoint, HookSubject, HookVerdict};
 use crate::inbound::{DEAD_LETTER, OPERATION};
 
-/// Sources of the kernel's own messages, which continue the work of an earlier message. Those that were stored by a version
-/// that did not record its channel meet every condition on channels before a skill, so that a retry does not evade a rule.
-/// Before a turn they meet none: a result that is refused is lost.
+/// Sources of the kernel's own messages. They record the channel of the user's message whose work they continue. Logs of
+/// earlier versions lack it. Such a message meets every condition on channels before a skill, so that a retry does not evade a
+/// rule. Before a turn it meets none, because a refused result would be lost.
 const WITHOUT_CHANNEL: [&str; 2] = [DEAD_LETTER, OPERATION];
 
 /// The agents that a rule holds for.

@@ -26,7 +26,8 @@ pub enum ContextPart {
     /// A memory that fits the message.
     Memory(Recalled),
     /// Any other text. The prompt shows it under the name of its source, to a cloud backend too unless the message is private.
-    /// At most 2,000 bytes, and 16,000 of all sources together; a longer text is cut with a notice.
+    /// At most 2,000 bytes; a longer text is cut with a notice. Once less than 2,000 of the 16,000 bytes for all sources are
+    /// left, further texts are left out.
     Text(String),
 }
 

@@ -31,7 +31,9 @@ const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
 /// The beginning of the result of a call that a hook refused.
-pub const REFUSED: &str = "[refused]";
+pub(super) const REFUSED: &str = "[refused]";
+/// What separates the reason for reports from the text for the model, in that result.
+const REFUSED_HERE: &str = " here:";
 /// Why a call that the loop guard blocked was not run, for reports.
 pub(super) const WITHOUT_PROGRESS: &str = "blocked: it went on without progress";
 /// The end of a result that the model has just read and requested again.
@@ -327,6 +329,14 @@ impl AgentRun {
         let Phase::Acting(calls) = &mut self.phase else { return None };
         calls.iter_mut().find(|o| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent))
     }
+}
+
+/// The result of a call of a skill that a hook refused with this text.
+#[must_use]
+pub fn refused_by(hook: &str, skill: &str, text: &str) -> String {
+    format!(
+        "{REFUSED} The rule \"{hook}\" does not allow {skill}{REFUSED_HERE} {text} Do not try it again; tell the user."
+    )
 }
 
 /// The note to the model about an effect that is an operation without a result so far.

@@ -37,7 +37,7 @@ mod truth;
 mod withheld;
 
 pub use agent::AgentView;
-pub use calls::REFUSED;
+pub use calls::refused_by;
 pub use concern::{
     Agents, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering,
 };

@@ -22,7 +22,7 @@ use crate::{
 pub(super) const CANCELLED: &str = "Cancelled.";
 
 /// Later turns see this in place of a model's refusal.
-const REFUSED: &str = "[This request failed: the model declined to answer.]";
+const MODEL_DECLINED: &str = "[This request failed: the model declined to answer.]";
 /// Appended to an answer that was cut off at the length limit.
 const CUT_LENGTH: &str = "[This answer was cut off at the model's length limit.]";
 /// Appended to an answer that a content filter cut off.
@@ -55,7 +55,7 @@ pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
             let shown = if is_clean && turn.doubts().is_empty() { first_line(text) } else { text.to_owned() };
             format!("[This request failed: {shown}]")
         }
-        FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
+        FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => MODEL_DECLINED.to_owned(),
         FinalEvent::Answered { text, .. } => text.to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     limits::{MainInterface, TurnLimits},
     outcome::Outcome,
     time::Micros,
-    turn::REFUSED,
+    turn::refused_by,
 };
 
 fn with(mode: Mode, main_interface: MainInterface) -> World {
@@ -251,7 +251,7 @@ fn call_that_a_hook_refused_is_listed_as_not_completed() {
     let model_reply = reply("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
     let agent = w.conv.main_agent(task).unwrap();
     let (round, mut calls) = (w.turn().main.round, agent.resolve(&model_reply, &w.skills));
-    let text = format!("{REFUSED} The rule \"quiet\" does not allow email.send here: No mail.");
+    let text = refused_by("quiet", "email.send", "No mail.");
     calls[0].action = Action::Answer { text: text.clone(), is_error: true, is_unknown: false, is_malformed: false };
     w.record(task, AgentId::orchestrator(), EventBody::replied(round, model_reply, calls, "main".to_owned()));
     assert_eq!(w.results(), [text]);
