@@ -55,13 +55,14 @@ async fn with(ended: Ended) -> (World, Arc<Ended>) {
 async fn subscriber_of_extension_receives_each_final_event_once_after_it_is_stored() {
     let (world, ended) = with(Ended::default()).await;
     let mut sent = Vec::new();
-    for n in 0..3 {
+    for n in 0..4 {
         let one = world.say(&n.to_string()).await;
-        world.answer(&one).await;
+        eventually("its end is received", async || (ended.tasks.lock().unwrap().len() > n).then_some(())).await;
+        let log = world.log(one.conversation).await;
+        assert!(log.iter().any(|event| event.task == one.task && event.body.is_final()), "its end is stored: {log:?}");
         sent.push(one.task);
+        assert_eq!(*ended.tasks.lock().unwrap(), sent, "each end is received once");
     }
-    eventually("all are received", async || (ended.tasks.lock().unwrap().len() == 3).then_some(())).await;
-    assert_eq!(*ended.tasks.lock().unwrap(), sent);
     world.kernel.stop().await;
 }
 

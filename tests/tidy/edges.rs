@@ -170,6 +170,14 @@ fn extensions_use_public_traits_only() {
             uses.filter(|used| !ALLOWED.iter().any(|allowed| used.starts_with(allowed)))
                 .map(|used| format!("{}: {used}", file.path)),
         );
+        let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+        for (at, _) in file.code.match_indices("annie").filter(|(at, _)| !file.code[..*at].ends_with(is_part)) {
+            let (package, behind) = file.code[at..].split_once(|c: char| !is_part(c)).unwrap_or_default();
+            let package = format!("{package}::");
+            if behind.starts_with(':') && !ALLOWED.contains(&package.as_str()) {
+                wrong.push(format!("{}:{}: {package}", file.path, file.line_of(at)));
+            }
+        }
     }
     assert!(seen > 2, "no extensions were found");
     all_well("an extension uses something that is not public", &wrong);

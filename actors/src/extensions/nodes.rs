@@ -186,3 +186,80 @@ impl Node for Subscriber {
         json!({"received": state.received})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use annie_core::{
+        event::{EventBody, Topics},
+        ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    };
+    use annie_testkit::env::env;
+
+    use super::*;
+    use crate::{
+        extensions::Extensions,
+        observe::{Directory, System, spawn},
+        subscriptions::Stored,
+    };
+
+    #[derive(Default)]
+    struct Counter {
+        stored: AtomicU64,
+        reread: AtomicU64,
+    }
+
+    impl ports::LogSubscriber for Counter {
+        fn name(&self) -> &'static str {
+            "counter"
+        }
+
+        fn topics(&self) -> Topics {
+            Topics::FINAL_TEXT
+        }
+
+        fn stored(&self, _event: &Event) {
+            self.stored.fetch_add(1, Relaxed);
+        }
+
+        fn reread(&self) {
+            self.reread.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn subscriber_of_extension_whose_mailbox_was_full_reads_the_store_again() {
+        let counter = Arc::new(Counter::default());
+        let extensions = Extensions { chores: Vec::new(), subscribers: vec![counter.clone()] };
+        let installed = extensions.install().unwrap();
+        let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
+        let infra = Path::root().child("infra");
+        let path = infra.child(EXTENSIONS).child("subscriber:counter");
+        let actor: Handle<SubscriberMsg> = system.handle(&path);
+        spawn::<Subscriber>(&system, path, installed.subscribers[0].clone(), None).await.expect("it starts");
+        while actor.resolve().is_err() || counter.reread.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let log: Handle<SubscriberMsg> = system.handle(&infra.child("log"));
+        let to = subscriptions(&installed, &log, &infra);
+        let (id, user) = (system.env.uuid(), UserId::new("ann").unwrap());
+        let event = Arc::new(Event {
+            conversation: ConversationId::from_uuid(id),
+            seq: Seq(1),
+            at: system.env.now(),
+            task: TaskId::from_uuid(id),
+            agent: AgentId::orchestrator(),
+            body: EventBody::ResultsGiven,
+        });
+        // The actor handles no message before this test waits, so the last event finds a full mailbox.
+        for _ in 0..=Subscriber::MAILBOX_MAX {
+            (to[0].stored)(&Stored { conversation: event.conversation, user: &user, event: &event });
+        }
+        let accepted = u64::try_from(Subscriber::MAILBOX_MAX).unwrap();
+        while counter.stored.load(Relaxed) < accepted {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((counter.stored.load(Relaxed), counter.reread.load(Relaxed)), (accepted, 2));
+    }
+}

@@ -142,10 +142,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics_of_each_event_are_those_of_its_consumers() {
+    fn event_topics_are_those_of_its_consumers() {
         let (text, dead_letter, status) = (Topics::FINAL_TEXT, Topics::DEAD_LETTER, Topics::STATUS);
         let by = |kind: &str| json!({"kind": kind, "by": "ann"});
         let letter = json!({"tried": [], "since": 0, "retry_at": null});
+        let id = |kind: &str| format!("{kind}_0198c0ffee0070008000000000000001");
+        let received = |more: Value| {
+            let message = json!({"kind": "received", "client_id": "c", "text": "x", "source": "cli", "retry": more});
+            (message, Topics::DEAD_LETTER.when(!more.is_null()), None)
+        };
+        let finished = |operation: Value| {
+            let outcome = json!({"status": "pending", "data": "", "operation": operation});
+            let run = json!({
+                "kind": "skill_finished", "intent": id("int"), "call_id": "b", "skill": "x.y", "outcome": outcome,
+            });
+            (run, Topics::OPERATION.when(!operation.is_null()), None)
+        };
+        let deferred = |after_failure: bool| {
+            let event = json!({"kind": "deferred", "until": 7, "reason": "x", "after_failure": after_failure});
+            (event, status, Some(StatusChange::Deferred { until: Micros(7), after_failure }))
+        };
         for (event, topics, change) in [
             (json!({"kind": "answered", "text": "x"}), text.with(status), Some(StatusChange::Ended)),
             (json!({"kind": "cancelled", "text": "x"}), text.with(status), Some(StatusChange::Ended)),
@@ -164,6 +180,17 @@ mod tests {
             (by("dead_letter_due"), dead_letter, None),
             (json!({"kind": "dead_letter_moved", "state": "archived", "by": "ann"}), text.with(dead_letter), None),
             (json!({"kind": "results_given"}), Topics::NONE, None),
+            received(json!({"of": id("task"), "since": 0})),
+            received(Value::Null),
+            finished(json!({"id": id("op"), "expires_at": 0})),
+            finished(Value::Null),
+            deferred(true),
+            deferred(false),
+            (
+                json!({"kind": "reprioritised", "priority": "low", "by": "ann"}),
+                status,
+                Some(StatusChange::Reprioritised(Priority::Low)),
+            ),
         ] {
             let body: EventBody =
                 serde_json::from_value::<Value>(event.clone()).and_then(serde_json::from_value).unwrap();
