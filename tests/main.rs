@@ -1,6 +1,6 @@
-//! Integration tests in one binary: `flow` uses the front ends, `fault` injects failures, `extend` adds to the kernel, `sim` runs
-//! random scenarios by seed in virtual time, `soak` checks runs of many clients under failures, `tidy` checks the repository's own
-//! rules.
+//! Integration tests in one binary: `flow` uses the front ends, `fault` injects failures, `extend` adds to the kernel, `sim`
+//! runs random scenarios by seed in virtual time, `soak` checks runs of many clients under failures, `tidy` checks the
+//! repository's own rules.
 // Tests and their helpers report a failure by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 

@@ -3,8 +3,9 @@
 //! Owns: the queue and its entries. Supervised by: the root. Survives its death: the granted permits, the gates,
 //! windows and health of the backends (kept in `Leases`, beside the actor), and the tasks (in the store, from which the next
 //! incarnation reads which tasks are suspended, deferred, deferred after a failure of their model (not on a shared store), or
-//! waiting for other tasks; until then it grants only voice). Every caller that waited for a round asks the next incarnation again. The scheduler does
-//! not poll: it acts on requests, on returned permits, and on one timer for changes that time alone causes.
+//! waiting for other tasks; until then it grants only voice). Every caller that waited for a round asks the next incarnation
+//! again. The scheduler does not poll: it acts on requests, on returned permits, and on one timer for changes that time alone
+//! causes.
 
 mod admission_queue;
 mod admit;

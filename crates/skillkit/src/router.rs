@@ -155,8 +155,8 @@ impl Router {
             // Users call the prompt skills of files by their exact names.
             _ if n == 0 => None,
             Some(owner) if owner.source == n => Some(format!(
-                "skill source `{source}`: its skill `{name}` is left out: to a model its skill `{}` has the same name; rename one \
-                 of them",
+                "skill source `{source}`: its skill `{name}` is left out: to a model its skill `{}` has the same name; rename \
+                 one of them",
                 owner.skill
             )),
             Some(owner) => {

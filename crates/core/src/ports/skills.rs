@@ -81,11 +81,11 @@ pub trait SkillSource: Send + Sync {
     fn name(&self) -> &str;
 
     /// The present skills, from memory. Called several times in each turn: must neither wait nor use the catalogue that the
-    /// source is a part of. Every change has a higher version; the content of an equal version is not read again. The names are
-    /// valid by [`valid_skill_name`](crate::skill::valid_skill_name). A skill is left out with a warning if its name is not valid,
-    /// if an earlier skill has its name, however its parts are joined (`tasks__create`), if it is no command skill with a domain,
-    /// or if its domain is `system`. The list must be complete when the kernel starts: a run that was interrupted is reconciled at once, and only by
-    /// the source that lists its skill.
+    /// source is a part of. Every change has a higher version; the content of an equal version is not read again. The names
+    /// are valid by [`valid_skill_name`](crate::skill::valid_skill_name). A skill is left out with a warning if its name is
+    /// not valid, if an earlier skill has its name, however its parts are joined (`tasks__create`), if it is no command skill
+    /// with a domain, or if its domain is `system`. The list must be complete when the kernel starts: a run that was
+    /// interrupted is reconciled at once, and only by the source that lists its skill.
     ///
     /// # Errors
     /// The reason, for the log and for people. The skills that the source listed last stay in the catalogue. A panic counts as
