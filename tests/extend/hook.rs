@@ -153,7 +153,10 @@ async fn hook_of_extension_that_panics_refuses_or_lets_through_as_it_declares() 
     let counted = metrics();
     for line in [
         format!("annie_hook_failures_total{{hook=\"guard\"}} {}", refused.len() + let_through.len()),
-        "annie_hook_verdicts_total{hook=\"guard\",point=\"before_skill\",verdict=\"continue\"} 1".to_owned(),
+        format!(
+            "annie_hook_verdicts_total{{hook=\"guard\",point=\"before_skill\",verdict=\"continue\"}} {}",
+            let_through.len()
+        ),
     ] {
         assert!(counted.contains(&line), "{line} is not in {counted}");
     }
