@@ -260,9 +260,9 @@ fn is_asked_or_greeting(sentence: &str) -> bool {
     let mut is_thanked = false;
     for clause in sentence.split(',') {
         let mut rest = clause;
-        // A clause of thanks or praise requests nothing.
+        // A clause of thanks or praise requests nothing. The next clause may.
         if is_thanked && words(clause).next().is_some_and(|first| is_in(PRAISING, first)) {
-            return true;
+            continue;
         }
         is_thanked |= words(clause).any(|word| is_in(THANKS, word));
         let (mut is_greeting, mut may_confirm) = (false, true);
@@ -369,5 +369,15 @@ mod tests {
             assert_eq!(spoken(text), Spoken::Action, "{text}");
         }
         assert_eq!(spoken("Create a task to call Bob and remind me to buy milk"), Spoken::Complex);
+    }
+
+    #[test]
+    fn spoken_clause_behind_thanks_and_praise_may_request_an_action() {
+        for text in
+            ["Thanks, that is right, email Bob", "Thanks, it works, turn off the light", "Danke, das passt, mach es so"]
+        {
+            assert_eq!(spoken(text), Spoken::Action, "{text}");
+        }
+        assert_eq!(spoken("Thanks, that was very helpful"), Spoken::Simple);
     }
 }

@@ -2,11 +2,13 @@
 
 use super::{Agents, Clock, Control, Deferral, Lane, Pending, Recovery, Retries, Steering};
 use crate::{
+    caller::Thread,
     classify::spoken,
     context::Frames,
-    event::{Mode, PromptFacts},
+    event::{Inbound, Mode, PromptFacts},
     ids::{AgentId, TaskId},
     limits::{MainInterface, TurnLimits},
+    message::Message,
     turn::{
         conversation::{Conversation, Turn},
         opening, request,
@@ -34,6 +36,7 @@ impl Conversation {
         self.known.preamble(&inbound.preamble);
         inbound.preamble.clear();
         let (lane, has_dependencies) = (Lane::of(inbound.priority), !inbound.after.is_empty());
+        let may_consent = self.may_consent(&inbound);
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
@@ -52,7 +55,7 @@ impl Conversation {
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
-        main.only_thanks = truth::only_thanks(&inbound.text);
+        main.only_thanks = truth::only_thanks(&inbound.text) && !may_consent;
         // A story or a translation needs no action.
         (main.asks_only, main.reminded_to_act) =
             (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
@@ -94,4 +97,20 @@ impl Conversation {
             format_repairs: 0,
         });
     }
+
+    /// Whether a message may be the consent to what a paused turn or the last answer asked.
+    fn may_consent(&self, inbound: &Inbound) -> bool {
+        self.paused.is_some()
+            || self.history.exchanges().last().is_some_and(|last| last.answer.contains('?'))
+            || inbound.thread().is_some_and(ends_with_question)
+    }
+}
+
+/// Whether the last words of the assistant in a caller's conversation contain a question.
+fn ends_with_question(thread: &Thread) -> bool {
+    let texts = thread.messages.iter().rev().filter_map(|message| match message {
+        Message::Assistant { text, .. } => Some(text),
+        Message::User { .. } | Message::Tool { .. } | Message::Note { .. } => None,
+    });
+    texts.map(String::as_str).find(|text| !text.trim().is_empty()).is_some_and(|text| text.contains('?'))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Resolver, RunKind, answer, error, manual_of, no_such_thing, shown};
+use super::{ONLY_THANKS, Resolver, RunKind, answer, changes, error, manual_of, no_such_thing, shown};
 use crate::{
     event::{Action, DispatchSpec, Mode},
     ids::AgentId,
@@ -78,6 +78,9 @@ impl Resolver<'_> {
             let Some(skill) = self.skills.named_like(name) else {
                 return no_such_thing(&self.unknown(name));
             };
+            if changes(skill.effect) && self.run.only_thanks {
+                return error(ONLY_THANKS);
+            }
             let manual = manual_of(skill, self.limits.interface == SubAgentInterface::Json);
             granted.insert(skill.name.clone(), manual);
         }

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::{
-    script::{cmd, collect, dispatch_to_act, reply, use_skill},
+    script::{cmd, collect, dispatch, dispatch_to_act, reply, use_skill},
     world::World,
 };
 use crate::{
-    event::{Action, EventBody, Inbound, Mode, Retry},
+    event::{Action, EventBody, Inbound, Mode, Priority, Retry},
     ids::{AgentId, TaskId},
     limits::{MainInterface, TurnLimits},
     outcome::Outcome,
@@ -289,4 +289,39 @@ fn call_with_effect_after_a_request_was_added_to_thanks_runs() {
     w.replies("", &[use_skill("2", "tasks.create", &json!({"title": "milk"}))]);
     let calls = w.skill_calls(&AgentId::orchestrator());
     assert_eq!(calls, [("tasks.create".to_owned(), json!({"title": "milk"}))], "{}", w.last_shown());
+}
+
+#[test]
+fn thanks_after_a_question_or_a_pause_may_be_the_consent_to_it() {
+    for is_paused in [false, true] {
+        for thanks in ["Thanks, perfect!", "Thank you, very good", "Danke, prima"] {
+            let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+            let task = w.say("Look at my tasks");
+            if is_paused {
+                w.happens(task, EventBody::DeadlinePassed { hard: true, dead_letters: None });
+                // The answer of another lane follows the question of the pause.
+                let other = w.say_as(Priority::Background, "Hello");
+                w.on(other).replies("Hello.", &[]);
+                assert!(w.conv.paused.is_some() && w.answer(other) == "Hello.");
+            } else {
+                w.replies("Task 7 is old. Shall I create a new one?", &[]);
+            }
+            w.say(thanks);
+            w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+            assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "{thanks}: {:?}", w.results());
+        }
+    }
+}
+
+#[test]
+fn thanks_lead_to_no_agent_that_may_change_something() {
+    let mut w = with(Mode::MultiAgent, MainInterface::Tools);
+    let task = w.say("Thanks, that was helpful!");
+    w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &[])]);
+    assert!(w.results()[0].contains("only says thanks"), "{:?}", w.results());
+    assert_eq!(w.running(), ["b"], "an agent that only reads may run");
+    w.agent_replies("b", "Nothing new.", &[]);
+    w.replies("You are welcome.", &[]);
+    w.replies("You are welcome.", &[]);
+    assert_eq!(w.answer(task), "You are welcome.");
 }

@@ -232,24 +232,18 @@ fn sentences(message: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a message is one short sentence that only says thanks.
+/// Whether a message only says thanks. Each of its words must be one of thanks or praise, because every other word may belong to
+/// a request: "thanks, that one".
 pub(crate) fn only_thanks(message: &str) -> bool {
-    const WORDS_MAX: usize = 8;
-    const MORE: &str = "and also too now but please continue go und auch noch aber bitte weiter jetzt";
-    let said: Vec<String> = words(message).collect();
-    let thanks = match said.first().map(String::as_str) {
-        Some("thanks" | "thx" | "danke") => true,
-        Some("thank") => said.get(1).is_some_and(|word| word == "you"),
-        _ => false,
-    };
-    let is_more =
-        |word: &String| MORE.split_whitespace().any(|more| more == word) || word.starts_with(char::is_numeric);
-    thanks
-        && said.len() <= WORDS_MAX
-        && !said.iter().any(is_more)
-        && !message.contains('?')
-        && sentences(message).len() == 1
-        && spoken(message).reads_only()
+    const THANKS: &str = "thanks thank thx danke dank dankeschön";
+    const BESIDE: &str = "you annie many very so much really this that it is was were for your the all everything help \
+                          helpful kind useful great good nice perfect super lovely wonderful awesome excellent \
+                          vielen besten herzlichen lieben dir sehr wirklich das die es war ist für deine alles hilfe \
+                          hilfreich toll prima gut perfekt klasse nett lieb schön";
+    let is_in = |list: &str, word: &String| list.split_whitespace().any(|listed| listed == word);
+    !message.contains('?')
+        && words(message).any(|word| is_in(THANKS, &word))
+        && words(message).all(|word| is_in(THANKS, &word) || is_in(BESIDE, &word))
 }
 
 /// Whether a sentence only greets or thanks.
