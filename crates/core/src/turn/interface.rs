@@ -244,9 +244,15 @@ impl AgentRun {
 }
 
 impl AgentRun {
-    /// The effects of earlier turns.
+    /// The effects of earlier turns, and what the turn was asked and has read.
     pub(super) fn of_earlier_turns(&self) -> Earlier<'_> {
-        Earlier { receipts: &self.earlier, is_asked: self.is_asked, is_requested: self.is_requested }
+        Earlier {
+            receipts: &self.earlier,
+            is_asked: self.is_asked,
+            is_requested: self.is_requested,
+            has_request: self.has_request,
+            messages: &self.messages[self.stable.min(self.messages.len())..],
+        }
     }
 }
 

@@ -6,12 +6,18 @@ use super::{
     markup,
     messages::Repeated,
     run::{AgentRun, Ending},
+    truth,
 };
-use crate::message::Finish;
+use crate::{
+    classify::user_requests,
+    message::{Finish, Message},
+};
 
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 /// The reason of a failure after it.
 const ONLY_A_RESULT: &str = "The model only made up a result. Nothing ran.";
+/// The same for an agent that has only read.
+const ONLY_A_CHANGE: &str = "The model only made up a result. Nothing was changed.";
 const ONLY_FOR_YOU: &str = "[That text is about your call, and the user does not see it. Make the right call now, or answer in your own words.]";
 /// The same for an agent that has acted: a call in other words could be a second effect.
 const ONLY_IN_WORDS: &str = "[That text is about your call, and the user does not see it. Answer in your own words: what was done, and what was not.]";
@@ -64,9 +70,11 @@ impl AgentRun {
             self.next_round();
             return None;
         }
-        if self.is_requested && self.ran.is_empty() {
+        let has_read = !self.ran.is_empty();
+        let is_untrue = || truth::untrue_claim(&inside, true, &self.of_earlier_turns()).is_some();
+        if self.is_requested && (!has_read || is_untrue()) {
             self.messages.pop();
-            self.end(Ending::Silent(ONLY_A_RESULT.to_owned()));
+            self.end(Ending::Silent(if has_read { ONLY_A_CHANGE } else { ONLY_A_RESULT }.to_owned()));
             return None;
         }
         Some(inside)
@@ -77,7 +85,14 @@ impl AgentRun {
     fn take_repeated_text(&mut self, repeated: Repeated) {
         self.messages.pop();
         let has_receipts = !self.receipts.is_empty() || !self.known.is_empty();
+        let may_notify = self.round < self.rounds_max && !self.notified_of_call;
         match repeated {
+            // An answer from the receipts alone would hide that a part is missing.
+            Repeated::Request if may_notify && self.is_more_requested() => {
+                self.notified_of_call = true;
+                self.note(ONLY_IN_WORDS);
+                self.next_round();
+            }
             // The answer is made from the receipts.
             Repeated::DoneAlready(_) | Repeated::Request if has_receipts => {
                 self.finish = Finish::Stop;
@@ -97,6 +112,12 @@ impl AgentRun {
                 }
             }
         }
+    }
+
+    /// Whether the message that opened the turn requests more changes than there are receipts.
+    fn is_more_requested(&self) -> bool {
+        let Some(Message::User { text, .. }) = self.messages.get(self.stable) else { return false };
+        user_requests(text) > self.receipts.len() + self.known.len()
     }
 
     /// Takes a final text that describes a call in place of making it. If nothing was done, the model cannot use tools, and the

@@ -230,9 +230,12 @@ pub struct AgentRun {
     /// The user's message only says thanks, so no skill with an effect is planned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) only_thanks: bool,
-    /// The user's message requests a change.
+    /// The user's message is one sentence that requests a change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_requested: bool,
+    /// A sentence of the user's message requests a change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_request: bool,
     /// The user's message only asks, greets or thanks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) asks_only: bool,
@@ -342,6 +345,7 @@ impl AgentRun {
             has_agents: false,
             only_thanks: false,
             is_requested: false,
+            has_request: false,
             asks_only: false,
             repeats: 0,
             found_done: false,

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was, only_thanks, requests_change};
+pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was, has_request, only_thanks, requests_change};
 pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};
@@ -86,11 +86,19 @@ static LOOSE_CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
 });
 
-/// "Task #1 is done": a claim only in answer to a request for a change, if nothing ran.
+/// "Task #1 is done": a claim only in answer to a request for a change.
 static STATES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix) \b (?: {THINGS_OF_OURS} ) \b [^.!?\n]{{0,60}}? \b (?: is | are ) \s+ (?: now \s+ )?
           (?: {DONE} | {DONE_BY_ME} | done ) \b"
+    ))
+});
+
+/// "Done.", "Ok, deleted.": a sentence of a participle alone is a claim only in answer to a request for a change.
+static ONLY_DONE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(&format!(
+        r"(?ix) ^ \W* (?: (?: ok(?:ay)? | sure | great | yes | all | it \s+ is | it['’]s | ja | klar | alles | ist ) \b \W* )*
+          (?: {DONE_FIRST} | {DONE_BY_ME} | done | {DONE_GERMAN} ) \W* $"
     ))
 });
 
@@ -251,12 +259,29 @@ pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> 
     let claims = |pattern| sentences.iter().any(|sentence| is_claim(pattern, sentence));
     // A promise beside a question to the user depends on the answer.
     let promises = !has_run && !text.contains('?') && claims(&PROMISES);
-    if claims(&CLAIMS_GERMAN) || (promises || !has_run && claims(&LOOSE_CLAIMS)) && is_german(text) {
+    let is_vague = promises || !has_run && claims(&LOOSE_CLAIMS) || states_change(&sentences, text, has_run, earlier);
+    if claims(&CLAIMS_GERMAN) || is_vague && is_german(text) {
         return Some(NOTHING_CHANGED_GERMAN);
     }
-    let is_state = || earlier.is_requested && !has_run && claims(&STATES);
-    let is_firm = claims(&CLAIMS) || claims(&CLAIMS_WITHOUT_I) || is_state();
-    (promises || is_firm || !has_run && claims(&LOOSE_CLAIMS)).then_some(NOTHING_CHANGED)
+    (is_vague || claims(&CLAIMS) || claims(&CLAIMS_WITHOUT_I)).then_some(NOTHING_CHANGED)
+}
+
+/// Whether a text says, in answer to a request for a change, that it is done: "Task #1 is deleted.", "Done." After a skill that
+/// reads, such a sentence may describe its result. Then the sentence counts only if it says that something was created, deleted
+/// or sent, and no result says so.
+fn states_change(sentences: &[String], text: &str, has_run: bool, earlier: &Earlier<'_>) -> bool {
+    let is_claim = |sentence: &String| {
+        let mut claims = claims_in(&ONLY_DONE, sentence);
+        let names_thing = claims.is_empty();
+        claims.extend(claims_in(&STATES, sentence));
+        if has_run {
+            claims.extend(claims_in(&LOOSE_CLAIMS, sentence));
+            // An answer that asks for something has not done it yet.
+            claims.retain(|claim| !text.contains('?') && earlier.is_unread(claim));
+        }
+        !claims.is_empty() && !earlier.back_state(sentence, text, names_thing)
+    };
+    earlier.has_request && sentences.iter().any(is_claim)
 }
 
 /// Whether a text says nothing but that something was changed, in claims that are unambiguous.
@@ -271,7 +296,22 @@ fn is_german(text: &str) -> bool {
     words.into_iter().any(|word| {
         matches!(
             word.as_str(),
-            "ich" | "die" | "der" | "das" | "und" | "ist" | "mir" | "dich" | "erledigt" | "gelöscht"
+            "ich"
+                | "die"
+                | "der"
+                | "das"
+                | "und"
+                | "ist"
+                | "mir"
+                | "dich"
+                | "erledigt"
+                | "gelöscht"
+                | "gespeichert"
+                | "angelegt"
+                | "erstellt"
+                | "entfernt"
+                | "eingetragen"
+                | "gesendet"
         ) || word.starts_with("aufgabe")
             || word.starts_with("erinnerung")
     })

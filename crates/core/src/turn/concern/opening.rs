@@ -55,6 +55,7 @@ impl Conversation {
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
+        main.has_request = truth::has_request(&inbound.text);
         main.only_thanks = truth::only_thanks(&inbound.text) && !may_consent;
         // A story or a translation needs no action.
         (main.asks_only, main.reminded_to_act) =

@@ -112,6 +112,7 @@ impl Turn {
             // The addition may request a change where the first message only asked a question.
             self.facts.spoken_as = self.facts.spoken_as.map(|kind| kind.max(spoken(&inbound.text)));
             self.main.is_requested |= truth::requests_change(&inbound.text);
+            self.main.has_request |= truth::has_request(&inbound.text);
             self.main.only_thanks &= truth::only_thanks(&inbound.text);
             self.main.is_asked &= truth::asks_what_was(&inbound.text);
             self.main.asks_only &= spoken(&inbound.text).reads_only();

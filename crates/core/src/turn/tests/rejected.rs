@@ -75,6 +75,21 @@ fn answer_that_repeats_the_request_is_completed_from_receipts() {
 }
 
 #[test]
+fn answer_that_repeats_a_request_done_in_part_is_asked_once_for_what_is_missing() {
+    for is_repeated in [false, true] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+        let task = w.say("Buy milk and write to Bob");
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+        w.main_skill("Created task #1 milk");
+        w.replies("buy milk and write to bob", &[]);
+        assert!(w.last_shown().contains("what was done, and what was not"), "{:#?}", w.texts());
+        let says = if is_repeated { "Buy milk and write to Bob" } else { "Milk is a task now; the mail is missing." };
+        w.replies(says, &[]);
+        assert_eq!(w.answer(task), if is_repeated { "Created task #1 milk." } else { says });
+    }
+}
+
+#[test]
 fn described_call_changes_turn_to_commands_or_is_notified_once() {
     let json = "To delete it, you can use:\n```json\n{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"tasks.delete\"}}\n```";
     for described in [json, "<tasks.delete id=\"1\" />", "<tasks.delete\n id=\"1\"></tasks.delete>"] {
@@ -153,6 +168,22 @@ fn result_made_up_twice_without_a_claim_is_not_the_answer() {
     }
     let answer = w.answer(task);
     assert!(answer.contains("Nothing ran") && !answer.contains("Deleted"), "{answer}");
+}
+
+#[test]
+fn result_made_up_twice_after_a_read_is_not_the_answer() {
+    for (says, is_answer) in [("Task #1 deleted", false), ("Deleted.", false), ("There are two such tasks.", true)] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+        let task = w.say("Delete task 1");
+        w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+        w.main_skill("#1 milk, open");
+        for _ in 0..2 {
+            w.replies(&format!("<result>{says}</result>"), &[]);
+        }
+        let answer = w.answer(task);
+        assert_eq!(answer == says, is_answer, "{answer}");
+        assert_eq!(answer.contains("Nothing was changed"), !is_answer, "{answer}");
+    }
 }
 
 #[test]

@@ -766,6 +766,60 @@ fn claim_with_invented_detail_does_not_refer_to_earlier_turn() {
 }
 
 #[test]
+fn state_claimed_without_effect_is_corrected_in_answer_to_a_request() {
+    for (asks, read, says, is_corrected) in [
+        ("Delete task 1", None, "Done.", true),
+        ("Delete task 1", None, "Ok, deleted!", true),
+        ("Lösche Aufgabe 1", None, "Erledigt.", true),
+        ("Please delete task 1. It is old.", None, "Task #1 is deleted.", true),
+        ("Please delete task 1. It is old.", None, "Done.", true),
+        ("Delete the milk task", Some("#1 milk, open"), "Task #1 is deleted.", true),
+        ("Delete the milk task", Some("#1 milk, open"), "Deleted.", true),
+        // The result says so, or the sentence only describes it.
+        ("Delete the milk task", Some("#1 milk, deleted yesterday"), "Task #1 is deleted.", false),
+        ("Delete the milk task", Some("#1 milk, closed"), "Task #1 is done.", false),
+        ("Delete the milk task", Some("#1 milk, open"), "Task #1 was created today. Is it that one?", false),
+        // Nothing was requested.
+        ("Is task 1 deleted?", None, "Task #1 is deleted.", false),
+        ("Are we there yet?", None, "Done.", false),
+        ("Delete task 1", None, "Not done: which list is it on?", false),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say(asks);
+        if let Some(read) = read {
+            w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+            w.main_skill(read);
+        }
+        w.replies(says, &[]);
+        assert_eq!(outcome(&w, task) == AnswerOutcome::NoAction, is_corrected, "{asks}: {}", w.answer(task));
+        assert_eq!(w.answer(task) == says, !is_corrected, "{asks}: {}", w.answer(task));
+    }
+}
+
+#[test]
+fn state_that_an_earlier_turn_brought_about_is_not_corrected() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut delete = skill("tasks.delete", Effect::Idempotent, &[("id", true)]);
+    delete.args[0].kind = ArgKind::Id;
+    w.skills = SkillSet::new([delete], [], 1);
+    w.say("Delete task 1");
+    w.replies("", &[use_skill("1", "tasks.delete", &json!({"id": 1}))]);
+    w.main_skill("Deleted task #1");
+    w.replies("Done.", &[]);
+    for (asks, says, is_corrected) in [
+        ("Delete task 1", "Task #1 is deleted.", false),
+        ("Please delete task 1. It is old.", "Task #1 is deleted.", false),
+        ("Please delete it. It is old.", "Deleted.", false),
+        ("Delete task 2", "Task #2 is deleted.", true),
+        ("Delete task 2", "Deleted.", true),
+    ] {
+        let task = w.say(asks);
+        w.replies(says, &[]);
+        assert_eq!(outcome(&w, task) == AnswerOutcome::NoAction, is_corrected, "{asks}: {}", w.answer(task));
+    }
+}
+
+#[test]
 fn question_becomes_request_when_user_adds_a_request() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Buy milk");

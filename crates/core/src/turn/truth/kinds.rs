@@ -4,6 +4,7 @@
 use super::QUOTATIONS;
 use crate::{
     classify::{spoken, user_requests},
+    message::Message,
     receipt::Receipt,
     turn::numbers::{numbers, numbers_of_things},
 };
@@ -116,8 +117,12 @@ pub(crate) struct Earlier<'a> {
     pub receipts: &'a [Receipt],
     /// The user asks what was done.
     pub is_asked: bool,
-    /// The user requests a change now. An answer that mentions only earlier effects would not answer that.
+    /// The user requests only a change now. An answer that mentions only earlier effects would not answer that.
     pub is_requested: bool,
+    /// A sentence of the user's message requests a change.
+    pub has_request: bool,
+    /// The messages of this turn.
+    pub messages: &'a [Message],
 }
 
 impl Earlier<'_> {
@@ -135,6 +140,30 @@ impl Earlier<'_> {
         };
         let is_meant = |receipt: &&Receipt| self.is_asked || names_thing(receipt, sentence, text);
         self.receipts.iter().filter(may_show).any(|receipt| is_meant(&receipt)) && self.show_details(sentence, is_meant)
+    }
+
+    /// The same for a sentence that says how something is: "task #1 is deleted", or only "deleted", which names no thing. A
+    /// request to delete what an earlier turn has deleted is answered by that.
+    pub(super) fn back_state(&self, sentence: &str, text: &str, is_of_thing: bool) -> bool {
+        let kinds = Kind::claimed_in(sentence);
+        let mut of_kind = self.receipts.iter().filter(|r| Kind::of(&r.skill).is_some_and(|kind| kinds == [kind]));
+        if self.is_requested {
+            return kinds == [Kind::Deletes] && of_kind.any(|receipt| names_thing(receipt, sentence, text));
+        }
+        self.back(sentence, text) || !is_of_thing && of_kind.next().is_some()
+    }
+
+    /// Whether a claim says that something was created, deleted or sent, and neither the user nor a result of this turn says so.
+    pub(super) fn is_unread(&self, claim: &str) -> bool {
+        const CERTAIN: [&str; 9] =
+            ["created", "deleted", "removed", "sent", "angelegt", "erstellt", "gelöscht", "entfernt", "gesendet"];
+        let is_certain = words(claim).any(|word| CERTAIN.contains(&word.as_str()));
+        let read = self.messages.iter().filter_map(|message| match message {
+            Message::User { text, .. } | Message::Tool { text, .. } => Some(text),
+            Message::Assistant { .. } | Message::Note { .. } => None,
+        });
+        let read: Vec<Kind> = read.flat_map(|text| Kind::claimed_in(text)).collect();
+        is_certain && Kind::claimed_in(claim).iter().all(|kind| !read.contains(kind))
     }
 
     /// Whether each detail of a claim stands in a line of a receipt that is meant: a model that repeats an earlier answer often
@@ -196,19 +225,25 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     is_one_question && asks && spoken(message).reads_only()
 }
 
-/// Whether a message is one sentence that requests a change, in the imperative, as a polite question, or by the statement that
-/// something is done. A greeting and thanks do not count. A message of several sentences may also be about what was done
-/// before, and then a true answer about that must not be taken for an untrue one.
+/// Whether a message is one sentence that requests a change. A greeting and thanks do not count. A message of several sentences
+/// may also be about what was done before, and then a true answer about that must not be taken for an untrue one.
 pub(crate) fn requests_change(message: &str) -> bool {
-    let says_done = |sentence: &str| {
-        words(sentence).collect::<Vec<_>>().windows(2).any(|pair| {
-            matches!(pair[0].as_str(), "is" | "are" | "ist" | "sind")
-                && matches!(pair[1].as_str(), "done" | "finished" | "erledigt")
-        })
-    };
     let sentences: Vec<&str> = sentences(message).into_iter().filter(|sentence| !is_courtesy(sentence)).collect();
-    let [sentence] = sentences[..] else { return false };
-    !spoken(sentence).reads_only() && !asks_what_was(sentence) && (user_requests(sentence) > 0 || says_done(sentence))
+    matches!(sentences[..], [sentence] if is_request(sentence))
+}
+
+/// Whether a sentence of a message requests a change.
+pub(crate) fn has_request(message: &str) -> bool {
+    sentences(message).into_iter().any(is_request)
+}
+
+/// Whether a sentence requests a change, in the imperative, as a polite question, or by the statement that something is done.
+fn is_request(sentence: &str) -> bool {
+    let says_done = words(sentence).collect::<Vec<_>>().windows(2).any(|pair| {
+        matches!(pair[0].as_str(), "is" | "are" | "ist" | "sind")
+            && matches!(pair[1].as_str(), "done" | "finished" | "erledigt")
+    });
+    !spoken(sentence).reads_only() && !asks_what_was(sentence) && (user_requests(sentence) > 0 || says_done)
 }
 
 /// The sentences of a message. A period within a number or behind a title ends none.
