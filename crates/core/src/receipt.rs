@@ -87,7 +87,9 @@ impl Receipt {
     /// Whether a later effect may have undone this one, because both acted on the same thing.
     fn may_be_undone_by(&self, later: &Self) -> bool {
         let has_common_id = self.ids.iter().any(|id| later.ids.contains(id));
-        has_common_id && (!creates(&self.skill) || deletes(&later.skill))
+        // The same skill with another value has overwritten the first.
+        let is_overwritten = later.skill == self.skill && overwrites(&self.skill);
+        has_common_id && (!creates(&self.skill) || deletes(&later.skill) || is_overwritten)
             || names_are_undone(&self.skill, &later.skill) && self.names.iter().any(|name| later.names.contains(name))
     }
 
@@ -138,6 +140,12 @@ fn names_are_undone(skill: &str, later: &str) -> bool {
 /// Whether a skill creates a thing. A later change of that thing is no reason to create it a second time.
 fn creates(skill: &str) -> bool {
     has_verb(skill, &["create", "add", "save", "new", "write"])
+}
+
+/// Whether a skill that [`creates`] a thing gives a value to an existing thing instead if its arguments name that thing. A second
+/// "add" to the same thing is an addition and overwrites nothing.
+fn overwrites(skill: &str) -> bool {
+    has_verb(skill, &["save", "write"])
 }
 
 fn deletes(skill: &str) -> bool {
@@ -233,6 +241,18 @@ mod tests {
         assert!(made.is_none(), "the created thing no longer exists");
         let part = Receipt { extent: Extent::Partial, ..done };
         assert!(!is_proved(&[&part]));
+    }
+
+    #[test]
+    fn receipt_of_overwriting_skill_stands_until_it_saves_another_value() {
+        let of = |skill: &str, value: u64| {
+            Receipt::of(skill, &json!({"id": 5, "value": value}), &Outcome::success("ok"), Micros(0)).unwrap()
+        };
+        for (skill, is_overwritten) in [("x.save", true), ("x.write_value", true), ("x.add", false), ("x.set", true)] {
+            let (first, second) = (of(skill, 1), of(skill, 2));
+            let standing = standing([&first, &second], skill, &json!({"id": 5, "value": 1}));
+            assert_eq!(standing.is_none(), is_overwritten, "{skill}");
+        }
     }
 
     #[test]
