@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use crate::{
     conversations::ConversationsMsg,
     due_timer::outcome,
+    log_writer::LogMsg,
     observe::{Context, Named, Node, NodeError},
     ownership::OwnershipMsg,
     tasks::Tasks,
@@ -156,6 +157,8 @@ fn renewed(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, asked_us: u64, 
             if std::mem::replace(&mut state.ended, ended) != ended {
                 // If the ownership actor is dead, its next incarnation scans the log.
                 state.wiring.ownership.tell(OwnershipMsg::NodesEnded);
+                // If the log writer is dead, its next incarnation makes the background workers read the store.
+                state.wiring.log.tell(LogMsg::NodesEnded);
             }
             let passed_ms = ctx.env().clock.monotonic_us().saturating_sub(asked_us) / 1_000;
             set_timer(ctx, state, renew_ms.saturating_sub(passed_ms));

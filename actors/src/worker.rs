@@ -11,7 +11,7 @@ use annie_core::time::Micros;
 use serde_json::{Map, Value};
 
 use crate::{
-    due_timer::{DueTimer, later, outcome},
+    due_timer::{DueTimer, earlier, later, outcome},
     kernel::KernelError,
     observe::{Branch, Context, Named, Node, NodeError},
     wiring::Wiring,
@@ -20,6 +20,10 @@ use crate::{
 /// Minimum and maximum wait before a message that the kernel itself sends is sent again because it could not be stored,
 /// in milliseconds.
 const STORE_WAIT_MS: (u64, u64) = (1_000, 60_000);
+
+/// After this time a worker reads a store that other nodes share, although nothing is due, in milliseconds. Another node
+/// announces neither the rows that it stores nor, if the announcement is lost, its end.
+const UNANNOUNCED_MS_MAX: u64 = 3_600_000;
 
 /// One kind of work that becomes due, and what its worker keeps between two passes.
 pub(crate) trait Chore: Sized + Send + Sync + 'static {
@@ -139,7 +143,8 @@ impl<C: Chore> Node for Worker<C> {
             }
             WorkerMsg::Looked(Ok(Pass { next, done })) => {
                 state.chore.passed(done);
-                state.due_timer.pass_ended(ctx.now(), next);
+                let at_last = state.wiring.store.is_shared().then(|| later(ctx.now(), UNANNOUNCED_MS_MAX));
+                state.due_timer.pass_ended(ctx.now(), earlier(next, at_last));
                 set_timer(ctx, state);
             }
             WorkerMsg::Looked(Err((error, batch))) => {

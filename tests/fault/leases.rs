@@ -11,10 +11,12 @@ use std::{
 
 use annie_actors::LeaseLimits;
 use annie_core::{
-    event::{EventBody, Scope},
-    ids::{ConversationId, Epoch, NodeIncarnation},
+    dead_letter::{DeadLetter, DeadLetterState},
+    event::{EventBody, Inbound, NewEvent, Scope},
+    ids::{AgentId, ConversationId, Epoch, NodeIncarnation, TaskId},
     outcome::Status,
-    ports::{Append, Records, StoreErrorKind},
+    ports::{Append, Fence, Log, Nodes, Records, StoreErrorKind},
+    time::Micros,
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
 use annie_testkit::{env, scripted_model::ScriptedModel};
@@ -25,7 +27,7 @@ use super::{
     incarnations::calling,
     two_processes::{TAKEOVER, epoch_of, one_of_two},
 };
-use crate::world::{World, WorldParts, check_log, eventually, node, sleep_for_ms};
+use crate::world::{World, WorldParts, ann, check_log, eventually, node, sleep_for_ms};
 
 /// Longer than any lease here.
 const LONG_ROUND: Duration = Duration::from_millis(100_000);
@@ -136,6 +138,53 @@ async fn work_of_a_node_that_shuts_down_is_claimed_before_its_lease_expires() {
     assert_eq!(here.answer(&sent).await, "here");
     assert!(from.elapsed() < Duration::from_millis(limits.renew_ms + 500), "it took {:?}", from.elapsed());
     here.kernel.stop().await;
+}
+
+/// Stores a dead letter that is due, as a node does that dies before it retries it. This node's worker is not notified.
+async fn store_dead_letter(store: &MemoryStore, now: Micros) -> TaskId {
+    let task = TaskId::from_uuid(uuid::Uuid::from_u128(7));
+    let dead_letter = DeadLetter { tried: Vec::new(), since: now, retry_at: Some(now) };
+    let (code, text) = ("model_unavailable".to_owned(), "Sorry.".to_owned());
+    let failed = EventBody::Failed { code, text, detail: String::new(), dead_letter: Some(dead_letter) };
+    let submitted = Inbound { client_id: "7".to_owned(), text: "Report".to_owned(), ..Inbound::default() };
+    let event = |body| NewEvent { at: now, task, agent: AgentId::orchestrator(), body };
+    let events = [EventBody::Received(submitted), failed].map(event).to_vec();
+    let conversation = ConversationId::from_uuid(uuid::Uuid::from_u128(7));
+    let append = Append { conversation, user: ann(), fence: Fence::Inbox, events };
+    store.commit(vec![append]).await.remove(0).expect("stored");
+    task
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letter_that_another_node_left_is_retried_when_that_node_ends_or_after_an_hour() {
+    const HOUR_MS: u64 = 3_600_000;
+    for is_announced in [true, false] {
+        let store = MemoryStore::new();
+        let no_watchdog = |parts: &mut WorldParts| parts.limits.stuck_ms_max = 0;
+        let here = one_of_two(7, ScriptedModel::saying("here"), store.clone(), no_watchdog).await;
+        eventually("the worker has made its first pass", async || {
+            let timer = here.kernel.view("/infra/dead_letters").await.ok()?.1?["due_timer"].clone();
+            let next = timer["next_at"].as_str()?;
+            (timer["is_looking"] == false && next > here.kernel.now().to_string().as_str()).then_some(())
+        })
+        .await;
+        let other = NodeIncarnation::from_uuid(uuid::Uuid::from_u128(99));
+        if is_announced {
+            store.register_node(node(99), other, HOUR_MS).await.expect("the store works");
+        }
+        let task = store_dead_letter(&store, here.kernel.now()).await;
+        if is_announced {
+            store.end_node(other).await.expect("the store works");
+        } else {
+            sleep_for_ms(HOUR_MS).await;
+        }
+        eventually("this node retries the dead letter", async || {
+            let row = here.kernel.dead_letter(Scope::User(ann()), task).await.ok()?.row;
+            (row.state == DeadLetterState::Retried).then_some(())
+        })
+        .await;
+        here.kernel.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

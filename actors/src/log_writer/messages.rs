@@ -52,6 +52,8 @@ pub enum LogMsg {
     },
     /// Time to check commits whose fate is unknown.
     Look,
+    /// Other nodes have ended. The rows that they stored have no background worker any more that was notified of them.
+    NodesEnded,
 }
 
 impl Named for LogMsg {
@@ -60,6 +62,7 @@ impl Named for LogMsg {
             Self::Append { .. } => "Append",
             Self::Flushed { .. } => "Flushed",
             Self::Look => "Look",
+            Self::NodesEnded => "NodesEnded",
         }
     }
 }
