@@ -6,9 +6,12 @@ use std::sync::{
 };
 
 use annie_core::{
-    event::{Action, Event, EventBody, HookAnswer, Mode},
+    event::{Action, Event, EventBody, HookAnswer, Inbound, Mode, NewEvent, Retry},
     hooks::{Hook, HookContext, HookPoint, HookQuestion, HookSubject, HookVerdict, Hooks, OnFailure},
+    ids::{AgentId, ConversationId, TaskId},
+    inbound::DEAD_LETTER,
     outcome::Outcome,
+    ports::{Append, Fence},
 };
 use annie_testkit::{
     hooks::{FakeAnswer, FakeHook},
@@ -17,7 +20,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::world::{World, WorldParts, check_log, last_text, metrics, two_agents};
+use crate::world::{World, WorldParts, ann, check_log, last_text, metrics, two_agents};
 
 /// Gives one verdict before each run of one skill, or panics.
 struct Guard {
@@ -246,4 +249,46 @@ async fn outside_hook_of_extension_that_fails_refuses_or_lets_through_as_it_decl
         assert_eq!(ran, [json!({"what": "secret"})], "{reason}");
         assert!(decided[0].0 == "continue with test.send" && decided[0].1.starts_with(reason), "{reason}: {decided:?}");
     }
+}
+
+/// Refuses every turn.
+struct Closed;
+
+impl Hook for Closed {
+    fn name(&self) -> &str {
+        "closed"
+    }
+
+    fn points(&self) -> &[HookPoint] {
+        &[HookPoint::BeforeTurn]
+    }
+
+    fn judge(&self, _at: &HookContext<'_>) -> HookVerdict {
+        HookVerdict::Refuse { text: "Not now.".to_owned() }
+    }
+}
+
+#[tokio::test]
+async fn hook_of_extension_that_refuses_every_turn_lets_the_retry_of_an_operation_result_begin() {
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("It is here.")));
+    parts.hooks.inside.push(Arc::new(Closed));
+    let (task, conversation) = (TaskId::from_uuid(parts.env.uuid()), ConversationId::from_uuid(parts.env.uuid()));
+    let retry = Retry { is_outside: true, ..Retry::of(TaskId::from_uuid(parts.env.uuid()), parts.env.now()) };
+    let inbound = Inbound {
+        client_id: "retry".to_owned(),
+        text: "[The operation has ended.]\nThe parcel is here.".to_owned(),
+        source: DEAD_LETTER.to_owned(),
+        retry: Some(retry),
+        ..Inbound::default()
+    };
+    let body = EventBody::Received(inbound);
+    let event = NewEvent { at: parts.env.now(), task, agent: AgentId::orchestrator(), body };
+    let append = Append { conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
+    parts.store.commit(vec![append]).await.remove(0).expect("stored");
+    let world = parts.start().await;
+    let last = world.final_of(conversation, task).await;
+    assert!(matches!(&last, EventBody::Answered { text, .. } if text == "It is here."), "{last:?}");
+    let refused = world.say("hello").await;
+    assert_eq!(world.answer(&refused).await, "Not now.");
+    world.kernel.stop().await;
 }

@@ -192,8 +192,8 @@ pub(crate) async fn judge_turn(
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
     let skill = called.as_ref();
     let skill = skill.map(|planned| (HookPoint::BeforeSkill, HookSubject::Skill(planned), planned.skill.as_str()));
-    // The result of an operation would be lost.
-    let turn = Some(turn).filter(|_| inbound.resumes.is_none());
+    // The result of an operation would be lost, and so would its retry.
+    let turn = Some(turn).filter(|_| inbound.outside_text().is_none());
     let (mut verdicts, mut refused) = (Vec::new(), None);
     for (point, subject, what) in turn.into_iter().chain(skill) {
         if refused.is_some() {

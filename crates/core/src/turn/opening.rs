@@ -25,6 +25,8 @@ pub(super) struct Opening {
     /// How many leading messages are history.
     pub stable: usize,
     pub plan: Plan,
+    /// The channels of the paused turn that it continues.
+    pub channels: Vec<String>,
     /// The provenance of the paused turn that it continues.
     pub provenance: Provenance,
     /// The receipts of the paused turn.
@@ -60,8 +62,9 @@ pub(super) fn open(
     let user_text = continue_note(user_text);
     // Even if the paused context does not fit, its effects are not repeated.
     let (receipts, in_doubt, programs_ran) = (paused.all_receipts(), paused.all_doubts(), paused.programs_ran);
+    let channels = paused.channels.clone();
     let opening = resume_paused(paused, &user_text, tokens_max).unwrap_or_else(|| fresh(user_text));
-    Opening { receipts, in_doubt, programs_ran, ..opening }
+    Opening { channels, receipts, in_doubt, programs_ran, ..opening }
 }
 
 /// Whether a message continues a paused turn and has access to its context: a private turn needs a private message.
@@ -101,6 +104,7 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
         messages,
         stable: 0,
         plan: Plan::default(),
+        channels: Vec::new(),
         provenance: Provenance::default(),
         receipts: Vec::new(),
         in_doubt: Vec::new(),
@@ -120,6 +124,7 @@ fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) ->
         messages,
         stable,
         plan: Plan::default(),
+        channels: Vec::new(),
         provenance: Provenance::default(),
         receipts: Vec::new(),
         in_doubt: Vec::new(),
@@ -140,6 +145,7 @@ fn resume_paused(paused: Paused, user_text: &str, tokens_max: u32) -> Option<Ope
         messages,
         stable,
         plan,
+        channels: Vec::new(),
         provenance,
         receipts: Vec::new(),
         in_doubt: Vec::new(),

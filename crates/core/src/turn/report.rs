@@ -60,6 +60,11 @@ pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
     }
 }
 
+/// The text of a refused turn as later turns see it. A model that took it for its own words would refuse by itself.
+pub(super) fn refused_by_rule(text: &str) -> String {
+    format!("[This request was refused by a rule: {text}]")
+}
+
 /// A failure text, followed by how the work is retried [S3 5.9].
 pub(super) fn with_dead_letter(text: &str, dead_letter: Option<&DeadLetter>, now: Micros) -> String {
     let Some(dead_letter) = dead_letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else {

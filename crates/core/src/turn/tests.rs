@@ -22,6 +22,7 @@ mod policies;
 mod prompts;
 mod properties;
 mod provider_state;
+mod refused;
 mod rejected;
 mod retries;
 mod script;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Lane, Now, Pending, retry::may_succeed_on_retry, steering::steering_final};
 use crate::{
-    context::Exchange,
+    context::{Exchange, Frames},
     event::{AnswerOutcome, EventBody, FinalEvent, Inbound},
     ids::TaskId,
     message::{Finish, Message, Usage},
@@ -14,6 +14,7 @@ use crate::{
     turn::{
         Decision,
         conversation::{Conversation, Turn},
+        opening,
         policy,
         provenance::Provenance,
         report,
@@ -37,6 +38,9 @@ pub struct Paused {
     pub messages: Vec<Message>,
     /// How many leading messages are history.
     pub stable: usize,
+    /// The channels of its messages and of the turns that it continued, for the rules about channels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<String>,
     /// The sub-agents so far.
     pub plan: Plan,
     /// The turn may run on local backends only.
@@ -91,7 +95,7 @@ impl Conversation {
             self.known.remember(&turn.main.provenance);
             self.receipts.extend(turn.own_receipts().cloned());
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
-            let private = turn.inbound.private;
+            let (private, channels) = (turn.inbound.private, turn.channels());
             let answer = report::history_text(&turn, end);
             // A paused turn is continued with its whole context or shown by its report, so its steps are not needed.
             let is_done = matches!(end, FinalEvent::Answered { paused: false, .. });
@@ -108,6 +112,7 @@ impl Conversation {
                         task: Some(task),
                         messages,
                         stable,
+                        channels,
                         plan: turn.agents.plan.resumable(),
                         private,
                         provenance,
@@ -134,14 +139,14 @@ impl Conversation {
         }
     }
 
-    /// Removes a message that ends without a turn of its own. Returns false if there is no such message. A message that was
-    /// answered without a turn stands in the history: a hook refused its turn.
+    /// Removes a message that ends without a turn of its own. Returns false if there is no such message. A pending message that
+    /// is answered without a turn stands in the history: a hook refused its turn.
     fn remove_without_turn(&mut self, task: TaskId, end: FinalEvent<'_>) -> bool {
         let text = end.text();
         if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
             let removed = self.inbox.remove(at).filter(|_| matches!(end, FinalEvent::Answered { .. }));
-            if let Some(Pending { inbound: Inbound { text: user, private, .. }, .. }) = removed {
-                self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
+            if let Some(Pending { inbound, .. }) = removed {
+                self.remember_refused(task, inbound, text);
             }
         } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
             let command = self.job_commands.remove(at);
@@ -155,6 +160,18 @@ impl Conversation {
             return self.turns.iter_mut().any(|t| t.drop_steering(task));
         }
         true
+    }
+
+    /// Adds a message to the history whose turn a hook refused, as its turn would have added it.
+    fn remember_refused(&mut self, task: TaskId, inbound: Inbound, text: &str) {
+        let frames = Frames::of(task);
+        if self.history.is_empty() {
+            opening::seed_history(&mut self.history, &inbound.preamble, inbound.private, &frames);
+        }
+        self.known.preamble(&inbound.preamble);
+        let (answer, private) = (report::refused_by_rule(text), inbound.private);
+        let user = opening::outside_text(&inbound, &frames).unwrap_or(inbound.text);
+        self.history.push(Exchange { user, answer, private, steps: Vec::new() });
     }
 }
 

@@ -93,7 +93,7 @@ impl Conversation {
             clock: Clock::starting(self.at.max(at)),
             retries: Retries::default(),
             recovery: Recovery::default(),
-            steering: Steering::default(),
+            steering: Steering { channels: opening.channels, ..Steering::default() },
             notes: Vec::new(),
             format_repairs: 0,
         });
