@@ -76,6 +76,10 @@ async fn equal_work_of_a_higher_class_raises_the_first_task_also_in_the_log() {
     private.private = true;
     let private = world.kernel.submit(private).await.expect("accepted");
     assert_eq!(private.place.and_then(|p| p.same_as), None, "a private message is not equal to a public one");
+    let mut elsewhere = digest(Priority::Low);
+    elsewhere.source = "mail".to_owned();
+    let elsewhere = world.kernel.submit(elsewhere).await.expect("accepted");
+    assert_eq!(elsewhere.place.and_then(|p| p.same_as), None, "a rule may hold for one channel only");
     gate.add_permits(10);
     for sent in [&before, &first, &second] {
         world.answer(sent).await;

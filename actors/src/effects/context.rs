@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     context::clip,
-    event::{PromptFacts, SourceText},
+    event::{PromptFacts, Recalled, SourceText},
     ports::{ContextPart, ContextQuery, ContextSource},
 };
 use futures_util::future::join_all;
@@ -19,6 +19,11 @@ const PARTS_MAX: usize = 16;
 /// The longest text of a part, in bytes. A prompt has room for several sources beside the conversation.
 const TEXT_BYTES_MAX: usize = 2_000;
 
+/// The longest category or origin of a memory, in bytes.
+const LABEL_BYTES_MAX: usize = 200;
+/// The sources of the built-in skills, which limit their data where they store it.
+const BUILT_IN: [&str; 2] = ["memory", "tasks"];
+
 /// The length of all texts together, in bytes.
 const TEXTS_BYTES_MAX: usize = 16_000;
 
@@ -29,7 +34,10 @@ pub(super) async fn read_context(sources: &[Arc<dyn ContextSource>], query: &Con
     let answers = join_all(asked).await;
     let mut facts = PromptFacts::default();
     for (source, parts) in sources.iter().zip(answers) {
-        parts.into_iter().for_each(|part| add(&mut facts, source.name(), part));
+        let name = source.name();
+        let is_built_in = BUILT_IN.contains(&name);
+        let shown = parts.into_iter().map(|part| if is_built_in { part } else { limited(name, part) });
+        shown.for_each(|part| add(&mut facts, name, part));
     }
     facts
 }
@@ -51,6 +59,22 @@ async fn read(source: &dyn ContextSource, query: &ContextQuery) -> Vec<ContextPa
     };
     tracing::warn!(source = source.name(), error, "a context source adds nothing to this turn");
     Vec::new()
+}
+
+/// A part of a source of an extension, with limits of length. A memory that names no origin gets the source's name.
+fn limited(source: &str, part: ContextPart) -> ContextPart {
+    let clipped = |text: &str, bytes_max: usize| clip(text.trim(), bytes_max).into_owned();
+    match part {
+        ContextPart::TodoSummary(line) => ContextPart::TodoSummary(clipped(&line, TEXT_BYTES_MAX)),
+        ContextPart::Memory(Recalled { number, text, category, origin }) => ContextPart::Memory(Recalled {
+            number,
+            text: clipped(&text, TEXT_BYTES_MAX),
+            category: clipped(&category, LABEL_BYTES_MAX),
+            origin: clipped(if origin.trim().is_empty() { source } else { &origin }, LABEL_BYTES_MAX),
+        }),
+        // The limit of a text depends on the texts before it.
+        ContextPart::Text(text) => ContextPart::Text(text),
+    }
 }
 
 fn add(facts: &mut PromptFacts, source: &str, part: ContextPart) {
@@ -81,7 +105,7 @@ fn add(facts: &mut PromptFacts, source: &str, part: ContextPart) {
 
 #[cfg(test)]
 mod tests {
-    use annie_core::{event::Recalled, ids::UserId, ports::Fut, time::Micros};
+    use annie_core::{ids::UserId, ports::Fut, time::Micros};
 
     use super::*;
 
@@ -149,7 +173,7 @@ mod tests {
             facts,
             PromptFacts {
                 todo_summary: "2 open".to_owned(),
-                recalled: vec![memory],
+                recalled: vec![Recalled { origin: "first".to_owned(), ..memory }],
                 texts: vec![shown("first", "one"), shown("last", "two")],
                 ..PromptFacts::default()
             }
@@ -178,5 +202,22 @@ mod tests {
             let facts = facts_of(vec![Fake("verbose", Does::Give(parts))]).await;
             assert_eq!(facts.texts.iter().any(|shown| shown.text == "y"), is_shown, "behind {count} long texts");
         }
+    }
+
+    #[tokio::test]
+    async fn memory_and_todos_of_an_extension_are_limited_and_name_their_source_unlike_those_of_built_in_skills() {
+        let long = "x".repeat(2 * TEXT_BYTES_MAX);
+        let memory = |origin: &str| {
+            let (text, category, origin) = (long.clone(), long.clone(), origin.to_owned());
+            ContextPart::Memory(Recalled { number: 7, text, category, origin })
+        };
+        let given = || vec![memory(""), memory("mail"), ContextPart::TodoSummary(long.clone())];
+        let facts = facts_of(vec![Fake("station", Does::Give(given()))]).await;
+        assert_eq!(facts.recalled.iter().map(|memory| &*memory.origin).collect::<Vec<_>>(), ["station", "mail"]);
+        let is_short =
+            |memory: &Recalled| memory.text.len() <= TEXT_BYTES_MAX && memory.category.len() <= LABEL_BYTES_MAX;
+        assert!(facts.recalled.iter().all(is_short) && facts.todo_summary.len() <= TEXT_BYTES_MAX, "{facts:?}");
+        let facts = facts_of(vec![Fake("memory", Does::Give(given()))]).await;
+        assert_eq!((facts.recalled[0].text.as_str(), facts.recalled[0].origin.as_str()), (long.as_str(), ""));
     }
 }

@@ -62,8 +62,8 @@ pub struct Submission {
     pub preamble: Vec<(String, String)>,
     /// The message joins the running turn, if there is one, instead of waiting behind it.
     pub steer: bool,
-    /// Names the work. Equal work of the same user with the same name that still waits is done once, and both messages get
-    /// the answer.
+    /// Names the work. Equal work of the same user with the same name and from the same channel that still waits is done once,
+    /// and both messages get the answer.
     pub name: Option<String>,
     /// Only local backends may run this message.
     pub private: bool,
@@ -464,7 +464,10 @@ async fn admit(
     let wait = Duration::from_millis(ADMIT_MS_MAX);
     // Local-only work is never equal to work that may use cloud backends.
     let private = if message.private { "private " } else { "" };
-    let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{private}{conversation} {name}"), &message.text));
+    // Nor is work of another channel, because rules may hold for one channel only.
+    let on = if message.channel.is_empty() { &message.source } else { &message.channel };
+    let key = |name: &String| WorkKey::of(&format!("{private}{conversation} {on:?} {name}"), &message.text);
+    let work = message.name.as_ref().map(key);
     let ask = |reply| {
         SchedulerMsg::Admission(AdmissionMsg::Admit {
             task,

@@ -21,9 +21,10 @@ pub struct ContextQuery {
 /// One part of a prompt's context. It is data and never an instruction: the prompt escapes it and encloses it in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextPart {
-    /// One line about the user's open to-dos.
+    /// One line about the user's open to-dos. At most 2,000 bytes from an extension.
     TodoSummary(String),
-    /// A memory that fits the message.
+    /// A memory that fits the message. From an extension: at most 2,000 bytes of text, and 200 of category and of origin. If the
+    /// origin is empty, it is the name of the source.
     Memory(Recalled),
     /// Any other text. The prompt shows it under the name of its source, to a cloud backend too unless the message is private.
     /// At most 2,000 bytes; a longer text is cut with a notice. Once less than 2,000 of the 16,000 bytes for all sources are
