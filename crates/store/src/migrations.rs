@@ -29,6 +29,10 @@ macro_rules! files {
             ("moved documents", include_str!(concat!("../../../migrations/", $database, "/0012_moved_documents.sql"))),
             ("channels", include_str!(concat!("../../../migrations/", $database, "/0013_channels.sql"))),
             ("sealed secrets", include_str!(concat!("../../../migrations/", $database, "/0014_sealed_secrets.sql"))),
+            (
+                "waiting dispatches",
+                include_str!(concat!("../../../migrations/", $database, "/0015_waiting_dispatches.sql")),
+            ),
         ]
     };
 }

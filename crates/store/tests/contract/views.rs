@@ -33,8 +33,30 @@ async fn store_repeated_dispatches(store: &dyn Store) {
         agent_reported(t, "d", "done", 14),
         agent_started(t, "c", 15),
         agent_reported(t, "c", "done", 16),
-        plans(t, vec![dispatched("e", "refused and never repeated", &["ghost"])], 17),
-        answered(t, "Done.", 18),
+        plans(
+            t,
+            vec![dispatched("p", "ran p", &[]), dispatched("q", "ran q", &["p"]), dispatched("r", "ran r", &["q"])],
+            17,
+        ),
+        agent_started(t, "p", 18),
+        plans(t, vec![dispatched("r", "refused before its dependency began", &[])], 19),
+        agent_reported(t, "p", "done", 20),
+        agent_started(t, "q", 21),
+        agent_reported(t, "q", "done", 22),
+        agent_started(t, "r", 23),
+        agent_reported(t, "r", "done", 24),
+        plans(
+            t,
+            vec![dispatched("u", "u refused", &["ghost"]), dispatched("v", "refused with its dependency", &["u"])],
+            25,
+        ),
+        plans(t, vec![dispatched("u", "ran u", &[]), dispatched("v", "ran v", &["u"])], 26),
+        agent_started(t, "u", 27),
+        agent_reported(t, "u", "done", 28),
+        agent_started(t, "v", 29),
+        agent_reported(t, "v", "done", 30),
+        plans(t, vec![dispatched("e", "refused and never repeated", &["ghost"])], 31),
+        answered(t, "Done.", 32),
     ];
     commit(store, owned(conversation(1), "ann", epoch, events)).await.unwrap();
 }
@@ -50,6 +72,13 @@ async fn assert_only_accepted_dispatches_have_reports(store: &dyn Store, databas
         ("ran c", "completed"),
         ("ran d", "completed"),
         ("refused while it waited", "refused"),
+        ("ran q", "completed"),
+        ("ran r", "completed"),
+        ("refused before its dependency began", "refused"),
+        ("u refused", "refused"),
+        ("refused with its dependency", "refused"),
+        ("ran u", "completed"),
+        ("ran v", "completed"),
         ("refused and never repeated", "refused"),
     ] {
         let of = format!("FROM agents WHERE mission = '{mission}'");
