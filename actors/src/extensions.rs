@@ -4,9 +4,13 @@
 
 pub(crate) mod nodes;
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use annie_core::{
+    event::Topics,
     hooks::{HookSet, Hooks, RefuseRule, valid_hook_name},
     ports::{Channel, Chore, LogSubscriber},
 };
@@ -36,6 +40,8 @@ pub(crate) struct Installed {
 #[derive(Clone)]
 pub(crate) struct Subscribed {
     subscriber: Arc<dyn LogSubscriber>,
+    /// What the subscriber answered at the start. The supervisors of the log writer ask no extension.
+    topics: Topics,
     /// An event was not received, because too many waited: the store must be read again.
     missed: Arc<AtomicBool>,
 }
@@ -44,17 +50,21 @@ impl Extensions {
     /// The extensions in the form in which the kernel uses them.
     ///
     /// # Errors
-    /// If a name is invalid or occurs twice.
+    /// If a name is invalid or occurs twice, or if a subscriber panics when it is asked for its topics.
     pub(crate) fn install(self) -> Result<Installed, String> {
-        let subscribed = |subscriber| Subscribed { subscriber, missed: Arc::default() };
-        let installed = Installed {
-            chores: self.chores,
-            subscribers: self.subscribers.into_iter().map(subscribed).collect(),
-            channels: self.channels,
-        };
+        let subscribers = self.subscribers.into_iter().map(subscribed).collect::<Result<Vec<_>, String>>()?;
+        let installed = Installed { chores: self.chores, subscribers, channels: self.channels };
         check_names(&installed.names().collect::<Vec<_>>())?;
         Ok(installed)
     }
+}
+
+fn subscribed(subscriber: Arc<dyn LogSubscriber>) -> Result<Subscribed, String> {
+    let topics = catch_unwind(AssertUnwindSafe(|| subscriber.topics())).map_err(|_| {
+        let name = subscriber_name(subscriber.as_ref());
+        format!("the extension {name} panicked when it was asked for its topics: correct it, or start without it")
+    })?;
+    Ok(Subscribed { subscriber, topics, missed: Arc::default() })
 }
 
 impl Installed {

@@ -163,7 +163,7 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
         problems: health.problems,
-        warnings: state.warnings(),
+        warnings: [state.warnings(), health.warnings].concat(),
         chaos: state.chaos.is_some(),
         actors: health.actors,
         crashes_total: health.crashes_total,

@@ -8,9 +8,9 @@ use std::sync::{
 use annie_core::{
     event::{Event, Topics},
     ids::TaskId,
-    ports::LogSubscriber,
+    ports::{FaultAction, LogSubscriber},
 };
-use annie_testkit::scripted_model::ScriptedModel;
+use annie_testkit::{faults::FaultPlan, scripted_model::ScriptedModel};
 
 use crate::world::{World, WorldParts, eventually, kill};
 
@@ -109,4 +109,41 @@ async fn extensions_with_equal_or_invalid_names_are_refused() {
         let refused = parts.try_start().await.err().expect("it is refused").to_string();
         assert!(refused.contains(reason), "{refused}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriber_of_extension_that_panics_when_asked_for_its_topics_is_refused_at_the_start() {
+    struct NoTopics;
+    impl LogSubscriber for NoTopics {
+        fn name(&self) -> &'static str {
+            "none"
+        }
+        fn topics(&self) -> Topics {
+            panic!("it has no topics")
+        }
+        fn stored(&self, _event: &Event) {}
+        fn reread(&self) {}
+    }
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("here")));
+    parts.extensions.subscribers.push(Arc::new(NoTopics));
+    let refused = parts.try_start().await.err().expect("it is refused").to_string();
+    assert!(refused.contains("subscriber:none panicked when it was asked for its topics"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_that_does_not_start_is_a_warning_and_the_kernel_is_ready() {
+    let plan = Arc::new(FaultPlan::by(|kind, point, _| {
+        if (kind, point) == ("subscriber", "init") { FaultAction::Hang } else { FaultAction::Pass }
+    }));
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("here"))).faults(plan);
+    // The watchdog uses real time, so it is switched off under virtual time.
+    parts.limits.stuck_ms_max = 0;
+    parts.extensions.subscribers.push(Arc::new(Ended::default()));
+    let world = parts.start().await;
+    let health = world.kernel.health().await;
+    assert!(health.ready && health.problems.is_empty(), "{health:?}");
+    assert_eq!(health.warnings, ["/infra/extensions/subscriber:ended is not running"]);
+    let sent = world.say("hello").await;
+    assert_eq!(world.answer(&sent).await, "here");
+    world.kernel.crash().await;
 }

@@ -60,11 +60,11 @@ pub(crate) fn subscriptions<M: Named + Send + 'static>(
     infra: &Path,
 ) -> Vec<Subscription> {
     let extensions = infra.child(EXTENSIONS);
-    let one = |Subscribed { subscriber, missed }: &Subscribed| {
+    let one = |Subscribed { subscriber, topics, missed }: &Subscribed| {
         let actor: Handle<SubscriberMsg> = log.sibling(extensions.child(&subscriber_name(subscriber.as_ref())));
         let (to, missed) = (actor.clone(), missed.clone());
         Subscription {
-            topics: subscriber.topics(),
+            topics: *topics,
             stored: Box::new(move |stored| {
                 // If the actor is dead, its next incarnation reads the store.
                 if to.cast(SubscriberMsg::Stored(stored.event.clone())).is_err() {

@@ -62,6 +62,9 @@ const PERMANENT: [&str; 12] = [
     "/listeners",
 ];
 
+/// How often the start looks whether the actors of extensions run, 5 ms apart. Then it goes on without them.
+const EXTENSION_CHECKS_MAX: u32 = 200;
+
 /// Time limit for the store to record that the process ends, in milliseconds.
 const END_MS_MAX: u64 = 1_000;
 
@@ -161,13 +164,14 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits until every permanent actor runs.
+    /// Waits until every permanent actor runs, and a short time for the extensions.
     async fn wait_until_up(&self) -> Result<(), KernelError> {
-        for _ in 0..2_000 {
+        for check in 0..2_000 {
             if let Some(reason) = self.ended.borrow().clone() {
                 return Err(KernelError::Unavailable(reason.to_string()));
             }
-            if self.missing().next().is_none() {
+            let is_patient = check < EXTENSION_CHECKS_MAX && self.missing_extensions().next().is_some();
+            if self.missing().next().is_none() && !is_patient {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -177,9 +181,17 @@ impl Kernel {
 
     /// Permanent actors that are not running now.
     pub(super) fn missing(&self) -> impl Iterator<Item = String> {
-        let extensions = self.wiring.extensions.names().map(|name| format!("/infra/{EXTENSIONS}/{name}"));
-        let all = PERMANENT.into_iter().map(str::to_owned).chain(extensions);
-        all.filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
+        PERMANENT.into_iter().map(str::to_owned).filter(|path| !self.runs(path))
+    }
+
+    /// Actors of extensions that are not running now. The kernel accepts messages without them.
+    pub(super) fn missing_extensions(&self) -> impl Iterator<Item = String> {
+        let paths = self.wiring.extensions.names().map(|name| format!("/infra/{EXTENSIONS}/{name}"));
+        paths.filter(|path| !self.runs(path))
+    }
+
+    fn runs(&self, path: &str) -> bool {
+        self.system.directory.get(&Path::parse(path)).is_some()
     }
 
     /// Runs a long-running service of the resources, such as the watcher of the skill folder, as a part of the tree. It is

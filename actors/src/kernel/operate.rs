@@ -37,6 +37,8 @@ pub struct Health {
     pub ready: bool,
     /// The problems found.
     pub problems: Vec<String>,
+    /// Extensions that are not running. The kernel accepts messages without them.
+    pub warnings: Vec<String>,
     /// The number of running actors.
     pub actors: usize,
     /// Crashes since the start.
@@ -198,11 +200,13 @@ impl Kernel {
             Ok(Err(e)) => problems.push(e.to_string()),
             Err(_) => problems.push("the store does not answer".to_owned()),
         }
-        problems.extend(self.missing().map(|path| format!("{path} is not running")));
+        let not_running = |path: String| format!("{path} is not running");
+        problems.extend(self.missing().map(not_running));
         let directory = &self.system.directory;
         Health {
             ready: problems.is_empty(),
             problems,
+            warnings: self.missing_extensions().map(not_running).collect(),
             actors: directory.len(),
             crashes_total: directory.crashes_total(),
         }

@@ -13,7 +13,8 @@ pub trait Chore: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Processes all that is due at `now`, and returns when the next item is due; `None` means that nothing is. Called once at
-    /// each start of the actor, then at that time; never twice at once. A pass that takes longer than 300 s is cut off. It may be
+    /// each start of the actor, then at that time, and if several nodes share the store at least once an hour; never twice at
+    /// once. A pass that takes longer than 300 s is cut off. It may be
     /// cut off at any point and must be harmless when repeated.
     ///
     /// # Errors
@@ -27,7 +28,7 @@ pub trait LogSubscriber: Send + Sync {
     /// The name: 1 to 40 lower-case letters, digits and underscores, different from that of any other subscriber.
     fn name(&self) -> &'static str;
 
-    /// The topics whose events it receives.
+    /// The topics whose events it receives. Read once, when the kernel starts; the kernel does not start if this panics.
     fn topics(&self) -> Topics;
 
     /// An event was stored. Must not wait. Events that arrive while the actor restarts, or after 10,000 that wait for it, are
