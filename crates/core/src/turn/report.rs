@@ -72,7 +72,7 @@ pub(super) fn with_dead_letter(text: &str, dead_letter: Option<&DeadLetter>, now
     };
     let mut text = text.to_owned();
     if dead_letter.tried.len() > 1 {
-        let _ = write!(text, "\n\nI tried {} times, in different ways.", dead_letter.tried.len());
+        let _ = write!(text, "\n\nI tried {} times.", dead_letter.tried.len());
     }
     if let Some(at) = dead_letter.retry_at {
         let minutes = at.since_ms(now) / 60_000;

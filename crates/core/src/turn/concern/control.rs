@@ -36,7 +36,7 @@ impl Conversation {
         if is_suspended {
             self.return_unseen_steering(task);
         } else if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
-            turn.deferral.is_lifted = turn.deferral.until.is_some_and(|until| until > at);
+            turn.lift_deferral(at);
         }
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.control.is_suspended != is_suspended) {
             turn.control.is_suspended = is_suspended;

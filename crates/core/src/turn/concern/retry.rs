@@ -20,6 +20,10 @@ use crate::{
 /// other task uses a model whose server is reachable, only such an attempt shows that it answers again.
 const FIRST_WAIT_MS: u64 = 60_000;
 
+/// How many waits of a turn may end early without being used up. A model that answers other tasks may fail on this prompt each
+/// time, and the turn must end.
+const LIFTS_MAX: u32 = 4;
+
 /// The failed attempts of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
@@ -29,6 +33,9 @@ pub struct Retries {
     pub reasons: Vec<String>,
     /// When the first of those failures occurred.
     pub failing_since: Option<Micros>,
+    /// How many of its waits ended early, because the model answered again or on request. They are not used up.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub lifted: u32,
 }
 
 impl Turn {
@@ -68,9 +75,18 @@ impl Turn {
         FIRST_WAIT_MS.saturating_mul(factor).min(self.limits.defer_ms.saturating_sub(waited_ms))
     }
 
-    /// How often the turn has waited for another attempt.
+    /// How often the turn has waited for another attempt until the wait was over.
     fn waits(&self) -> usize {
-        self.retries.strategies.iter().filter(|strategy| **strategy == Strategy::Later).count()
+        let begun = self.retries.strategies.iter().filter(|strategy| **strategy == Strategy::Later).count();
+        begun.saturating_sub(usize::try_from(self.retries.lifted).unwrap_or(usize::MAX))
+    }
+
+    /// Ends the turn's wait early at this time, if it waits.
+    pub(in crate::turn) fn lift_deferral(&mut self, at: Micros) {
+        self.deferral.is_lifted = self.deferral.until.is_some_and(|until| until > at);
+        if self.deferral.is_lifted && self.deferral.after_failure && self.retries.lifted < LIFTS_MAX {
+            self.retries.lifted += 1;
+        }
     }
 
     /// The final failure of the turn. If `is_retryable` is false, the work would fail again in the same way, and its dead letter

@@ -93,6 +93,33 @@ fn turn_deferred_after_failures_is_retried_with_growing_waits_until_defer_time_i
 }
 
 #[test]
+fn wait_that_is_lifted_is_not_used_up_and_lifts_are_bounded() {
+    const LIFTS_MAX: usize = 4;
+    let mut w = World::new();
+    w.limits.defer_ms = 900_000;
+    let task = w.say_as(Priority::Normal, "Report");
+    w.model_fails(ModelErrorKind::Unavailable);
+    let lifted = [(60_000, true); LIFTS_MAX];
+    let waited = [60_000, 120_000, 240_000, 480_000].map(|wait_ms| (wait_ms, false));
+    for (wait_ms, is_lifted) in lifted.into_iter().chain(waited) {
+        w.model_fails(ModelErrorKind::Unavailable);
+        let deferred = w.log.last().expect("an event");
+        let EventBody::Deferred { until, after_failure: true, .. } = deferred.body else { panic!("{deferred:?}") };
+        assert!(until.since_ms(deferred.at).abs_diff(wait_ms) < 3, "{until} after {deferred:?}");
+        if is_lifted {
+            // The scheduler does the same when the model answers another task.
+            w.resume(task);
+        } else {
+            w.now = until;
+            w.advance();
+        }
+    }
+    w.model_fails(ModelErrorKind::Unavailable);
+    assert_eq!(dead_letter(&w, task).tried.len(), LIFTS_MAX + 6, "the turn ends");
+    assert!(w.ending(task).1.contains("I tried 10 times.\n"), "{}", w.ending(task).1);
+}
+
+#[test]
 fn retry_continues_turn_with_its_results() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
