@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 use annie_core::{
@@ -56,6 +56,7 @@ pub struct Router {
     /// Why other sources are left out, for people.
     refused: Vec<String>,
     /// Locked while the sources list their skills, so that no older list replaces a newer one.
+    asking: Mutex<()>,
     joined: Mutex<Arc<Joined>>,
 }
 
@@ -77,7 +78,7 @@ impl Router {
         let sources: Vec<Arc<dyn SkillSource>> = std::iter::once(first).chain(others).collect();
         let listings = vec![Listing::default(); sources.len()];
         let joined = Mutex::new(Arc::new(Joined { listings, ..Joined::default() }));
-        let router = Self { files, sources, refused, joined };
+        let router = Self { files, sources, refused, asking: Mutex::default(), joined };
         router.current();
         router
     }
@@ -95,25 +96,37 @@ impl Router {
         self.current().problems.clone()
     }
 
+    /// The skills that the sources listed last.
+    fn last(&self) -> Arc<Joined> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The present skills. They are joined again only if a source has a new version, fails, or works again.
     fn current(&self) -> Arc<Joined> {
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let _asking = match self.asking.try_lock() {
+            Ok(asking) => asking,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread asks the sources. A source that waits although it must not delays that thread only.
+            Err(TryLockError::WouldBlock) => return self.last(),
+        };
+        let joined = self.last();
         let asked = self.sources.iter().zip(&joined.listings).enumerate();
         let changed: Vec<(usize, Listing)> =
             asked.filter_map(|(n, (source, last))| Some((n, changed_since(last, source.as_ref())?))).collect();
-        if !changed.is_empty() {
-            let mut listings = joined.listings.clone();
-            for (n, listing) in changed {
-                listings[n] = listing;
-            }
-            let next = self.join(listings);
-            for problem in next.problems.iter().filter(|problem| !joined.problems.contains(problem)) {
-                tracing::warn!("{problem}");
-            }
-            self.files.publish(next.all.clone());
-            *joined = Arc::new(next);
+        if changed.is_empty() {
+            return joined;
         }
-        joined.clone()
+        let mut listings = joined.listings.clone();
+        for (n, listing) in changed {
+            listings[n] = listing;
+        }
+        let next = Arc::new(self.join(listings));
+        for problem in next.problems.iter().filter(|problem| !joined.problems.contains(problem)) {
+            tracing::warn!("{problem}");
+        }
+        self.files.publish(next.all.clone());
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
+        next
     }
 
     fn join(&self, mut listings: Vec<Listing>) -> Joined {

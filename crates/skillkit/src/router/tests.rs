@@ -1,6 +1,6 @@
 //! Tests of several sources of skills behind one router.
 
-use std::fs;
+use std::{fs, sync::mpsc, thread, time::Duration};
 
 use annie_core::{
     outcome::Status,
@@ -142,6 +142,49 @@ async fn router_keeps_the_last_skills_of_a_source_that_cannot_list_them() {
         assert_eq!(world.runner.problems(), Vec::<String>::new());
     }
     assert_eq!(world.runner.skills().version(), version + 1, "only one source has a new version");
+}
+
+/// A source that reports each request for its list, and waits while the gate is locked.
+struct Waiting {
+    asked: mpsc::Sender<()>,
+    gate: Mutex<()>,
+}
+
+impl SkillSource for Waiting {
+    fn name(&self) -> &str {
+        "waiting"
+    }
+
+    fn specs(&self) -> Result<Arc<SkillSet>, String> {
+        self.asked.send(()).unwrap();
+        drop(self.gate.lock());
+        Ok(set(&["mail.send"], 1))
+    }
+
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
+        Box::pin(std::future::ready(Outcome::success(call.skill)))
+    }
+}
+
+#[test]
+fn router_gives_the_last_skills_while_a_source_waits_that_another_thread_asks() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (asked, is_asked) = mpsc::channel();
+    let source = Arc::new(Waiting { asked, gate: Mutex::default() });
+    let world = world_with(vec![source.clone()]);
+    is_asked.recv_timeout(PATIENCE).unwrap();
+    let router = &world.runner;
+    let (to, from) = mpsc::channel();
+    thread::scope(|scope| {
+        let gate = source.gate.lock().unwrap();
+        scope.spawn(|| router.skills());
+        let first = is_asked.recv_timeout(PATIENCE);
+        scope.spawn(move || to.send(router.skills().get("mail.send").is_some()));
+        let second = from.recv_timeout(PATIENCE);
+        // The threads end before the test fails.
+        drop(gate);
+        assert_eq!((first, second), (Ok(()), Ok(true)), "the second thread waits for the source");
+    });
 }
 
 #[tokio::test]
