@@ -11,16 +11,17 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId},
     inbound::DEAD_LETTER,
     outcome::Outcome,
-    ports::{Append, Fence},
+    ports::{Append, FaultAction, Fence},
 };
 use annie_testkit::{
+    faults::FaultPlan,
     hooks::{FakeAnswer, FakeHook},
     scripted_model::{ScriptedModel, calls, says},
     skills::{FakeBehaviour, FakeSkills},
 };
 use serde_json::json;
 
-use crate::world::{World, WorldParts, ann, check_log, last_text, metrics, two_agents};
+use crate::world::{World, WorldParts, ann, check_log, eventually, last_text, metrics, two_agents};
 
 /// Gives one verdict before each run of one skill, or panics.
 struct Guard {
@@ -291,4 +292,30 @@ async fn hook_of_extension_that_refuses_every_turn_lets_the_retry_of_an_operatio
     let refused = world.say("hello").await;
     assert_eq!(world.answer(&refused).await, "Not now.");
     world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn hook_refusal_is_recorded_once_although_the_engine_dies_before_or_after_the_append() {
+    for point in ["deciding", "stored"] {
+        for action in [FaultAction::Panic, FaultAction::Kill] {
+            let plan = Arc::new(FaultPlan::once_at("engine", point, 0, action));
+            let model = Arc::new(ScriptedModel::saying("here"));
+            let mut parts = WorldParts::with_model(model.clone()).faults(plan.clone());
+            parts.hooks = HookSet::new(vec![Arc::new(Closed)]);
+            let world = parts.start().await;
+            let sent = world.say("hello").await;
+            assert_eq!(world.answer(&sent).await, "Not now.");
+            eventually("the fault is injected", async || (!plan.injected().is_empty()).then_some(())).await;
+            let next = world.say_in(sent.conversation, "and now").await;
+            assert_eq!(world.answer(&next).await, "Not now.");
+            let log = world.log(sent.conversation).await;
+            check_log(&log);
+            let is_verdict =
+                |e: &&Event| matches!(&e.body, EventBody::Decided { component, .. } if component == "hook closed");
+            let kinds = world.kinds(sent.conversation).await;
+            assert_eq!(log.iter().filter(is_verdict).count(), 2, "{action:?} at {point}: {kinds:?}");
+            assert_eq!(model.call_count(), 0, "no round began");
+            world.kernel.stop().await;
+        }
+    }
 }
