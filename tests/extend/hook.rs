@@ -301,7 +301,7 @@ async fn hook_refusal_is_recorded_once_although_the_engine_dies_before_or_after_
             let plan = Arc::new(FaultPlan::once_at("engine", point, 0, action));
             let model = Arc::new(ScriptedModel::saying("here"));
             let mut parts = WorldParts::with_model(model.clone()).faults(plan.clone());
-            parts.hooks = HookSet::new(vec![Arc::new(Closed)]);
+            parts.hooks.inside.push(Arc::new(Closed));
             let world = parts.start().await;
             let sent = world.say("hello").await;
             assert_eq!(world.answer(&sent).await, "Not now.");
