@@ -11,6 +11,8 @@ pub enum Feature {
     Notes,
     /// The sources of skills.
     Skills,
+    /// Chores, subscribers and channels of extensions.
+    Extensions,
 }
 
 /// A feature that does not work, or not completely, although messages are accepted.

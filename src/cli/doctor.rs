@@ -239,6 +239,7 @@ fn warned(warning: &Value) -> Option<Finding> {
     let Warning { about, text } = Warning::deserialize(warning).ok().or_else(public)?;
     let (what, fix) = match about {
         Feature::Notes => ("notes", "then start the server again"),
+        Feature::Extensions => ("extensions", "annie actors list shows its actor; the server's log says why it ends"),
         Feature::Skills => (
             "skills",
             "the server's log has the details; rename or remove the skill, or restore the connection of its source",

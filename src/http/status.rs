@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::{problem::Problem, schema};
 use crate::{
-    api::{AppState, VERSION, Warning},
+    api::{AppState, Feature, VERSION, Warning},
     telemetry,
 };
 
@@ -163,13 +163,17 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
         problems: health.problems,
-        warnings: [state.warnings(), health.warnings].concat(),
+        warnings: [state.warnings(), health.warnings.into_iter().map(of_extensions).collect()].concat(),
         chaos: state.chaos.is_some(),
         actors: health.actors,
         crashes_total: health.crashes_total,
         skills: kernel.catalog().skills().iter().count(),
         backends,
     })
+}
+
+fn of_extensions(text: String) -> Warning {
+    Warning { about: Feature::Extensions, text }
 }
 
 /// The view of a backend's actor. The scheduler is not asked, because it would render its whole queue.

@@ -277,7 +277,7 @@ fn operations_have_the_same_fields_over_http_and_grpc() {
 }
 
 /// Checks that an encoded message has every field of its type.
-fn assert_full<M: Message>(protobuf: &Protobuf, name: &str, message: &M) {
+fn assert_full<M: Message + std::fmt::Debug>(protobuf: &Protobuf, name: &str, message: &M) {
     let bytes = message.encode_to_vec();
     let (mut rest, mut found) = (bytes.as_slice(), BTreeSet::new());
     while !rest.is_empty() {

@@ -3,12 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use annie_core::{
-    event::EventBody,
-    faults::TASKS,
-    hooks::OnFailure,
-    ports::FaultAction,
-};
+use annie_core::{event::EventBody, faults::TASKS, hooks::OnFailure, ports::FaultAction};
 use annie_testkit::{faults::FaultPlan, hooks::FakeHook, scripted_model::ScriptedModel};
 
 use crate::{

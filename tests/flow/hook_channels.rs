@@ -9,7 +9,7 @@ use std::sync::{
 use annie_actors::{OperationResult, Submission, Submitted};
 use annie_core::{
     event::{EventBody, Mode, Priority, Scope},
-    hooks::{Conditions, Hook, HookPoint, RefuseRule},
+    hooks::{Conditions, Hook, HookPoint, Hooks, RefuseRule},
     message::{Message, ModelError, ModelErrorKind, ModelReply},
     outcome::{Operation, Outcome},
     time::Micros,
@@ -57,7 +57,7 @@ async fn rule_about_a_channel_holds_for_a_turn_that_a_message_on_it_steered() {
             })
         });
         let model = Arc::new(Gated { model, gate: gate.clone() });
-        let parts = WorldParts { model, hooks: vec![no_send_on_cli()], ..parts };
+        let parts = WorldParts { model, hooks: Hooks { inside: vec![no_send_on_cli()], ..Hooks::default() }, ..parts };
         let world = parts.start().await;
         let long = world.say("choose a colour").await;
         rounds_begun(&order, 1).await;
@@ -169,3 +169,4 @@ async fn rule_that_refuses_all_turns_does_not_refuse_the_result_of_an_operation(
     assert_eq!(world.answer(&refused).await, "We are closed.");
     check_log(&world.log(sent.conversation).await);
     world.kernel.stop().await;
+}

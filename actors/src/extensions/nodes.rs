@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn subscriber_of_extension_whose_mailbox_was_full_reads_the_store_again() {
         let counter = Arc::new(Counter::default());
-        let extensions = Extensions { chores: Vec::new(), subscribers: vec![counter.clone()] };
+        let extensions = Extensions { subscribers: vec![counter.clone()], ..Extensions::default() };
         let installed = extensions.install().unwrap();
         let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
         let infra = Path::root().child("infra");

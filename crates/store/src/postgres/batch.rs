@@ -288,6 +288,22 @@ impl Part {
     }
 }
 
+const INSERT_TASK: &str = "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, \
+     source, title, received_at, not_before, after_ids, is_order, is_steer, joins, state) SELECT new.a, new.b, new.c, new.d, \
+     new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued' FROM {new} \
+     WHERE (SELECT yes FROM agreed) ORDER BY new.b, new.e";
+
+const INSERT_DEAD_LETTER: &str = "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, \
+     since, retry_at, failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
+     new.k, new.k, 'waiting' FROM {new} WHERE (SELECT yes FROM agreed) AND EXISTS (SELECT 1 FROM tasks t \
+     WHERE t.id = new.a AND t.conversation_id = new.b AND t.state IN ('queued', 'running', 'suspended')) \
+     ON CONFLICT DO NOTHING";
+
+const INSERT_OUTBOX: &str = "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
+     SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, r.channel, r.recipient FROM {new} \
+     LEFT JOIN addresses r ON r.task_id = new.d AND r.conversation_id = new.c \
+     WHERE (SELECT yes FROM agreed) ON CONFLICT (id) DO NOTHING";
+
 const fn written(kind: Kind) -> &'static str {
     match kind {
         Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => "SELECT",
@@ -296,20 +312,9 @@ const fn written(kind: Kind) -> &'static str {
              SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h FROM {new} WHERE (SELECT yes FROM agreed)"
         }
         // Inserted in the order of the unique key: a transaction that waits for another one's row then holds no later row.
-        Kind::Task => {
-            "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-             received_at, not_before, after_ids, is_order, is_steer, joins, state) SELECT new.a, new.b, new.c, new.d, \
-             new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued' FROM {new} \
-             WHERE (SELECT yes FROM agreed) ORDER BY new.b, new.e"
-        }
+        Kind::Task => INSERT_TASK,
         // Only for an open task: this part sees the task as it is before the part that ends it.
-        Kind::DeadLetter => {
-            "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
-             failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
-             new.k, new.k, 'waiting' FROM {new} WHERE (SELECT yes FROM agreed) AND EXISTS (SELECT 1 FROM tasks t \
-             WHERE t.id = new.a AND t.conversation_id = new.b AND t.state IN ('queued', 'running', 'suspended')) \
-             ON CONFLICT DO NOTHING"
-        }
+        Kind::DeadLetter => INSERT_DEAD_LETTER,
         // A task that is resumed (`b`) returns to its former state.
         Kind::Move => {
             "UPDATE tasks t SET state = coalesce(new.a, CASE WHEN new.b THEN \
@@ -329,12 +334,7 @@ const fn written(kind: Kind) -> &'static str {
             "UPDATE intents i SET state = new.a, attempts = i.attempts + new.b, changed_at = new.c FROM {new} \
              WHERE i.id = new.d AND i.conversation_id = new.e AND i.state <> 'done' AND (SELECT yes FROM agreed)"
         }
-        Kind::Outbox => {
-            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
-             SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, r.channel, r.recipient FROM {new} \
-             LEFT JOIN addresses r ON r.task_id = new.d AND r.conversation_id = new.c \
-             WHERE (SELECT yes FROM agreed) ON CONFLICT (id) DO NOTHING"
-        }
+        Kind::Outbox => INSERT_OUTBOX,
         Kind::Operation => {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
              expires_at) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i FROM {new} \

@@ -39,6 +39,21 @@ const KINDS: [Kind; 15] = [
     Kind::Address,
 ];
 
+const INSERT_TASK: &str = "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, \
+     source, title, received_at, not_before, after_ids, is_order, is_steer, joins, state) VALUES (new.a, new.b, new.c, new.d, \
+     new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued');";
+
+const INSERT_DEAD_LETTER: &str = "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, \
+     since, retry_at, failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
+     new.k, new.k, 'waiting' WHERE EXISTS (SELECT 1 FROM tasks WHERE id = new.a AND conversation_id = new.b \
+     AND state IN ('queued', 'running', 'suspended')) ON CONFLICT DO NOTHING;";
+
+const INSERT_OUTBOX: &str = "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
+     VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, \
+     (SELECT channel FROM addresses WHERE task_id = new.d AND conversation_id = new.c), \
+     (SELECT recipient FROM addresses WHERE task_id = new.d AND conversation_id = new.c)) \
+     ON CONFLICT (id) DO NOTHING;";
+
 /// The SQL for a row, whose values are `new.a`, `new.b` and so on. A guard for an absent row has the id and nothing else.
 const fn sql_of(kind: Kind) -> &'static str {
     match kind {
@@ -61,18 +76,9 @@ const fn sql_of(kind: Kind) -> &'static str {
             "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
              VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h);"
         }
-        Kind::Task => {
-            "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-             received_at, not_before, after_ids, is_order, is_steer, joins, state) VALUES (new.a, new.b, new.c, new.d, \
-             new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued');"
-        }
+        Kind::Task => INSERT_TASK,
         // Only for an open task: this row comes before the row that ends the task.
-        Kind::DeadLetter => {
-            "INSERT INTO dead_letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
-             failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
-             new.k, new.k, 'waiting' WHERE EXISTS (SELECT 1 FROM tasks WHERE id = new.a AND conversation_id = new.b \
-             AND state IN ('queued', 'running', 'suspended')) ON CONFLICT DO NOTHING;"
-        }
+        Kind::DeadLetter => INSERT_DEAD_LETTER,
         // A task that is resumed (`b`) returns to its former state.
         Kind::Move => {
             "UPDATE tasks SET state = coalesce(new.a, iif(new.b, iif(started_at IS NULL, 'queued', 'running'), state)), \
@@ -91,13 +97,7 @@ const fn sql_of(kind: Kind) -> &'static str {
             "UPDATE intents SET state = new.a, attempts = attempts + new.b, changed_at = new.c \
              WHERE id = new.d AND conversation_id = new.e AND state <> 'done';"
         }
-        Kind::Outbox => {
-            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, seq, channel, recipient) \
-             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, \
-             (SELECT channel FROM addresses WHERE task_id = new.d AND conversation_id = new.c), \
-             (SELECT recipient FROM addresses WHERE task_id = new.d AND conversation_id = new.c)) \
-             ON CONFLICT (id) DO NOTHING;"
-        }
+        Kind::Outbox => INSERT_OUTBOX,
         Kind::Operation => {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
              expires_at) VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i) ON CONFLICT DO NOTHING;"

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use annie_core::{
     event::Scope,
-    ports::{ApiKey, DocumentQuery, Namespace, Storage},
+    ports::{ApiKey, DocumentQuery, Namespace, Storage, Store},
     time::Micros,
 };
 use annie_testkit::postgres::database;

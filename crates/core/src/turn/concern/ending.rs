@@ -14,8 +14,7 @@ use crate::{
     turn::{
         Decision,
         conversation::{Conversation, Turn},
-        opening,
-        policy,
+        opening, policy,
         provenance::Provenance,
         report,
         run::{AgentRun, Ending},

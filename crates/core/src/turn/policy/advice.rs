@@ -22,7 +22,9 @@ impl ResultPolicy for Advice {
 /// The chain of a kind of error; `None` if the error text itself says what to do (wrong arguments, an unknown name).
 fn chain(error_type: &str) -> Option<&'static [&'static str]> {
     Some(match error_type {
-        "http_403" | "site_403" => &["Try another address for the same thing.", "Work it out in another way, without this source."],
+        "http_403" | "site_403" => {
+            &["Try another address for the same thing.", "Work it out in another way, without this source."]
+        }
         "http_404" | "site_404" => &["Look for the right address first."],
         "http_429" | "rate_limited" | "site_429" => &["Do something else first, then try it once more."],
         "timeout" | "site_timeout" => &["Try it once more.", "Ask for less at a time."],
