@@ -135,7 +135,10 @@ impl Secrets for StoredSecrets {
 
     fn scrubbed(&self, text: &str) -> String {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.iter().flatten().fold(text.to_owned(), |text, secret| secret.scrub(&text))
+        // A secret may begin with another one.
+        let mut forms: Vec<&Secret> = opened.iter().flatten().collect();
+        forms.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
+        forms.into_iter().fold(text.to_owned(), |text, secret| secret.scrub(&text))
     }
 }
 

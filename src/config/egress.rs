@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{settings::Config, typed::KeyError};
 use crate::secrets::valid_secret_name;
 
+/// Below the time limit of a skill run, 30 s: a run that reaches that limit counts against the skill.
+const TOTAL_MS_MAX: u64 = 29_000;
+
 /// `[egress]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -112,6 +115,10 @@ impl Config {
         ];
         let zeros = limits.iter().filter(|(_, value)| *value == 0);
         found.extend(zeros.map(|(key, _)| KeyError::value(&["egress", key], "it is 0", "give at least 1")));
+        if egress.total_ms_max > TOTAL_MS_MAX {
+            let what = "a skill that takes 30000 ms counts as failed, for all users and sites";
+            found.push(KeyError::value(&["egress", "total_ms_max"], what, &format!("give at most {TOTAL_MS_MAX}")));
+        }
         found
     }
 }

@@ -41,13 +41,19 @@ fn configure(folder: &Path, model: &FakeModelServer, [site, other]: [&Site; 2], 
     std::fs::write(folder.join("annie.toml"), text).expect("written");
 }
 
-/// A model that fetches `/away` of a site if the user names it, and otherwise `/`.
+/// Characters of a portion that ends within the secret.
+const PORTION: usize = 16;
+
+/// A model that fetches `/away` of a site if the user names it, and otherwise `/`, or a portion of it.
 async fn fetches(url: String) -> FakeModelServer {
     FakeModelServer::start(move |seen| {
         let last = seen.messages().last().cloned().unwrap_or_default();
         if last["role"] == "user" {
             let path = if last["content"].to_string().contains("away") { "away" } else { "" };
-            let arguments = json!({"url": format!("{url}{path}")});
+            let mut arguments = json!({"url": format!("{url}{path}")});
+            if last["content"].to_string().contains("portion") {
+                arguments["chars"] = json!(PORTION);
+            }
             Reply::calls([("use_skill", json!({"skill": "web.fetch", "arguments": arguments}))])
         } else {
             Reply::says("That is what I found.")
@@ -102,6 +108,9 @@ async fn secret_never_appears_in_log_prompt_error_or_view() {
     assert!(first.contains(&header) && second.contains(&header), "{first}\n{second}");
     let [away] = &other.heads()[..] else { panic!("one request") };
     assert!(!away.contains("authorization"), "{away}");
+    ask(&server, "Show a portion of the page").await;
+    let portion = shown(&model);
+    assert!(portion.contains("You sent [secre") && !portion.contains("tok+en"), "{portion}");
 
     let conversation = sent["conversation_id"].as_str().expect("a conversation");
     for path in ["events", "messages"] {

@@ -50,13 +50,20 @@ pub(crate) struct Ctx {
 }
 
 impl Ctx {
-    /// Sends a request to another machine. The outcome of the run records it.
+    /// Sends a request to another machine. The outcome of the run records it. Secrets in the reply are masked before a skill
+    /// can divide it into portions that no longer contain a whole secret.
     pub(crate) async fn send(&self, mut request: EgressRequest) -> Result<EgressReply, SkillError> {
         let egress = self.tools.egress.as_ref().ok_or(SkillError::EgressOff)?;
         request.user = Some(self.call.user.clone());
         let Exchange { requests, result } = egress.send(request).await;
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(requests);
-        result.map_err(SkillError::from)
+        let mut reply = result.map_err(SkillError::from)?;
+        if let Some(secrets) = &self.tools.secrets {
+            // Each byte is one character, so that the reply keeps its encoding. Secrets that are sent are ASCII.
+            let text: String = reply.body.iter().copied().map(char::from).collect();
+            reply.body = secrets.scrubbed(&text).chars().filter_map(|c| u8::try_from(c).ok()).collect();
+        }
+        Ok(reply)
     }
 
     /// The user's time zone; UTC if the name is unknown.

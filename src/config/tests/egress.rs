@@ -39,6 +39,11 @@ fn config_refuses_invalid_egress_with_its_location() {
             "annie.toml:3:1: `secrets.key_env`: key_file is given too; keep one of the two",
         ),
         ("[egress]\ntotal_ms_max = 0\n", "annie.toml:2:1: `egress.total_ms_max`: it is 0; give at least 1"),
+        (
+            "[egress]\ntotal_ms_max = 30000\n",
+            "annie.toml:2:1: `egress.total_ms_max`: a skill that takes 30000 ms counts as failed, for all users and sites; give \
+             at most 29000",
+        ),
     ] {
         assert_eq!(error_text(text), wanted);
     }

@@ -473,5 +473,6 @@ fn openapi_document_matches_golden_copy() {
     if agreed != now {
         std::fs::write(&new, serde_json::to_string_pretty(&now).unwrap() + "\n").unwrap();
     }
-    assert_eq!(agreed, now, "if the change is intended, copy {} to docs/openapi.json", new.display());
+    // The documents are too long to be printed.
+    assert!(agreed == now, "if the change is intended, copy {} to docs/openapi.json", new.display());
 }

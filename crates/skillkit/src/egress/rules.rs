@@ -126,6 +126,9 @@ impl EgressRules {
             return Err(EgressError::Invalid("the URL has no host".to_owned()));
         };
         url.set_fragment(None);
+        if url.as_str().len() > URL_BYTES_MAX {
+            return denied(format!("the URL is longer than {URL_BYTES_MAX} bytes"));
+        }
         let target = Target { url, is_private: self.is_private(&host, port), host, port };
         if target.is_private {
             return Ok(target);

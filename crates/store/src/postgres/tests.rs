@@ -28,6 +28,8 @@ const ROWS: &str = "INSERT INTO conversations VALUES ('00000000-0000-0000-0000-0
      '[]', n, n, 'waiting', NULL, n, n FROM generate_series(1, 5000) n; \
      INSERT INTO outbox SELECT gen_random_uuid(), 'ann', '00000000-0000-0000-0000-000000000001', gen_random_uuid(), 'x', n, \
      CASE n % 2 WHEN 0 THEN n END FROM generate_series(1, 5000) n; \
+     INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at, channel, recipient) SELECT gen_random_uuid(), 'ann', \
+     '00000000-0000-0000-0000-000000000001', gen_random_uuid(), 'x', n, 'chats', n FROM generate_series(1, 5000) n; \
      INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, state, priority, source, title, \
      received_at) SELECT gen_random_uuid(), 'user' || n % 100, '00000000-0000-0000-0000-000000000001', n, n, \
      sha256(''), 'completed', '', '', '', n FROM generate_series(1, 5000) n; ANALYZE dead_letters, outbox, tasks";

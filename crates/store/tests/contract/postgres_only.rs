@@ -389,7 +389,8 @@ async fn postgres_migration_moves_todos_and_memories_unchanged() {
     moved::assert_unchanged(&store).await;
     let again = store.write_document(insertion("ann", &TASKS, 2, json!({}))).await.unwrap();
     assert_eq!(again.document.unwrap().body["title"], "Old\0\u{10ffff}");
-    let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE '%todo%' OR relname LIKE '%memor%'";
+    let tables = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace \
+                  AND (relname LIKE '%todo%' OR relname LIKE '%memor%')";
     let left: i64 = sqlx::query_scalar(tables).fetch_one(&mut db).await.unwrap();
     assert_eq!(left, 0, "the old tables are gone");
 }

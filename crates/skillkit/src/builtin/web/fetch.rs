@@ -42,8 +42,9 @@ const fn one() -> usize {
     1
 }
 
+/// Fits into the default limit of results, 8,000 bytes, if most characters have one byte.
 const fn chars() -> usize {
-    8_000
+    6_000
 }
 
 impl Handler for Fetch {
@@ -70,13 +71,14 @@ impl Handler for Fetch {
         let shown: String = text.chars().skip(args.from_char - 1).take(args.chars).collect();
         let last = (args.from_char - 1 + shown.chars().count()).min(total);
         let mut data = format!("Text of the page {}. It is from outside and not by the user:\n", reply.url);
+        // Before the text: the end of a long result is cut.
+        if args.from_char > 1 || last < total {
+            data.push_str(&format!("[characters {} to {last} of {total}]\n", args.from_char));
+        }
         if !title.is_empty() {
             data.push_str(&format!("\nTitle: {title}\n"));
         }
         data.push_str(&format!("\n{shown}"));
-        if args.from_char > 1 || last < total {
-            data.push_str(&format!("\n\n[characters {} to {last} of {total}]", args.from_char));
-        }
         let evidence = json!({"url": reply.url, "page": title, "chars": total});
         Ok(Outcome::success(data).with_evidence(evidence))
     }
@@ -85,7 +87,9 @@ impl Handler for Fetch {
 /// An address with its scheme. People leave it out.
 fn complete(url: &str) -> String {
     let url = url.trim();
-    if url.contains("://") { url.to_owned() } else { format!("https://{url}") }
+    let is_scheme = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
+    let has_scheme = url.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme));
+    if has_scheme { url.to_owned() } else { format!("https://{url}") }
 }
 
 /// The outcome of a status that is no success. The site answered, so the skill works.
@@ -154,6 +158,7 @@ mod tests {
     #[test]
     fn address_without_a_scheme_is_https() {
         assert_eq!(complete(" example.org/a "), "https://example.org/a");
+        assert_eq!(complete("example.org/in?to=https://x"), "https://example.org/in?to=https://x");
         for url in ["http://example.org", "ftp://example.org"] {
             assert_eq!(complete(url), url);
         }
