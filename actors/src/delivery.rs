@@ -139,7 +139,10 @@ async fn deliver_due(wiring: &Wiring, channel: &dyn Channel) -> Result<Pass<Coun
 
 /// When the next step for a text is due.
 fn due_at(wiring: &Wiring, row: &DeliveryRow, now: Micros) -> Micros {
-    let Some((by, begun_at)) = row.begun else { return row.retry_at.unwrap_or(now) };
+    let Some((by, begun_at)) = row.begun else {
+        // No wait is longer than the longest one: the clock was set back since.
+        return row.retry_at.filter(|at| *at <= later(now, RETRY_MS.1)).unwrap_or(now);
+    };
     // A pass ends after its own attempts, so such an attempt is left over from an earlier pass that did not end.
     let is_own = !wiring.store.is_shared() || by == wiring.lease.node();
     let is_over = is_own || later(begun_at, OTHER_NODE_MS_MAX) <= now;
@@ -205,7 +208,8 @@ async fn end(
     end: DeliveryEnd,
 ) -> Result<Option<DeliveryEnd>, String> {
     let stored = wiring.store.end_delivery(row.text.id, attempts, end).await.map_err(|error| error.to_string())?;
-    if stored && matches!(end, DeliveryEnd::Diverted(_)) {
+    // Also if no row was changed: the store may have repeated a write whose reply was lost.
+    if matches!(end, DeliveryEnd::Diverted(_)) {
         wake_notifier(wiring);
     }
     Ok(stored.then_some(end))

@@ -32,9 +32,9 @@ const ENTRIES_MAX: u32 = 1_000;
 /// Tasks whose final text a listener received and whose outbox entry is not marked yet, at most. Beyond this, an entry
 /// counts as delivered only if the user is listening when it is processed.
 const RECEIVED_MAX: usize = 10_000;
-/// How long the texts of a channel that this node does not have wait for another node, in milliseconds: a day, as long as a
-/// channel tries to deliver.
-const MISSING_CHANNEL_MS: i64 = 24 * 3_600_000;
+/// How long the texts of a channel that this node does not have wait for another node, in milliseconds: 28 hours, longer than
+/// a channel tries to deliver.
+const MISSING_CHANNEL_MS: i64 = 28 * 3_600_000;
 /// Interval between two looks at such a channel, in milliseconds.
 const MISSING_CHANNEL_LOOK_MS: u64 = 3_600_000;
 /// Interval between two deletions of old entries, in milliseconds.

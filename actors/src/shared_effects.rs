@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use annie_core::{
-    event::{EventBody, ResolvedCall},
+    event::{EventBody, HookAnswer, ResolvedCall},
     time::Micros,
     turn::{Judged, SubTurn, Turn, TurnEffects},
 };
@@ -81,7 +81,12 @@ impl SharedEffects {
         let mut of_turn = self.0.of_turn.lock();
         let body = decided(&*turn, &of_turn);
         turn.fold(now, &body);
-        of_turn.note(&turn.run);
+        // A refusal frees its effect for other agents only once it is stored: the hook may answer differently if it is asked again.
+        let is_refused = matches!(&body, EventBody::Decided { hook: Some(decision), .. }
+            if matches!(decision.verdict, HookAnswer::Refuse { .. }));
+        if !is_refused {
+            of_turn.note(&turn.run);
+        }
         body
     }
 }

@@ -203,9 +203,10 @@ impl HookConfig {
         found.extend(first_problem(&path("users"), users, "use 1 to 128 bytes without control characters", |user| {
             UserId::new(user).is_err().then(|| format!("{user:?} cannot be a user id"))
         }));
-        let known = format!("known are {}", CHANNELS.join(", "));
+        let known = format!("known are {}, and channel:NAME for what the channel NAME receives", CHANNELS.join(", "));
         found.extend(first_problem(&path("channels"), channels, &known, |channel| {
-            (!CHANNELS.contains(&channel)).then(|| format!("there is no channel {channel:?}"))
+            let is_received = channel.strip_prefix("channel:").is_some_and(|name| !name.is_empty());
+            (!CHANNELS.contains(&channel) && !is_received).then(|| format!("there is no channel {channel:?}"))
         }));
         if self.point == HookPoint::BeforeTurn && *agents == Agents::Sub {
             let what = "a turn begins before its sub-agents";

@@ -118,6 +118,9 @@ impl Channel for ChatService {
 
     fn receive(&self, inbox: Arc<dyn Inbox>) -> Fut<'_, Result<(), String>> {
         Box::pin(async move {
+            if self.is_down_until.is_some_and(|until| tokio::time::Instant::now() < until) {
+                return Err("connection refused".to_owned());
+            }
             for message in &self.incoming {
                 let result = inbox.submit(message.clone()).await;
                 self.accepted.lock().unwrap().push(result);
@@ -221,6 +224,23 @@ async fn channel_that_is_down_for_an_hour_delivers_in_order_afterwards() {
     assert!((10..40).contains(&calls), "{calls} attempts in an hour: the wait between them grows");
     all_delivered(&world).await;
     assert_eq!(notifications(&world).await, []);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn channel_whose_service_is_down_for_an_hour_receives_afterwards() {
+    let message = Incoming {
+        user: ann(),
+        conversation: "7".to_owned(),
+        text: "hello".to_owned(),
+        id: "1".to_owned(),
+        reply_to: "chat:ann".to_owned(),
+    };
+    let until = tokio::time::Instant::now() + Duration::from_secs(3_600);
+    let chats =
+        Arc::new(ChatService { incoming: vec![message], is_down_until: Some(until), ..ChatService::named("chats") });
+    let world = parts(&[&chats]).start().await;
+    assert_eq!(chats.until_sent(1).await, ["hello"]);
     world.kernel.stop().await;
 }
 

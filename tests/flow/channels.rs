@@ -59,12 +59,12 @@ fn check_signature(seen: &Seen) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhook_gets_an_answer_signed_and_once_although_its_client_has_left() {
     let model = FakeModelServer::start(|_| Reply::says("It is sunny.")).await;
-    let receiver = FakeModelServer::queue([Reply::error(503, "later"), Reply::body(200, "{}")]).await;
+    let receiver = FakeModelServer::queue([Reply::error(429, "later"), Reply::body(200, "{}")]).await;
     let (_secret, table) = channel(&receiver.base_url());
     let (_folder, server) = server_with(&model, &table).await;
     let (status, sent) = send(&server, &json!({"channel": "helpdesk", "to": "thread:7"})).await;
     assert_eq!(status, 202, "{sent}");
-    tokio::time::timeout(PATIENCE, receiver.arrived(2)).await.expect("the answer is posted again after a 503");
+    tokio::time::timeout(PATIENCE, receiver.arrived(2)).await.expect("the answer is posted again after a 429");
     let counted = "annie_deliveries_total{channel=\"helpdesk\",end=\"delivered\"} 1";
     eventually("the delivery is counted", async || {
         let metrics = server.http.get(format!("{}/metrics", server.url)).send().await.ok()?.text().await.ok()?;

@@ -1,13 +1,17 @@
 //! The messages that channels receive: they come in as a client's messages do, and their answers go back to the channel.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     ids::{ConversationId, TaskId},
-    ports::{Address, Fut, Inbox, InboxError, Incoming},
+    ports::{Address, Channel, Fut, Inbox, InboxError, Incoming},
 };
 
 use super::{Kernel, KernelError, Submission, submit::CHANNEL};
+use crate::tasks::caught;
+
+/// The waits between two starts of a channel's receiving part that fails, in milliseconds: the first one and the longest.
+const RECEIVE_WAIT_MS: (u64, u64) = (1_000, 60_000);
 
 /// The inbox of one channel.
 struct ChannelInbox {
@@ -44,6 +48,25 @@ fn refused(error: KernelError) -> InboxError {
     }
 }
 
+/// Receives until the channel ends by itself. An outage of its service does not use up the listener's restarts.
+async fn receive(channel: &dyn Channel, inbox: &Arc<dyn Inbox>) {
+    let (first_ms, longest_ms) = RECEIVE_WAIT_MS;
+    let mut wait_ms = first_ms;
+    loop {
+        let begun = tokio::time::Instant::now();
+        let error = match caught(async { channel.receive(inbox.clone()).await }).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) | Err(error) => error,
+        };
+        tracing::warn!(channel = channel.name(), error, "a channel stopped receiving and is started again");
+        if begun.elapsed() > Duration::from_millis(longest_ms) {
+            wait_ms = first_ms;
+        }
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        wait_ms = (wait_ms * 2).min(longest_ms);
+    }
+}
+
 impl Kernel {
     /// Runs the receiving part of each channel as a listener.
     pub(super) fn receive_from_channels(&self) {
@@ -52,11 +75,14 @@ impl Kernel {
             let service = format!("{CHANNEL}:{name}");
             let inbox: Arc<dyn Inbox> = Arc::new(ChannelInbox { kernel: self.clone(), channel: name });
             let channel = channel.clone();
-            let receive = move || {
+            let run = move || {
                 let (channel, inbox) = (channel.clone(), inbox.clone());
-                async move { channel.receive(inbox).await }
+                async move {
+                    receive(&*channel, &inbox).await;
+                    Ok(())
+                }
             };
-            self.run_listener(&service, Arc::new(move || Box::pin(receive())));
+            self.run_listener(&service, Arc::new(move || Box::pin(run())));
         }
     }
 }

@@ -62,7 +62,7 @@ pub struct Submission {
     pub preamble: Vec<(String, String)>,
     /// The message joins the running turn, if there is one, instead of waiting behind it.
     pub steer: bool,
-    /// Names the work. Equal work of the same user with the same name and from the same channel that still waits is done once,
+    /// Names the work. Equal work of the same user with the same name, channel and address that still waits is done once,
     /// and both messages get the answer.
     pub name: Option<String>,
     /// Only local backends may run this message.
@@ -466,7 +466,9 @@ async fn admit(
     let private = if message.private { "private " } else { "" };
     // Nor is work of another channel, because rules may hold for one channel only.
     let on = if message.channel.is_empty() { &message.source } else { &message.channel };
-    let key = |name: &String| WorkKey::of(&format!("{private}{conversation} {on:?} {name}"), &message.text);
+    // Nor is work with another address: the answer of a retry goes to one address.
+    let to = message.reply_to.as_ref().map(|address| (&address.channel, &address.to));
+    let key = |name: &String| WorkKey::of(&format!("{private}{conversation} {on:?} {to:?} {name}"), &message.text);
     let work = message.name.as_ref().map(key);
     let ask = |reply| {
         SchedulerMsg::Admission(AdmissionMsg::Admit {

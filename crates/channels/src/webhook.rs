@@ -182,18 +182,21 @@ fn judge(status: StatusCode, headers: &HeaderMap) -> Result<Delivered, DeliveryE
         return Ok(Delivered::Received);
     }
     let why = format!("the receiver answered {status}");
-    match status {
-        StatusCode::REQUEST_TIMEOUT
-        | StatusCode::TOO_EARLY
-        | StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::SERVICE_UNAVAILABLE => {
-            let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-            Err(DeliveryError::Retry { after_ms: after.unwrap_or(0).saturating_mul(1_000), why })
-        }
-        // The receiver may have failed after it had passed the text on.
-        status if status.is_server_error() => Err(DeliveryError::Unknown(why)),
-        _ => Err(DeliveryError::Refused(why)),
+    // Proxies also answer 503 and 408 after the receiver had the request. One that says when to come back refused the request.
+    let is_unsent = match status {
+        StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::SERVICE_UNAVAILABLE => headers.contains_key(RETRY_AFTER),
+        _ => false,
+    };
+    if is_unsent {
+        let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        return Err(DeliveryError::Retry { after_ms: after.unwrap_or(0).saturating_mul(1_000), why });
     }
+    // The receiver may have failed after it had passed the text on.
+    if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+        return Err(DeliveryError::Unknown(why));
+    }
+    Err(DeliveryError::Refused(why))
 }
 
 /// What a failed request means. The URL, which may contain a token, is left out.

@@ -60,6 +60,13 @@ fn idle_hooks_lists_patterns_that_match_no_skill() {
 }
 
 #[test]
+fn hook_may_be_about_what_a_channel_receives() {
+    let own =
+        config(&format!("{HOOK}when = {{ channels = [\"channel:mail\"] }}\n").replace("before_skill", "before_turn"));
+    assert!(decided(&own, "bob", "channel:mail").is_some() && decided(&own, "bob", "http").is_none());
+}
+
+#[test]
 fn config_refuses_invalid_hook_with_its_location() {
     let when = |conditions: &str| format!("{HOOK}when = {{ {conditions} }}\n");
     let before_turn = |conditions: &str| when(conditions).replace("before_skill", "before_turn");
@@ -77,7 +84,8 @@ fn config_refuses_invalid_hook_with_its_location() {
         ),
         (
             when("channels = [\"telegram\"]"),
-            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, openai, voice",
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, openai, \
+             voice, and channel:NAME for what the channel NAME receives",
         ),
         (
             before_turn("skills = [\"tasks.create\"]"),

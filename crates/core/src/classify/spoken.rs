@@ -15,6 +15,9 @@ pub enum Spoken {
     Complex,
 }
 
+/// A verb that requests a change only with "off": "check off the milk", but "check whether it is done".
+const CHECK: &str = "check";
+
 impl Spoken {
     /// Whether skills with effects are withheld.
     #[must_use]
@@ -217,7 +220,7 @@ fn is_in(list: &str, word: &str) -> bool {
 fn asks_for_a_change(clause: &str) -> bool {
     let is_polite = POLITE.iter().any(|polite| clause.trim_start().starts_with(polite));
     (is_polite || !is_question(clause) || is_request_phrased_as_question(clause))
-        && words(clause).any(|word| VERBS.contains(&word))
+        && words(clause).any(|word| VERBS.contains(&word) && (word != CHECK || words(clause).any(|word| word == "off")))
 }
 
 /// Whether a clause with a verb of change requests something although it begins like a question: "any chance you could add
@@ -369,6 +372,12 @@ mod tests {
             assert_eq!(spoken(text), Spoken::Action, "{text}");
         }
         assert_eq!(spoken("Create a task to call Bob and remind me to buy milk"), Spoken::Complex);
+    }
+
+    #[test]
+    fn check_requests_a_change_only_with_off() {
+        assert_eq!(user_requests("Check whether task 1 is done"), 0);
+        assert_eq!(user_requests("Check off the milk"), 1);
     }
 
     #[test]

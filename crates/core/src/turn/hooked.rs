@@ -54,7 +54,8 @@ impl AgentRun {
                 self.reminded_to_act |= text.starts_with(REFUSED) || text.starts_with(IN_DOUBT);
                 // The call was not made and does not count as used.
                 self.calls_used = self.calls_used.saturating_sub(1);
-                if self.is_cmd() && !text.starts_with(DONE_ALREADY) {
+                // An equal later command runs instead of this one.
+                if self.is_cmd() && !text.starts_with(DONE_ALREADY) && text != REPEATED {
                     self.skip_the_rest();
                 }
             }

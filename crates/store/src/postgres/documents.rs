@@ -59,7 +59,9 @@ const TOUCH: &str = "UPDATE documents SET accessed_at = greatest(coalesce(access
 pub(super) const EXPORT: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at \
      FROM documents WHERE user_id = $1 AND (namespace, number) > ($2, $3) ORDER BY namespace, number LIMIT $4";
 const DELETE: &str = "DELETE FROM documents WHERE user_id = $1 RETURNING number";
-const DELETE_INTENTS: &str = "DELETE FROM document_intents WHERE user_id = $1";
+/// Only those of deleted documents: a write may have committed since the documents were deleted.
+const DELETE_INTENTS: &str = "DELETE FROM document_intents i WHERE i.user_id = $1 AND NOT EXISTS (SELECT 1 FROM documents d \
+     WHERE d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number)";
 
 /// The condition of a query, with the arguments 1 to 13.
 macro_rules! matching {

@@ -101,7 +101,9 @@ impl Conversation {
 
     /// Whether a message may be the consent to what a paused turn or the last answer asked.
     fn may_consent(&self, inbound: &Inbound) -> bool {
+        // A retry follows the failed attempt, and no longer the question.
         self.paused.is_some()
+            || inbound.retry.is_some()
             || self.history.exchanges().last().is_some_and(|last| last.answer.contains('?'))
             || inbound.thread().is_some_and(ends_with_question)
     }

@@ -83,8 +83,9 @@ impl Turn {
 
     /// Ends the turn's wait early at this time, if it waits.
     pub(in crate::turn) fn lift_deferral(&mut self, at: Micros) {
+        let was_lifted = self.deferral.is_lifted;
         self.deferral.is_lifted = self.deferral.until.is_some_and(|until| until > at);
-        if self.deferral.is_lifted && self.deferral.after_failure && self.retries.lifted < LIFTS_MAX {
+        if self.deferral.is_lifted && !was_lifted && self.deferral.after_failure && self.retries.lifted < LIFTS_MAX {
             self.retries.lifted += 1;
         }
     }

@@ -118,6 +118,30 @@ fn commands_behind_one_that_a_hook_refused_are_not_run() {
 }
 
 #[test]
+fn command_that_a_hook_changed_into_a_later_one_leaves_the_later_one_to_run() {
+    let limits = TurnLimits { main_interface: MainInterface::Cmd, ..TurnLimits::default() };
+    let mut w = World::with(Mode::SingleLoop, limits);
+    w.say("Create both");
+    let text = cmd("tasks.create --title x\ntasks.create --title y");
+    let task = replies_asking(&mut w, &reply(&text, &[]), &["names"]);
+    let (_, intent, _) = questions(&w).remove(0);
+    let agent = w.conv.main_agent(task).expect("a turn is under way");
+    let planned = crate::event::PlannedSkill {
+        intent,
+        skill: "tasks.create".to_owned(),
+        arguments: json!({"title": "y"}),
+        effect: crate::skill::Effect::Once,
+        external: false,
+        timeout_ms: 1_000,
+        origin: Vec::new(),
+    };
+    let text = agent.refusal_of_replaced(&planned).expect("the later command has these arguments");
+    decides(&mut w, HookAnswer::Refuse { text });
+    decides(&mut w, HookAnswer::Continue);
+    assert_eq!(w.skill_calls(&orchestrator()), [("tasks.create".to_owned(), json!({"title": "y"}))]);
+}
+
+#[test]
 fn replaced_arguments_run_and_are_those_of_the_receipt() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Create it");

@@ -323,6 +323,15 @@ fn call_with_effect_after_a_request_was_added_to_thanks_runs() {
 }
 
 #[test]
+fn retry_of_thanks_may_be_the_consent_to_an_earlier_question() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    let retry = Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), Micros(0));
+    w.receive(Inbound { retry: Some(retry), ..World::inbound("Great, thanks") });
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "{:?}", w.results());
+}
+
+#[test]
 fn thanks_after_a_question_or_a_pause_may_be_the_consent_to_it() {
     for is_paused in [false, true] {
         for thanks in ["Thanks, perfect!", "Thank you, very good", "Danke, prima"] {

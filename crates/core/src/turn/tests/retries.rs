@@ -107,7 +107,8 @@ fn wait_that_is_lifted_is_not_used_up_and_lifts_are_bounded() {
         let EventBody::Deferred { until, after_failure: true, .. } = deferred.body else { panic!("{deferred:?}") };
         assert!(until.since_ms(deferred.at).abs_diff(wait_ms) < 3, "{until} after {deferred:?}");
         if is_lifted {
-            // The scheduler does the same when the model answers another task.
+            // The scheduler does the same when the model answers another task. The second time lifts no other wait.
+            w.resume(task);
             w.resume(task);
         } else {
             w.now = until;
