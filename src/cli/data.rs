@@ -90,8 +90,8 @@ async fn delete(site: &Site, documents: &dyn Documents, user: &UserId, is_confir
     }
     site.console.say_always(&match (is_confirmed, total) {
         (_, 0) => format!("user {user} has no documents"),
-        (true, _) => format!("deleted {deleted} documents of user {user}"),
-        (false, _) => format!("nothing was deleted; to delete these {total} documents for good, add --yes"),
+        (true, _) => format!("documents of user {user} deleted: {deleted}"),
+        (false, _) => format!("nothing was deleted; to delete all of them for good, {total} in all, add --yes"),
     });
     Ok(())
 }

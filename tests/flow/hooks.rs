@@ -4,6 +4,7 @@ use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
 
 use super::bad_models::{ask, server_with};
+use crate::server::Server;
 
 const RULES: &str = r#"
 mode = "single_loop"
@@ -160,4 +161,18 @@ async fn start_logs_a_pattern_of_a_hook_that_matches_no_skill() {
         server.log().into_iter().filter(|line| line.contains("no skill matches this pattern of a hook")).collect();
     let [line] = &idle[..] else { panic!("one line: {idle:?}") };
     assert!(line.contains("read-only") && line.contains("weekly-revue"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offline_planner_names_the_rule_that_refused_and_shows_no_words_for_models() {
+    let data = tempfile::tempdir().expect("a folder");
+    let config = data.path().join("annie.toml");
+    std::fs::write(&config, RULES.replace("mode = \"single_loop\"\n", "")).expect("written");
+    let server = Server::start(data.path(), &["--config", config.to_str().expect("a path")], &[]).await;
+    let sent = ask(&server, "Create a task to buy milk").await;
+    assert_eq!(
+        sent["answer"],
+        "Not done: “Create a task to buy milk”. The reason: The rule \"read-only\" does not allow tasks.create here: Tasks are \
+         read-only this week."
+    );
 }

@@ -77,12 +77,15 @@ pub(super) struct Answer {
 
 /// Whether a result is a failure, recognised by the kernel's prefixes.
 pub(super) fn is_failure(result: &str) -> bool {
-    ["[error_", "[unknown]", "[not run]", "[blocked]", "Error:"].iter().any(|start| result.starts_with(start))
+    ["[error_", "[unknown]", "[not run]", "[blocked]", "[refused]", "Error:"]
+        .iter()
+        .any(|start| result.starts_with(start))
 }
 
 /// Beginnings of the kernel's instructions to a model. They count only at the beginning of a sentence, because a user's own
 /// text may contain them.
-const FOR_MODELS: [&str; 4] = ["Write this block:", "```", "Call: ", "Call (with "];
+const FOR_MODELS: [&str; 6] =
+    ["Write this block:", "```", "Call: ", "Call (with ", "Do not try it again; ", "Do not repeat it; "];
 
 /// The text before the first of the kernel's instructions to a model.
 fn before_words_to_models(text: &str) -> &str {
@@ -372,6 +375,13 @@ mod tests {
         assert_eq!(reason("Error: --min_size=3 is refused -- try 4"), "“min size”=3 is refused -- try 4");
         let undated = "Error: the user named no date, and not \"x\". Nothing was done. Write this block:\n```cmd\ntasks.create --title a\n```";
         assert_eq!(reason(undated), "the user named no date, and not \"x\". Nothing was done.");
+        let refused =
+            "[refused] The rule \"quiet\" does not allow email.send here: No mail. Do not try it again; tell the user.";
+        assert!(is_failure(refused));
+        assert_eq!(reason(refused), "The rule \"quiet\" does not allow email.send here: No mail.");
+        let doubt =
+            "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
+        assert_eq!(reason(doubt), "This may have happened already: its last outcome is unknown.");
         let answer = compose(&[report(false, &reason(failed))], &[], &[]);
         assert!(answer.is_declined);
         assert_eq!(answer.text, "Not done: “delete task 9”. The reason: There is no task #9.");
