@@ -5,7 +5,10 @@ use futures_util::stream;
 use tonic::{Request, Response, Status};
 
 use super::{Service, Streamed, caller, convert, refused, v1};
-use crate::api::{NoticeFeed, NoticeItem};
+use crate::{
+    api::{NoticeFeed, NoticeItem},
+    ops::notifications::wire,
+};
 
 #[tonic::async_trait]
 impl v1::notifications_server::Notifications for Service {
@@ -19,9 +22,7 @@ impl v1::notifications_server::Notifications for Service {
             let mut feed = feed?;
             match feed.next().await {
                 Ok(None) => None,
-                Ok(Some(NoticeItem::Notification(notification))) => {
-                    Some((Ok(v1::Notification::from(notification)), Some(feed)))
-                }
+                Ok(Some(NoticeItem::Notification(notification))) => Some((Ok(wire(notification)), Some(feed))),
                 Ok(Some(NoticeItem::Again)) => Some((Err(convert::again()), None)),
                 Err(error) => Some((Err(refused(error)), None)),
             }

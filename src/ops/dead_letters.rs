@@ -141,24 +141,23 @@ impl From<DeadLetterRow> for DeadLetter {
     }
 }
 
-impl From<DeadLetterRow> for v1::DeadLetter {
-    fn from(row: DeadLetterRow) -> Self {
-        Self {
-            task_id: row.task.to_string(),
-            conversation_id: row.conversation.to_string(),
-            title: row.title,
-            priority: convert::priority_of(row.priority).into(),
-            state: state_of(row.state).into(),
-            error: row.code,
-            answer: row.text,
-            detail: row.detail,
-            tried: row.dead_letter.tried,
-            since_us: row.dead_letter.since.0,
-            retry_at_us: row.dead_letter.retry_at.map(|at| at.0),
-            retried_by: row.retried_by.map(|task| task.to_string()).unwrap_or_default(),
-            failed_at_us: row.failed_at.0,
-            changed_at_us: row.changed_at.0,
-        }
+/// A dead letter as gRPC shows it.
+pub(super) fn wire(row: DeadLetterRow) -> v1::DeadLetter {
+    v1::DeadLetter {
+        task_id: row.task.to_string(),
+        conversation_id: row.conversation.to_string(),
+        title: row.title,
+        priority: convert::priority_of(row.priority).into(),
+        state: state_of(row.state).into(),
+        error: row.code,
+        answer: row.text,
+        detail: row.detail,
+        tried: row.dead_letter.tried,
+        since_us: row.dead_letter.since.0,
+        retry_at_us: row.dead_letter.retry_at.map(|at| at.0),
+        retried_by: row.retried_by.map(|task| task.to_string()).unwrap_or_default(),
+        failed_at_us: row.failed_at.0,
+        changed_at_us: row.changed_at.0,
     }
 }
 
@@ -183,7 +182,7 @@ impl From<Listed> for DeadLetters {
 }
 
 fn listed((page, total): Listed) -> v1::ListDeadLettersResponse {
-    let dead_letters = page.rows.into_iter().map(Into::into).collect();
+    let dead_letters = page.rows.into_iter().map(wire).collect();
     v1::ListDeadLettersResponse { dead_letters, next: page.next.unwrap_or_default(), total }
 }
 
@@ -267,7 +266,7 @@ impl From<DeadLetterDetail> for WholeDeadLetter {
 
 fn whole(found: DeadLetterDetail) -> v1::WholeDeadLetter {
     v1::WholeDeadLetter {
-        dead_letter: Some(found.row.into()),
+        dead_letter: Some(wire(found.row)),
         text: found.text,
         before: found.before.iter().map(ToString::to_string).collect(),
         events: found.events.iter().map(convert::event).collect(),

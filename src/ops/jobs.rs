@@ -123,23 +123,22 @@ impl From<JobLine> for Job {
     }
 }
 
-impl From<JobLine> for v1::Job {
-    fn from(line: JobLine) -> Self {
-        Self {
-            state: state_of(&line).into(),
-            reason: reason_of(&line).unwrap_or_default(),
-            number: u32::try_from(line.number).unwrap_or(u32::MAX),
-            task_id: line.task.to_string(),
-            conversation_id: line.conversation.to_string(),
-            title: line.title,
-            priority: convert::priority_of(line.priority).into(),
-            position: line.position.map(|p| p as u64),
-            round: line.round.map(|(now, _)| now),
-            rounds_max: line.round.map(|(_, max)| max),
-            start_in_ms: line.start_in_ms,
-            running_ms: line.running_ms,
-            suspended_at_us: line.suspended_at.map(|at| at.0),
-        }
+/// A job as gRPC shows it.
+fn wire(line: JobLine) -> v1::Job {
+    v1::Job {
+        state: state_of(&line).into(),
+        reason: reason_of(&line).unwrap_or_default(),
+        number: u32::try_from(line.number).unwrap_or(u32::MAX),
+        task_id: line.task.to_string(),
+        conversation_id: line.conversation.to_string(),
+        title: line.title,
+        priority: convert::priority_of(line.priority).into(),
+        position: line.position.map(|p| p as u64),
+        round: line.round.map(|(now, _)| now),
+        rounds_max: line.round.map(|(_, max)| max),
+        start_in_ms: line.start_in_ms,
+        running_ms: line.running_ms,
+        suspended_at_us: line.suspended_at.map(|at| at.0),
     }
 }
 
@@ -172,7 +171,7 @@ impl From<Listed> for Jobs {
 }
 
 fn listed((lines, text): Listed) -> v1::ListJobsResponse {
-    v1::ListJobsResponse { jobs: lines.into_iter().map(Into::into).collect(), text: text.unwrap_or_default() }
+    v1::ListJobsResponse { jobs: lines.into_iter().map(wire).collect(), text: text.unwrap_or_default() }
 }
 
 /// The length of a description in words.

@@ -47,14 +47,13 @@ impl From<Notification> for Notice {
     }
 }
 
-impl From<Notification> for v1::Notification {
-    fn from(notification: Notification) -> Self {
-        Self {
-            id: notification.id,
-            text: notification.text,
-            task_ids: notification.tasks.iter().map(ToString::to_string).collect(),
-            at_us: notification.at.0,
-        }
+/// A notification as gRPC shows it.
+pub(crate) fn wire(notification: Notification) -> v1::Notification {
+    v1::Notification {
+        id: notification.id,
+        text: notification.text,
+        task_ids: notification.tasks.iter().map(ToString::to_string).collect(),
+        at_us: notification.at.0,
     }
 }
 
@@ -74,7 +73,7 @@ impl From<Page<Notification>> for Notices {
 }
 
 fn listed(page: Page<Notification>) -> v1::ListNotificationsResponse {
-    let notifications = page.rows.into_iter().map(Into::into).collect();
+    let notifications = page.rows.into_iter().map(wire).collect();
     v1::ListNotificationsResponse { notifications, next: page.next.unwrap_or_default() }
 }
 

@@ -31,10 +31,10 @@ pub(super) fn table() -> Vec<Operation> {
             .rpc("/annie.v1.Operations/List", asked_page, listed),
         route(Get, "/api/v1/operations/{id}", Scope(JobsRead), get_operation, LongOperation::from)
             .about("get_operation", "jobs", "Get an operation.", "operations show")
-            .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| path_id("id", &r.id), v1::Operation::from),
+            .rpc("/annie.v1.Operations/Get", |r: v1::GetOperationRequest| path_id("id", &r.id), wire),
         route(Get, "/api/v1/operations/{id}/key", Scope(JobsControl), get_operation_key, ResultKey::from)
             .about("get_operation_key", "jobs", "Get the key of an operation.", "operations key")
-            .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| path_id("id", &r.id), v1::OperationKey::from),
+            .rpc("/annie.v1.Operations/Key", |r: v1::OperationKeyRequest| path_id("id", &r.id), wire_key),
     ]
 }
 
@@ -83,19 +83,18 @@ impl From<OperationRow> for LongOperation {
     }
 }
 
-impl From<OperationRow> for v1::Operation {
-    fn from(row: OperationRow) -> Self {
-        Self {
-            id: row.id.to_string(),
-            conversation_id: row.conversation.to_string(),
-            task_id: row.task.to_string(),
-            skill: row.skill,
-            open: row.closed_by.is_none(),
-            opened_at_us: row.opened_at.0,
-            expires_at_us: row.expires_at.0,
-            closed_by: row.closed_by.map(|task| task.to_string()).unwrap_or_default(),
-            closed_at_us: row.closed_at.map(|at| at.0),
-        }
+/// An operation as gRPC shows it.
+pub(super) fn wire(row: OperationRow) -> v1::Operation {
+    v1::Operation {
+        id: row.id.to_string(),
+        conversation_id: row.conversation.to_string(),
+        task_id: row.task.to_string(),
+        skill: row.skill,
+        open: row.closed_by.is_none(),
+        opened_at_us: row.opened_at.0,
+        expires_at_us: row.expires_at.0,
+        closed_by: row.closed_by.map(|task| task.to_string()).unwrap_or_default(),
+        closed_at_us: row.closed_at.map(|at| at.0),
     }
 }
 
@@ -115,7 +114,7 @@ impl From<Page<OperationRow>> for LongOperations {
 }
 
 fn listed(page: Page<OperationRow>) -> v1::ListOperationsResponse {
-    let operations = page.rows.into_iter().map(Into::into).collect();
+    let operations = page.rows.into_iter().map(wire).collect();
     v1::ListOperationsResponse { operations, next: page.next.unwrap_or_default() }
 }
 
@@ -166,10 +165,9 @@ impl From<OperationGrant> for ResultKey {
     }
 }
 
-impl From<OperationGrant> for v1::OperationKey {
-    fn from(grant: OperationGrant) -> Self {
-        Self { id: grant.id.to_string(), key: grant.key, path: grant.path }
-    }
+/// The key as gRPC shows it.
+fn wire_key(grant: OperationGrant) -> v1::OperationKey {
+    v1::OperationKey { id: grant.id.to_string(), key: grant.key, path: grant.path }
 }
 
 async fn get_operation_key(call: Call, Id(id): Id<OperationId>) -> Result<OperationGrant, ApiError> {

@@ -49,7 +49,7 @@ pub(super) fn table() -> Vec<Operation> {
                 "Close the voice gate for everything except voice, or renew it.",
                 "gate hold",
             )
-            .rpc("/annie.v1.Scheduler/HoldGate", asked_hold, v1::HoldGateResponse::from),
+            .rpc("/annie.v1.Scheduler/HoldGate", asked_hold, held),
         route(Post, "/api/v1/gate/release", Scope(OpsControl), release_gate, |released| Released { released })
             .about("release_gate", "operations", "Open the voice gate.", "gate release")
             .rpc("/annie.v1.Scheduler/ReleaseGate", asked_release, |released| v1::ReleaseGateResponse { released }),
@@ -112,10 +112,9 @@ impl From<GateGrant> for Held {
     }
 }
 
-impl From<GateGrant> for v1::HoldGateResponse {
-    fn from(grant: GateGrant) -> Self {
-        Self { epoch: grant.epoch, until_us: grant.until.0 }
-    }
+/// The granted hold as gRPC shows it.
+fn held(grant: GateGrant) -> v1::HoldGateResponse {
+    v1::HoldGateResponse { epoch: grant.epoch, until_us: grant.until.0 }
 }
 
 fn asked_hold(asked: v1::HoldGateRequest) -> Result<Body<Hold>, ApiError> {

@@ -39,7 +39,7 @@ pub(super) fn table() -> Vec<Operation> {
             .rpc("/annie.v1.Jobs/List", asked_page, listed),
         route(Get, "/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from)
             .about("get_task", "jobs", "Get a task.", "tasks show")
-            .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| path_id("task_id", &r.task_id), v1::Task::from),
+            .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| path_id("task_id", &r.task_id), wire),
         route(Post, "/api/v1/tasks/{id}/cancel", Scope(JobsControl), cancel_task, |cancelled| CancelledTask {
             cancelled,
         })
@@ -121,22 +121,21 @@ impl From<TaskRow> for Task {
     }
 }
 
-impl From<TaskRow> for v1::Task {
-    fn from(row: TaskRow) -> Self {
-        let (error, outcome) = (row.failure().unwrap_or_default(), row.outcome().unwrap_or_default());
-        Self {
-            id: row.id.to_string(),
-            conversation_id: row.conversation.to_string(),
-            state: convert::state_of(row.state).into(),
-            priority: convert::priority_of(row.priority).into(),
-            source: row.source,
-            title: row.title,
-            received_at_us: row.received_at.0,
-            started_at_us: row.started_at.map(|at| at.0),
-            ended_at_us: row.ended_at.map(|at| at.0),
-            error,
-            outcome,
-        }
+/// A task as gRPC shows it.
+fn wire(row: TaskRow) -> v1::Task {
+    let (error, outcome) = (row.failure().unwrap_or_default(), row.outcome().unwrap_or_default());
+    v1::Task {
+        id: row.id.to_string(),
+        conversation_id: row.conversation.to_string(),
+        state: convert::state_of(row.state).into(),
+        priority: convert::priority_of(row.priority).into(),
+        source: row.source,
+        title: row.title,
+        received_at_us: row.received_at.0,
+        started_at_us: row.started_at.map(|at| at.0),
+        ended_at_us: row.ended_at.map(|at| at.0),
+        error,
+        outcome,
     }
 }
 
@@ -156,7 +155,7 @@ impl From<Page<TaskRow>> for Tasks {
 }
 
 fn listed(page: Page<TaskRow>) -> v1::ListTasksResponse {
-    let tasks = page.rows.into_iter().map(Into::into).collect();
+    let tasks = page.rows.into_iter().map(wire).collect();
     v1::ListTasksResponse { tasks, next: page.next.unwrap_or_default() }
 }
 

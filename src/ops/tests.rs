@@ -20,7 +20,7 @@ use prost_types::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{ALL, RULES, need, row::Verb};
+use super::{ALL, RULES, dead_letters, need, operations, row::Verb};
 use crate::{
     auth::{
         KeyScope,
@@ -310,7 +310,7 @@ fn grpc_messages_of_full_rows_have_every_field() {
         failed_at: at,
         changed_at: at,
     };
-    let message = v1::DeadLetter::from(row);
+    let message = dead_letters::wire(row);
     assert_eq!(message.since_us, 1_234_567, "gRPC has times in full, HTTP in milliseconds");
     assert_full(&protobuf, "DeadLetter", &message);
     let row = OperationRow {
@@ -325,7 +325,7 @@ fn grpc_messages_of_full_rows_have_every_field() {
         closed_by: None,
         closed_at: Some(at),
     };
-    let closed = v1::Operation::from(OperationRow { closed_by: Some(task), ..row.clone() });
-    let operation = v1::Operation { closed_by: closed.closed_by, ..v1::Operation::from(row) };
+    let closed = operations::wire(OperationRow { closed_by: Some(task), ..row.clone() });
+    let operation = v1::Operation { closed_by: closed.closed_by, ..operations::wire(row) };
     assert_full(&protobuf, "Operation", &operation);
 }
