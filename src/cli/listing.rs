@@ -88,14 +88,21 @@ pub fn print_object(site: &Site, object: &Value, keys: &[&str]) -> Result<(), Fa
 
 #[cfg(test)]
 mod tests {
+    use annie_testkit::openapi::properties;
     use serde_json::json;
 
     use super::*;
     use crate::{
-        cli::{actors, breakers, conversations, dlq, jobs, operations, tasks},
+        cli::{actors, breakers, conversations, dlq, has_command, jobs, operations, tasks},
         http::document,
-        ops::tests::properties,
     };
+
+    #[test]
+    fn commands_of_the_table_of_operations_exist() {
+        let missing: Vec<&str> = ops::commands().filter(|command| !has_command(command)).collect();
+        assert!(missing.is_empty(), "there are no commands {missing:?}");
+        assert!(ops::commands().count() > 20, "the table names {} commands", ops::commands().count());
+    }
 
     #[test]
     fn listing_columns_are_properties_of_the_reply() {

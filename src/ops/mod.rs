@@ -14,7 +14,7 @@ mod scheduler;
 pub(crate) mod skills;
 pub(crate) mod tasks;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::sync::LazyLock;
 
@@ -53,6 +53,12 @@ pub(crate) fn need(method: &str, path: &str) -> Option<Need> {
 /// The route of a command of the command line; empty if there is none.
 pub(crate) fn path_of(command: &str) -> &'static str {
     ALL.iter().find(|operation| operation.about.cli == command).map_or("", |operation| operation.about.path)
+}
+
+/// The commands of the command line that the table names.
+#[cfg(test)]
+pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|operation| operation.about.cli).filter(|command| !command.is_empty())
 }
 
 /// Whether there is a route at the path with any method.

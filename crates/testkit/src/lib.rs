@@ -4,6 +4,7 @@ pub mod env;
 pub mod faults;
 pub mod hooks;
 pub mod model_server;
+pub mod openapi;
 pub mod postgres;
 pub mod scripted_model;
 pub mod sim;
