@@ -1,9 +1,6 @@
 //! Assembles store, skills, models and kernel. Used by `serve` and by commands that run the kernel in their own process.
 
-mod mark;
 mod node;
-mod notes;
-mod notes_watch;
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +10,8 @@ use std::{
 };
 
 use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
+pub(crate) use annie_api::folder::Mark;
+pub use annie_api::folder::{NOTES_KEPT_AS, NotesFolder, NotesPace, NotesProblem, NotesWatch};
 use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
@@ -27,9 +26,6 @@ use annie_skillkit::{
     EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
 };
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
-pub(crate) use mark::Mark;
-pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
-pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
     config::{BackendConfig, ChannelError, ClientConfig, Config, ConfigError, Environment, Loaded, Location},

@@ -1,15 +1,11 @@
-//! Annie: the front ends (HTTP, gRPC, command line) and the assembly of the kernel.
+//! Annie: the command line, the configuration and the assembly of the kernel.
 
-pub mod api;
-pub mod auth;
 pub mod boot;
 pub mod cli;
 pub mod config;
-pub mod error;
-pub mod grpc;
-pub mod http;
-mod ops;
+mod logging;
 mod probe;
 pub mod secrets;
-pub mod system;
-pub mod telemetry;
+
+use annie_api::ops;
+pub use annie_api::{api, auth, error, grpc, http, system, telemetry};

@@ -51,7 +51,7 @@ use toml::Value;
 use crate::{
     boot,
     config::{Environment, Flag, Loaded, Location, Sources},
-    telemetry,
+    logging,
 };
 
 /// How long the runtime may take to shut down after the command, in milliseconds. A limit is needed because the thread that
@@ -209,7 +209,7 @@ fn begin_log(loaded: &mut Loaded, command: &Command) {
     if !is_server && loaded.origin(&["log", "level"]) == Location::Default {
         "off".clone_into(&mut loaded.config.log.level);
     }
-    telemetry::log(&loaded.config.log, &loaded.environment);
+    logging::log(&loaded.config.log, &loaded.environment);
 }
 
 fn global_flags(global: &Global) -> Vec<Flag> {

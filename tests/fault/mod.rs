@@ -14,6 +14,7 @@ mod full_disk;
 mod hiccups;
 mod hooks;
 mod incarnations;
+mod injected;
 mod invariants;
 mod leases;
 mod ownership;

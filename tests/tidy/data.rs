@@ -33,13 +33,13 @@ fn migrations_count_up_from_one() {
 
 /// The routes of both front ends: method and path, as listed in the table of rights and in the table of operations.
 fn routes() -> Vec<(String, String)> {
-    let table = read("src/auth/policy.rs");
+    let table = read("crates/api/src/auth/policy.rs");
     let route = |line: &str| {
         let mut quoted = line.trim().strip_prefix('(')?.split('"').skip(1).step_by(2);
         Some((quoted.next()?.to_owned(), quoted.next().filter(|p| p.starts_with('/'))?.to_owned()))
     };
     let mut routes: Vec<(String, String)> = table.lines().filter_map(route).collect();
-    for file in sources().iter().filter(|s| s.path.starts_with("src/ops/") && !s.is_for_tests()) {
+    for file in sources().iter().filter(|s| s.path.starts_with("crates/api/src/ops/") && !s.is_for_tests()) {
         for (method, start) in [("HTTP", "\"/api/v1/"), ("RPC", "\"/annie.v1.")] {
             let paths = file.text.match_indices(start).filter_map(|(at, _)| file.text[at + 1..].split('"').next());
             routes.extend(paths.map(|path| (method.to_owned(), path.to_owned())));
@@ -81,7 +81,7 @@ fn is_this_path(rest: &str, pieces: &[&str]) -> bool {
 #[test]
 fn routes_are_each_used_by_a_test() {
     let routes = routes();
-    assert!(routes.len() > 30, "only {} routes were found in src/auth/policy.rs", routes.len());
+    assert!(routes.len() > 30, "only {} routes were found in crates/api/src/auth/policy.rs", routes.len());
     let rust = sources().iter().filter(|s| s.is_for_tests() && !s.path.starts_with("tests/tidy/")).map(|s| &s.text);
     let clients = files().iter().filter(|f| f.path.starts_with("tests/clients/")).map(|f| &f.text);
     let tests: Vec<&String> = rust.chain(clients).filter(|text| uses_an_api(text)).collect();
@@ -91,7 +91,7 @@ fn routes_are_each_used_by_a_test() {
     }
     let untested = routes.iter().filter(|(method, path)| !tests.iter().any(|text| mentions(text, method, path)));
     all_well(
-        "test these routes in src/http/tests or tests/flow",
+        "test these routes in crates/api/src/http/tests or tests/flow",
         &untested.map(|(m, p)| format!("{m} {p}")).collect::<Vec<_>>(),
     );
 }
@@ -118,12 +118,13 @@ fn quoted(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn channels_of_hooks_are_those_that_front_ends_record() {
-    let (config, intake) = (read("src/config/hooks.rs"), read("src/api/intake.rs"));
+    let (config, intake) = (read("src/config/hooks.rs"), read("crates/api/src/api/intake.rs"));
     let list = config.split_once("const CHANNELS:").and_then(|(_, list)| list.split_once("= ["));
     let list = list.and_then(|(_, list)| list.split(']').next()).expect("the list of channels");
     let spoken = intake.lines().find(|line| line.starts_with("const VOICE:")).expect("the channel of spoken messages");
     let mut recorded = quoted(spoken);
-    for source in sources().iter().filter(|source| source.path.starts_with("src/")) {
+    let front_ends = |path: &str| ["src/", "crates/api/src/"].iter().any(|folder| path.starts_with(folder));
+    for source in sources().iter().filter(|source| front_ends(&source.path)) {
         let code = source.shipped();
         for (at, _) in [" submission(", " Submission::new("].iter().flat_map(|call| code.match_indices(call)) {
             let end = code[at..].find([';', '{']).map_or(code.len(), |length| at + length);

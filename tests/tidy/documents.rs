@@ -202,10 +202,14 @@ fn metrics_are_explained_and_alerts_watch_only_counted_metrics() {
             .difference(&counted)
             .map(|m| format!("deploy/prometheus-alerts.yaml watches {m}, which the code does not count")),
     );
-    let described = metrics_in(&read("src/telemetry.rs"));
-    wrong.extend(counted.difference(&described).map(|m| format!("src/telemetry.rs has no help text for {m}")));
+    let described = metrics_in(&read("crates/api/src/telemetry.rs"));
     wrong.extend(
-        described.difference(&counted).map(|m| format!("src/telemetry.rs describes {m}, which is not counted")),
+        counted.difference(&described).map(|m| format!("crates/api/src/telemetry.rs has no help text for {m}")),
+    );
+    wrong.extend(
+        described
+            .difference(&counted)
+            .map(|m| format!("crates/api/src/telemetry.rs describes {m}, which is not counted")),
     );
     all_well("metrics", &wrong);
 }

@@ -37,6 +37,7 @@ fn mechanisms_of_invariants_can_be_removed_as_listed() {
         let folders: &[&str] = match one.package.as_str() {
             "annie" => &["src/", "tests/"],
             "annie-actors" => &["actors/"],
+            "annie-api" => &["crates/api/"],
             "annie-chaos" => &["crates/chaos/"],
             "annie-core" => &["crates/core/"],
             "annie-store" => &["crates/store/"],

@@ -5,7 +5,7 @@
 mod connections;
 pub(crate) mod extract;
 mod guard;
-pub(crate) mod keys;
+pub mod keys;
 pub(crate) mod messages;
 mod notifications;
 mod openai;

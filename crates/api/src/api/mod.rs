@@ -7,7 +7,7 @@ mod history;
 mod intake;
 mod limits;
 mod notices;
-pub(crate) mod page;
+pub mod page;
 mod shown;
 mod slots;
 mod tree;
@@ -22,21 +22,22 @@ use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
 pub(crate) use history::{AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history};
-pub(crate) use intake::{ConversationRef, Message, MessageOptions, check_key, submission};
+pub use intake::check_key;
+pub(crate) use intake::{ConversationRef, Message, MessageOptions, submission};
 pub use limits::ApiLimits;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
-pub(crate) use shown::{is_cut_off, read_event, shown_event};
+pub use shown::{is_cut_off, read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 pub(crate) use tree::{TreePage, actor_path};
-pub(crate) use warnings::{Feature, Warning};
+pub use warnings::{Feature, Warning};
 
 use crate::{
     auth::{Auth, Caller, Rates},
-    boot::{NotesProblem, NotesWatch},
     error::ApiError,
+    folder::{NotesProblem, NotesWatch},
     grpc,
 };
 

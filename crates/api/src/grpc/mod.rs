@@ -3,7 +3,7 @@
 //! Errors of handlers are converted to statuses in one module.
 
 mod actors;
-pub(crate) mod chaos;
+pub mod chaos;
 mod chat;
 pub(crate) mod convert;
 mod events;
@@ -14,6 +14,8 @@ pub(crate) mod unary;
 
 use std::pin::Pin;
 
+pub(crate) use annie_proto::DESCRIPTOR;
+pub use annie_proto::v1;
 use axum::{
     Router,
     extract::{Request as AxumRequest, State},
@@ -31,20 +33,6 @@ use tonic_health::{
 };
 
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
-
-/// The generated protobuf types and services.
-#[expect(
-    missing_docs,
-    clippy::too_many_lines,
-    clippy::all,
-    reason = "generated; the proto files contain the documentation"
-)]
-pub mod v1 {
-    tonic::include_proto!("annie.v1");
-}
-
-/// The descriptor of the protobuf files, for reflection.
-pub(crate) const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
 
 /// The services with a health status; the empty name is the whole server.
 pub(crate) const SERVICES: [&str; 11] = [

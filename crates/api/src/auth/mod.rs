@@ -30,8 +30,8 @@ pub use scope::{Grants, KeyScope};
 use tokio::sync::watch;
 
 use crate::{
-    boot::Mark,
     error::{ApiError, Code},
+    folder::Mark,
 };
 
 /// The header in which a trusted front end names the user for whom it acts.

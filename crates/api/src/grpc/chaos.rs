@@ -1,9 +1,6 @@
 //! `annie.v1.Chaos`: fault injection. The authorisation table decides who may use it, and the configuration whether it is
 //! available.
 
-#[cfg(test)]
-mod tests;
-
 use annie_chaos::{Chaos, FaultLine, FaultSpec, PointLine};
 use tonic::{Request, Response, Status};
 
@@ -90,7 +87,7 @@ fn spec_of(asked: v1::FaultSpec) -> Result<FaultSpec, ApiError> {
 }
 
 /// The specification of a fault as a protobuf message.
-pub(crate) fn to_wire(spec: FaultSpec) -> v1::FaultSpec {
+pub fn to_wire(spec: FaultSpec) -> v1::FaultSpec {
     v1::FaultSpec {
         target: spec.target.to_string(),
         place: spec.place,

@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "chaos",
     ]
     .map(|name| format!("annie/v1/{name}.proto"));
-    println!("cargo:rerun-if-changed=proto");
-    let descriptor = protox::compile(&files, ["proto"])?;
+    println!("cargo:rerun-if-changed=../../proto");
+    let descriptor = protox::compile(&files, ["../../proto"])?;
     #[expect(clippy::disallowed_methods, reason = "a build script is told its folder this way")]
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("annie_v1.bin"), descriptor.encode_to_vec())?;

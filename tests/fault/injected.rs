@@ -3,6 +3,18 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use annie::{
+    api::AppState,
+    auth::Auth,
+    boot::{self, Assembled},
+    config::{Environment, Loaded, Sources},
+    error::AppError,
+    grpc::{
+        chaos::to_wire,
+        v1::{self, chaos_client::ChaosClient},
+    },
+    http, system,
+};
 use annie_chaos::{FAULTS_MAX, FaultKind, FaultSpec, MARK, Target};
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
@@ -11,17 +23,6 @@ use annie_core::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use tonic::{Code, transport::Channel};
-
-use super::to_wire;
-use crate::{
-    api::AppState,
-    auth::Auth,
-    boot::{self, Assembled},
-    config::{Environment, Loaded, Sources},
-    error::AppError,
-    grpc::v1::{self, chaos_client::ChaosClient},
-    http, system,
-};
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -481,15 +482,15 @@ async fn server_without_chaos_refuses_faults_and_chaos_server_reports_itself() {
         assert_eq!(submitted["chaos"], true, "{path}");
     }
     // The scope `ops:control` does not include fault injection: that requires `admin`.
-    let key = |scope| crate::auth::NewKey {
+    let key = |scope| annie::auth::NewKey {
         name: "test".to_owned(),
         user: UserId::local(),
         scopes: vec![scope],
         expires_at: None,
     };
     let auth = enabled.auth.clone();
-    let operator = auth.create(key(crate::auth::KeyScope::OpsControl)).await.unwrap().secret;
-    let admin = auth.create(key(crate::auth::KeyScope::Admin)).await.unwrap().secret;
+    let operator = auth.create(key(annie::auth::KeyScope::OpsControl)).await.unwrap().secret;
+    let admin = auth.create(key(annie::auth::KeyScope::Admin)).await.unwrap().secret;
     let mut asked = async |key: &str| {
         let mut request = tonic::Request::new(v1::PointsRequest {});
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());

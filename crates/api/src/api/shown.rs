@@ -90,7 +90,7 @@ mod tests {
 
     /// One event of every kind that was ever stored, as the log has it.
     fn golden() -> Vec<Event> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/tests/golden/event_v1");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/golden/event_v1");
         let files =
             [folder.clone(), folder.join("added")].map(|folder| fs::read_dir(folder).expect("the golden events"));
         let paths = files.into_iter().flatten().map(|file| file.expect("readable").path());

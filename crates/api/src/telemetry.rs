@@ -1,15 +1,12 @@
-//! Log lines on stderr, and metrics for `/metrics`. Both are set up once per process; a second call changes nothing.
+//! Metrics for `/metrics`, set up once per process; a second call changes nothing.
 
 mod process;
 
-use std::{io::IsTerminal, sync::OnceLock};
+use std::sync::OnceLock;
 
 use annie_actors::Kernel;
 use annie_core::event::Priority;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tracing_subscriber::EnvFilter;
-
-use crate::config::{Environment, Log, LogFormat};
 
 /// Upper bounds of the buckets of time histograms, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -78,20 +75,6 @@ const HISTOGRAMS: &[Help] = &[
     ("annie_request_seconds", "Time of requests by route and outcome: ok, refused, failed"),
     ("annie_voice_gate_closed_seconds", "Spans in which voice kept other rounds out"),
 ];
-
-/// Starts logging. The configuration check has verified that the level is valid.
-pub fn log(settings: &Log, environment: &Environment) {
-    let filter = EnvFilter::try_new(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Without this, a failed write to stderr (for example because of a full disk) is itself reported on stderr, and that panics
-    // in the code that logs.
-    let lines = lines.log_internal_errors(false);
-    // Fails only if logging was set up before; then the existing setup stays.
-    let _ = match settings.format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal() && !environment.no_color()).try_init(),
-        LogFormat::Json => lines.json().try_init(),
-    };
-}
 
 /// Installs the metrics recorder. Returns nothing if another recorder is installed already, or if the bucket bounds are not
 /// valid.

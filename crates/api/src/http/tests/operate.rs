@@ -20,7 +20,7 @@ use super::world::{PATIENCE, Server, delegating, echo, last_text, read};
 use crate::{
     api::{ApiLimits, AppState},
     auth::KeyScope,
-    boot::{NotesPace, NotesProblem, NotesWatch},
+    folder::{NotesPace, NotesProblem, NotesWatch},
     grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient, scheduler_client::SchedulerClient},
     system,
 };
@@ -466,7 +466,7 @@ async fn openapi_document_is_served() {
 
 #[test]
 fn openapi_document_matches_golden_copy() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let agreed: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let now = crate::http::document();
     let new = std::env::temp_dir().join("annie-openapi.json");

@@ -3,7 +3,7 @@
 //! table. Streams and the OpenAI-compatible API are not in it.
 
 mod actors;
-pub(crate) mod conversations;
+pub mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
@@ -11,8 +11,8 @@ pub(crate) mod notifications;
 mod operations;
 mod row;
 mod scheduler;
-pub(crate) mod skills;
-pub(crate) mod tasks;
+pub mod skills;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -51,13 +51,12 @@ pub(crate) fn need(method: &str, path: &str) -> Option<Need> {
 }
 
 /// The route of a command of the command line; empty if there is none.
-pub(crate) fn path_of(command: &str) -> &'static str {
+pub fn path_of(command: &str) -> &'static str {
     ALL.iter().find(|operation| operation.about.cli == command).map_or("", |operation| operation.about.path)
 }
 
 /// The commands of the command line that the table names.
-#[cfg(test)]
-pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+pub fn commands() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|operation| operation.about.cli).filter(|command| !command.is_empty())
 }
 
