@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     #[expect(clippy::disallowed_methods, reason = "a build script is told its folder this way")]
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("annie_v1.bin"), descriptor.encode_to_vec())?;
-    // A service in `src/grpc` implements only the methods that are not in the table of operations.
+    // A service in `crates/api/src/grpc` implements only the methods that are not in the table of operations.
     tonic_prost_build::configure().generate_default_stubs(true).compile_fds(descriptor)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! The HTTP front end: native JSON under `/api/v1`, the OpenAI-compatible API under `/v1`, and gRPC on the same port. One file
-//! per resource. Operations that gRPC and the command line offer too are in `src/ops`, with their scopes; the scopes of the
+//! per resource. Operations that gRPC and the command line offer too are in `crates/api/src/ops`, with their scopes; the scopes of the
 //! other routes are in `auth/policy.rs`.
 
 mod connections;

@@ -1,5 +1,5 @@
-//! Long-running operations: lists, and the key of an operation. The delivery of a result is in `crates/api/src/http/result.rs` and
-//! `crates/api/src/grpc/operations.rs`, because it needs the operation's key and no caller.
+//! Long-running operations: lists, and the key of an operation. The delivery of a result is in
+//! `crates/api/src/http/result.rs` and `crates/api/src/grpc/operations.rs`, because it needs the operation's key and no caller.
 
 use annie_core::{
     ids::{ConversationId, OperationId, TaskId},
