@@ -27,6 +27,11 @@ use tonic::{Code, transport::Channel};
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An environment of these variables only.
+fn environment_of(variables: &[(&str, &str)]) -> Environment {
+    Environment::new(variables.iter().map(|(name, value)| (name.into(), value.into())))
+}
+
 fn loaded(more: &[(&str, &str)]) -> Loaded {
     let short = [
         // Longer than a write on a disk that other processes use too.
@@ -38,7 +43,7 @@ fn loaded(more: &[(&str, &str)]) -> Loaded {
         ("ANNIE__BREAKER__FAILURES_MAX", "1000"),
     ];
     let variables: Vec<(&str, &str)> = short.iter().chain(more).copied().collect();
-    Sources { environment: Environment::of(&variables), ..Sources::default() }.load().unwrap()
+    Sources { environment: environment_of(&variables), ..Sources::default() }.load().unwrap()
 }
 
 struct Server {
@@ -503,7 +508,7 @@ async fn server_without_chaos_refuses_faults_and_chaos_server_reports_itself() {
 
 #[test]
 fn config_refuses_chaos_on_non_loopback_address() {
-    let environment = Environment::of(&[("ANNIE__CHAOS__ENABLED", "true"), ("ANNIE__SERVER__BIND", "0.0.0.0:7420")]);
+    let environment = environment_of(&[("ANNIE__CHAOS__ENABLED", "true"), ("ANNIE__SERVER__BIND", "0.0.0.0:7420")]);
     let refused = Sources { environment, ..Sources::default() }.load().unwrap_err();
     assert!(refused.to_string().contains("loopback") && refused.fix.contains("127.0.0.1"), "{refused}");
     assert!(!loaded(&[]).config.chaos.enabled, "off by default");
