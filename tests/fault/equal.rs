@@ -17,10 +17,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::{
-    flow::kernel::{is_sub_agent, last_text},
-    world::{World, WorldParts, check_log, eventually, kill},
-};
+use crate::world::{World, WorldParts, check_log, eventually, is_sub_agent, kill, last_text};
 
 /// Two parallel agents, each of which sends the same mail.
 fn twins(request: &ModelRequest) -> annie_core::message::ModelReply {

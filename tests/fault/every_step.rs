@@ -6,10 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use annie_core::{event::EventBody, faults::TASKS, hooks::OnFailure, ports::FaultAction};
 use annie_testkit::{faults::FaultPlan, hooks::FakeHook, scripted_model::ScriptedModel};
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
-};
+use crate::world::{PATIENCE, World, WorldParts, ann, check_log, eventually, two_agents};
 
 /// These actors run at their own times, not within a turn. `background_workers`, `deliveries` and `ownership` inject faults
 /// into them.

@@ -24,10 +24,7 @@ use annie_testkit::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{World, WorldParts, ann, check_log, eventually, sleep_for_ms},
-};
+use crate::world::{World, WorldParts, ann, check_log, eventually, sleep_for_ms, two_agents};
 
 fn reports(log: &[Event]) -> Vec<ReportStatus> {
     let status = |e: &Event| if let EventBody::AgentReported { report } = &e.body { Some(report.status) } else { None };

@@ -26,10 +26,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{PATIENCE, World, WorldParts, ann, check_log, eventually, kill, sleep_for_ms},
-};
+use crate::world::{PATIENCE, World, WorldParts, ann, check_log, eventually, kill, sleep_for_ms, two_agents};
 
 fn engine_of(sent: &Submitted) -> String {
     format!("/conversations/engine:{}", sent.conversation)

@@ -21,10 +21,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, says},
 };
 
-use crate::{
-    flow::kernel::{last_text, two_agents},
-    world::{WorldParts, ann, check_log, eventually},
-};
+use crate::world::{WorldParts, ann, check_log, eventually, last_text, two_agents};
 
 #[tokio::test]
 async fn scheduler_serves_an_orchestrator_and_its_agents_with_one_slot() {

@@ -10,10 +10,7 @@ use annie_core::{event::EventBody, ids::ConversationId, ports::StoreErrorKind};
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::scripted_model::ScriptedModel;
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{World, WorldParts, ann, check_log},
-};
+use crate::world::{World, WorldParts, ann, check_log, two_agents};
 
 fn message() -> Submission {
     let mut message = Submission::new(ann(), "test", "do both");

@@ -14,10 +14,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, says},
 };
 
-use crate::{
-    flow::kernel::last_text,
-    world::{World, WorldParts, ann, check_log, eventually, node, sleep_for_ms},
-};
+use crate::world::{World, WorldParts, ann, check_log, eventually, last_text, node, sleep_for_ms};
 
 #[tokio::test]
 async fn conversation_waiting_for_capacity_is_activated_when_another_is_passivated() {

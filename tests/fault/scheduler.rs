@@ -18,11 +18,8 @@ use annie_testkit::{
 use serde_json::json;
 
 use crate::{
-    flow::{
-        kernel::last_text,
-        scheduling::{Gated, Order, ended, one_slot, rounds_begun, say, user, waiting},
-    },
-    world::{World, WorldParts, eventually, kill},
+    flow::scheduling::{Gated, Order, ended, one_slot, rounds_begun, say, user, waiting},
+    world::{World, WorldParts, eventually, kill, last_text},
 };
 
 /// The rounds of the answering agent that are in the log, in order.

@@ -19,10 +19,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, says},
 };
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{World, WorldParts, ann, check_log, eventually, kill, sleep_for_ms},
-};
+use crate::world::{World, WorldParts, ann, check_log, eventually, kill, sleep_for_ms, two_agents};
 
 /// More turns than fit between two snapshots.
 const TURNS: usize = 70;

@@ -14,11 +14,8 @@ use annie_testkit::scripted_model::{ScriptedModel, calls, commands, says};
 use serde_json::json;
 
 use crate::{
-    flow::{
-        kernel::{is_sub_agent, last_text, two_agents},
-        scheduling::Gated,
-    },
-    world::{World, WorldParts, ann, check_log, eventually, sleep_for_ms},
+    flow::scheduling::Gated,
+    world::{World, WorldParts, ann, check_log, eventually, is_sub_agent, last_text, sleep_for_ms, two_agents},
 };
 
 /// Long enough for a machine under load to do its part in time, short enough for a test to wait for.

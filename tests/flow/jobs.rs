@@ -11,11 +11,8 @@ use annie_core::{
 use annie_testkit::scripted_model::says;
 
 use crate::{
-    flow::{
-        kernel::last_text,
-        scheduling::{one_slot, rounds_begun, say, waiting},
-    },
-    world::{WorldParts, ann, check_log, eventually, sleep_for_ms},
+    flow::scheduling::{one_slot, rounds_begun, say, waiting},
+    world::{WorldParts, ann, check_log, eventually, last_text, sleep_for_ms},
 };
 
 fn begun_rounds(order: &crate::flow::scheduling::Order) -> Vec<String> {

@@ -6,8 +6,7 @@ use annie_core::event::{EventBody, Mode};
 use annie_testkit::scripted_model::{calls, says};
 use serde_json::json;
 
-use crate::world::{WorldParts, ann, check_log};
-pub use crate::world::{is_sub_agent, last_text, two_agents};
+use crate::world::{WorldParts, ann, check_log, last_text, two_agents};
 
 #[tokio::test]
 async fn message_is_stored_and_then_answered() {

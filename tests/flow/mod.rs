@@ -15,7 +15,7 @@ mod hook_programs;
 mod hooks;
 mod interfaces;
 mod jobs;
-pub mod kernel;
+mod kernel;
 mod load;
 mod messages;
 mod metrics;

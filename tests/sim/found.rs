@@ -17,10 +17,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, says},
 };
 
-use crate::{
-    flow::kernel::two_agents,
-    world::{World, WorldParts, ann, check_log, eventually, kill},
-};
+use crate::world::{World, WorldParts, ann, check_log, eventually, kill, two_agents};
 
 /// The sender received an error and gave up. Before the fix its Engine was activated only at the next start.
 #[tokio::test]
