@@ -46,13 +46,11 @@ use crate::{
     worker::{Chore, Worker, WorkerMsg},
 };
 
-/// The actors that must run for the kernel to be healthy: the tree without the actors that are started on demand.
-const PERMANENT: [&str; 12] = [
+/// The actors that must run for the kernel to be healthy: the tree without [`WORKERS`] and the actors that are started on
+/// demand.
+const PERMANENT: [&str; 9] = [
     "/infra/log",
     "/infra/node",
-    "/infra/notifier",
-    "/infra/dead_letters",
-    "/infra/expiry",
     "/resources/services",
     "/resources/backends",
     "/scheduler",
@@ -61,6 +59,9 @@ const PERMANENT: [&str; 12] = [
     "/ownership",
     "/listeners",
 ];
+
+/// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
+const WORKERS: [&str; 3] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND];
 
 /// How often the start looks whether the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
@@ -181,7 +182,8 @@ impl Kernel {
 
     /// Permanent actors that are not running now.
     pub(super) fn missing(&self) -> impl Iterator<Item = String> {
-        PERMANENT.into_iter().map(str::to_owned).filter(|path| !self.runs(path))
+        let workers = WORKERS.into_iter().map(|name| format!("/infra/{name}"));
+        PERMANENT.into_iter().map(str::to_owned).chain(workers).filter(|path| !self.runs(path))
     }
 
     /// Actors of extensions that are not running now. The kernel accepts messages without them.
