@@ -217,12 +217,6 @@ impl HookSet {
         self.hooks.is_empty() && self.outside.is_empty()
     }
 
-    /// Number of hooks.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.hooks.len() + self.outside.len()
-    }
-
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures
     /// do not refuse, the first such failure, so that the caller can report it. A hook that panics fails and stops no other
     /// hook.

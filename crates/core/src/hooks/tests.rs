@@ -211,7 +211,7 @@ fn hooks_are_judged_in_level_order() {
     assert_eq!(first(&hooks[..2]).hook, "agent");
     assert_eq!(first(&hooks[3..]).hook, "second-global", "a hook without an objection leaves the decision to the next");
     assert!(HookSet::default().is_empty() && HookSet::default().judge(&scene.at(HookPoint::BeforeTurn)).is_none());
-    assert_eq!((set.is_empty(), set.len()), (false, 5));
+    assert!(!set.is_empty());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! A sub-agent's turn: one mission, a narrower profile, its own context. The Engine passes it to a SubAgent actor, which runs
 //! it to exactly one report.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
@@ -20,7 +19,7 @@ use crate::{
 };
 
 /// Everything that a sub-agent needs to start or to resume.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SubTurn {
     /// The task of the turn.
     pub task: TaskId,
@@ -33,10 +32,8 @@ pub struct SubTurn {
     /// The facts that the turn's prompts are built from.
     pub facts: PromptFacts,
     /// The channels of the messages of the turn.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
     /// The turn is local only: the agent may not run skills that reach other machines.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_private: bool,
     /// The limits of the turn.
     pub limits: TurnLimits,
