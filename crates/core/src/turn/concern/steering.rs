@@ -28,7 +28,8 @@ pub struct Steering {
     /// Of the messages in `seen`, those for which a finished answer waits for one more round, until that round's reply arrives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) awaited: Vec<Pending>,
-    /// The channels of the messages in `seen`, and of the paused turn that this turn continues.
+    /// The channels of the messages that are or were in `seen`, and of the paused turn that this turn continues. The channel of a
+    /// message that leaves `seen` stays here, because a further channel can only restrict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) channels: Vec<String>,
     /// Messages accepted from this time on may steer the turn; `None` while no message may.
