@@ -105,7 +105,7 @@ pub(crate) fn check_names(names: &[String]) -> Result<(), String> {
             ));
         }
         if names[..n].contains(name) {
-            return Err(format!("there are two extensions {name}: give one another name"));
+            return Err(format!("two extensions are named {name}: rename one of them"));
         }
     }
     Ok(())

@@ -114,8 +114,8 @@ impl HookConfig {
     fn problems(&self, index: &str) -> Vec<KeyError> {
         let mut found = Vec::new();
         if !valid_hook_name(&self.name) {
-            let fix = "use 1 to 64 small letters, digits, dashes and underscores";
-            found.push(KeyError::value(&["hook", index, "name"], &format!("{:?} is no name", self.name), fix));
+            let fix = "use 1 to 64 lower-case letters, digits, dashes and underscores";
+            found.push(KeyError::value(&["hook", index, "name"], &format!("{:?} is not a valid name", self.name), fix));
         }
         found.extend(self.skill_problem(index));
         found.extend(self.caller_problems(index));
@@ -132,7 +132,11 @@ impl HookConfig {
         let (chars, chars_max) = (self.text.chars().count(), RefuseRule::TEXT_CHARS_MAX);
         let path = ["hook", index, "text"];
         if self.text.trim().is_empty() {
-            found.push(KeyError::value(&path, "it is empty", "say what the user is to be told"));
+            found.push(KeyError::value(
+                &path,
+                "it is missing or empty",
+                "write the reason that the user or the model receives",
+            ));
         } else if chars > chars_max {
             let what = format!("it has {chars} characters, at most {chars_max} are allowed");
             found.push(KeyError::value(&path, &what, "shorten it"));
@@ -191,7 +195,7 @@ impl HookConfig {
             return Some(KeyError::value(&path, what, "use point = \"before_skill\""));
         }
         first_problem(&path, skills, "write `tasks.create`, `tasks.*` or `*`", |pattern| {
-            (!valid_skill_pattern(pattern)).then(|| format!("{pattern:?} is no skill pattern"))
+            (!valid_skill_pattern(pattern)).then(|| format!("{pattern:?} is not a skill pattern"))
         })
     }
 
@@ -203,14 +207,16 @@ impl HookConfig {
         found.extend(first_problem(&path("users"), users, "use 1 to 128 bytes without control characters", |user| {
             UserId::new(user).is_err().then(|| format!("{user:?} cannot be a user id"))
         }));
-        let known = format!("known are {}, and channel:NAME for what the channel NAME receives", CHANNELS.join(", "));
+        let known =
+            format!("the channels are {}, and channel:NAME for what the channel NAME receives", CHANNELS.join(", "));
         found.extend(first_problem(&path("channels"), channels, &known, |channel| {
             let is_received = channel.strip_prefix("channel:").is_some_and(|name| !name.is_empty());
             (!CHANNELS.contains(&channel) && !is_received).then(|| format!("there is no channel {channel:?}"))
         }));
         if self.point == HookPoint::BeforeTurn && *agents == Agents::Sub {
-            let what = "a turn begins before its sub-agents";
-            found.push(KeyError::value(&path("agents"), what, "use point = \"before_skill\""));
+            let what = "a turn begins before its sub-agents exist";
+            let fix = "use point = \"before_skill\", or leave `agents` out";
+            found.push(KeyError::value(&path("agents"), what, fix));
         }
         found
     }

@@ -132,8 +132,8 @@ async fn context_source_of_extension_is_an_origin_of_what_the_turn_stores() {
 async fn context_sources_with_equal_or_invalid_names_are_refused() {
     let model = Arc::new(ScriptedModel::saying("here"));
     for (names, reason) in [
-        (["a", "a"], "two extensions context:a"),
-        (["a", "memory"], "two extensions context:memory"),
+        (["a", "a"], "two extensions are named context:a"),
+        (["a", "memory"], "two extensions are named context:memory"),
         (["a", "A b"], "needs a name of 1 to 40"),
     ] {
         let sources = names.map(|name| station(name, Does::Say("sun"))).to_vec();

@@ -103,7 +103,9 @@ async fn extensions_with_equal_or_invalid_names_are_refused() {
         fn stored(&self, _event: &Event) {}
         fn reread(&self) {}
     }
-    for (names, reason) in [(["a", "a"], "two extensions subscriber:a"), (["a", "A b"], "needs a name of 1 to 40")] {
+    for (names, reason) in
+        [(["a", "a"], "two extensions are named subscriber:a"), (["a", "A b"], "needs a name of 1 to 40")]
+    {
         let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::saying("here")));
         parts.extensions.subscribers = names.map(|name| Arc::new(Named(name)) as Arc<dyn LogSubscriber>).to_vec();
         let refused = parts.try_start().await.err().expect("it is refused").to_string();

@@ -98,7 +98,7 @@ async fn next_process_asks_the_hook_again_and_refuses_if_it_is_gone() {
     parts.hooks.outside.clear();
     let next = parts.start().await;
     let answer = next.answer(&sent).await;
-    assert!(answer.contains("what a rule could not check is refused"), "{answer}");
+    assert!(answer.contains("A check of the operator failed with an error"), "{answer}");
     let log = next.log(sent.conversation).await;
     check_log(&log);
     assert_eq!((parts.skills.count("test.send"), parts.skills.count("test.put")), (0, 0), "{log:#?}");

@@ -80,12 +80,12 @@ fn config_refuses_invalid_hook_with_its_location() {
         (many, "annie.toml:4:1: `hook`: there are 65 hooks, at most 64 are allowed; combine some of them"),
         (
             when("skills = [\"tasks.*.x\"]"),
-            "annie.toml:6:10: `hook.0.when.skills`: \"tasks.*.x\" is no skill pattern; write `tasks.create`, `tasks.*` or `*`",
+            "annie.toml:6:10: `hook.0.when.skills`: \"tasks.*.x\" is not a skill pattern; write `tasks.create`, `tasks.*` or `*`",
         ),
         (
             when("channels = [\"telegram\"]"),
-            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, openai, \
-             voice, and channel:NAME for what the channel NAME receives",
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; the channels are cli, grpc, http, \
+             openai, voice, and channel:NAME for what the channel NAME receives",
         ),
         (
             before_turn("skills = [\"tasks.create\"]"),
@@ -93,20 +93,25 @@ fn config_refuses_invalid_hook_with_its_location() {
         ),
         (
             before_turn("agents = \"sub\""),
-            "annie.toml:6:10: `hook.0.when.agents`: a turn begins before its sub-agents; use point = \"before_skill\"",
+            "annie.toml:6:10: `hook.0.when.agents`: a turn begins before its sub-agents exist; use point = \"before_skill\", \
+             or leave `agents` out",
         ),
         (
             HOOK.replace("text = \"No.\"\n", ""),
-            "annie.toml:2:1: `hook.0.text`: it is empty; say what the user is to be told",
+            "annie.toml:2:1: `hook.0.text`: it is missing or empty; write the reason that the user or the model receives",
         ),
-        (HOOK.replace("No.", " "), "annie.toml:5:1: `hook.0.text`: it is empty; say what the user is to be told"),
+        (
+            HOOK.replace("No.", " "),
+            "annie.toml:5:1: `hook.0.text`: it is missing or empty; write the reason that the user or the model receives",
+        ),
         (
             HOOK.replace("No.", &"é".repeat(1_001)),
             "annie.toml:5:1: `hook.0.text`: it has 1001 characters, at most 1000 are allowed; shorten it",
         ),
         (
             HOOK.replace("\"x\"", "\"No mail\""),
-            "annie.toml:2:1: `hook.0.name`: \"No mail\" is no name; use 1 to 64 small letters, digits, dashes and underscores",
+            "annie.toml:2:1: `hook.0.name`: \"No mail\" is not a valid name; use 1 to 64 lower-case letters, digits, dashes \
+             and underscores",
         ),
         (
             when("users = [\"bob\", \"\"]"),

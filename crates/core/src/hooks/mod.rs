@@ -33,7 +33,8 @@ mod tests;
 /// value.
 const FAILURE_BYTES_MAX: usize = 500;
 /// The text of a refusal that follows from a failure.
-const FAILED: &str = "The rule failed, and what a rule could not check is refused.";
+const FAILED: &str =
+    "A check of the operator failed with an error, so this was refused. Ask the operator; the log has the details.";
 
 /// A point of a turn at which hooks decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

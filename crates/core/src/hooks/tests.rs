@@ -261,7 +261,7 @@ fn skill_pattern_is_a_name_or_a_domain_or_everything() {
 }
 
 #[test]
-fn hook_name_has_small_letters_digits_dashes_and_underscores() {
+fn hook_name_has_lower_case_letters_digits_dashes_and_underscores() {
     for (name, is_valid) in [
         ("no-mail_2", true),
         (&"x".repeat(64), true),
