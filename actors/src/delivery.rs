@@ -69,7 +69,7 @@ impl Chore for Delivery {
     }
 
     fn start(&mut self) {
-        // The previous incarnation may have diverted a text and died before it told the notifier.
+        // The previous incarnation may have diverted a text and died before it notified the notifier.
         wake_notifier(&self.wiring);
     }
 

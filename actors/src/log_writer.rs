@@ -54,7 +54,7 @@ pub struct LogArgs {
     pub hub: Arc<Hub>,
     /// The parent of the Engines, which is sent the wake-ups.
     pub conversations: Handle<ConversationsMsg>,
-    /// Is told of messages that may be stored without a wake-up.
+    /// Is notified of messages that may be stored without a wake-up.
     pub ownership: Handle<OwnershipMsg>,
     /// The actors that process what the log produces outside the conversations.
     pub(crate) subscriptions: Subscriptions,

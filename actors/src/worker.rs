@@ -33,7 +33,7 @@ pub(crate) trait Chore: Sized + Send + Sync + 'static {
     const SUBJECT: &'static str;
     /// What the tree gives to each incarnation.
     type Config: Clone + Send + 'static;
-    /// What the log writer tells the worker about a new row.
+    /// The log writer's notification of a new row.
     type Hint: Clone + Send + 'static;
     /// The hints since the pass before, as one pass needs them.
     type Batch: Send + Sync + 'static;

@@ -281,8 +281,8 @@ fn worker<C: Chore<Config = ()>>(wiring: &Arc<Wiring>) -> ChildSpec {
     ChildSpec::permanent::<Worker<C>>(C::KIND, move || ((), wiring.clone()))
 }
 
-/// Who is notified of what is stored outside the conversations. The workers get a hint that rows were stored with an event, and
-/// read these rows themselves. The Scheduler keeps the order of rounds in memory.
+/// The subscriptions to the log of the actors outside the conversations. The workers get a hint that rows were stored with an
+/// event, and read these rows themselves. The Scheduler keeps the order of rounds in memory.
 fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
     let infra = Path::root().child("infra");
     let hub = wiring.hub.clone();

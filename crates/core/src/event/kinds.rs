@@ -1,4 +1,4 @@
-//! What is decided once for every kind of event: its name, who records it, and whether it ends a task or a round. Every match
+//! What is decided once for every kind of event: its name, its recorder, and whether it ends a task or a round. Every match
 //! is exhaustive, so that a new kind does not compile before it is classified.
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -9,7 +9,7 @@ use crate::{
     message::{Finish, ToolCall, Usage},
 };
 
-/// Who records the events of a kind.
+/// The component that records the events of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recorder {
     /// A front end, before it acknowledges a message.
@@ -121,7 +121,7 @@ impl EventBody {
         }
     }
 
-    /// Who records events of this kind.
+    /// The component that records events of this kind.
     #[must_use]
     pub const fn recorder(&self) -> Recorder {
         match self {

@@ -145,7 +145,7 @@ mod tests {
     fn event_topics_are_those_of_its_consumers() {
         let (text, dead_letter, status) = (Topics::FINAL_TEXT, Topics::DEAD_LETTER, Topics::STATUS);
         let by = |kind: &str| json!({"kind": kind, "by": "ann"});
-        let letter = json!({"tried": [], "since": 0, "retry_at": null});
+        let dead_letter_body = json!({"tried": [], "since": 0, "retry_at": null});
         let id = |kind: &str| format!("{kind}_0198c0ffee0070008000000000000001");
         let received = |more: Value| {
             let message = json!({"kind": "received", "client_id": "c", "text": "x", "source": "cli", "retry": more});
@@ -166,7 +166,7 @@ mod tests {
             (json!({"kind": "answered", "text": "x"}), text.with(status), Some(StatusChange::Ended)),
             (json!({"kind": "cancelled", "text": "x"}), text.with(status), Some(StatusChange::Ended)),
             (
-                json!({"kind": "failed", "code": "x", "text": "x", "detail": "", "dead_letter": letter}),
+                json!({"kind": "failed", "code": "x", "text": "x", "detail": "", "dead_letter": dead_letter_body}),
                 text.with(status).with(dead_letter),
                 Some(StatusChange::Ended),
             ),

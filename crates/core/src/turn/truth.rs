@@ -287,8 +287,8 @@ fn states_change(sentences: &[String], text: &str, has_run: bool, earlier: &Earl
 /// Whether a text says nothing but that something was changed, in claims that are unambiguous.
 pub(super) fn only_claims(text: &str) -> bool {
     let sentences = own_sentences(text);
-    let mut said = sentences.iter().filter(|sentence| sentence.contains(char::is_alphanumeric)).peekable();
-    said.peek().is_some() && said.all(|sentence| !firm_claims(sentence).is_empty())
+    let mut own = sentences.iter().filter(|sentence| sentence.contains(char::is_alphanumeric)).peekable();
+    own.peek().is_some() && own.all(|sentence| !firm_claims(sentence).is_empty())
 }
 
 fn is_german(text: &str) -> bool {

@@ -37,7 +37,7 @@ const IDLE_MS_MAX: u64 = 10_000;
 const PING_MS_MAX: u64 = 1_000;
 /// The most abandoned connections that are remembered, the newest ones: a server does not have as many.
 const ABANDONED_MAX: usize = 1_000;
-/// How long an abandoned server process that was told to end is waited for, in milliseconds. A process that has not ended by
+/// How long an abandoned server process that was asked to end is waited for, in milliseconds. A process that has not ended by
 /// then is frozen, or its disk is, and no other work waits for that. If it stores something when it continues, later readers
 /// see it.
 const ENDING_MS_MAX: u64 = 30_000;
@@ -90,7 +90,7 @@ struct Backend {
 /// An abandoned server process that may still store something.
 struct Abandoned {
     backend: Backend,
-    /// When it was told to end and did not.
+    /// When it was asked to end and did not.
     ending_since: Option<Instant>,
 }
 
@@ -541,7 +541,7 @@ mod tests {
         timeout(LONG, connections.settle()).await.unwrap().unwrap();
         assert!(connections.abandoned.lock().is_empty());
         drop(frozen);
-        // It was told to end before it could begin.
+        // It was asked to end before it could begin.
         assert_eq!(connections.read("asking", "SELECT n FROM kept", Bound::default).await.unwrap().len(), 0);
     }
 

@@ -130,13 +130,13 @@ fn job_list_is_short_for_voice_and_detailed_for_text() {
     );
     let two = [running(1, "a"), running(2, "b")];
     assert_eq!(answer("jobs", &two, Style::Short), "I am working on two things, among them \"a\".");
-    let put_off = [deferred(1, "a"), JobLine { has_model_failed: true, ..deferred(2, "b") }];
+    let both_deferred = [deferred(1, "a"), JobLine { has_model_failed: true, ..deferred(2, "b") }];
     assert_eq!(
-        answer("jobs", &put_off, Style::Short),
+        answer("jobs", &both_deferred, Style::Short),
         "Nothing runs right now. Two wait; \"a\" is next and starts in about 14 minutes."
     );
     assert_eq!(
-        answer("jobs", &put_off, Style::Detailed),
+        answer("jobs", &both_deferred, Style::Detailed),
         "I am working on two things right now:\n  \
          1. [Put off, NORMAL] a - round 3 of 5, it failed or its time was up, goes on in about 14 minutes, say \"do that \
          first\" to go on now\n  \
