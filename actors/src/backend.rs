@@ -55,7 +55,7 @@ pub(crate) struct BackendArgs {
 /// Messages of a backend's actor.
 pub enum BackendMsg {
     /// Calls fail: check the endpoint.
-    Look,
+    Check,
     /// A round has loaded the model: the server may report more now.
     Loaded,
     /// Time for the next check.
@@ -69,7 +69,7 @@ pub enum BackendMsg {
 impl Named for BackendMsg {
     fn name(&self) -> &'static str {
         match self {
-            Self::Look => "Look",
+            Self::Check => "Check",
             Self::Loaded => "Loaded",
             Self::Again => "Again",
             Self::Checked(_) => "Checked",
@@ -113,8 +113,8 @@ impl Node for BackendNode {
     async fn handle(ctx: &Context<Self>, state: &mut BackendState, msg: BackendMsg) -> Result<(), NodeError> {
         match msg {
             // A check is under way or scheduled.
-            BackendMsg::Look if !state.work.is_empty() => {}
-            BackendMsg::Look => wait(ctx, state),
+            BackendMsg::Check if !state.work.is_empty() => {}
+            BackendMsg::Check => wait(ctx, state),
             BackendMsg::Loaded => describe(ctx, state),
             BackendMsg::Again => check(ctx, state),
             BackendMsg::Checked(answer) => checked(ctx, state, answer),

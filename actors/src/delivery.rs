@@ -35,8 +35,8 @@ const ATTEMPTS_MAX: u32 = 300;
 /// After this time the attempt of another node counts as broken off, in milliseconds: twice the time limit of a pass. The
 /// clocks of the nodes may differ by the rest.
 const OTHER_NODE_MS_MAX: u64 = 600_000;
-/// Interval at which this node looks again at an address to which another node delivers, in milliseconds.
-const OTHER_NODE_LOOK_MS: u64 = 5_000;
+/// Interval at which this node checks again an address to which another node delivers, in milliseconds.
+const OTHER_NODE_CHECK_MS: u64 = 5_000;
 
 /// The name of an attempt in fault points.
 const TASK: &str = "delivery";
@@ -146,7 +146,7 @@ fn due_at(wiring: &Wiring, row: &DeliveryRow, now: Micros) -> Micros {
     // A pass ends after its own attempts, so such an attempt is left over from an earlier pass that did not end.
     let is_own = !wiring.store.is_shared() || by == wiring.lease.node();
     let is_over = is_own || later(begun_at, OTHER_NODE_MS_MAX) <= now;
-    if is_over { now } else { later(now, OTHER_NODE_LOOK_MS) }
+    if is_over { now } else { later(now, OTHER_NODE_CHECK_MS) }
 }
 
 /// Attempts to deliver a text, or ends an attempt that was broken off. Returns the stored end; `None` if another node was

@@ -99,7 +99,7 @@ impl DueTimer {
     /// For views: whether a pass is under way, and when the next one is due.
     pub fn view(&self) -> Value {
         json!({
-            "is_looking": self.tasks.contains(&Work::Pass), "next_at": self.next_at.map(|at| at.to_string()),
+            "has_pass": self.tasks.contains(&Work::Pass), "next_at": self.next_at.map(|at| at.to_string()),
             "failures": self.failures
         })
     }

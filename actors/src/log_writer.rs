@@ -113,7 +113,7 @@ impl Node for LogWriter {
                 state.commit.remove(&());
                 state.late.expect(in_doubt, ctx.me());
             }
-            LogMsg::Look => state.late.check(&state.args, ctx.me()),
+            LogMsg::CheckLate => state.late.check(&state.args, ctx.me()),
             LogMsg::NodesEnded => state.args.subscriptions.reread(),
         }
         if !state.commit.contains(&()) && !state.waiting.is_empty() {

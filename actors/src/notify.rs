@@ -35,7 +35,7 @@ const RECEIVED_MAX: usize = 10_000;
 /// How long the texts of a channel that this node does not have wait for another node, in milliseconds: 28 hours, longer than
 /// a channel tries to deliver.
 const MISSING_CHANNEL_MS: i64 = 28 * 3_600_000;
-/// Interval between two looks at such a channel, in milliseconds.
+/// Interval between two checks of such a channel, in milliseconds.
 const MISSING_CHANNEL_LOOK_MS: u64 = 3_600_000;
 /// Interval between two deletions of old entries, in milliseconds.
 const SWEEP_MS: u64 = 24 * 3_600_000;
@@ -160,7 +160,7 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
 }
 
 /// Diverts the texts of channels that no longer exist. Where nodes share the store, another node may have a channel of this
-/// name, and gets time to deliver. Returns when to look again.
+/// name, and gets time to deliver. Returns when to check again.
 async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, StoreError> {
     let mut next = None;
     for channel in wiring.store.waiting_channels().await? {

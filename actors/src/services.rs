@@ -45,7 +45,7 @@ impl ServiceList {
 /// Messages of a group.
 pub(crate) enum ServicesMsg {
     /// The list has grown.
-    Look,
+    StartNew,
     /// The back-off of a service is over.
     StartAgain(String),
 }
@@ -53,7 +53,7 @@ pub(crate) enum ServicesMsg {
 impl Named for ServicesMsg {
     fn name(&self) -> &'static str {
         match self {
-            Self::Look => "Look",
+            Self::StartNew => "StartNew",
             Self::StartAgain(_) => "StartAgain",
         }
     }
@@ -92,7 +92,7 @@ impl Node for Services {
 
     async fn handle(ctx: &Context<Self>, state: &mut ServicesState, msg: ServicesMsg) -> Result<(), NodeError> {
         match msg {
-            ServicesMsg::Look => start_new(ctx, state).await,
+            ServicesMsg::StartNew => start_new(ctx, state).await,
             ServicesMsg::StartAgain(name) => {
                 state.waits.remove(&name);
                 start(ctx, state, &name).await;

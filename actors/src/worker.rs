@@ -85,7 +85,7 @@ pub(crate) enum WorkerMsg<C: Chore> {
     /// The timer went off: an item may be due.
     Clock,
     /// The result of a pass. A failure returns the hints of the pass.
-    Looked(Result<Pass<C::Done>, (String, C::Batch)>),
+    PassEnded(Result<Pass<C::Done>, (String, C::Batch)>),
 }
 
 impl<C: Chore> Named for WorkerMsg<C> {
@@ -93,7 +93,7 @@ impl<C: Chore> Named for WorkerMsg<C> {
         match self {
             Self::New(_) => "New",
             Self::Clock => "Clock",
-            Self::Looked(_) => "Looked",
+            Self::PassEnded(_) => "PassEnded",
         }
     }
 
@@ -141,13 +141,13 @@ impl<C: Chore> Node for Worker<C> {
                 }
                 set_timer(ctx, state);
             }
-            WorkerMsg::Looked(Ok(Pass { next, done })) => {
+            WorkerMsg::PassEnded(Ok(Pass { next, done })) => {
                 state.chore.passed(done);
                 let at_last = state.wiring.store.is_shared().then(|| later(ctx.now(), UNANNOUNCED_MS_MAX));
                 state.due_timer.pass_ended(ctx.now(), earlier(next, at_last));
                 set_timer(ctx, state);
             }
-            WorkerMsg::Looked(Err((error, batch))) => {
+            WorkerMsg::PassEnded(Err((error, batch))) => {
                 tracing::warn!(error, path = %ctx.path, "the pass over {} failed, trying again", C::SUBJECT);
                 state.chore.failed(batch);
                 state.due_timer.pass_failed(ctx.now());
@@ -178,7 +178,7 @@ fn start_pass<C: Chore>(ctx: &Context<Worker<C>>, state: &mut WorkerState<C>) {
     let (wiring, batch, me) = (state.wiring.clone(), state.chore.batch(), ctx.me());
     state.due_timer.start_pass(async move {
         let result = outcome(C::pass(&wiring, &batch)).await;
-        me.tell(WorkerMsg::Looked(result.map_err(|error| (error, batch))));
+        me.tell(WorkerMsg::PassEnded(result.map_err(|error| (error, batch))));
     });
 }
 

@@ -88,7 +88,9 @@ async fn inject(kind: &str, point: &str, action: FaultAction) -> bool {
 async fn background_worker_that_dies_at_any_step_loses_and_duplicates_nothing() {
     for action in [FaultAction::Panic, FaultAction::Kill, FaultAction::Hang] {
         for kind in ["dead_letters", "notifier", "expiry"] {
-            for point in ["before:New", "after:New", "before:Clock", "after:Clock", "before:Looked", "after:Looked"] {
+            for point in
+                ["before:New", "after:New", "before:Clock", "after:Clock", "before:PassEnded", "after:PassEnded"]
+            {
                 assert!(inject(kind, point, action).await, "{kind} never passes {point}");
             }
         }

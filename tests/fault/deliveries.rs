@@ -74,7 +74,7 @@ async fn inject(kind: &str, point: &str, action: FaultAction) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channel_worker_that_dies_at_any_step_loses_and_repeats_nothing() {
     for action in [FaultAction::Panic, FaultAction::Kill, FaultAction::Hang] {
-        for point in ["before:New", "after:New", "before:Clock", "after:Clock", "before:Looked", "after:Looked"] {
+        for point in ["before:New", "after:New", "before:Clock", "after:Clock", "before:PassEnded", "after:PassEnded"] {
             assert!(inject("channel", point, action).await, "channel never passes {point}");
         }
     }

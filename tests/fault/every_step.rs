@@ -22,7 +22,7 @@ const START: [(&str, &str); 6] = [
     ("conversations", "after:Opened"),
     ("conversations", "ready"),
     ("scheduler", "after:BackendChecked"),
-    ("scheduler", "after:Looked"),
+    ("scheduler", "after:TableRead"),
     ("services", "ready"),
 ];
 

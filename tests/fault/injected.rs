@@ -204,7 +204,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "conversations", &["before:Wake", "after:Wake"]),
     ("actor", "breakers", &["before:Ensure", "after:Ensure"]),
     ("actor", "breaker", &["init", "ready", "before:Run", "after:Run", "before:RunEnded"]),
-    ("actor", "notifier", &["ready", "before:New", "before:Looked"]),
+    ("actor", "notifier", &["ready", "before:New", "before:PassEnded"]),
     ("actor", "dead_letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
     ("actor", "node_lease", &["ready"]),

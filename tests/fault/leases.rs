@@ -165,7 +165,7 @@ async fn dead_letter_that_another_node_left_is_retried_when_that_node_ends_or_af
         eventually("the worker has made its first pass", async || {
             let timer = here.kernel.view("/infra/dead_letters").await.ok()?.1?["due_timer"].clone();
             let next = timer["next_at"].as_str()?;
-            (timer["is_looking"] == false && next > here.kernel.now().to_string().as_str()).then_some(())
+            (timer["has_pass"] == false && next > here.kernel.now().to_string().as_str()).then_some(())
         })
         .await;
         let other = NodeIncarnation::from_uuid(uuid::Uuid::from_u128(99));

@@ -101,8 +101,8 @@ async fn wait_for_scan(world: &World) {
     eventually("the worker has scanned", async || {
         let (_, view) = world.kernel.view("/infra/dead_letters").await.ok()?;
         let view = view?;
-        let (next, is_looking) = (view["due_timer"]["next_at"].as_str(), view["due_timer"]["is_looking"] == true);
-        (!is_looking && next.is_none_or(|at| at > world.kernel.now().to_string().as_str())).then_some(())
+        let (next, has_pass) = (view["due_timer"]["next_at"].as_str(), view["due_timer"]["has_pass"] == true);
+        (!has_pass && next.is_none_or(|at| at > world.kernel.now().to_string().as_str())).then_some(())
     })
     .await;
 }

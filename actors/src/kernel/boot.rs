@@ -63,7 +63,7 @@ const PERMANENT: [&str; 9] = [
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
 const WORKERS: [&str; 3] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND];
 
-/// How often the start looks whether the actors of extensions run, 5 ms apart. Then it goes on without them.
+/// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
 
 /// Time limit for the store to record that the process ends, in milliseconds.
@@ -212,7 +212,7 @@ impl Kernel {
     fn start_new_services(&self, group: &str) {
         let group = self.system.handle::<ServicesMsg>(&Path::parse(group));
         // If the group is dead, its next incarnation starts all services of its list.
-        group.tell(ServicesMsg::Look);
+        group.tell(ServicesMsg::StartNew);
     }
 
     /// Stops accepting messages; accepted ones continue.

@@ -72,7 +72,7 @@ impl Late {
         self.timer.spawn((), async move {
             tokio::time::sleep(Duration::from_millis(CHECK_MS)).await;
             // If the message is lost, this incarnation has ended, and the next one checks everything.
-            me.tell(LogMsg::Look);
+            me.tell(LogMsg::CheckLate);
         });
     }
 }

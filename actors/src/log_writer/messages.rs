@@ -51,7 +51,7 @@ pub enum LogMsg {
         in_doubt: Vec<ConversationId>,
     },
     /// Time to check commits whose fate is unknown.
-    Look,
+    CheckLate,
     /// Other nodes have ended. The rows that they stored have no background worker any more that was notified of them.
     NodesEnded,
 }
@@ -61,7 +61,7 @@ impl Named for LogMsg {
         match self {
             Self::Append { .. } => "Append",
             Self::Flushed { .. } => "Flushed",
-            Self::Look => "Look",
+            Self::CheckLate => "CheckLate",
             Self::NodesEnded => "NodesEnded",
         }
     }

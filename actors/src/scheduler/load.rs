@@ -29,14 +29,14 @@ const YOUNG_MS: i64 = 60_000;
 /// Up to this number of entries, growth never causes a reading.
 const SMALL_MAX: usize = 1_000;
 /// The shortest time between two readings that refusals cause, in milliseconds.
-const LOOKS_MS_MIN: u64 = 60_000;
+const READS_MS_MIN: u64 = 60_000;
 /// How long hints about tasks of other processes are gathered until the table is read, in milliseconds; and the addition for
 /// each known task.
 const GATHER_MS: u64 = 1_000;
 const GATHER_MS_EACH: u64 = 1;
 
 /// Reads all open tasks.
-pub(super) async fn look(
+pub(super) async fn read_open_tasks(
     records: Arc<dyn Records>,
     is_shared: bool,
     booted_at: Option<Micros>,
@@ -77,7 +77,7 @@ pub(crate) async fn open_tasks(records: &(impl Records + ?Sized), scope: Scope) 
 
 /// When the task table is read next.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct TableReads {
     last_at: Option<Micros>,
     /// Number of entries after the last reading.
     entries: usize,
@@ -85,7 +85,7 @@ pub(super) struct Looks {
     is_owed: bool,
 }
 
-impl Looks {
+impl TableReads {
     /// Whether the number of entries has grown so much that some of them may be obsolete.
     pub fn are_due(&self, entries: usize) -> bool {
         entries > SMALL_MAX.max(self.entries.saturating_mul(2))
@@ -93,7 +93,7 @@ impl Looks {
 
     /// Whether a refusal is a reason to read the table: obsolete entries may take queue positions.
     pub fn help(&self, now: Micros) -> bool {
-        self.last_at.is_none_or(|at| now.since_ms(at) >= LOOKS_MS_MIN || now < at)
+        self.last_at.is_none_or(|at| now.since_ms(at) >= READS_MS_MIN || now < at)
     }
 
     /// How long to gather hints about tasks of other processes, in milliseconds: the more there is to read, the less often it

@@ -211,7 +211,7 @@ pub enum TableMsg {
     /// Other processes may have stored tasks. The task table is read soon, once for many of these messages.
     Woken,
     /// The result of reading the task table.
-    Looked(Result<Found, StoreError>),
+    TableRead(Result<Found, StoreError>),
 }
 
 impl Named for TableMsg {
@@ -219,7 +219,7 @@ impl Named for TableMsg {
         match self {
             Self::Reread => "Reread",
             Self::Woken => "Woken",
-            Self::Looked(_) => "Looked",
+            Self::TableRead(_) => "TableRead",
         }
     }
 }

@@ -37,7 +37,7 @@ use annie_core::{
 pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;
-use load::Looks;
+use load::TableReads;
 pub(crate) use load::open_tasks;
 pub use messages::{
     AdmissionMsg, BackendReport, GateMsg, QueuePosition, SchedulerMsg, StatusMsg, Steering, TableMsg, TaskStatus,
@@ -86,7 +86,7 @@ pub(crate) struct SchedulerState {
     args: SchedulerArgs,
     table: TaskTable,
     steers: Steers,
-    looks: Looks,
+    reads: TableReads,
     /// Messages that arrived before the task table was read and need it, in order of arrival.
     early: Vec<SchedulerMsg>,
     work: Tasks<Work>,
@@ -121,7 +121,7 @@ impl Node for Scheduler {
             args,
             table,
             steers: Steers::default(),
-            looks: Looks::default(),
+            reads: TableReads::default(),
             early: Vec::new(),
             work: Tasks::of(ctx.branch()),
             timer_at: None,
@@ -138,7 +138,7 @@ impl Node for Scheduler {
         let now = ctx.now();
         state.table.tick(now);
         match msg {
-            SchedulerMsg::Table(TableMsg::Looked(found)) => table_read(ctx, state, found, now),
+            SchedulerMsg::Table(TableMsg::TableRead(found)) => table_read(ctx, state, found, now),
             msg if !state.table.is_loaded && needs_table(&msg) => keep_early(state, msg, now),
             msg => act(ctx, state, msg, now),
         }
@@ -184,7 +184,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             read_table_anew(ctx, state);
         }
         SchedulerMsg::Table(TableMsg::Woken) => gather_hints(ctx, state),
-        SchedulerMsg::Table(TableMsg::Looked(_)) => {}
+        SchedulerMsg::Table(TableMsg::TableRead(_)) => {}
         SchedulerMsg::Backend(report) => reported(state, &report),
         SchedulerMsg::Gate(msg) => gate(table, msg, now),
         SchedulerMsg::Due => state.timer_at = None,
@@ -194,7 +194,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
     if std::mem::take(&mut state.table.is_unsure) {
         read_table_anew(ctx, state);
     }
-    if state.table.is_loaded && state.looks.are_due(state.table.len()) {
+    if state.table.is_loaded && state.reads.are_due(state.table.len()) {
         read_table(ctx, state, Duration::ZERO);
     }
 }
@@ -257,7 +257,7 @@ fn admit(
     }
     let task = new.task;
     let position = state.table.admit(new, now);
-    if position.is_err() && state.table.is_loaded && state.looks.help(now) {
+    if position.is_err() && state.table.is_loaded && state.reads.help(now) {
         read_table(ctx, state, Duration::ZERO);
     }
     // The caller may have dropped its receiver. Then the task is never stored, and its entry is removed.
@@ -307,7 +307,7 @@ fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
 
 /// Reads the task table as of now. If a reading is under way, another one follows it.
 fn read_table_anew(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
-    state.looks.owe();
+    state.reads.owe();
     read_table(ctx, state, Duration::ZERO);
 }
 
@@ -316,7 +316,7 @@ fn gather_hints(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
     if state.work.contains(&Work::GatherHints) {
         return;
     }
-    let (me, wait) = (ctx.me(), Duration::from_millis(Looks::gather_ms(state.table.len())));
+    let (me, wait) = (ctx.me(), Duration::from_millis(TableReads::gather_ms(state.table.len())));
     state.work.spawn(Work::GatherHints, async move {
         tokio::time::sleep(wait).await;
         // If this fails, the incarnation has ended, and the next one reads the table first.
@@ -330,7 +330,7 @@ fn read_table(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Durati
         return;
     }
     let now = ctx.now();
-    state.looks.begin(state.table.len(), now);
+    state.reads.begin(state.table.len(), now);
     let (me, records, is_shared) = (ctx.me(), state.args.records.clone(), state.args.is_shared);
     let began = Began { at: now, seen: state.table.seen };
     // The downtime ends with the start of this process and begins with the last write before it. Only the first reading
@@ -339,12 +339,13 @@ fn read_table(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Durati
     state.work.spawn(Work::ReadTable, async move {
         tokio::time::sleep(wait).await;
         let wait = Duration::from_millis(READ_MS_MAX);
-        let found = match tokio::time::timeout(wait, caught(load::look(records, is_shared, booted_at, began))).await {
+        let reading = caught(load::read_open_tasks(records, is_shared, booted_at, began));
+        let found = match tokio::time::timeout(wait, reading).await {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(unread(panic)),
             Err(_) => Err(unread(format!("it did not come back within {READ_MS_MAX} ms"))),
         };
-        me.tell(SchedulerMsg::Table(TableMsg::Looked(found)));
+        me.tell(SchedulerMsg::Table(TableMsg::TableRead(found)));
     });
 }
 
@@ -357,11 +358,11 @@ fn table_read(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Resul
     match found {
         Ok(found) => {
             state.table.apply(found, now);
-            state.looks.end(state.table.len(), now);
+            state.reads.end(state.table.len(), now);
             for msg in std::mem::take(&mut state.early) {
                 act(ctx, state, msg, now);
             }
-            if state.looks.is_owed() {
+            if state.reads.is_owed() {
                 read_table(ctx, state, Duration::ZERO);
             }
         }
@@ -401,7 +402,7 @@ fn notify_backends(state: &mut SchedulerState) {
             *notified = usable.is_up;
             if !usable.is_up {
                 // If the actor is not running, its next incarnation checks the endpoint by itself.
-                backend.tell(BackendMsg::Look);
+                backend.tell(BackendMsg::Check);
             }
         }
     }
