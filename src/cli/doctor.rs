@@ -28,7 +28,7 @@ use crate::{
     system,
 };
 
-/// Free space below which the doctor reports a warning, and below which it reports a fault, in bytes.
+/// Free space below which the doctor reports a warning, and below which it reports an error, in bytes.
 const FREE_BYTES_WARN: u64 = 1024 * 1024 * 1024;
 const FREE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 /// A correct clock is never before this time: 2025-01-01.
@@ -42,7 +42,7 @@ const CLOCK_BEHIND_MS_MAX: u64 = 60_000;
 enum State {
     Ok,
     Warning,
-    Fault,
+    Error,
 }
 
 /// One check and its result.
@@ -65,14 +65,14 @@ impl Finding {
     }
 
     fn error(what: &'static str, failure: &Failure) -> Self {
-        Self { what, state: State::Fault, detail: failure.what.clone(), fix: failure.fix.clone() }
+        Self { what, state: State::Error, detail: failure.what.clone(), fix: failure.fix.clone() }
     }
 }
 
 /// `annie doctor`
 ///
 /// # Errors
-/// If a fault prevents a start.
+/// If an error prevents a start.
 pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
     if options.probe {
         return probe::run(site, options).await;
@@ -86,7 +86,7 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
     found.extend(skill_files(site));
     found.extend(hooks(site).await?);
     found.extend(backends(site, troubles(site).await?).await);
-    let faults = found.iter().filter(|f| f.state == State::Fault).count();
+    let errors = found.iter().filter(|f| f.state == State::Error).count();
     for finding in &found {
         if site.console.is_json() {
             site.console.json(finding)?;
@@ -95,16 +95,16 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
         let sign = match finding.state {
             State::Ok => "ok     ",
             State::Warning => "warning",
-            State::Fault => "FAULT  ",
+            State::Error => "ERROR  ",
         };
         site.console.line(&format!("{sign}  {:<14} {}", finding.what, tame(&finding.detail)))?;
         if let Some(fix) = &finding.fix {
             site.console.line(&format!("{:<24} fix: {}", "", tame(fix)))?;
         }
     }
-    if faults > 0 {
+    if errors > 0 {
         return Err(
-            Failure::new(Exit::Failure, format!("{faults} fault(s)")).fix("fix the lines that are marked FAULT above")
+            Failure::new(Exit::Failure, format!("{errors} error(s)")).fix("fix the lines that are marked ERROR above")
         );
     }
     site.console.say(&site.console.ink(Ink::Good, "Ready to start."));

@@ -343,7 +343,7 @@ async fn skills_keys_and_configuration_are_shown() {
 }
 
 #[tokio::test]
-async fn doctor_reports_no_fault_on_a_fresh_folder_and_a_lock_on_a_used_one() {
+async fn doctor_reports_no_error_on_a_fresh_folder_and_a_lock_on_a_used_one() {
     let data = tempfile::tempdir().unwrap();
     let fresh = annie(data.path(), &["doctor"]).await;
     assert_eq!(fresh.done, Ok(()), "{}", fresh.out);
@@ -351,7 +351,7 @@ async fn doctor_reports_no_fault_on_a_fresh_folder_and_a_lock_on_a_used_one() {
     let held = opened_elsewhere(data.path()).await;
     let used = annie(data.path(), &["doctor"]).await;
     assert_eq!(used.done.unwrap_err().exit, Exit::Failure);
-    assert!(used.out.contains("FAULT") && used.out.contains("in use by another process"), "{}", used.out);
+    assert!(used.out.contains("ERROR") && used.out.contains("in use by another process"), "{}", used.out);
     drop(held);
 }
 

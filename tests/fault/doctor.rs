@@ -79,7 +79,7 @@ async fn doctor_check_names_a_changed_table_and_repair_restores_it() {
         // A check changes nothing.
         let (found, exit) = doctor(folder.path(), &["--check"]).await;
         let tasks = of(&found, "tasks")[0];
-        assert_eq!((exit, tasks["state"].as_str()), (1, Some("fault")), "{found:#?}");
+        assert_eq!((exit, tasks["state"].as_str()), (1, Some("error")), "{found:#?}");
         let (detail, fix) = (tasks["detail"].as_str().expect("text"), tasks["fix"].as_str().expect("text"));
         assert!(detail.contains("2 different (task_") && fix.contains("--repair"), "{tasks}");
     }
@@ -133,7 +133,7 @@ async fn doctor_check_reports_a_lost_end_of_the_log() {
     assert_eq!((exit, of(&found, "database file")[0]["state"].as_str()), (0, Some("ok")), "{found:#?}");
     std::fs::copy(&earlier, &database).expect("copied back");
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
-    let lost = of(&found, "log").into_iter().find(|f| f["state"] == "fault").expect("a fault");
+    let lost = of(&found, "log").into_iter().find(|f| f["state"] == "error").expect("an error");
     assert!(lost["detail"].as_str().is_some_and(|d| d.contains("the end is lost")), "{lost}");
     assert_eq!(exit, 1);
 }
@@ -150,7 +150,7 @@ async fn doctor_check_reads_every_page_of_the_database_file() {
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     assert_eq!(exit, 1, "{found:#?}");
     let faults = of(&found, "database file");
-    assert!(faults.iter().any(|f| f["state"] == "fault"), "{found:#?}");
+    assert!(faults.iter().any(|f| f["state"] == "error"), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +188,7 @@ async fn doctor_names_a_damaged_schema_with_its_column_and_remedy() {
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     let operations = of(&found, "operations")[0];
     let text = |key: &str| operations[key].as_str().unwrap_or_default();
-    assert_eq!((exit, text("state")), (1, "fault"), "{found:#?}");
+    assert_eq!((exit, text("state")), (1, "error"), "{found:#?}");
     assert!(text("detail").contains("no such column: closed_at"), "{operations}");
     assert!(text("fix").contains("annie doctor --repair") && text("fix").contains("restore a backup"), "{operations}");
     let (found, exit) = doctor(folder.path(), &["--repair"]).await;
@@ -201,7 +201,7 @@ async fn doctor_names_a_damaged_schema_with_its_column_and_remedy() {
     for what in ["database", "log"] {
         let fault = of(&found, what)[0];
         let text = |key: &str| fault[key].as_str().unwrap_or_default();
-        assert_eq!(text("state"), "fault", "{found:#?}");
+        assert_eq!(text("state"), "error", "{found:#?}");
         assert!(text("detail").contains("damaged") && text("detail").contains("updated_at"), "{fault}");
         assert!(text("fix").contains("restore a backup"), "{fault}");
         assert!(!text("detail").contains("request's id"), "a command has no server whose log has more: {fault}");

@@ -114,7 +114,7 @@ async fn postgres_that_cannot_be_used_is_reported_with_its_address_and_exit_code
             assert!(!printed.err.contains("not-the-password"), "{}", printed.err);
         }
         let doctor = annie(folder.path(), &["doctor"], &env).await;
-        assert!(doctor.code == 1 && doctor.out.contains("FAULT    database"), "{}", doctor.out);
+        assert!(doctor.code == 1 && doctor.out.contains("ERROR    database"), "{}", doctor.out);
     }
 }
 

@@ -344,7 +344,7 @@ fn soak_check_reports_a_read_without_an_earlier_acknowledged_message_as_stale() 
 
 #[test]
 fn soak_check_reports_a_finding_of_the_doctor() {
-    catches(Wrong::Doctor, |_, found| found.doctor = Some("1 fault(s)".to_owned()));
+    catches(Wrong::Doctor, |_, found| found.doctor = Some("1 error(s)".to_owned()));
 }
 
 #[test]

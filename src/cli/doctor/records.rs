@@ -73,7 +73,7 @@ async fn check_tables(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, 
     }
     found.extend(of_the_tables(&before, "").into_iter().map(|finding| match finding.state {
         // The repair below fixes it.
-        State::Fault => Finding { state: State::Warning, fix: None, ..finding },
+        State::Error => Finding { state: State::Warning, fix: None, ..finding },
         State::Ok | State::Warning => finding,
     }));
     repair(store, &before).await?;

@@ -26,12 +26,12 @@ async fn doctor_check_of_an_empty_folder_finds_nothing_and_creates_nothing() {
 }
 
 #[tokio::test]
-async fn doctor_check_of_an_unreadable_database_is_one_fault_among_the_findings() {
+async fn doctor_check_of_an_unreadable_database_is_one_error_among_the_findings() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("annie.db"), "this is no database at all, and never was").unwrap();
     let output = annie(data.path(), &["doctor", "--check"]).await;
     assert_eq!(output.done.unwrap_err().exit, Exit::Failure);
-    for part in ["configuration", "data folder", "FAULT    log", "skills", "backend"] {
+    for part in ["configuration", "data folder", "ERROR    log", "skills", "backend"] {
         assert!(output.out.contains(part), "{part} is not in {}", output.out);
     }
 }
@@ -101,7 +101,7 @@ async fn doctor_names_a_backend_whose_rounds_fail_in_the_running_server() {
             "the backend lists its models, but its rounds fail: {}",
             output.out
         );
-        let line = output.out.lines().find(|line| line.starts_with("FAULT")).unwrap_or_default();
+        let line = output.out.lines().find(|line| line.starts_with("ERROR")).unwrap_or_default();
         for part in ["backend", "generic", "FAILING since", "the GPU fell off the bus"] {
             assert!(line.contains(part), "{part} is not in {}", output.out);
         }

@@ -28,7 +28,7 @@ async fn emptied_database_of_a_used_folder_does_not_start_without_keys() {
     let doctor = annie(data.path(), &["doctor"]).await;
     assert_eq!(doctor.done.unwrap_err().exit, Exit::Failure, "{}", doctor.out);
     let line = doctor.out.lines().find(|line| line.contains("keys")).unwrap_or_default();
-    assert!(line.contains("FAULT") && line.contains("the database has no API keys"), "{}", doctor.out);
+    assert!(line.contains("ERROR") && line.contains("the database has no API keys"), "{}", doctor.out);
     assert!(doctor.out.contains("--accept-empty-database"), "{}", doctor.out);
     let accepted = [("ANNIE__DATA__ACCEPT_EMPTY_DATABASE", "true")];
     assert_eq!(annie_in(data.path(), &["--quiet", "ask", "what is due?"], &accepted).await.done, Ok(()));
