@@ -36,7 +36,7 @@ const RECEIVED_MAX: usize = 10_000;
 /// a channel tries to deliver.
 const MISSING_CHANNEL_MS: i64 = 28 * 3_600_000;
 /// Interval between two checks of such a channel, in milliseconds.
-const MISSING_CHANNEL_LOOK_MS: u64 = 3_600_000;
+const MISSING_CHANNEL_CHECK_MS: u64 = 3_600_000;
 /// Interval between two deletions of old entries, in milliseconds.
 const SWEEP_MS: u64 = 24 * 3_600_000;
 
@@ -174,7 +174,7 @@ async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, Stor
         if diverted > 0 {
             tracing::warn!(channel, diverted, "no channel has this name any more, its users are notified instead");
         }
-        next = Some(later(now, MISSING_CHANNEL_LOOK_MS));
+        next = Some(later(now, MISSING_CHANNEL_CHECK_MS));
     }
     Ok(next)
 }
