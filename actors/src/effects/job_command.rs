@@ -26,7 +26,7 @@ const LINES_MS_MAX: u64 = 10_000;
 const TRIES_MAX: u32 = 5;
 
 /// Resolves what a job command means at this time.
-pub(crate) async fn understand_order(
+pub(crate) async fn understand_job_command(
     wiring: &Wiring,
     user: &UserId,
     conversation: ConversationId,
@@ -66,7 +66,7 @@ pub(crate) async fn understand_order(
 }
 
 /// Carries out a job command and returns the answer to the user.
-pub(crate) async fn carry_out_order(
+pub(crate) async fn run_job_command(
     wiring: &Wiring,
     user: &UserId,
     verb: JobVerb,

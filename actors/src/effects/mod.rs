@@ -11,7 +11,7 @@ mod skill;
 
 pub(crate) use facts::read_facts;
 pub(crate) use hook::{HookDone, HookRequest, answer_of, ask_hook};
-pub(crate) use job_command::{carry_out_order, understand_order};
+pub(crate) use job_command::{run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, route};
 pub(crate) use skill::{SkillDone, call_skill};

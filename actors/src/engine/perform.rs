@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
-    effects::{carry_out_order, read_facts, route, understand_order},
+    effects::{read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
 };
@@ -102,7 +102,7 @@ async fn start(
             let source = state.conv.job_commands.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
             state.spawn(id, async move {
                 let words = (text.as_str(), source.as_deref().unwrap_or_default());
-                let meant = understand_order(&wiring, &user, conversation, task, words).await;
+                let meant = understand_job_command(&wiring, &user, conversation, task, words).await;
                 // If one of these messages is lost, this incarnation has ended, and the next one starts the command again.
                 me.tell(EngineMsg::JobCommand(JobCommandMsg::Understood { task, meant }));
             });
@@ -110,7 +110,7 @@ async fn start(
         Directive::CarryOut { task, verb, targets, text } => {
             let by = format!("order:{task}");
             state.spawn(id, async move {
-                let text = carry_out_order(&wiring, &user, verb, &targets, text, &by).await;
+                let text = run_job_command(&wiring, &user, verb, &targets, text, &by).await;
                 me.tell(EngineMsg::JobCommand(JobCommandMsg::CarriedOut { task, text }));
             });
         }

@@ -226,8 +226,8 @@ fn messages_and_job_commands_keep_log_order_whenever_received() {
     let mut w = World::new();
     w.say("Busy");
     let [one, two] = [w.post(World::inbound("one")), w.post(World::inbound("two"))];
-    let order = |text: &str| Inbound { order: true, ..World::inbound(text) };
-    let [stop, resume_command] = [w.post(order("Pause that")), w.post(order("Go on"))];
+    let job_command = |text: &str| Inbound { order: true, ..World::inbound(text) };
+    let [stop, resume_command] = [w.post(job_command("Pause that")), w.post(job_command("Go on"))];
     for task in [resume_command, two, stop, one] {
         w.deliver(task);
     }
