@@ -219,10 +219,13 @@ pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
 }
 
 /// The client of requests to other machines, if the configuration enables them.
-fn egress(config: &Config, secrets: Arc<dyn Secrets>) -> Result<Option<Arc<dyn Egress>>, BootError> {
+///
+/// # Errors
+/// If the client cannot be built.
+pub(crate) fn egress(config: &Config, secrets: Option<Arc<dyn Secrets>>) -> Result<Option<Arc<dyn Egress>>, BootError> {
     let Some(rules) = config.egress.rules() else { return Ok(None) };
     let (client, lookup) = (annie_llm::http_client, Arc::new(SystemLookup));
-    let parts = EgressParts { rules, client, lookup, secrets: Some(secrets) };
+    let parts = EgressParts { rules, client, lookup, secrets };
     Ok(Some(Arc::new(HttpEgress::new(parts)?)))
 }
 
@@ -247,6 +250,7 @@ pub async fn assemble_with(
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
     let channels = config.channels(environment, &env.clock)?;
+    let key = config.secrets.key(environment)?;
     let lock = lock_beside(config, environment, folder)?;
     let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
@@ -255,9 +259,8 @@ pub async fn assemble_with(
         Some(chaos) => chaos.store(store),
         None => store,
     };
-    let secrets = config.secrets.key(environment)?;
-    let secrets = Arc::new(StoredSecrets::new(store.clone(), secrets));
-    let egress = egress(config, secrets.clone())?;
+    let secrets = Arc::new(StoredSecrets::new(store.clone(), key));
+    let egress = egress(config, Some(secrets.clone()))?;
     let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {

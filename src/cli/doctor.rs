@@ -25,6 +25,7 @@ use super::{
 use crate::{
     api::{Feature, Warning},
     boot::{self, BootError, Mark, NotesFolder, NotesProblem},
+    config::Loaded,
     system,
 };
 
@@ -79,6 +80,7 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
     }
     let mut found = vec![configuration(site), folder(&site.folder)];
     found.extend(disk(&site.folder));
+    found.extend(parts(site));
     found.extend(data(site).await?);
     if options.check || options.repair {
         found.extend(records::run(site, options).await?);
@@ -158,6 +160,18 @@ fn disk(path: &Path) -> Option<Finding> {
     })
 }
 
+/// Checks the parts that a start makes from the configuration alone, before and beside the database: the key of secrets, the
+/// channels, and the client of requests to other machines.
+fn parts(site: &Site) -> Vec<Finding> {
+    let Loaded { config, environment, .. } = &site.loaded;
+    let failed = |what: &'static str, error: BootError| Finding::error(what, &error.into());
+    let key = config.secrets.key(environment).err().map(|error| failed("secrets", error.into()));
+    let channels = config.channels(environment, &system::env().clock).err();
+    let channels = channels.map(|error| failed("channels", error.into()));
+    let egress = boot::egress(config, None).err().map(|error| failed("egress", error));
+    key.into_iter().chain(channels).chain(egress).collect()
+}
+
 /// Checks lock, database, clock and keys. If a server runs, it is asked instead, because it holds the lock.
 async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     const WHAT: &str = "database";
@@ -222,15 +236,11 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     Ok(found)
 }
 
-/// Reports stored secrets that the configured key does not open.
+/// Reports stored secrets that the configured key does not open. A key that cannot be read is a finding of [`parts`].
 async fn sealed_secrets(site: &Site, store: &dyn Store) -> Option<Finding> {
-    const WHAT: &str = "secrets";
-    let key = match site.loaded.config.secrets.key(&site.loaded.environment) {
-        Ok(key) => key,
-        Err(error) => return Some(Finding::error(WHAT, &error.into())),
-    };
+    let key = site.loaded.config.secrets.key(&site.loaded.environment).ok()?;
     let (what, fix) = secret::problem(store, key.as_ref()).await?;
-    Some(Finding::warning(WHAT, what, fix))
+    Some(Finding::warning("secrets", what, fix))
 }
 
 /// A warning of a running server. In the public readiness it is a text, and about the notes.

@@ -53,6 +53,29 @@ async fn doctor_reports_an_unusable_notes_folder_and_a_lost_database() {
 }
 
 #[tokio::test]
+async fn doctor_reports_a_key_and_channels_with_which_a_start_fails_on_an_empty_and_on_a_used_folder() {
+    let data = tempfile::tempdir().unwrap();
+    let channel = r#"[{ name = "x", kind = "webhook", url = "https://example.org/x", secret_env = "HOOK_SECRET" }]"#;
+    let unset = ("ANNIE__CHANNEL", channel);
+    for is_used in [false, true] {
+        assert_eq!(data.path().join("annie.db").exists(), is_used);
+        for (variables, what, part) in [
+            (vec![("ANNIE__SECRETS__KEY_FILE", "/missing")], "secrets", "/missing"),
+            (vec![unset], "channels", "channel `x` reads its secret from here"),
+            (vec![unset, ("HOOK_SECRET", "short")], "channels", "channel `x`"),
+        ] {
+            let output = annie_in(data.path(), &["doctor"], &variables).await;
+            let is_error = |line: &&str| line.starts_with(&format!("ERROR    {what}")) && line.contains(part);
+            assert_eq!(output.out.lines().filter(is_error).count(), 1, "{what}, {is_used}: {}", output.out);
+            assert_eq!(output.done.unwrap_err().exit, Exit::Failure, "{}", output.out);
+            let start = annie_in(data.path(), &["--quiet", "ask", "what is due?"], &variables).await;
+            assert!(start.done.is_err(), "a start fails too: {}", start.out);
+        }
+        assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
+    }
+}
+
+#[tokio::test]
 async fn doctor_warns_of_a_hook_that_names_no_skill() {
     let data = tempfile::tempdir().unwrap();
     let when = r#"{ skills = ["tasks.*", "mail.nowhere"] }"#;
