@@ -249,7 +249,10 @@ fn warned(warning: &Value) -> Option<Finding> {
     let Warning { about, text } = Warning::deserialize(warning).ok().or_else(public)?;
     let (what, fix) = match about {
         Feature::Notes => ("notes", "then start the server again"),
-        Feature::Extensions => ("extensions", "annie actors list shows its actor; the server's log says why it ends"),
+        Feature::Extensions => (
+            "extensions",
+            "annie actors tree --under /infra/extensions shows its actor; the server's log says why it ends",
+        ),
         Feature::Skills => (
             "skills",
             "the server's log has the details; rename or remove the skill, or restore the connection of its source",
@@ -400,6 +403,7 @@ async fn backends(site: &Site, mut failing: BTreeMap<String, Finding>) -> Vec<Fi
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
@@ -409,11 +413,19 @@ mod tests {
         for (warning, what) in [
             (json!({"about": "notes", "text": "x"}), "notes"),
             (json!({"about": "skills", "text": "x"}), "skills"),
+            (json!({"about": "extensions", "text": "x"}), "extensions"),
             (json!("the notes skills do not work"), "notes"),
         ] {
             let found = warned(&warning).map(|finding| (finding.what, finding.state));
             assert_eq!(found, Some((what, State::Warning)), "{warning}");
         }
         assert_eq!(warned(&json!({"about": "x"})), None);
+    }
+
+    #[test]
+    fn doctor_fix_of_a_warning_about_extensions_begins_with_a_command_of_the_command_line() {
+        let fix = warned(&json!({"about": "extensions", "text": "x"})).and_then(|finding| finding.fix).unwrap();
+        let (command, _) = fix.split_once(" shows its actor").unwrap();
+        assert!(args::Cli::try_parse_from(command.split(' ')).is_ok(), "{command}");
     }
 }
