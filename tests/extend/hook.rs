@@ -230,6 +230,36 @@ async fn outside_hook_of_extension_refuses_the_skill_of_one_sub_agent_and_change
 }
 
 #[tokio::test]
+async fn outside_hook_of_extension_whose_arguments_repeat_an_effect_is_recorded_as_a_refusal() {
+    let mut parts = WorldParts::new(|request, _| {
+        let last = last_text(request);
+        let send = |what: &str| calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": what}}))]);
+        Ok(if last.contains("[done already]") {
+            says("I sent the letter.")
+        } else if last.contains("Sent.") {
+            send("card")
+        } else {
+            send("letter")
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    parts.skills = Arc::new(FakeSkills::new(|_| FakeBehaviour::Answer(Outcome::success("Sent."))));
+    let hook = FakeHook::new(|_| Some(Ok(HookAnswer::Replace { arguments: json!({"what": "letter"}) })));
+    parts.hooks.outside.push(hook.before_skill("guard", "test.send", OnFailure::Refuse));
+    let world = parts.start().await;
+    let sent = world.say("send the letter").await;
+    let answer = world.answer(&sent).await;
+    assert_eq!(parts.skills.count("test.send"), 1, "{answer}");
+    let log = world.log(sent.conversation).await;
+    let decided = decisions(&log);
+    assert_eq!(decided[0], ("continue with test.send".to_owned(), String::new()));
+    let (decision, reason) = &decided[1];
+    assert_eq!(decision, "refuse test.send");
+    assert!(reason.starts_with("its new arguments: [done already]"), "{reason}");
+    stops_and_replays(world, parts, &log).await;
+}
+
+#[tokio::test]
 async fn outside_hook_of_extension_that_fails_refuses_or_lets_through_as_it_declares() {
     type Answers = fn(&HookQuestion) -> FakeAnswer;
     let failures: [(Answers, &str); 4] = [

@@ -105,6 +105,11 @@ async fn hook_program_replaces_arguments_or_refuses_by_its_exit_code() {
     );
     let judged = events.iter().filter(|event| event["judged"]["hooks"][0]["hooks"] == json!(["family"])).count();
     assert_eq!(judged, 2, "the replies name the hook for which their calls wait: {log}");
+    let metrics = metrics(&server).await;
+    for verdict in ["replace", "refuse"] {
+        let line = "annie_hook_verdicts_total{hook=\"family\",point=\"before_skill\",verdict=\"VERDICT\"} 1";
+        assert!(metrics.contains(&line.replace("VERDICT", verdict)), "{verdict}: {metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -130,29 +130,31 @@ pub(crate) fn hook_decided(
         }
     };
     let (skill, intent) = (planned.skill.clone(), planned.intent);
-    let (verb, mut reason, verdict) = match answer {
+    let (label, verb, mut reason, verdict) = match answer {
         HookAnswer::Refuse { text } => {
             let text = clipped(&text, RefuseRule::TEXT_CHARS_MAX);
             let verdict = HookAnswer::Refuse { text: refused_by(&hook, &skill, &text) };
-            ("refuse", text, verdict)
+            ("refuse", "refuse", text, verdict)
         }
         HookAnswer::Replace { arguments } if arguments != planned.arguments => {
             let replaced = PlannedSkill { arguments, ..planned };
             match view.refusal_of_replaced(&replaced).or_else(|| elsewhere(&replaced)) {
                 // The kernel does not repeat an effect, whatever a hook answers.
-                Some(text) => ("replace the arguments of", text.clone(), HookAnswer::Refuse { text }),
+                Some(text) => ("refuse", "refuse", format!("its new arguments: {text}"), HookAnswer::Refuse { text }),
                 None => {
                     let verdict = HookAnswer::Replace { arguments: replaced.arguments };
-                    ("replace the arguments of", String::new(), verdict)
+                    ("replace", "replace the arguments of", String::new(), verdict)
                 }
             }
         }
-        HookAnswer::Continue | HookAnswer::Replace { .. } => ("continue with", String::new(), HookAnswer::Continue),
+        HookAnswer::Continue | HookAnswer::Replace { .. } => {
+            ("continue", "continue with", String::new(), HookAnswer::Continue)
+        }
     };
     if !failure.is_empty() {
         reason = format!("it failed: {failure}");
     }
-    note(&hook, HookPoint::BeforeSkill, verb, &skill, &failure);
+    note(&hook, HookPoint::BeforeSkill, label, &skill, &failure);
     EventBody::Decided {
         component: format!("hook {hook}"),
         decision: format!("{verb} {skill}"),

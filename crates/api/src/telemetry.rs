@@ -22,7 +22,10 @@ const COUNTERS: &[Help] = &[
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
     ("annie_messages_total", "Messages stored and acknowledged"),
     ("annie_hook_failures_total", "Hooks that failed: they panicked or gave no valid answer in time"),
-    ("annie_hook_verdicts_total", "Verdicts of hooks; to continue only for programs and failures"),
+    (
+        "annie_hook_verdicts_total",
+        "Verdicts of hooks: refuse; replace of programs only; continue of programs and failures only",
+    ),
     ("annie_node_leases_lost_total", "Times that this process was declared dead by another one on the same database"),
     ("annie_notifications_total", "Notifications of work that ended while its user was away"),
     ("annie_operations_expired_total", "Long-running operations whose result did not come in time"),
