@@ -106,7 +106,13 @@ impl Config {
             let wrong = wrong
                 .or_else(|| (!valid_secret_name(name)).then(|| format!("{name:?} cannot be the name of a secret")));
             let fix = "write \"api.example.org\" = \"the-name-of-a-secret\"";
+            let is_wrong = wrong.is_some();
             found.extend(wrong.map(|what| KeyError::value(&["egress", "credentials"], &what, fix)));
+            let rules = egress.rules().filter(|_| !is_wrong);
+            let idle = rules.and_then(|rules| rules.idle_credential(&address(host).ok()?));
+            let idle = idle.map(|why| format!("the secret for {host:?} would never be sent: {why}"));
+            let fix = "allow the host for https in hosts and ports, or list it with its port in allow_private";
+            found.extend(idle.map(|what| KeyError::value(&["egress", "credentials"], &what, fix)));
         }
         let limits = [
             ("reply_bytes_max", egress.reply_bytes_max as u64),

@@ -7,6 +7,8 @@ use reqwest::Url;
 
 use super::addresses::is_public;
 
+/// The port of http, which is not encrypted.
+const HTTP_PORT: u16 = 80;
 /// Maximum length of a URL, in bytes. Longer ones are refused before anything else is done with them.
 const URL_BYTES_MAX: usize = 8_192;
 
@@ -155,6 +157,19 @@ impl EgressRules {
         let found = self.credentials.iter().find(is_its).filter(|_| target.is_confidential());
         found.map(|(_, name)| name.as_str())
     }
+
+    /// Why a secret for this address is never sent; `None` if requests to the address get it. The text is for people.
+    #[must_use]
+    pub fn idle_credential(&self, at: &HostPort) -> Option<String> {
+        let host = if at.host.contains(':') { format!("[{}]", at.host) } else { at.host.clone() };
+        match self.target(&format!("https://{host}:{}/", at.port)) {
+            Err(why) => Some(why.to_string()),
+            Ok(target) if at.port == HTTP_PORT && !target.is_private => {
+                Some(format!("requests to port {HTTP_PORT} of {host} are not encrypted"))
+            }
+            Ok(_) => None,
+        }
+    }
 }
 
 /// The text of a refusal.
@@ -284,6 +299,25 @@ mod tests {
             "https://api.test.evil.test/",
         ] {
             assert_eq!(credential(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn credential_that_is_never_sent_is_idle_with_the_reason() {
+        let at = |text: &str| HostPort::parse(text).unwrap();
+        let private = vec![at("127.0.0.1:80"), at("[::1]:8443")];
+        let rules = EgressRules { hosts: vec!["*.test".to_owned()], private, ..rules() };
+        for (address, part) in [
+            ("plain.test:80", "are not encrypted"),
+            ("api.test:8443", "not allowed by egress.ports"),
+            ("example.org:443", "not allowed by egress.hosts"),
+            ("[::1]:443", "not allowed by egress.hosts"),
+        ] {
+            let why = rules.idle_credential(&at(address)).unwrap_or_default();
+            assert!(why.contains(part), "{address}: {why}");
+        }
+        for address in ["api.test:443", "127.0.0.1:80", "[::1]:8443"] {
+            assert_eq!(rules.idle_credential(&at(address)), None, "{address}");
         }
     }
 
