@@ -301,5 +301,9 @@ mod tests {
             let Err(DeliveryError::Retry { after_ms, .. }) = judge(status, &headers) else { panic!("{status}") };
             assert_eq!(after_ms, 7_000);
         }
+        // A date is not read: the wait is that of Annie.
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("Wed, 21 Oct 2026 07:28:00 GMT"));
+        let dated = judge(StatusCode::SERVICE_UNAVAILABLE, &headers);
+        assert!(matches!(dated, Err(DeliveryError::Retry { after_ms: 0, .. })), "{dated:?}");
     }
 }
