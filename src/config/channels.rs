@@ -23,6 +23,15 @@ const CHANNELS_MAX: usize = 32;
 /// The longest name of a channel, in bytes.
 const NAME_BYTES_MAX: usize = 40;
 
+/// The form of a name, for people.
+const NAME_FIX: &str = "use 1 to 40 lower-case letters, digits and underscores";
+
+/// Whether a text can be the name of a channel. Channels of extensions have names of the same form.
+pub(super) fn valid_channel_name(name: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)
+}
+
 /// The kind of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -107,10 +116,8 @@ impl ChannelConfig {
     /// All errors in this channel's keys.
     fn problems(&self, index: &str) -> Vec<KeyError> {
         let mut found = Vec::new();
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX || !self.name.bytes().all(fits) {
-            let fix = "use 1 to 40 lower-case letters, digits and underscores";
-            found.push(KeyError::value(&["channel", index, "name"], &format!("{:?} is no name", self.name), fix));
+        if !valid_channel_name(&self.name) {
+            found.push(KeyError::value(&["channel", index, "name"], &format!("{:?} is no name", self.name), NAME_FIX));
         }
         let url = self.url.expose();
         if !(url.starts_with("http://") || url.starts_with("https://")) || host_of(url).is_none() {

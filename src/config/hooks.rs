@@ -18,7 +18,11 @@ use annie_core::{
 use annie_llm::CommandConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{settings::Config, typed::KeyError};
+use super::{
+    channels::{ChannelConfig, valid_channel_name},
+    settings::Config,
+    typed::KeyError,
+};
 
 /// The channels of messages: the front ends, and `voice` for spoken messages, which arrive over HTTP or gRPC.
 const CHANNELS: [&str; 5] = ["cli", "grpc", "http", "openai", "voice"];
@@ -110,15 +114,15 @@ impl HookConfig {
         self.answer_ms_max.unwrap_or(ANSWER_MS_DEFAULT)
     }
 
-    /// All errors in this hook's keys.
-    fn problems(&self, index: &str) -> Vec<KeyError> {
+    /// All errors in this hook's keys. `webhooks` are the configured channels, which receive no messages.
+    fn problems(&self, index: &str, webhooks: &[ChannelConfig]) -> Vec<KeyError> {
         let mut found = Vec::new();
         if !valid_hook_name(&self.name) {
             let fix = "use 1 to 64 lower-case letters, digits, dashes and underscores";
             found.push(KeyError::value(&["hook", index, "name"], &format!("{:?} is not a valid name", self.name), fix));
         }
         found.extend(self.skill_problem(index));
-        found.extend(self.caller_problems(index));
+        found.extend(self.caller_problems(index, webhooks));
         match self.kind {
             HookKind::Refuse => found.extend(self.rule_problems(index)),
             HookKind::Program => found.extend(self.program_problems(index)),
@@ -200,18 +204,25 @@ impl HookConfig {
     }
 
     /// The errors in the conditions on users, channels and agents.
-    fn caller_problems(&self, index: &str) -> Vec<KeyError> {
+    fn caller_problems(&self, index: &str, webhooks: &[ChannelConfig]) -> Vec<KeyError> {
         let path = |key: &'static str| ["hook", index, "when", key];
         let Conditions { users, channels, agents, .. } = &self.when;
         let mut found = Vec::new();
         found.extend(first_problem(&path("users"), users, "use 1 to 128 bytes without control characters", |user| {
             UserId::new(user).is_err().then(|| format!("{user:?} cannot be a user id"))
         }));
-        let known =
-            format!("the channels are {}, and channel:NAME for what the channel NAME receives", CHANNELS.join(", "));
+        let known = format!(
+            "the channels are {}, and channel:NAME for what the channel NAME of an extension receives",
+            CHANNELS.join(", ")
+        );
         found.extend(first_problem(&path("channels"), channels, &known, |channel| {
-            let is_received = channel.strip_prefix("channel:").is_some_and(|name| !name.is_empty());
-            (!CHANNELS.contains(&channel) && !is_received).then(|| format!("there is no channel {channel:?}"))
+            if CHANNELS.contains(&channel) {
+                return None;
+            }
+            let name = channel.strip_prefix("channel:").filter(|name| valid_channel_name(name));
+            let Some(name) = name else { return Some(format!("there is no channel {channel:?}")) };
+            let is_webhook = webhooks.iter().any(|webhook| webhook.name == name);
+            is_webhook.then(|| format!("{channel:?} is a webhook, which receives no messages: name the front end"))
         }));
         if self.point == HookPoint::BeforeTurn && *agents == Agents::Sub {
             let what = "a turn begins before its sub-agents exist";
@@ -282,7 +293,7 @@ impl Config {
         let (mut found, mut names) = (Vec::new(), BTreeSet::new());
         for (at, hook) in self.hook.iter().enumerate() {
             let index = at.to_string();
-            found.extend(hook.problems(&index));
+            found.extend(hook.problems(&index, &self.channel));
             if !names.insert(hook.name.as_str()) {
                 let what = format!("another hook is named {:?} too", hook.name);
                 found.push(KeyError::value(&["hook", &index, "name"], &what, "give each its own name"));

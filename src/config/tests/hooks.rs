@@ -85,7 +85,19 @@ fn config_refuses_invalid_hook_with_its_location() {
         (
             when("channels = [\"telegram\"]"),
             "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; the channels are cli, grpc, http, \
-             openai, voice, and channel:NAME for what the channel NAME receives",
+             openai, voice, and channel:NAME for what the channel NAME of an extension receives",
+        ),
+        (
+            when("channels = [\"channel:Mail box\"]"),
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"channel:Mail box\"; the channels are cli, grpc, \
+             http, openai, voice, and channel:NAME for what the channel NAME of an extension receives",
+        ),
+        (
+            when("channels = [\"channel:desk\"]")
+                + "[[channel]]\nname = \"desk\"\nkind = \"webhook\"\nurl = \"http://h/\"\nsecret_env = \"KEY\"\n",
+            "annie.toml:6:10: `hook.0.when.channels`: \"channel:desk\" is a webhook, which receives no messages: name the front \
+             end; the channels are cli, grpc, http, openai, voice, and channel:NAME for what the channel NAME of an extension \
+             receives",
         ),
         (
             before_turn("skills = [\"tasks.create\"]"),
