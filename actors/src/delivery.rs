@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
+    ids::NodeId,
     ports::{Channel, Delivered, DeliveryEnd, DeliveryError, DeliveryRow, Diverted, OutboxRow},
     time::Micros,
 };
@@ -110,11 +111,11 @@ impl Chore for Delivery {
 async fn deliver_due(wiring: &Wiring, channel: &dyn Channel) -> Result<Pass<Counts>, String> {
     let rows = wiring.store.next_deliveries(channel.name().to_owned(), ADDRESSES_MAX).await;
     let rows = rows.map_err(|error| error.to_string())?;
-    let now = wiring.env.now();
+    let (now, node) = (wiring.env.now(), wiring.store.is_shared().then(|| wiring.lease.node()));
     let mut next = None;
     let mut due = Vec::new();
     for row in rows {
-        match due_at(wiring, &row, now) {
+        match due_at(&row, node, now) {
             at if at > now => next = earlier(next, Some(at)),
             _ => due.push(row),
         }
@@ -137,14 +138,14 @@ async fn deliver_due(wiring: &Wiring, channel: &dyn Channel) -> Result<Pass<Coun
     failed.map_or(Ok(Pass { next, done }), Err)
 }
 
-/// When the next step for a text is due.
-fn due_at(wiring: &Wiring, row: &DeliveryRow, now: Micros) -> Micros {
+/// When the next step for a text is due. `node` is this node if it shares the store with others.
+fn due_at(row: &DeliveryRow, node: Option<NodeId>, now: Micros) -> Micros {
     let Some((by, begun_at)) = row.begun else {
         // No wait is longer than the longest one: the clock was set back since.
         return row.retry_at.filter(|at| *at <= later(now, RETRY_MS.1)).unwrap_or(now);
     };
     // A pass ends after its own attempts, so such an attempt is left over from an earlier pass that did not end.
-    let is_own = !wiring.store.is_shared() || by == wiring.lease.node();
+    let is_own = node.is_none_or(|node| by == node);
     let is_over = is_own || later(begun_at, OTHER_NODE_MS_MAX) <= now;
     if is_over { now } else { later(now, OTHER_NODE_CHECK_MS) }
 }
@@ -230,4 +231,67 @@ fn count(done: &mut Counts, channel: &dyn Channel, end: Option<DeliveryEnd>) {
     };
     *counter += 1;
     metrics::counter!("annie_deliveries_total", "channel" => channel.name().to_owned(), "end" => end).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        event::Priority,
+        ids::{ConversationId, OutboxId, TaskId, UserId},
+        ports::TaskState,
+    };
+
+    use super::*;
+
+    const NOW: Micros = Micros(1_771_423_500_000_000);
+
+    fn row(begun: Option<(NodeId, Micros)>, retry_at: Option<Micros>) -> DeliveryRow {
+        let task: TaskId = format!("task_{:032}", 0).parse().unwrap();
+        let user = UserId::new("ann").unwrap();
+        let text = OutboxRow {
+            id: OutboxId::for_task(task),
+            task,
+            conversation: ConversationId::for_key(&user, "k"),
+            user,
+            title: "Hi".to_owned(),
+            priority: Priority::Normal,
+            source: "http".to_owned(),
+            state: TaskState::Completed,
+            text: "Hello".to_owned(),
+            at: NOW,
+            reply_to: None,
+            diverted: None,
+        };
+        DeliveryRow { text, attempts: 1, begun, retry_at }
+    }
+
+    #[test]
+    fn delivery_that_is_always_refused_for_now_is_given_up_after_300_attempts_with_waits_of_at_most_300_s() {
+        let end = |attempts: u32, after_ms: u64| {
+            end_of(Err(DeliveryError::Retry { after_ms, why: String::new() }), false, attempts, NOW)
+        };
+        assert_eq!(end(1, 0), DeliveryEnd::Retry(NOW.later_ms(1_000)));
+        assert_eq!(end(1, 7_000), DeliveryEnd::Retry(NOW.later_ms(7_000)));
+        assert_eq!(end(1, 10_000_000), DeliveryEnd::Retry(NOW.later_ms(300_000)));
+        assert_eq!(end(299, 0), DeliveryEnd::Retry(NOW.later_ms(300_000)));
+        assert_eq!(end(300, 0), DeliveryEnd::Diverted(Diverted::GivenUp));
+    }
+
+    #[test]
+    fn delivery_of_another_node_counts_as_broken_off_after_600_s_and_its_own_at_once() {
+        let [own, other] = [1, 2].map(|n| format!("{}_{n:032}", NodeId::PREFIX).parse::<NodeId>().unwrap());
+        let due = |by: NodeId, ago_ms: i64, node: Option<NodeId>| {
+            due_at(&row(Some((by, NOW.plus_ms(-ago_ms))), None), node, NOW)
+        };
+        assert_eq!(due(other, 599_999, Some(own)), NOW.later_ms(OTHER_NODE_CHECK_MS));
+        assert_eq!(due(other, 600_000, Some(own)), NOW);
+        assert_eq!((due(own, 0, Some(own)), due(other, 0, None)), (NOW, NOW));
+    }
+
+    #[test]
+    fn delivery_waits_for_its_retry_unless_the_clock_was_set_back() {
+        let due = |wait_ms: u64| due_at(&row(None, Some(NOW.later_ms(wait_ms))), None, NOW);
+        assert_eq!((due(300_000), due(300_001)), (NOW.later_ms(300_000), NOW));
+        assert_eq!(due_at(&row(None, None), None, NOW), NOW);
+    }
 }

@@ -168,8 +168,7 @@ async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, Stor
             continue;
         }
         let now = wiring.env.now();
-        let wait_ms = if wiring.store.is_shared() { MISSING_CHANNEL_MS } else { 0 };
-        let before = now.plus_ms(1).plus_ms(wait_ms.saturating_neg());
+        let before = diverted_before(wiring.store.is_shared(), now);
         let diverted = wiring.store.divert_channel(channel.clone(), before).await?;
         if diverted > 0 {
             tracing::warn!(channel, diverted, "no channel has this name any more, its users are notified instead");
@@ -177,6 +176,12 @@ async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, Stor
         next = Some(later(now, MISSING_CHANNEL_CHECK_MS));
     }
     Ok(next)
+}
+
+/// The texts of a channel that this node does not have are diverted if they are older than this.
+fn diverted_before(is_shared: bool, now: Micros) -> Micros {
+    let wait_ms = if is_shared { MISSING_CHANNEL_MS } else { 0 };
+    now.plus_ms(1).plus_ms(wait_ms.saturating_neg())
 }
 
 /// Whether the user has a text by this channel.
@@ -243,5 +248,21 @@ async fn sweep(wiring: Arc<Wiring>) {
             Err(panic) => tracing::warn!(panic, "old outbox entries could not be deleted"),
         }
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notifier_diverts_the_texts_of_a_missing_channel_at_once_or_after_28_hours_on_a_shared_store() {
+        let now = Micros(1_771_423_500_000_000);
+        let is_diverted = |is_shared: bool, hours: i64, ms: i64| {
+            now.plus_ms(-hours * 3_600_000 - ms) < diverted_before(is_shared, now)
+        };
+        assert!(is_diverted(false, 0, 0));
+        assert!(!is_diverted(true, 0, 0) && !is_diverted(true, 27, 3_599_999));
+        assert!(is_diverted(true, 28, 0));
     }
 }
