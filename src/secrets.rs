@@ -91,7 +91,7 @@ pub struct StoredSecrets {
     store: Arc<dyn SealedSecrets>,
     key: Option<SealingKey>,
     /// The texts to mask: each opened secret in its plain form and its encodings.
-    opened: Mutex<Vec<[Secret; 3]>>,
+    opened: Mutex<Vec<Vec<Secret>>>,
 }
 
 impl StoredSecrets {
@@ -118,8 +118,7 @@ impl StoredSecrets {
     }
 
     fn note(&self, secret: &Secret) {
-        let text = secret.expose();
-        let forms = [secret.clone(), Secret::new(base64(text.as_bytes())), Secret::new(percent_encoded(text))];
+        let forms = forms(secret);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|known| known != &forms);
         opened.push(forms);
@@ -142,7 +141,26 @@ impl Secrets for StoredSecrets {
     }
 }
 
-/// Base64 without padding: the end of the encoding depends on what follows the secret.
+/// The secret in its plain form and in the encodings that are masked.
+fn forms(secret: &Secret) -> Vec<Secret> {
+    let text = secret.expose();
+    let upper = percent_encoded(text, |byte| format!("%{byte:02X}"));
+    let lower = percent_encoded(text, |byte| format!("%{byte:02x}"));
+    let encoded = (0..3).flat_map(|before| within_base64(text.as_bytes(), before));
+    let all = [text.to_owned(), upper, lower].into_iter().chain(encoded);
+    all.map(Secret::new).collect()
+}
+
+/// The characters of a base64 text that depend on the secret alone, if this many bytes of another text stand before it in
+/// its group of three: up to the end of the text, and if more follows.
+fn within_base64(secret: &[u8], before: usize) -> [String; 2] {
+    let encoded = base64(&[&[0; 2][..before], secret].concat());
+    // A character has 6 bits. Characters that share bits with the bytes before or after the secret are left out.
+    let (first, end) = ((before * 8).div_ceil(6), (before + secret.len()) * 8 / 6);
+    [encoded[first..].to_owned(), encoded[first..end].to_owned()]
+}
+
+/// Base64 without padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -155,10 +173,10 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn percent_encoded(text: &str) -> String {
+fn percent_encoded(text: &str, escape: impl Fn(u8) -> String) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
+        _ => escape(byte),
     };
     text.bytes().map(encode).collect()
 }
@@ -207,6 +225,26 @@ mod tests {
         assert_ne!(key("a").id(), key("b").id());
         for text in ["", "a", &"g".repeat(64), &"ä".repeat(32)] {
             assert!(SealingKey::parse(&Secret::new(text)).is_err_and(|why| !why.contains("gg")), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn opened_secret_is_masked_in_every_alignment_of_base64_and_both_cases_of_percent_encoding() {
+        let store = Arc::new(MemoryStore::new());
+        store.put_sealed_secret(sealed(&key("a"), None, "house+secret?")).await.unwrap();
+        let secrets = StoredSecrets::new(store, Some(key("a")));
+        assert!(secrets.secret(None, "token".into()).await.is_ok_and(|secret| secret.is_some()));
+        for (encoded, masked) in [
+            ("house%2Bsecret%3F house%2bsecret%3f", "[secret] [secret]"),
+            // `house+secret?` alone, and after `x:`, `xy:` and `xyz:`, as in the header of basic authentication.
+            ("aG91c2Urc2VjcmV0Pw==", "[secret]=="),
+            ("eDpob3VzZStzZWNyZXQ/", "eDp[secret]"),
+            ("eHk6aG91c2Urc2VjcmV0Pw==", "eHk6[secret]=="),
+            ("eHl6OmhvdXNlK3NlY3JldD8=", "eHl6Om[secret]="),
+            // With `!!` behind it.
+            ("aG91c2Urc2VjcmV0PyEh", "[secret]yEh"),
+        ] {
+            assert_eq!(secrets.scrubbed(encoded), masked, "{encoded}");
         }
     }
 
