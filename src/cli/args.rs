@@ -4,6 +4,7 @@ mod chaos;
 mod data;
 mod doctor;
 mod migrate;
+mod sandbox;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -18,6 +19,7 @@ pub use chaos::*;
 pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
+pub use sandbox::*;
 pub use work::*;
 
 use crate::api::check_key;
@@ -187,6 +189,9 @@ pub enum Command {
     /// Run a program under limits, and end it when the parent process ends
     #[command(name = "run-limited", hide = true)]
     RunLimited(RunLimited),
+    /// Enter the sandbox, and become another program
+    #[command(name = "__sandbox", hide = true)]
+    Sandbox(SandboxArgs),
 }
 
 /// `annie run-limited`
@@ -204,6 +209,12 @@ pub struct RunLimited {
     /// Processes of this user
     #[arg(long, value_name = "N")]
     pub procs: Option<u64>,
+    /// The size of a written file, in bytes
+    #[arg(long, value_name = "N")]
+    pub file_bytes: Option<u64>,
+    /// Processes and threads of the program
+    #[arg(long, value_name = "N")]
+    pub own_procs: Option<u64>,
     /// Fail unless this is the parent process
     #[arg(long, value_name = "PID")]
     pub parent: Option<i32>,

@@ -22,7 +22,7 @@ use std::{
     process::{Child, Command, ExitCode, ExitStatus},
 };
 
-use annie_llm::{SHIM_GROUP, SHIM_NEVER_BEGAN, children_of, end_descendants};
+use annie_process::{SHIM_GROUP, SHIM_NEVER_BEGAN, children_of, end_descendants, threads_below};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags},
@@ -48,12 +48,14 @@ const BY_SIGNAL: u8 = 128;
 /// How often program and parent are polled: rarely if pidfds report their exit, otherwise often.
 const POLL_RARELY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const POLL_OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How often the processes of the program are counted, if their number is limited.
+const POLL_COUNT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Runs the program until it ends, or reports why it cannot.
 pub fn run(console: &Console, options: &RunLimited) -> ExitCode {
     let Some((program, args)) = options.command.split_first() else { return ExitCode::from(FAILED) };
     // The pipe is opened before the limits make files and memory scarce.
-    let report = open_report(options);
+    let report = open_report(options.parent, options.tell_fd);
     let mut command = Command::new(program);
     command.args(args).process_group(0);
     if let Err(e) = limit(options) {
@@ -70,12 +72,19 @@ pub fn run(console: &Console, options: &RunLimited) -> ExitCode {
         }
     };
     report_to_parent(report, &format!("{SHIM_GROUP}{}", child.id()));
-    match wait_for_end(&mut child, options.parent) {
-        Ok(Some(status)) => {
+    match wait_for_end(&mut child, options) {
+        Ok(End::Ended(status)) => {
             end_descendants(getpid());
             end_like(status)
         }
-        Ok(None) => end_all(&mut child),
+        Ok(End::Orphaned) => end_all(&mut child),
+        Ok(End::TooMany(max)) => {
+            // Killed before the message, so that the program cannot fork meanwhile.
+            kill_all(&mut child);
+            let what = format!("the program had more than {max} processes and threads, and was ended");
+            console.error(&Failure::new(Exit::Failure, what));
+            ExitCode::from(FAILED)
+        }
         Err(e) => {
             console
                 .error(&Failure::new(Exit::Failure, format!("cannot wait for {}: {e}", Path::new(program).display())));
@@ -86,13 +95,13 @@ pub fn run(console: &Console, options: &RunLimited) -> ExitCode {
 
 /// Opens the pipe to the parent. The program does not inherit it. If the pipe cannot be opened nothing is reported, and the
 /// parent treats a failure as one during the work.
-fn open_report(options: &RunLimited) -> Option<OwnedFd> {
-    let (parent, fd) = (options.parent?, options.tell_fd?);
+pub(super) fn open_report(parent: Option<i32>, fd: Option<i32>) -> Option<OwnedFd> {
+    let (parent, fd) = (parent?, fd?);
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::open(format!("/proc/{parent}/fd/{fd}"), flags, Mode::empty()).ok()
 }
 
-fn report_to_parent(report: Option<OwnedFd>, what: &str) {
+pub(super) fn report_to_parent(report: Option<OwnedFd>, what: &str) {
     if let Some(report) = report {
         // An error means that the parent is gone.
         let _ = rustix::io::write(&report, what.as_bytes());
@@ -112,6 +121,7 @@ fn limit(options: &RunLimited) -> io::Result<()> {
     lower(Resource::Core, Some(0), 0)?;
     lower(Resource::Nofile, options.files, 0)?;
     lower(Resource::Nproc, options.procs, 0)?;
+    lower(Resource::Fsize, options.file_bytes, 0)?;
     // SIGXCPU at the limit, SIGKILL one second later.
     lower(Resource::Cpu, options.cpu_s, 1)?;
     lower(Resource::As, options.as_bytes, 0)
@@ -130,8 +140,19 @@ fn is_under(parent: Option<i32>) -> bool {
     parent.is_none_or(|parent| getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent))
 }
 
-/// Waits until the program or the parent ends. Returns `None` if the parent ended.
-fn wait_for_end(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatus>> {
+/// Why the shim stops waiting.
+enum End {
+    /// The program ended.
+    Ended(ExitStatus),
+    /// The parent ended.
+    Orphaned,
+    /// The program has more processes and threads than this limit.
+    TooMany(u64),
+}
+
+/// Waits until the program or the parent ends, or the program has too many processes.
+fn wait_for_end(child: &mut Child, options: &RunLimited) -> io::Result<End> {
+    let parent = options.parent;
     // The pipes belong to the program now. The shim closes its own copies, so that the other side notices when the program closes
     // its end.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -144,13 +165,20 @@ fn wait_for_end(child: &mut Child, parent: Option<i32>) -> io::Result<Option<Exi
         .filter_map(Pid::from_raw)
         .filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         .collect();
-    let pause = if pidfds.len() == both.len() { POLL_RARELY } else { POLL_OFTEN };
+    let pause = match options.own_procs {
+        Some(_) => POLL_COUNT,
+        None if pidfds.len() == both.len() => POLL_RARELY,
+        None => POLL_OFTEN,
+    };
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+            return Ok(End::Ended(status));
         }
         if !is_under(parent) {
-            return Ok(None);
+            return Ok(End::Orphaned);
+        }
+        if let Some(max) = options.own_procs.filter(|max| threads_below(getpid()) > *max) {
+            return Ok(End::TooMany(max));
         }
         reap_orphans(child);
         let mut fds: Vec<PollFd<'_>> =
@@ -187,14 +215,19 @@ fn end_like(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
 }
 
-/// Ends the program, all its descendants, and this process.
-fn end_all(child: &mut Child) -> ExitCode {
+/// Ends the program and all its descendants.
+fn kill_all(child: &mut Child) {
     // The whole group at once, then the remaining descendants one by one.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.kill();
     end_descendants(getpid());
+}
+
+/// Ends the program, all its descendants, and this process.
+fn end_all(child: &mut Child) -> ExitCode {
+    kill_all(child);
     let _ = kill_process_group(getpgrp(), Signal::KILL);
     ExitCode::from(FAILED)
 }

@@ -26,6 +26,7 @@ mod operations;
 mod page;
 mod queue;
 mod resume;
+mod sandboxed;
 mod secret;
 mod serve;
 mod service;
@@ -71,6 +72,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
     if let Command::RunLimited(options) = &cli.command {
         // Runs before the runtime starts threads, because this process becomes the parent of another program.
         return limited::run(&console, options);
+    }
+    if let Command::Sandbox(options) = &cli.command {
+        // Before the runtime starts threads as well, because the sandbox holds for one thread only.
+        return sandboxed::run(&console, options);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -198,7 +203,8 @@ async fn with_config(
         | Command::Setup(_)
         | Command::Version
         | Command::Completions { .. }
-        | Command::RunLimited(_) => Ok(()),
+        | Command::RunLimited(_)
+        | Command::Sandbox(_) => Ok(()),
     }
 }
 

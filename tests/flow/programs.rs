@@ -62,7 +62,7 @@ async fn command_backend_gets_its_limits_and_its_unchanged_prompt() {
         address_bytes_max: Some(4 << 30),
         cpu_s_max: Some(77),
         files_max: Some(55),
-        processes_max: None,
+        ..ProcessLimits::default()
     };
     let text = "--json $(id)\n\"two  words\"";
     let script = r#"ulimit -n; ulimit -t; ulimit -c; ulimit -v; printf '%s' "$1""#;

@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
             "annie-core",
             "annie-llm",
             "annie-planner",
+            "annie-process",
             "annie-skillkit",
             "annie-store",
         ],
@@ -33,10 +34,11 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("crates/channels", &["annie-core"], &["annie-testkit"]),
     ("crates/chaos", &["annie-core"], &["annie-store", "annie-testkit"]),
     ("crates/core", &[], &[]),
-    ("crates/llm", &["annie-core"], &["annie-testkit"]),
+    ("crates/llm", &["annie-core", "annie-process"], &["annie-testkit"]),
     ("crates/planner", &["annie-core"], &["annie-testkit"]),
+    ("crates/process", &[], &[]),
     ("crates/proto", &[], &[]),
-    ("crates/skillkit", &["annie-core"], &["annie-store", "annie-testkit"]),
+    ("crates/skillkit", &["annie-core", "annie-process"], &["annie-store", "annie-testkit"]),
     ("crates/store", &["annie-core"], &["annie-testkit"]),
     ("crates/testkit", &["annie-core"], &[]),
 ];
@@ -56,6 +58,9 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("ractor*", &["actors"]),
     ("notify", &["crates/skillkit"]),
     ("cap-std", &["crates/skillkit"]),
+    ("landlock", &["crates/process"]),
+    ("libc", &["crates/process"]),
+    ("seccompiler", &["crates/process"]),
     ("anyhow", &[]),
 ];
 

@@ -15,10 +15,7 @@ mod wire;
 
 pub use annie_core::secret::Secret;
 pub use client::{Offer, OpenAiModel};
-pub use command::{
-    CommandConfig, CommandModel, FailureWords, ProcessLimits, ProgramHook, SHIM_GROUP, SHIM_NEVER_BEGAN, children_of,
-    end_descendants,
-};
+pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits, ProgramHook};
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
 pub use transport::http_client;

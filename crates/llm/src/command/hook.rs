@@ -8,10 +8,10 @@ use annie_core::{
     hooks::HookQuestion,
     ports::{DraftSink, Fut, HookRunner},
 };
+use annie_process::ShimReport;
 
 use super::{
     CommandConfig, CommandModel, outcome,
-    pipe::ShimReport,
     run::{Ended, execute},
 };
 use crate::error::LlmError;

@@ -4,25 +4,22 @@
 //! limited and, through the shim, its memory, CPU, files and processes.
 
 mod config;
-mod group;
 mod hook;
 mod outcome;
-mod pipe;
 mod prompt;
 mod run;
-mod tree;
 
-use std::{ffi::OsString, fmt, path::Path};
+use std::{fmt, path::Path};
 
 use annie_core::{
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{DraftSink, Fut, Model},
 };
 
-pub use config::{CommandConfig, FailureWords, ProcessLimits};
+use annie_process::Launch;
+pub use annie_process::ProcessLimits;
+pub use config::{CommandConfig, FailureWords};
 pub use hook::ProgramHook;
-pub use pipe::{SHIM_GROUP, SHIM_NEVER_BEGAN};
-pub use tree::{children_of, end_descendants};
 
 use crate::error::LlmError;
 
@@ -53,24 +50,22 @@ impl CommandModel {
         &self.config
     }
 
-    /// The program to start and its arguments. Without a shim that is the program itself. The shim limits itself, runs the
-    /// program, and ends it when this process is gone. `report_fd` is the descriptor of this process through which the shim
-    /// reports (`pipe`).
-    fn argv(&self, prompt: &str, report_fd: Option<i32>) -> (OsString, Vec<OsString>) {
-        let arguments = prompt::fill(&self.config.args, prompt);
-        let Some(shim) = &self.config.shim else { return (self.config.program.clone().into(), arguments) };
-        let mut all = vec![OsString::from("run-limited")];
-        all.extend(self.config.limits.flags());
-        all.push("--parent".into());
-        all.push(std::process::id().to_string().into());
-        if let Some(report_fd) = report_fd {
-            all.push("--tell-fd".into());
-            all.push(report_fd.to_string().into());
+    /// The start of the program for one prompt. The operator named the program, so it has no sandbox.
+    fn launch(&self, prompt: String) -> Launch {
+        let config = &self.config;
+        Launch {
+            program: config.program.clone(),
+            args: prompt::fill(&config.args, &prompt),
+            environment: self.environment.clone(),
+            folder: config.folder.clone(),
+            input: (!config.is_prompt_an_argument()).then(|| prompt.into_bytes()),
+            run_ms_max: config.run_ms_max,
+            output_bytes_max: config.output_bytes_max,
+            stderr_bytes_max: config.stderr_bytes_max,
+            limits: config.limits,
+            shim: config.shim.clone(),
+            sandbox: None,
         }
-        all.push("--".into());
-        all.push(self.config.program.clone().into());
-        all.extend(arguments);
-        (shim.clone().into(), all)
     }
 }
 

@@ -3,12 +3,10 @@
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use annie_core::message::{Finish, ModelError, ModelErrorKind, ModelReply, Usage};
+use annie_process::{Broken, StderrTail};
 use rustix::process::Signal;
 
-use super::{
-    config::CommandConfig,
-    run::{Broken, Output, StderrTail},
-};
+use super::{config::CommandConfig, run::Output};
 
 /// The reply of a successful run. A program reports no token counts.
 pub(super) fn reply(config: &CommandConfig, output: &Output) -> Result<ModelReply, ModelError> {

@@ -2,6 +2,7 @@
 //! argument.
 
 use std::{
+    ffi::OsString,
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -263,7 +264,7 @@ fn argv_with_shim_sets_limits_and_names_program() {
         c.limits.cpu_s_max = Some(60);
         c.args = vec!["-p".to_owned(), "{prompt}".to_owned()];
     });
-    let (program, args) = model.argv("hello", Some(7));
+    let (program, args) = model.launch("hello".to_owned()).argv(Some(7));
     let me = std::process::id().to_string();
     assert_eq!(program, "/opt/annie");
     let shim = ["run-limited", "--cpu-s", "60", "--files", "1024", "--parent", &me, "--tell-fd", "7", "--"];

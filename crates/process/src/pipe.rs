@@ -1,5 +1,5 @@
-//! The pipe over which the shim reports that the program never began, or which process group it leads. Only the shim writes
-//! to it. An exit code cannot report that the program never began, because a program that had its effect may return any
+//! The pipe over which the shim reports that the program never began, or which process group it leads. Only the shim and the
+//! sandbox, which the shim starts, write to it. An exit code cannot report that the program never began, because a program that had its effect may return any
 //! code.
 
 use std::{
@@ -18,7 +18,7 @@ const WORD_BYTES_MAX: usize = 32;
 
 /// A report of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ShimReport {
+pub enum ShimReport {
     /// No report, or an unreadable one.
     Nothing,
     /// The program never began.
@@ -29,30 +29,31 @@ pub(super) enum ShimReport {
 
 /// The pipe of one run. The shim opens the writing end through `/proc`, because a started process inherits only its three
 /// standard streams.
-pub(super) struct ShimPipe {
+pub(crate) struct ShimPipe {
     reader: PipeReader,
     /// Kept open so that the shim can open it by its number.
     writer: PipeWriter,
 }
 
 impl ShimPipe {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         Ok(Self { reader, writer })
     }
 
     /// The descriptor number of the writing end in this process.
-    pub(super) fn descriptor(&self) -> i32 {
+    pub(crate) fn descriptor(&self) -> i32 {
         self.writer.as_raw_fd()
     }
 
     /// Reads the shim's report so far. An unreadable pipe counts as no report.
-    pub(super) fn report(&self) -> ShimReport {
+    pub(crate) fn report(&self) -> ShimReport {
         let mut word = [0_u8; WORD_BYTES_MAX];
         let read = rustix::fs::fcntl_setfl(self.reader.as_fd(), OFlags::NONBLOCK)
             .and_then(|()| rustix::io::read(&self.reader, &mut word));
         let word = word.get(..read.unwrap_or(0)).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default();
-        if word == SHIM_NEVER_BEGAN {
+        // The sandbox reports after the shim, which takes the sandbox for the program.
+        if word.ends_with(SHIM_NEVER_BEGAN) {
             return ShimReport::NeverBegan;
         }
         let group = word.strip_prefix(SHIM_GROUP).and_then(|number| number.parse().ok()).and_then(Pid::from_raw);

@@ -7,6 +7,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// How many times the tree is read. A process that forks faster than it can be killed is given up after that.
 const ROUNDS_MAX: u32 = 32;
+/// The parent of a process in `/proc/PID/stat`, and the number of its threads.
+const PARENT_FIELD: usize = 1;
+const THREADS_FIELD: usize = 17;
 
 /// Kills all descendants of a process, but not the process itself. A killed process cannot fork, so the tree is read until
 /// it shows no new process.
@@ -30,6 +33,14 @@ pub fn end_descendants(root: Pid) {
 #[must_use]
 pub fn children_of(parent: Pid) -> Vec<Pid> {
     parents().into_iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid).collect()
+}
+
+/// How many threads all descendants of a process have together. A process without further threads counts as one.
+#[must_use]
+pub fn threads_below(root: Pid) -> u64 {
+    let parents = parents();
+    let below = parents.keys().filter(|pid| is_below(**pid, root, &parents));
+    below.filter_map(|pid| stat_field(*pid, THREADS_FIELD)?.parse::<u64>().ok()).sum()
 }
 
 /// Kills a process of the tree. Its id may have been reused since the tree was read. The pidfd is therefore opened before
@@ -63,8 +74,13 @@ fn parents() -> HashMap<Pid, Pid> {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
+    Pid::from_raw(stat_field(pid, PARENT_FIELD)?.parse().ok()?)
+}
+
+/// One field of `/proc/PID/stat`, counted from 0 after the process name.
+fn stat_field(pid: Pid, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The process name before the last bracket may contain anything, including brackets and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
-    Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
+    rest.split_whitespace().nth(field).map(str::to_owned)
 }

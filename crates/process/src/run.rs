@@ -1,0 +1,187 @@
+//! One run of a program: start it, write its input, read its output, wait for it, and kill all remaining processes.
+
+use std::{
+    io,
+    os::unix::process::ExitStatusExt as _,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::{Child, ChildStdin, Command},
+    time::timeout,
+};
+
+use crate::{
+    group::Group,
+    launch::Launch,
+    pipe::{ShimPipe, ShimReport},
+};
+
+/// How long the pipes may stay open after the group has ended, in milliseconds: a process that left the group may hold
+/// them.
+const PIPES_MS_MAX: u64 = 500;
+/// How long a killed program may take to end, in milliseconds.
+const GONE_MS_MAX: u64 = 2_000;
+const READ_BYTES: usize = 16 * 1024;
+
+/// The end of a program's stderr.
+#[derive(Debug, Default)]
+pub struct StderrTail {
+    /// The last bytes.
+    pub bytes: Vec<u8>,
+    /// Earlier bytes were dropped.
+    pub is_cut: bool,
+}
+
+/// Why a run was broken off.
+#[derive(Debug)]
+pub enum Broken {
+    /// Stdout exceeded its size limit.
+    TooLong,
+    /// The run exceeded its time limit.
+    Late,
+    /// Waiting for the process failed.
+    Lost(io::Error),
+}
+
+/// The end of a program that was started.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status, or why it was broken off.
+    pub how: Result<ExitStatus, Broken>,
+    /// What the shim reported.
+    pub report: ShimReport,
+    /// What the program wrote to stdout, at most [`Launch::output_bytes_max`] bytes.
+    pub stdout: Vec<u8>,
+    /// The end of what it wrote to stderr, at most [`Launch::stderr_bytes_max`] bytes.
+    pub stderr: StderrTail,
+}
+
+/// Runs a program until it ends or reaches a limit. No process of it is left, also if the returned future is dropped.
+/// `on_output` receives all of stdout so far whenever more has arrived.
+///
+/// # Errors
+/// If the shim, or the program of a launch without one, cannot be started, or if a sandbox is required without a shim.
+pub async fn execute(launch: Launch, on_output: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<Ended> {
+    if launch.sandbox.is_some() && launch.shim.is_none() {
+        return Err(io::Error::other("a sandbox needs the shim"));
+    }
+    let has_shim = launch.shim.is_some();
+    let pipe = has_shim.then(ShimPipe::new).transpose()?;
+    let mut child = start(&launch, pipe.as_ref())?;
+    // From here on, dropping this future kills the group and the processes that left it.
+    let mut group = Group::of(&child, has_shim);
+    let (mut stdout, mut stderr) = (Vec::new(), StderrTail::default());
+    let limit = Duration::from_millis(launch.run_ms_max);
+    let work = attend(launch, &mut child, &mut group, (&mut stdout, &mut stderr), on_output);
+    let how = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
+    if how.is_ok() {
+        group.leader_has_ended();
+    }
+    group.kill();
+    let report = pipe.map_or(ShimReport::Nothing, |pipe| pipe.report());
+    if let (Ok(status), ShimReport::Group(program)) = (&how, report)
+        && status.signal().is_some()
+    {
+        // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
+        Group::led_by(program).kill();
+    }
+    if how.is_err() {
+        // Waited for, so that no zombie stays in the process table.
+        let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
+    }
+    Ok(Ended { how, report, stdout, stderr })
+}
+
+fn start(launch: &Launch, pipe: Option<&ShimPipe>) -> io::Result<Child> {
+    let (program, args) = launch.argv(pipe.map(ShimPipe::descriptor));
+    Command::new(program)
+        .args(args)
+        .env_clear()
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(&launch.folder)
+        .process_group(0)
+        .kill_on_drop(true)
+        .stdin(if launch.input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Writes the input and reads the output until the program has ended. Processes that it leaves in its group are killed
+/// then.
+async fn attend(
+    launch: Launch,
+    child: &mut Child,
+    group: &mut Group,
+    (output, tail): (&mut Vec<u8>, &mut StderrTail),
+    on_output: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<ExitStatus, Broken> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let work = async {
+        tokio::try_join!(
+            feed(stdin, launch.input),
+            keep_end(stderr, tail, launch.stderr_bytes_max),
+            listen(stdout, output, launch.output_bytes_max, on_output),
+        )
+    };
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        // The program may close its pipes and continue.
+        done = &mut work => { done?; child.wait().await.map_err(Broken::Lost) }
+        status = child.wait() => {
+            group.leader_has_ended();
+            group.kill();
+            if let Ok(done) = timeout(Duration::from_millis(PIPES_MS_MAX), work).await {
+                done?;
+            }
+            status.map_err(Broken::Lost)
+        }
+    }
+}
+
+/// Writes the input to stdin. A program that needs only part of it may stop reading.
+async fn feed(stdin: Option<ChildStdin>, input: Option<Vec<u8>>) -> Result<(), Broken> {
+    if let (Some(mut stdin), Some(input)) = (stdin, input) {
+        let _ = stdin.write_all(&input).await;
+    }
+    Ok(())
+}
+
+/// Reads stdout. A read error counts as the end of the output: the exit code decides the outcome.
+async fn listen(
+    stdout: Option<impl AsyncRead + Unpin>,
+    output: &mut Vec<u8>,
+    bytes_max: usize,
+    on_output: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<(), Broken> {
+    let Some(mut stdout) = stdout else { return Ok(()) };
+    let mut piece = vec![0; READ_BYTES];
+    while let Ok(n @ 1..) = stdout.read(&mut piece).await {
+        if output.len() + n > bytes_max {
+            return Err(Broken::TooLong);
+        }
+        output.extend_from_slice(piece.get(..n).unwrap_or_default());
+        on_output(output.as_slice());
+    }
+    Ok(())
+}
+
+/// Keeps the end of stderr: the last output of a program states why it failed.
+async fn keep_end(
+    stderr: Option<impl AsyncRead + Unpin>,
+    tail: &mut StderrTail,
+    bytes_max: usize,
+) -> Result<(), Broken> {
+    let Some(mut stderr) = stderr else { return Ok(()) };
+    let mut piece = vec![0; READ_BYTES];
+    while let Ok(n @ 1..) = stderr.read(&mut piece).await {
+        tail.bytes.extend_from_slice(piece.get(..n).unwrap_or_default());
+        let more = tail.bytes.len().saturating_sub(bytes_max);
+        tail.bytes.drain(..more);
+        tail.is_cut |= more > 0;
+    }
+    Ok(())
+}
