@@ -48,7 +48,7 @@ pub enum BootError {
     /// The routing rules are not valid.
     #[error(transparent)]
     Routes(#[from] RouteTableError),
-    /// The path of this executable cannot be determined. Program backends are started through it.
+    /// The path of this executable cannot be determined. Programs are started through it.
     #[error("cannot tell where this program is: {0}")]
     Shim(#[source] std::io::Error),
     /// The data folder cannot be used.
@@ -210,11 +210,17 @@ pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
     Profiles { by_user, default: Profile { name: String::new(), timezone: zone } }
 }
 
-/// The catalogue of the skill files in a data folder. Skills that send requests to other machines are listed only if the
-/// configuration enables such requests.
+/// The catalogue of the skill files in a data folder. Skills that send requests to other machines, and some that start programs,
+/// are listed only if the configuration allows them.
 #[must_use]
 pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
-    let catalog = FileCatalog::open(folder.join("skills"));
+    allowed(config, FileCatalog::open(folder.join("skills")))
+}
+
+/// The catalogue with the skills that the configuration allows.
+#[must_use]
+pub fn allowed(config: &Config, catalog: FileCatalog) -> FileCatalog {
+    let catalog = catalog.running_programs(config.program_skills());
     if config.egress.enabled { catalog.reaching_out() } else { catalog }
 }
 
@@ -270,6 +276,7 @@ pub async fn assemble_with(
         are_notes_here: notes.is_home(),
         egress,
         secrets: Some(secrets),
+        programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),
     }));
     let skills = Arc::new(Router::new(runner.clone(), sources));
     warn_of_idle_hooks(config, &skills.skills());

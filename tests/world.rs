@@ -135,6 +135,7 @@ impl WorldParts {
             are_notes_here: false,
             egress: None,
             secrets: None,
+            programs: None,
         });
         Router::new(Arc::new(files), self.sources.clone())
     }

@@ -2,6 +2,7 @@
 
 pub(super) mod probe;
 mod records;
+mod sandbox;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -86,6 +87,7 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
         found.extend(records::run(site, options).await?);
     }
     found.extend(skill_files(site));
+    found.push(sandbox::check(site).await);
     found.extend(hooks(site).await?);
     found.extend(backends(site, troubles(site).await?).await);
     let errors = found.iter().filter(|f| f.state == State::Error).count();

@@ -35,10 +35,8 @@ pub fn catalog(site: &Site) -> FileCatalog {
     let config = &site.loaded.config;
     if site.folder.is_dir() {
         boot::catalog(config, &site.folder)
-    } else if config.egress.enabled {
-        FileCatalog::bundled().reaching_out()
     } else {
-        FileCatalog::bundled()
+        boot::allowed(config, FileCatalog::bundled())
     }
 }
 

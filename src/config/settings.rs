@@ -25,6 +25,7 @@ use super::{
     egress::EgressSettings,
     hooks::HookConfig,
     routing::{Routing, planner},
+    sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
     store::StoreSettings,
     typed::KeyError,
@@ -69,6 +70,10 @@ pub struct Config {
     pub client: Client,
     /// Requests of skills to other machines.
     pub egress: EgressSettings,
+    /// How programs of skills are run.
+    pub sandbox: SandboxSettings,
+    /// Settings of single skills.
+    pub skills: SkillSettings,
     /// The key of stored secrets.
     pub secrets: SecretSettings,
     /// Settings of the log output.
@@ -283,6 +288,7 @@ impl Config {
         found.extend(self.hook_problems());
         found.extend(self.channel_problems());
         found.extend(self.egress_problems());
+        found.extend(self.sandbox_problems());
         found.extend(self.secrets.check().err());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.

@@ -16,6 +16,7 @@ use super::{
 
 mod channels;
 mod egress;
+mod sandbox;
 mod hooks;
 mod mistakes;
 mod pool;
@@ -414,6 +415,17 @@ redirects_max = 1
 reply_bytes_max = 2
 connect_ms_max = 3
 total_ms_max = 4
+[sandbox]
+level = "best_effort"
+network = true
+read = ["/srv/texts"]
+output_bytes_max = 1
+address_bytes_max = 2
+file_bytes_max = 3
+files_max = 4
+processes_max = 5
+[skills.shell]
+allow = ["ls"]
 [secrets]
 key_file = "k"
 [log]

@@ -246,7 +246,8 @@ impl Outcome {
 
     /// Whether a breaker counts the outcome as a failure of the skill. Only failures of the skill itself count: invalid
     /// arguments, a missing record or a guard's refusal say nothing about the skill's health. Neither does the failure of a site
-    /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable.
+    /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable. A program that
+    /// fails (`program_failed`) may be code that a model wrote.
     #[must_use]
     pub fn counts_against_the_skill(&self) -> bool {
         if self.error_type.as_deref().is_some_and(|error_type| error_type.starts_with("site_")) {
@@ -256,7 +257,14 @@ impl Outcome {
             Status::ErrorTransient | Status::Unknown => true,
             Status::ErrorPermanent => !matches!(
                 self.error_type.as_deref(),
-                Some("invalid_arguments" | "not_found" | "unknown_skill" | "empty_result" | "conflict")
+                Some(
+                    "invalid_arguments"
+                        | "not_found"
+                        | "unknown_skill"
+                        | "empty_result"
+                        | "conflict"
+                        | "program_failed"
+                )
             ),
             Status::Success | Status::Partial | Status::ErrorBlocked | Status::Pending => false,
         }

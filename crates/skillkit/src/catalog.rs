@@ -18,7 +18,10 @@ use annie_core::{
 };
 use arc_swap::ArcSwap;
 
-use crate::files::{Bundled, Entry, FolderTree, Item, Kind, Layer, Problem, Report, Severity, Tree, load};
+use crate::{
+    files::{Bundled, Entry, FolderTree, Item, Kind, Layer, Problem, Report, Severity, Tree, load},
+    handler::Starts,
+};
 
 /// A snapshot of all skills with their implementations.
 pub(crate) struct CatalogSnapshot {
@@ -33,11 +36,22 @@ impl CatalogSnapshot {
     }
 }
 
+/// Which skills that start programs are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgramSkills {
+    /// Scripts that need the network.
+    pub network: bool,
+    /// `shell.run`, because the operator has listed programs for it.
+    pub listed: bool,
+}
+
 /// The catalogue of skill files.
 pub struct FileCatalog {
     folder: Option<PathBuf>,
     /// Lists the skills whose handlers send requests to other machines.
     reaches_out: bool,
+    /// Lists the skills that start programs.
+    programs: Option<ProgramSkills>,
     snapshot: ArcSwap<CatalogSnapshot>,
     /// The last good files of the data folder by path. Locked for a whole reload, so that reloads run one after another.
     good: Mutex<BTreeMap<String, Item>>,
@@ -64,6 +78,7 @@ impl FileCatalog {
         let catalog = Self {
             folder,
             reaches_out: false,
+            programs: None,
             snapshot: ArcSwap::from_pointee(empty),
             good: Mutex::default(),
             version: tokio::sync::watch::Sender::new(0),
@@ -77,6 +92,15 @@ impl FileCatalog {
     #[must_use]
     pub fn reaching_out(mut self) -> Self {
         self.reaches_out = true;
+        self.reload();
+        self
+    }
+
+    /// The same with the skills that start programs: scripts, `python.run`, and `shell.run` if a program is allowed. Without this
+    /// they are left out.
+    #[must_use]
+    pub fn running_programs(mut self, programs: ProgramSkills) -> Self {
+        self.programs = Some(programs);
         self.reload();
         self
     }
@@ -95,11 +119,9 @@ impl FileCatalog {
             own.items.clone_from(&good);
         }
         let version = *self.version.borrow() + 1;
-        if !self.reaches_out {
-            leave_out_external(&mut base);
-            let left_out = leave_out_external(&mut own);
-            own.problems.extend(left_out);
-        }
+        self.leave_out(&mut base);
+        let left_out = self.leave_out(&mut own);
+        own.problems.extend(left_out);
         let snapshot = merge(&mut base, &mut own, version);
         for problem in &snapshot.problems {
             match problem.severity {
@@ -111,6 +133,41 @@ impl FileCatalog {
         self.snapshot.store(Arc::new(snapshot));
         self.version.send_replace(version);
         version
+    }
+
+    /// Removes the skills that the configuration does not allow, and says so for each of them.
+    fn leave_out(&self, layer: &mut Layer) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        layer.items.retain(|path, item| {
+            let Item::Skill(entry) = item else { return true };
+            let Some((what, fix)) = self.not_allowed(&entry.kind) else { return true };
+            let mut report = Report::new(path);
+            report.notice(None, what, fix);
+            problems.extend(report.into_problems());
+            false
+        });
+        problems
+    }
+
+    /// Why the configuration does not allow a skill, and how to change that.
+    fn not_allowed(&self, kind: &Kind) -> Option<(&'static str, &'static str)> {
+        let no_programs = ("it starts a program, and this process starts none", "run it in a server");
+        match (kind, self.programs) {
+            (Kind::Command(builtin), _) if builtin.external && !self.reaches_out => Some((
+                "its handler sends requests to other machines, which are switched off",
+                "write `enabled = true` below `[egress]` in the configuration",
+            )),
+            (Kind::Command(builtin), None) if builtin.starts != Starts::Nothing => Some(no_programs),
+            (Kind::Command(builtin), Some(programs)) if builtin.starts == Starts::ListedProgram && !programs.listed => {
+                Some(("no program is allowed", "write `allow = [\"ls\"]` below `[skills.shell]` in the configuration"))
+            }
+            (Kind::Script(_), None) => Some(no_programs),
+            (Kind::Script(script), Some(programs)) if script.network && !programs.network => Some((
+                "its script needs the network, which is switched off for scripts",
+                "write `network = true` below `[sandbox]` in the configuration",
+            )),
+            (Kind::Command(_) | Kind::Script(_) | Kind::Prompt { .. }, _) => None,
+        }
     }
 
     fn own_layer(&self) -> Layer {
@@ -152,22 +209,6 @@ impl Catalog for FileCatalog {
     fn skills(&self) -> Arc<SkillSet> {
         Arc::clone(&self.snapshot.load().set)
     }
-}
-
-/// Removes the skills whose handlers send requests to other machines, and says so for each of them.
-fn leave_out_external(layer: &mut Layer) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    layer.items.retain(|path, item| {
-        let is_external = matches!(item, Item::Skill(Entry { kind: Kind::Command(builtin), .. }) if builtin.external);
-        if is_external {
-            let mut report = Report::new(path);
-            let what = "its handler sends requests to other machines, which are switched off";
-            report.notice(None, what, "write `enabled = true` below `[egress]` in the configuration");
-            problems.extend(report.into_problems());
-        }
-        !is_external
-    });
-    problems
 }
 
 fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {

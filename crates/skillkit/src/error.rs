@@ -60,6 +60,26 @@ pub enum SkillError {
     /// Requests to other machines are switched off.
     #[error("requests to other machines are switched off; the operator can enable them with egress.enabled")]
     EgressOff,
+    /// This process starts no programs for skills.
+    #[error("this process starts no programs for skills")]
+    ProgramsOff,
+    /// A program is not installed, or cannot be executed.
+    #[error("{0}")]
+    ProgramMissing(String),
+    /// The operator has not listed the program.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The sandbox is not in force on this machine at the required level. Nothing was run.
+    #[error("the program was not run: {0}")]
+    SandboxMissing(String),
+    /// What a run needs cannot be prepared. Nothing was run.
+    #[error("{what}: {source}")]
+    Setup {
+        /// The attempted action.
+        what: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// The skills folder cannot be watched.
     #[error("cannot watch the skills folder: {0}")]
     Watch(String),
@@ -95,7 +115,11 @@ impl SkillError {
             Self::Io { source, .. } => io_outcome(message, source.kind(), spec.effect),
             Self::Egress(error) => egress_outcome(&error, spec.effect),
             Self::EgressOff => Outcome::blocked("egress_off", message),
-            Self::Watch(_) => Outcome::transient("io", message),
+            Self::ProgramsOff => Outcome::blocked("programs_off", message),
+            Self::ProgramMissing(_) => Outcome::permanent("program_missing", message),
+            Self::NotAllowed(_) => Outcome::blocked("not_allowed", message),
+            Self::SandboxMissing(_) => Outcome::blocked("sandbox_unavailable", message),
+            Self::Setup { .. } | Self::Watch(_) => Outcome::transient("io", message),
         }
     }
 }
@@ -150,7 +174,7 @@ fn io_outcome(message: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
 /// The outcome of a run that failed after its effect may have taken place. The breaker resumes an idempotent run under its
 /// intent.
 /// A `once` run is reported as unknown, so that no caller repeats it as if nothing had happened.
-fn cut(error_type: &str, message: &str) -> Outcome {
+pub(crate) fn cut(error_type: &str, message: &str) -> Outcome {
     Outcome::unknown(format!("{message} Its effect may or may not have happened."), json!({"broke_off": error_type}))
 }
 

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{error::SkillError, runner::Tools};
+use crate::{error::SkillError, runner::Tools, script::Programs};
 
 /// The result of a handler before it is converted into an outcome.
 pub(crate) type Ran = Result<Outcome, SkillError>;
@@ -29,6 +29,8 @@ pub(crate) trait Handler: Send + Sync + 'static {
     const EFFECT: Effect;
     /// Whether the skill accesses other machines.
     const EXTERNAL: bool = false;
+    /// What the skill starts.
+    const STARTS: Starts = Starts::Nothing;
 
     /// Runs the skill.
     fn run(ctx: Ctx, args: Self::Args) -> impl Future<Output = Ran> + Send;
@@ -38,6 +40,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
         let _ = (ctx, args);
         std::future::ready(Ok(None))
     }
+}
+
+/// What a skill starts besides its handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Starts {
+    Nothing,
+    /// One program in the sandbox.
+    Program,
+    /// A program of the operator's list in the sandbox.
+    ListedProgram,
 }
 
 /// The context of a run.
@@ -66,6 +78,11 @@ impl Ctx {
         Ok(reply)
     }
 
+    /// The way to start programs.
+    pub(crate) fn programs(&self) -> Result<&Programs, SkillError> {
+        self.tools.programs.as_ref().ok_or(SkillError::ProgramsOff)
+    }
+
     /// The user's time zone; UTC if the name is unknown.
     pub(crate) fn zone(&self) -> Tz {
         self.call.timezone.parse().unwrap_or(Tz::UTC)
@@ -87,6 +104,7 @@ pub(crate) struct Builtin {
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
     pub(crate) external: bool,
+    pub(crate) starts: Starts,
     pub(crate) args: fn() -> Vec<ArgSpec>,
     pub(crate) run: fn(Ctx, Value) -> Fut<'static, Outcome>,
     pub(crate) reconcile: fn(Ctx, Value) -> Fut<'static, Option<Outcome>>,
@@ -98,6 +116,7 @@ pub(crate) const fn builtin<H: Handler>() -> Builtin {
         name: H::NAME,
         effect: H::EFFECT,
         external: H::EXTERNAL,
+        starts: H::STARTS,
         args: args_of::<H::Args>,
         run: |ctx, arguments| Box::pin(run::<H>(ctx, arguments)),
         reconcile: |ctx, arguments| Box::pin(reconcile::<H>(ctx, arguments)),

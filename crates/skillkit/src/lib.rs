@@ -14,13 +14,15 @@ mod files;
 mod handler;
 mod router;
 mod runner;
+mod script;
 mod text;
 pub mod when;
 
-pub use catalog::FileCatalog;
+pub use catalog::{FileCatalog, ProgramSkills};
 pub use context::context_sources;
 pub use egress::{EgressLimits, EgressParts, EgressRules, HostPort, HttpEgress, Lookup, SystemLookup};
 pub use error::SkillError;
 pub use files::{Problem, Severity, validate};
 pub use router::Router;
 pub use runner::{Runner, RunnerParts};
+pub use script::ProgramRules;

@@ -17,8 +17,9 @@ use crate::{
     builtin::notes::Notes,
     catalog::FileCatalog,
     error::SkillError,
-    files::{Entry, Kind, Tree, substitute},
+    files::{Entry, Kind, Script, Tree, substitute},
     handler::{Ctx, Ran, decode_prompt},
+    script::{self, ProgramRules, Programs},
 };
 
 /// The most background writes at once that record when memories were found.
@@ -41,6 +42,9 @@ pub struct RunnerParts {
     pub egress: Option<Arc<dyn Egress>>,
     /// Masks opened secrets in the outcomes of all skills.
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// How programs of skills are run. `None` if none is: then the catalogue must not list such skills (see
+    /// [`FileCatalog::running_programs`]).
+    pub programs: Option<ProgramRules>,
 }
 
 pub(crate) struct Tools {
@@ -51,6 +55,7 @@ pub(crate) struct Tools {
     pub(crate) notes: Notes,
     pub(crate) egress: Option<Arc<dyn Egress>>,
     pub(crate) secrets: Option<Arc<dyn Secrets>>,
+    pub(crate) programs: Option<Programs>,
     pub(crate) touches: Arc<Semaphore>,
 }
 
@@ -70,6 +75,7 @@ impl Runner {
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),
             egress: parts.egress,
             secrets: parts.secrets,
+            programs: parts.programs.map(Programs::new),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
         Self { tools: Arc::new(tools) }
@@ -97,6 +103,11 @@ impl Runner {
     /// The skill in the present files. They may have changed since the caller read the list.
     fn entry(&self, name: &str) -> Option<Entry> {
         self.tools.catalog.snapshot().entry(name).cloned()
+    }
+
+    async fn run_script(&self, script: &Arc<Script>, spec: &SkillSpec, call: &SkillCall, arguments: &Value) -> Ran {
+        let programs = self.tools.programs.as_ref().ok_or(SkillError::ProgramsOff)?;
+        programs.run(script::job(script, arguments)?, spec, call).await
     }
 
     fn ctx(&self, spec: Arc<SkillSpec>, call: SkillCall) -> Ctx {
@@ -127,6 +138,10 @@ impl SkillSource for Runner {
             let arguments = std::mem::take(&mut call.arguments);
             match entry.kind {
                 Kind::Command(builtin) => (builtin.run)(self.ctx(entry.spec, call), arguments).await,
+                Kind::Script(script) => {
+                    let ran = self.run_script(&script, &entry.spec, &call, &arguments).await;
+                    ran.unwrap_or_else(|error| error.into_outcome(&entry.spec))
+                }
                 Kind::Prompt { tree, folder, files } => {
                     let spec = Arc::clone(&entry.spec);
                     let ran =

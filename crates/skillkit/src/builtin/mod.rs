@@ -3,6 +3,8 @@
 
 pub(crate) mod memory;
 pub(crate) mod notes;
+mod python;
+mod shell;
 mod system;
 pub(crate) mod tasks;
 mod web;
@@ -17,6 +19,8 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<notes::edit::Edit>(),
     builtin::<notes::read::Read>(),
     builtin::<notes::search::Search>(),
+    builtin::<python::run::Run>(),
+    builtin::<shell::run::Run>(),
     builtin::<system::r#await::Await>(),
     builtin::<system::help::Help>(),
     builtin::<system::time::Time>(),

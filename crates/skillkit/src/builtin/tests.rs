@@ -15,11 +15,11 @@ use annie_core::{
 };
 
 use super::ALL;
-use crate::{FileCatalog, files::validate};
+use crate::{FileCatalog, ProgramSkills, files::validate};
 
-/// All bundled skills, also those that are listed only if requests to other machines are enabled.
+/// All bundled skills, also those that are listed only if requests to other machines or programs are enabled.
 fn bundled() -> FileCatalog {
-    FileCatalog::bundled().reaching_out()
+    FileCatalog::bundled().reaching_out().running_programs(ProgramSkills { network: false, listed: true })
 }
 
 #[test]
@@ -155,6 +155,8 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT] (idempotent)",
             "notes.read --title TEXT [--from_line N] [--lines N] (read)",
             "notes.search [--limit N] [--query TEXT] [--tag TEXT] (read)",
+            "python.run --code TEXT [--input TEXT] (read)",
+            "shell.run --program TEXT [--args A,B] [--input TEXT] (read)",
             "system.await --what TEXT [--hours N] (idempotent)",
             "system.help [--topic TEXT] (read)",
             "system.time [--timezone TEXT] (read)",

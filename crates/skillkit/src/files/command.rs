@@ -2,7 +2,11 @@
 
 use annie_core::skill::{Effect, valid_skill_name};
 
-use super::{frontmatter::Frontmatter, problem::Report};
+use super::{
+    frontmatter::Frontmatter,
+    problem::Report,
+    script::{self, Place, ScriptFile},
+};
 
 /// Length limit for a description, in characters (the limit of the Agent Skills format, used for both kinds).
 pub(crate) const DESCRIPTION_CHARS_MAX: usize = 1_024;
@@ -11,7 +15,8 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 6] = ["name", "description", "effect", "external", "timeout_ms", "handler"];
+const KEYS: [&str; 9] =
+    ["name", "description", "effect", "external", "timeout_ms", "handler", "run", "arguments", "network"];
 
 /// The content of a command skill's file.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,11 +28,18 @@ pub(crate) struct CommandFile {
     pub(crate) external: Option<bool>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) handler: Option<String>,
+    pub(crate) script: Option<ScriptFile>,
     pub(crate) body: String,
 }
 
 /// Reads `<domain>/<verb>.md`.
-pub(crate) fn read(domain: &str, verb: &str, text: &str, report: &mut Report) -> Option<CommandFile> {
+pub(crate) fn read(
+    domain: &str,
+    verb: &str,
+    text: &str,
+    place: &Place<'_>,
+    report: &mut Report,
+) -> Option<CommandFile> {
     let front = Frontmatter::read(text, report)?;
     let own = format!("{domain}.{verb}");
     if !valid_skill_name(&own) {
@@ -50,6 +62,10 @@ pub(crate) fn read(domain: &str, verb: &str, text: &str, report: &mut Report) ->
     let external = front.flag("external", report);
     let timeout_ms = timeout_ms(&front, report);
     let handler = front.text("handler", report);
+    let script = script::read(&front, place, report);
+    if handler.is_some() && script.is_some() {
+        report.error(front.line_of("handler"), "`handler` and `run` exclude each other", "leave one of them out");
+    }
     for key in front.keys().filter(|k| !KEYS.contains(&k.as_str())) {
         report.lenient(front.line_of(&key), format!("unknown key `{key}`"), format!("known are {}", KEYS.join(", ")));
     }
@@ -68,6 +84,7 @@ pub(crate) fn read(domain: &str, verb: &str, text: &str, report: &mut Report) ->
         external,
         timeout_ms,
         handler,
+        script,
         body,
     })
 }

@@ -167,7 +167,10 @@ fn is_bare(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{command, prompt, script::Place, tree::Bundled},
+        *,
+    };
 
     fn read(text: &str) -> (Option<Frontmatter>, Vec<String>) {
         let mut report = Report::new("f.md");
@@ -213,7 +216,8 @@ mod tests {
         fn frontmatter_parser_never_panics(head in "\\PC{0,80}", body in "(\\PC|[\n$:\"#-]){0,80}") {
             for text in [format!("---\n{head}\n---\n{body}"), body.clone(), format!("---\nname: {body}\n---\n")] {
                 let mut report = Report::new("f.md");
-                let _ = (super::super::prompt::read("f", &text, &mut report), super::super::command::read("a", "b", &text, &mut report));
+                let place = Place { tree: &Bundled, paths: &[], folder: "a" };
+                let _ = (prompt::read("f", &text, &mut report), command::read("a", "b", &text, &place, &mut report));
                 super::super::substitute(&text, &head);
             }
         }

@@ -8,6 +8,7 @@ use super::{
     command::{self, CommandFile, DOMAIN_FILE},
     problem::{Problem, Report},
     prompt,
+    script::{Place, Script, ScriptFile},
     tree::Tree,
 };
 use crate::{
@@ -32,6 +33,8 @@ pub(crate) struct Entry {
 pub(crate) enum Kind {
     /// A built-in handler.
     Command(&'static Builtin),
+    /// A program in the skill's folder or of the machine.
+    Script(Arc<Script>),
     /// The skill's own text and its supporting files.
     Prompt {
         tree: Arc<dyn Tree>,
@@ -89,9 +92,15 @@ pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
             Source::Domain(domain) => read(tree, path, &mut report)
                 .and_then(|text| command::read_domain(domain, &text, &mut report))
                 .map(|description| Item::Domain { name: domain.to_owned(), description }),
-            Source::Command { domain, verb } => read(tree, path, &mut report)
-                .and_then(|text| command::read(domain, verb, &text, &mut report))
-                .and_then(|file| command_item(file, tree.source(path), &mut report)),
+            Source::Command { domain, verb } => {
+                let place = Place { tree: tree.as_ref(), paths: &listing.paths, folder: domain };
+                read(tree, path, &mut report)
+                    .and_then(|text| command::read(domain, verb, &text, &place, &mut report))
+                    .and_then(|mut file| match file.script.take() {
+                        Some(script) => Some(script_item(file, script, tree.source(path))),
+                        None => command_item(file, tree.source(path), &mut report),
+                    })
+            }
         };
         match item {
             Some(item) => layer.add(path, item, &mut report),
@@ -235,4 +244,21 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
         source,
     };
     Some(Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Command(builtin) }))
+}
+
+/// A script: the file itself declares what a handler declares elsewhere.
+fn script_item(file: CommandFile, ScriptFile { script, args }: ScriptFile, source: String) -> Item {
+    let spec = SkillSpec {
+        name: file.name,
+        domain: file.domain,
+        description: file.description,
+        body: file.body,
+        args,
+        effect: file.effect.unwrap_or(Effect::Once),
+        external: file.external.unwrap_or(script.network),
+        timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        format: SkillFormat::Command,
+        source,
+    };
+    Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)) })
 }

@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use cap_std::{
@@ -41,6 +41,8 @@ pub(crate) trait Tree: Send + Sync {
     fn read(&self, path: &str) -> Result<String, SkillError>;
     /// The origin of a file of this tree, in the format of `SkillSpec::source`.
     fn source(&self, path: &str) -> String;
+    /// The folder on disk; `None` if the files are not in one.
+    fn folder(&self) -> Option<&Path>;
 }
 
 /// The files under `skills/` at build time.
@@ -64,11 +66,17 @@ impl Tree for Bundled {
     fn source(&self, _path: &str) -> String {
         "bundled".to_owned()
     }
+
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// A folder on disk.
 pub(crate) struct FolderTree {
     root: Dir,
+    /// The path of the root, if it is known.
+    path: Option<PathBuf>,
     /// Only files below this folder are listed.
     under: String,
 }
@@ -79,14 +87,15 @@ impl FolderTree {
     }
 
     pub(crate) fn open_under(root: &Path, under: &str) -> Result<Self, SkillError> {
+        let path = root.canonicalize().ok();
         let root = Dir::open_ambient_dir(root, ambient_authority())
             .map_err(|e| SkillError::io(format!("cannot open the folder {}", root.display()), e))?;
-        Ok(Self { root, under: under.to_owned() })
+        Ok(Self { root, path, under: under.to_owned() })
     }
 
     /// A tree over an open folder.
     pub(crate) fn within(root: Dir) -> Self {
-        Self { root, under: String::new() }
+        Self { root, path: None, under: String::new() }
     }
 
     fn walk(&self, folder: &str, walk: &mut Walk) -> io::Result<()> {
@@ -152,6 +161,10 @@ impl Tree for FolderTree {
 
     fn source(&self, path: &str) -> String {
         format!("skills/{path}")
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 }
 

@@ -54,6 +54,7 @@ fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn
         are_notes_here,
         egress: None,
         secrets: None,
+        programs: None,
     }));
     let runner = Router::new(files.clone(), others);
     World { runner, files, store, failing, folder }

@@ -1,0 +1,3 @@
+//! `python.run`: computes with Python.
+
+pub(crate) mod run;

@@ -1,0 +1,3 @@
+//! `shell.run`: programs that the operator has listed.
+
+pub(crate) mod run;
