@@ -30,6 +30,7 @@ mod repairs;
 mod resumed;
 mod routing;
 pub mod scheduling;
+mod scripts;
 mod secrets;
 mod settings;
 mod skill_files;

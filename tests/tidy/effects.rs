@@ -44,6 +44,7 @@ const SPAWNERS: &[(&str, &[&str])] = &[
     ("actors/", &["actors/src/tasks.rs", "actors/src/watchdog.rs"]),
     ("crates/core/", &[]),
     ("crates/llm/", &[]),
+    ("crates/process/", &[]),
     ("crates/store/", &[]),
 ];
 /// Allowed endings of numeric fields in limit structs: a unit, or what is counted with `_max`.

@@ -44,6 +44,7 @@ fn mechanisms_of_invariants_can_be_removed_as_listed() {
             "annie-channels" => &["crates/channels/"],
             "annie-llm" => &["crates/llm/"],
             "annie-planner" => &["crates/planner/"],
+            "annie-process" => &["crates/process/"],
             "annie-skillkit" => &["crates/skillkit/"],
             _ => &[],
         };
