@@ -192,6 +192,7 @@ impl Documents for ChaosStore {
             query: DocumentQuery,
             groups: Vec<Vec<TextRange>>
         ) -> Vec<u64>;
+        due_documents(namespace: &'static Namespace, until: Micros, limit: u32) -> Vec<(UserId, Document)>;
         touch_documents(user: UserId, namespace: &'static Namespace, numbers: Vec<u64>, at: Micros) -> ();
         export_documents(user: UserId, after: Option<DocumentKey>, limit: u32) -> Vec<ExportedDocument>;
         delete_documents(user: UserId) -> u64;

@@ -81,6 +81,11 @@ fn texts_of(value: Option<&Value>) -> Option<Vec<String>> {
     }
 }
 
+/// A time as a number key has it. Times until the year 2255 are exact.
+pub(crate) const fn due_until(until: Micros) -> f64 {
+    until.0 as f64
+}
+
 /// The words of a query, all of which a haystack must contain.
 pub(crate) fn needles(find: &Find) -> Vec<String> {
     match find {

@@ -33,6 +33,7 @@ macro_rules! files {
                 "waiting dispatches",
                 include_str!(concat!("../../../migrations/", $database, "/0015_waiting_dispatches.sql")),
             ),
+            ("due documents", include_str!(concat!("../../../migrations/", $database, "/0016_due_documents.sql"))),
         ]
     };
 }

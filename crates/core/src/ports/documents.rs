@@ -26,7 +26,8 @@ pub struct Namespace {
     pub name: &'static str,
     /// Fields with a text, at most [`TEXT_KEYS_MAX`]. A document may lack a field. Texts are compared by their bytes.
     pub texts: &'static [&'static str],
-    /// Fields with a number, at most [`NUMBER_KEYS_MAX`]. A document may lack a field.
+    /// Fields with a number, at most [`NUMBER_KEYS_MAX`]. A document may lack a field. If the second one is a time in
+    /// microseconds UTC, [`Documents::due_documents`] finds the documents of all users that are due.
     pub numbers: &'static [&'static str],
     /// The field with a list of tags; empty if there is none.
     pub tags: &'static str,
@@ -244,8 +245,8 @@ pub struct ExportedDocument {
     pub archived_at: Option<Micros>,
 }
 
-/// Access to the documents of skills. No method sees documents of another user or another namespace, and none except the export
-/// and the deletion sees archived documents.
+/// Access to the documents of skills. No method except [`Documents::due_documents`] sees documents of another user, none sees those
+/// of another namespace, and none except the export and the deletion sees archived documents.
 pub trait Documents: Send + Sync {
     /// Writes at most one document: reads what the write sees, decides, and stores the decision with the intent, all in one
     /// transaction. Writes of the same user and namespace run one after the other, in all processes. A repeated intent changes
@@ -284,6 +285,16 @@ pub trait Documents: Send + Sync {
         query: DocumentQuery,
         groups: Vec<Vec<TextRange>>,
     ) -> Fut<'_, Result<Vec<u64>, StoreError>>;
+
+    /// The documents of all users whose second number key is a time that is not after `until`, in the order of these times, and
+    /// of equal times by user and number. At most `limit`. For the kernel's background workers: no skill may see documents of
+    /// other users.
+    fn due_documents(
+        &self,
+        namespace: &'static Namespace,
+        until: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(UserId, Document)>, StoreError>>;
 
     /// Records that these documents were accessed, unless a later access is recorded. Numbers without a document are ignored.
     fn touch_documents(

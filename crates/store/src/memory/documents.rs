@@ -17,7 +17,7 @@ use super::{
     data::{Data, KeptDocument},
     search::Index,
 };
-use crate::documents::{Effect, Keys, decided, internal, needles};
+use crate::documents::{Effect, Keys, decided, due_until, internal, needles};
 
 impl Documents for MemoryStore {
     fn write_document(&self, write: DocumentWrite) -> Fut<'_, Result<Written, StoreError>> {
@@ -64,6 +64,26 @@ impl Documents for MemoryStore {
             })
             .await
         })
+    }
+
+    fn due_documents(
+        &self,
+        namespace: &'static Namespace,
+        until: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(UserId, Document)>, StoreError>> {
+        Box::pin(self.read("due_documents", move |data| {
+            let until = due_until(until);
+            let own =
+                data.documents.iter().filter(|((_, of, _), kept)| *of == namespace.name && kept.archived_at.is_none());
+            let mut due: Vec<(f64, UserId, Document)> = own
+                .filter_map(|((user, ..), kept)| Some((kept.keys.numbers[1]?, user.clone(), kept.document.clone())))
+                .filter(|(at, ..)| *at <= until)
+                .collect();
+            // The sort is stable, and the documents are in the order of users and numbers.
+            due.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+            due.into_iter().take(limit as usize).map(|(_, user, document)| (user, document)).collect()
+        }))
     }
 
     fn touch_documents(

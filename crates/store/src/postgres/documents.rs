@@ -16,8 +16,11 @@ use annie_core::{
 
 use super::{Postgres, PostgresStore, bound::Bound, errors::Failure, texts::within_json, transaction::Attempt};
 use crate::{
-    documents::{Decided, Effect, Keys, decided, internal, needles, owner_word},
-    sql::{Cell, Columns, corrupt, document_hit_of, document_of, exported_of, json, signed, written_of},
+    documents::{Decided, Effect, Keys, decided, due_until, internal, needles, owner_word},
+    sql::{
+        Cell, Columns, DUE_DOCUMENTS, corrupt, document_hit_of, document_of, due_document_of, exported_of, json,
+        signed, written_of,
+    },
 };
 
 /// Documents that are added to the index in one transaction.
@@ -226,6 +229,16 @@ impl Documents for PostgresStore {
             });
             counts.collect()
         })
+    }
+
+    fn due_documents(
+        &self,
+        namespace: &'static Namespace,
+        until: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(UserId, Document)>, StoreError>> {
+        let bound = vec![namespace.name.into(), Cell::Real(due_until(until)), limit.into()];
+        Box::pin(self.list("reading due documents", DUE_DOCUMENTS, bound, due_document_of))
     }
 
     fn touch_documents(

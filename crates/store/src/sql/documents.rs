@@ -1,8 +1,15 @@
 //! The documents of skills as rows.
 
-use annie_core::ports::{Document, DocumentHit, ExportedDocument, StoreError, Written};
+use annie_core::{
+    ids::UserId,
+    ports::{Document, DocumentHit, ExportedDocument, StoreError, Written},
+};
 
 use super::Columns;
+
+/// The documents of a namespace that are due: its name, the time as a number key, and the limit.
+pub const DUE_DOCUMENTS: &str = "SELECT user_id, number, body, created_at, updated_at, accessed_at FROM documents \
+     WHERE namespace = $1 AND number_2 <= $2 AND archived_at IS NULL ORDER BY number_2, user_id, number LIMIT $3";
 
 /// A document from `number, body, created_at, updated_at, accessed_at`.
 pub fn document_of(row: &mut Columns<'_>) -> Result<Document, StoreError> {
@@ -13,6 +20,11 @@ pub fn document_of(row: &mut Columns<'_>) -> Result<Document, StoreError> {
         updated_at: row.at()?,
         accessed_at: row.maybe_at()?,
     })
+}
+
+/// A due document: its user, then the columns of the document.
+pub fn due_document_of(row: &mut Columns<'_>) -> Result<(UserId, Document), StoreError> {
+    Ok((row.user()?, document_of(row)?))
 }
 
 /// A search hit: the columns of a document, then its rank.

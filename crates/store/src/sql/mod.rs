@@ -32,7 +32,7 @@ use crate::admission::Head;
 pub use cell::Cell;
 pub(crate) use columns::cells_of;
 pub use columns::{Cells, Columns};
-pub use documents::{document_hit_of, document_of, exported_of, written_of};
+pub use documents::{DUE_DOCUMENTS, document_hit_of, document_of, due_document_of, exported_of, written_of};
 pub use facts::{Verdict, judge, learn_fact, writes};
 pub use log::{event_of, head_of};
 pub use outbox::notification_of;

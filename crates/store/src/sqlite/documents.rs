@@ -13,8 +13,11 @@ use annie_core::{
 
 use super::{SqliteStore, absence::Gap, statements::Statements, writer::WriterGuard};
 use crate::{
-    documents::{Decided, Effect, Keys, decided, internal, needles, owner_word},
-    sql::{Cell, Columns, Database, corrupt, document_hit_of, document_of, exported_of, json, signed, written_of},
+    documents::{Decided, Effect, Keys, decided, due_until, internal, needles, owner_word},
+    sql::{
+        Cell, Columns, DUE_DOCUMENTS, Database, corrupt, document_hit_of, document_of, due_document_of, exported_of,
+        json, signed, written_of,
+    },
 };
 
 const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.updated_at, d.accessed_at \
@@ -215,6 +218,16 @@ impl Documents for SqliteStore {
             }
             Ok(counts)
         })
+    }
+
+    fn due_documents(
+        &self,
+        namespace: &'static Namespace,
+        until: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(UserId, Document)>, StoreError>> {
+        let bound = vec![namespace.name.into(), Cell::Real(due_until(until)), limit.into()];
+        Box::pin(self.list("reading due documents", DUE_DOCUMENTS, bound, due_document_of))
     }
 
     fn touch_documents(

@@ -33,6 +33,9 @@ pub static MEMORY: Namespace = Namespace {
     ..Namespace::named("memory")
 };
 
+/// Documents that become due.
+static SCHEDULES: Namespace = Namespace { numbers: &["runs", "due_at"], ..Namespace::named("schedules") };
+
 /// The write of a decision that does not depend on what it sees.
 pub fn write(owner: &str, namespace: &'static Namespace, n: u128, seen: Seen, change: DocumentChange) -> DocumentWrite {
     let decide: Decide = Arc::new(move |_: &[Document]| Ok(change.clone()));
@@ -285,6 +288,33 @@ pub async fn documents_are_counted_in_groups(store: Arc<dyn Storage>) {
     let words = DocumentQuery { find: Find::AnyWord("x".to_owned()), ..all() };
     let refused = store.count_documents(user("ann"), &TASKS, words, Vec::new()).await.unwrap_err();
     assert_eq!(refused.kind, StoreErrorKind::Internal);
+}
+
+pub async fn documents_that_are_due_are_those_of_all_users_in_order_of_time(store: Arc<dyn Storage>) {
+    // A time of the present, in microseconds, which must be exact.
+    const AT: i64 = 1_795_000_000_000_001;
+    let due = |at: Option<i64>| json!({"runs": 0, "due_at": at});
+    let found = async |until: i64, limit: u32| {
+        let found = store.due_documents(&SCHEDULES, Micros(until), limit).await.unwrap();
+        found.into_iter().map(|(user, document)| (user.to_string(), document.number)).collect::<Vec<_>>()
+    };
+    let row = |user: &str, number: u64| (user.to_owned(), number);
+    assert!(found(i64::MAX, 10).await.is_empty());
+    insert(&*store, "bob", &SCHEDULES, 1, due(Some(AT))).await;
+    insert(&*store, "ann", &SCHEDULES, 1, due(Some(AT + 1))).await;
+    insert(&*store, "ann", &SCHEDULES, 2, due(None)).await;
+    insert(&*store, "ann", &SCHEDULES, 3, due(Some(AT))).await;
+    insert(&*store, "ann", &TASKS, 1, titled("not of this namespace")).await;
+    assert!(found(AT - 1, 10).await.is_empty());
+    assert_eq!(found(AT, 10).await, [row("ann", 3), row("bob", 1)]);
+    assert_eq!(found(i64::MAX, 10).await, [row("ann", 3), row("bob", 1), row("ann", 1)]);
+    assert_eq!(found(i64::MAX, 1).await, [row("ann", 3)], "at most the limit");
+    replace(&*store, &SCHEDULES, 3, 9, due(Some(AT + 2))).await;
+    let archived = write("ann", &SCHEDULES, 10, Seen::Number(1), DocumentChange::Archive(1));
+    store.write_document(archived).await.unwrap();
+    assert_eq!(found(i64::MAX, 10).await, [row("bob", 1), row("ann", 3)]);
+    let (user, document) = store.due_documents(&SCHEDULES, Micros(AT), 1).await.unwrap().remove(0);
+    assert_eq!((user.as_str(), document.body["due_at"].as_i64()), ("bob", Some(AT)));
 }
 
 pub async fn documents_that_were_used_are_touched(store: Arc<dyn Storage>) {

@@ -176,6 +176,7 @@ macro_rules! contract {
                     document_filters_narrow_and_combine,
                     documents_are_sorted_by_their_keys,
                     documents_are_counted_in_groups,
+                    documents_that_are_due_are_those_of_all_users_in_order_of_time,
                     documents_that_were_used_are_touched,
                     documents_are_exported_in_pages_and_deleted_with_their_intents,
                     racing_document_writes_lose_no_change,
