@@ -65,7 +65,8 @@ const RESTRICTED: &[(&str, &[&str])] = &[
 ];
 
 /// The dependencies that core may have: plain data and plain functions. No runtime, no I/O.
-const CORE_MAY_USE: &[&str] = &["chrono", "chrono-tz", "regex", "serde", "serde_json", "sha2", "thiserror", "uuid"];
+const CORE_MAY_USE: &[&str] =
+    &["chrono", "chrono-tz", "croner", "regex", "serde", "serde_json", "sha2", "thiserror", "uuid"];
 
 fn manifest(folder: &str) -> Table {
     let path = if folder.is_empty() { "Cargo.toml".to_owned() } else { format!("{folder}/Cargo.toml") };

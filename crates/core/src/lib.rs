@@ -30,6 +30,7 @@ pub mod projection;
 pub mod queue;
 pub mod receipt;
 pub mod route;
+pub mod schedule;
 pub mod secret;
 pub mod skill;
 mod stem;
