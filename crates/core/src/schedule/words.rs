@@ -63,8 +63,9 @@ pub(super) fn to_cron(text: &str) -> Result<String, ScheduleError> {
 
 fn not_understood(word: &str) -> ScheduleError {
     ScheduleError::When(format!(
-        "`{word}` is not understood as a time of a schedule: say for example `every day at 7:30`, `every weekday at 8`, `every \
-         monday and thursday at 18:00`, `every hour`, `on the first of the month at 9`, or a cron expression such as `0 8 * * MON-FRI`"
+        "`{word}` is not understood as a time of a schedule: say for example `every day at 7:30`, `every weekday at 8`, \
+         `every monday and thursday at 18:00`, `every hour`, `on the first of the month at 9`, or a cron expression such as \
+         `0 8 * * MON-FRI`"
     ))
 }
 
@@ -199,8 +200,8 @@ impl Named {
                 Ok(format!("{times} * * *"))
             }
             _ => Err(refused(
-                "this does not say on which days: name weekdays (`every friday`), days of the month (`on the 15th of the month`) or \
-                 a date (`every year on march 3`)",
+                "this does not say on which days: name weekdays (`every friday`), days of the month (`on the 15th of the \
+                 month`) or a date (`every year on march 3`)",
             )),
         }
     }
