@@ -178,6 +178,7 @@ async fn kernel(store: Arc<dyn Storage>, passivate_after_ms: u64) -> Kernel {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
         context_sources: annie_skillkit::context_sources(store.clone()),
+        documents: store.clone(),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

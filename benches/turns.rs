@@ -111,6 +111,7 @@ async fn kernel_with(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: 
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
         context_sources: annie_skillkit::context_sources(store.clone()),
+        documents: store.clone(),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

@@ -287,6 +287,7 @@ pub async fn assemble_with(
         env,
         node,
         context_sources: context_sources(store.clone()),
+        documents: store.clone(),
         store,
         catalog: skills.clone(),
         runner: skills.clone(),

@@ -106,6 +106,7 @@ impl WorldParts {
             env: self.env.clone(),
             node: self.node,
             store: self.store.clone(),
+            documents: self.store.clone(),
             catalog,
             runner,
             backends,

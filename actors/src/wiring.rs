@@ -8,7 +8,7 @@ use annie_core::{
     hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
-    ports::{Catalog, ContextSource, Env, Model, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Documents, Env, Model, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 
@@ -110,6 +110,7 @@ pub(crate) struct Wiring {
     pub env: Env,
     pub lease: Arc<Lease>,
     pub store: Arc<dyn Store>,
+    pub documents: Arc<dyn Documents>,
     pub catalog: Arc<dyn Catalog>,
     pub runner: Arc<dyn SkillRunner>,
     pub backends: BTreeMap<String, Backend>,

@@ -207,6 +207,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "notifier", &["ready", "before:New", "before:PassEnded"]),
     ("actor", "dead_letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
+    ("actor", "schedules", &["ready"]),
     ("actor", "node_lease", &["ready"]),
     ("actor", "ownership", &["ready"]),
     ("actor", "backend", &["ready"]),

@@ -96,6 +96,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("/infra/dead_letters", 2),
     ("/infra/notifier", 2),
     ("/infra/expiry", 1),
+    ("/infra/schedules", 1),
     ("/infra/node", 1),
     ("/infra", 1),
     ("/listeners", 1),

@@ -10,10 +10,10 @@ use std::{
 };
 
 use annie_core::{
-    event::Topics,
+    event::{EventBody, Topics},
     hooks::Hooks,
     ids::NodeId,
-    ports::{Catalog, ContextSource, Env, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Documents, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 use tokio::sync::watch;
@@ -38,6 +38,7 @@ use crate::{
     ownership::Ownership,
     root::{Root, RootArgs, StopReason},
     scheduler::{Leases, Scheduler, SchedulerArgs, SchedulerMsg, StatusMsg, TableMsg},
+    schedules::Schedules,
     services::{MakeService, ServiceList, Services, ServicesMsg},
     subscriptions::{Stored, Subscription, Subscriptions},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
@@ -61,7 +62,7 @@ const PERMANENT: [&str; 9] = [
 ];
 
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
-const WORKERS: [&str; 3] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND];
+const WORKERS: [&str; 4] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND];
 
 /// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
@@ -78,6 +79,8 @@ pub struct Parts {
     pub node: NodeId,
     /// The store.
     pub store: Arc<dyn Store>,
+    /// The documents, among which are the schedules.
+    pub documents: Arc<dyn Documents>,
     /// The skills.
     pub catalog: Arc<dyn Catalog>,
     /// Runs the skills.
@@ -133,6 +136,7 @@ impl Kernel {
             lease: Arc::new(lease),
             env: parts.env,
             store: parts.store,
+            documents: parts.documents,
             catalog: parts.catalog,
             runner: parts.runner,
             backends: parts.backends.into_iter().map(|b| (b.name.clone(), b)).collect::<BTreeMap<_, _>>(),
@@ -267,6 +271,7 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
             worker::<Notifier>(&wiring),
             worker::<DeadLetters>(&wiring),
             worker::<Expiry>(&wiring),
+            worker::<Schedules>(&wiring),
         ];
         if !wiring.extensions.is_empty() {
             children.push(extension_nodes::supervisor(&wiring));
@@ -316,6 +321,15 @@ fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
             Topics::OPERATION,
             wiring.log.sibling::<WorkerMsg<Expiry>>(infra.child(Expiry::KIND)),
             |_| Some(WorkerMsg::New(())),
+            || WorkerMsg::New(()),
+        ),
+        Subscription::of_actor(
+            Topics::SKILL_RUN,
+            wiring.log.sibling::<WorkerMsg<Schedules>>(infra.child(Schedules::KIND)),
+            |stored| {
+                let EventBody::SkillFinished { skill, .. } = &stored.event.body else { return None };
+                skill.starts_with("schedules.").then(|| WorkerMsg::New(()))
+            },
             || WorkerMsg::New(()),
         ),
     ];

@@ -10,6 +10,7 @@ mod jobs;
 mod notices;
 mod operate;
 mod operations;
+mod schedules;
 mod stream;
 mod submit;
 

@@ -12,6 +12,7 @@ use annie_core::{
     ports::{Address, Append, AppendError, Fence},
     projection::text_sha256,
     queue::WorkKey,
+    schedule::SCHEDULE,
     time::Micros,
 };
 
@@ -37,7 +38,7 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
-const RESERVED: [&str; 3] = [DEAD_LETTER, OPERATION, CHANNEL];
+const RESERVED: [&str; 4] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE];
 /// The source of messages that a channel received, before the name of the channel.
 pub(super) const CHANNEL: &str = "channel";
 

@@ -28,6 +28,7 @@ const COUNTERS: &[Help] = &[
     ),
     ("annie_node_leases_lost_total", "Times that this process was declared dead by another one on the same database"),
     ("annie_notifications_total", "Notifications of work that ended while its user was away"),
+    ("annie_schedule_occurrences_total", "Occurrences of schedules by result: submitted, skipped, missed, refused"),
     ("annie_operations_expired_total", "Long-running operations whose result did not come in time"),
     ("annie_operations_total", "Actors stopped, killed or restarted by operators"),
     ("annie_queue_moves_total", "Waiting rounds moved to another backend"),

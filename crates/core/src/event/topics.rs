@@ -21,6 +21,8 @@ impl Topics {
     pub const OPERATION: Self = Self(1 << 2);
     /// Something that decides when a task may run has changed: [`EventBody::status_change`].
     pub const STATUS: Self = Self(1 << 3);
+    /// A run of a skill ended. It may have changed documents.
+    pub const SKILL_RUN: Self = Self(1 << 4);
 
     /// The topics of both sets.
     #[must_use]
@@ -74,7 +76,9 @@ impl EventBody {
             Self::Received(inbound) => Topics::DEAD_LETTER.when(inbound.retry.is_some()),
             Self::DeadLetterDue { .. } => Topics::DEAD_LETTER,
             Self::DeadLetterMoved { .. } => Topics::FINAL_TEXT.with(Topics::DEAD_LETTER),
-            Self::SkillFinished { outcome, .. } => Topics::OPERATION.when(outcome.operation.is_some()),
+            Self::SkillFinished { outcome, .. } => {
+                Topics::SKILL_RUN.with(Topics::OPERATION.when(outcome.operation.is_some()))
+            }
             Self::Joined { .. }
             | Self::TurnStarted { .. }
             | Self::RoundBegan { .. }
@@ -156,7 +160,7 @@ mod tests {
             let run = json!({
                 "kind": "skill_finished", "intent": id("int"), "call_id": "b", "skill": "x.y", "outcome": outcome,
             });
-            (run, Topics::OPERATION.when(!operation.is_null()), None)
+            (run, Topics::SKILL_RUN.with(Topics::OPERATION.when(!operation.is_null())), None)
         };
         let deferred = |after_failure: bool| {
             let event = json!({"kind": "deferred", "until": 7, "reason": "x", "after_failure": after_failure});

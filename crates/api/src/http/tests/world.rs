@@ -116,6 +116,7 @@ impl Server {
             env: env.clone(),
             node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
             context_sources: annie_skillkit::context_sources(store.clone()),
+            documents: store.clone(),
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: Arc::new(skills),
