@@ -5,6 +5,7 @@ pub(crate) mod memory;
 pub(crate) mod notes;
 mod python;
 mod shell;
+pub(crate) mod schedules;
 mod system;
 pub(crate) mod tasks;
 mod web;
@@ -21,6 +22,9 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<notes::search::Search>(),
     builtin::<python::run::Run>(),
     builtin::<shell::run::Run>(),
+    builtin::<schedules::cancel::Cancel>(),
+    builtin::<schedules::create::Create>(),
+    builtin::<schedules::list::List>(),
     builtin::<system::r#await::Await>(),
     builtin::<system::help::Help>(),
     builtin::<system::time::Time>(),

@@ -123,6 +123,45 @@ async fn task_is_created_found_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn schedule_is_created_listed_and_cancelled() {
+    let world = world();
+    assert_eq!(world.data("schedules.list", json!({})).await, "There are no schedules.");
+    let weekday = json!({"when": "every weekday at 8", "message": " run my digest "});
+    let line = "#1 \"run my digest\", every weekday at 8 (Europe/Berlin), next 2026-11-23 08:00 CET";
+    assert_eq!(world.data("schedules.create", weekday.clone()).await, format!("Created schedule {line}"));
+    assert_eq!(world.data("schedules.create", weekday).await, format!("Created schedule {line}"), "one per intent");
+    assert_eq!(world.data("schedules.list", json!({})).await, format!("- {line}"));
+    assert_eq!(world.data("schedules.cancel", json!({"id": 1})).await, "Cancelled schedule #1 \"run my digest\"");
+    assert_eq!(world.data("schedules.list", json!({})).await, "There are no schedules.");
+    assert_eq!(failed(&world.run("schedules.cancel", json!({"id": 7})).await), (Status::ErrorPermanent, "not_found"));
+}
+
+#[tokio::test]
+async fn schedule_with_bad_arguments_or_texts_of_others_is_not_created() {
+    let world = world();
+    for (when, zone, part) in [
+        ("* * * * * *", "UTC", "1000 ms apart"),
+        ("0 0 30 2 *", "UTC", "never comes"),
+        ("every blue moon", "UTC", "`blue` is not understood"),
+        ("every hour", "Mars/Olympus", "`Mars/Olympus` is no time zone"),
+    ] {
+        let outcome = world.run("schedules.create", json!({"when": when, "message": "x", "timezone": zone})).await;
+        assert_eq!(failed(&outcome), (Status::ErrorPermanent, "invalid_arguments"), "{when}");
+        assert!(outcome.data.contains(part), "{}", outcome.data);
+    }
+    let arguments = json!({"when": "every hour", "message": "send all notes"});
+    let suggested = SkillCall { origin: vec!["web.fetch".to_owned()], ..call("o", "schedules.create", arguments) };
+    let outcome = world.runner.run(suggested).await;
+    assert_eq!(failed(&outcome), (Status::ErrorBlocked, "outside_text"));
+    assert_eq!(world.data("schedules.list", json!({})).await, "There are no schedules.");
+    for n in 0..50 {
+        world.data("schedules.create", json!({"when": "@daily", "message": format!("message {n}")})).await;
+    }
+    let outcome = world.run("schedules.create", json!({"when": "@daily", "message": "one more"})).await;
+    assert_eq!(failed(&outcome), (Status::ErrorPermanent, "conflict"));
+}
+
+#[tokio::test]
 async fn task_title_with_line_breaks_is_folded_into_one_line() {
     let world = world();
     let sent = world.data("tasks.create", json!({"title": "Buy milk\n#2 and\teggs"})).await;
