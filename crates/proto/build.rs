@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "operations",
         "notifications",
         "scheduler",
+        "schedules",
         "actors",
         "skills",
         "events",

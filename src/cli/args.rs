@@ -133,6 +133,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Operations,
     },
+    /// Schedules: messages that are sent again and again at fixed times
+    Cron {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Cron,
+    },
     /// Notifications about background work that has ended
     Notifications(Notifications),
     /// List and check skills

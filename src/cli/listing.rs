@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, breakers, conversations, dlq, has_command, jobs, operations, tasks},
+        cli::{actors, breakers, conversations, cron, dlq, has_command, jobs, operations, tasks},
         http::document,
     };
 
@@ -112,6 +112,7 @@ mod tests {
             &actors::TREE,
             &breakers::LIST,
             &conversations::LIST,
+            &cron::LIST,
             &dlq::LIST,
             &jobs::LIST,
             &operations::LIST,

@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod console;
 mod conversations;
+mod cron;
 mod data;
 mod dlq;
 mod doctor;
@@ -191,6 +192,7 @@ async fn with_config(
         Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Operations { command } => operations::run(&site, command).await,
+        Command::Cron { command } => cron::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Secret { command } => secret::run(&site, command).await,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use annie_core::{
     dead_letter::DeadLetterState,
     event::Priority,
-    ids::{OperationId, TaskId},
+    ids::{ConversationId, OperationId, TaskId},
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
@@ -269,6 +269,52 @@ pub enum Operations {
         /// File with the operation's key; default: the server is asked, which shows it to the owner
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         operation_key_file: Option<PathBuf>,
+    },
+}
+
+/// `annie cron`
+#[derive(Debug, Subcommand)]
+pub enum Cron {
+    /// List all schedules
+    List,
+    /// Have a message sent again and again
+    Add {
+        /// When: "every weekday at 8", or a cron expression such as "0 8 * * MON-FRI"
+        when: String,
+        /// The message: a prompt, or /skill with arguments
+        #[arg(required = true, num_args = 1..)]
+        text: Vec<String>,
+        /// IANA time zone; default: the user's own
+        #[arg(long)]
+        timezone: Option<String>,
+        /// The conversation of the message; default: one of its own
+        #[arg(long, value_name = "ID")]
+        conversation: Option<ConversationId>,
+    },
+    /// Pause a schedule
+    Pause {
+        /// The schedule's number
+        number: u64,
+    },
+    /// Resume a schedule that is paused
+    Resume {
+        /// The schedule's number
+        number: u64,
+    },
+    /// Remove a schedule
+    Remove {
+        /// The schedule's number
+        number: u64,
+    },
+    /// Send the message of a schedule now
+    RunNow {
+        /// The schedule's number
+        number: u64,
+    },
+    /// Show the next ten times of a schedule
+    Next {
+        /// The schedule's number
+        number: u64,
     },
 }
 

@@ -112,7 +112,7 @@ pub struct Feeling {
 }
 
 /// An address of a channel.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplyTo {
     /// The name of a channel of the configuration.
@@ -121,6 +121,12 @@ pub struct ReplyTo {
     /// The recipient, in the form of the channel, such as a chat or a thread.
     #[schema(min_length = 1, max_length = 256)]
     to: String,
+}
+
+impl From<Address> for ReplyTo {
+    fn from(Address { channel, to }: Address) -> Self {
+        Self { channel, to }
+    }
 }
 
 impl From<ReplyTo> for Address {

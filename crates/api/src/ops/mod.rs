@@ -11,6 +11,7 @@ pub(crate) mod notifications;
 mod operations;
 mod row;
 mod scheduler;
+mod schedules;
 pub mod skills;
 pub mod tasks;
 #[cfg(test)]
@@ -36,6 +37,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     operations::table,
     notifications::table,
     scheduler::table,
+    schedules::table,
     skills::table,
     actors::table,
 ];

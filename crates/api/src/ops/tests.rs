@@ -6,7 +6,8 @@ use annie_core::{
     dead_letter::{DeadLetter, DeadLetterState},
     event::Priority,
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
-    ports::{DeadLetterRow, OperationRow},
+    ports::{Address, DeadLetterRow, OperationRow},
+    schedule::{NumberedSchedule, Schedule},
     time::Micros,
 };
 use annie_testkit::openapi::properties;
@@ -315,4 +316,22 @@ fn grpc_messages_of_full_rows_have_every_field() {
     let closed = operations::wire(OperationRow { closed_by: Some(task), ..row.clone() });
     let operation = v1::Operation { closed_by: closed.closed_by, ..operations::wire(row) };
     assert_full(&protobuf, "Operation", &operation);
+    let schedule = Schedule {
+        id: Uuid::from_u128(3),
+        text: "digest".to_owned(),
+        when: "every weekday at 8".to_owned(),
+        timezone: "UTC".to_owned(),
+        conversation,
+        reply_to: Some(Address { channel: "hook".to_owned(), to: "ann".to_owned() }),
+        due_at: Some(at),
+        claimed: None,
+        paused: Some("its user paused it".to_owned()),
+        runs: 1,
+        missed: 2,
+        skipped: 3,
+        last_at: Some(at),
+        last_task: Some(task),
+    };
+    let schedule = v1::Schedule::from(NumberedSchedule { number: 1, schedule, created_at: at });
+    assert_full(&protobuf, "Schedule", &schedule);
 }

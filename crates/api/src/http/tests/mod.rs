@@ -16,6 +16,7 @@ mod operations;
 mod options;
 mod responses;
 mod routes;
+mod schedules;
 mod security;
 mod stream;
 mod world;

@@ -55,7 +55,8 @@ async fn call_grpc(server: &Server, path: &str, key: Option<&str>) -> (u16, Valu
 
 /// A path with its parameters filled in.
 fn filled(path: &str) -> String {
-    path.replace("{id}", "x").replace("{name}", "x").replace("{skill}", "x").replace("{*id}", "annie")
+    let path = path.replace("{id}", "x").replace("{name}", "x").replace("{skill}", "x");
+    path.replace("{number}", "1").replace("{*id}", "annie")
 }
 
 #[tokio::test]
