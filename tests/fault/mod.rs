@@ -23,6 +23,7 @@ mod process;
 mod quiet;
 mod residency;
 mod scheduler;
+mod schedules;
 mod sigkill;
 mod snapshots;
 mod two_processes;

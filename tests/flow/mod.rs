@@ -29,6 +29,7 @@ mod programs;
 mod repairs;
 mod resumed;
 mod routing;
+pub mod schedules;
 pub mod scheduling;
 mod scripts;
 mod secrets;
