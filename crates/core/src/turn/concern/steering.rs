@@ -38,13 +38,14 @@ pub struct Steering {
 
 impl Conversation {
     /// The turn that a message steers: the newest of its own lane, otherwise the newest of all. A private message steers no
-    /// turn that may run on cloud backends.
+    /// turn that may run on cloud backends. A message with its own address steers no turn whose answer goes elsewhere.
     pub(in crate::turn) fn steered_by(&self, pending: &Pending) -> Option<TaskId> {
         let Pending { inbound, accepted_at, is_suspended, .. } = pending;
         let accepts = |t: &&Turn| t.steering.accepts_from.is_some_and(|from| from <= *accepted_at);
         let fits_privacy = |t: &&Turn| !inbound.private || t.inbound.private;
-        let fitting =
-            || self.turns.iter().rev().filter(|t| inbound.steer && !is_suspended && accepts(t) && fits_privacy(t));
+        let fits_address = |t: &&Turn| inbound.reply_to.is_none() || inbound.reply_to == t.inbound.reply_to;
+        let fits = |t: &&Turn| accepts(t) && fits_privacy(t) && fits_address(t);
+        let fitting = || self.turns.iter().rev().filter(|t| inbound.steer && !is_suspended && fits(t));
         let own = fitting().find(|t| t.lane == Lane::of(inbound.priority));
         own.or_else(|| fitting().next()).map(|t| t.task)
     }

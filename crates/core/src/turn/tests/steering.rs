@@ -10,6 +10,7 @@ use crate::{
     ids::{AgentId, TaskId},
     limits::TurnLimits,
     message::{ModelErrorKind, Usage},
+    ports::Address,
     turn::Conversation,
 };
 
@@ -215,6 +216,25 @@ fn private_message_does_not_steer_non_private_turn() {
     assert!(w.on(secret).last_shown().contains("And 5678") && w.last_shown().contains("Thanks"));
     w.replies("Kept", &[]);
     assert_eq!([w.ending(more).0, w.ending(plain).0], ["answered"; 2]);
+}
+
+#[test]
+fn message_with_another_address_does_not_steer_and_is_answered_there() {
+    let from = |to: &str, text: &str| {
+        let address = Address { channel: "chats".to_owned(), to: to.to_owned() };
+        Inbound { reply_to: Some(address), steer: true, ..World::inbound(text) }
+    };
+    let mut w = World::new();
+    let open = w.receive(from("chat:1", "Look it up"));
+    let (other, same, plain) =
+        (w.receive(from("chat:2", "And the weather")), w.receive(from("chat:1", "In Bonn")), w.add("Thanks"));
+    assert!(w.conv.inbox.iter().any(|p| p.task == other), "the message with another address waits for its own turn");
+    w.on(open).replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    let shown = w.on(open).last_shown();
+    assert!(shown.contains("In Bonn") && shown.contains("Thanks") && !shown.contains("weather"), "{shown}");
+    w.on(open).replies("Found", &[]);
+    assert_eq!([w.ending(same).0, w.ending(plain).0], ["answered"; 2]);
+    assert!(w.conv.turn(other).is_some(), "the answer of this turn goes to its address");
 }
 
 #[test]
