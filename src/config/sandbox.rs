@@ -1,4 +1,4 @@
-//! `[sandbox]` and `[skills.shell]`: how the programs of skills are run. The rules are applied in [`annie_skillkit::ProgramRules`].
+//! `[sandbox]` and `[skills.shell]`: how the programs of skills are run. They become [`annie_skillkit::ProgramRules`].
 
 use std::path::{Path, PathBuf};
 

@@ -159,7 +159,7 @@ fn misbehaviours(outside: &Path, port: u16) -> Vec<Misbehaviour> {
         of("write", format!("echo x > {}/written", outside.display()), failing, "Permission denied"),
         of("passwd", "cat /etc/passwd\n".to_owned(), failing, "Permission denied"),
         of("socket", format!("echo x > /dev/tcp/127.0.0.1/{port}\n"), failing, "Operation not permitted"),
-        of("fork", "while :; do sleep 54321 & done\n".to_owned(), failing, "more than 64 processes"),
+        of("fork", "for n in $(seq 300); do sleep 54321 & done\nwait\n".to_owned(), failing, "more than 64 processes"),
         of(
             "flood",
             "while :; do echo 0123456789012345678901234567890123456789; done\n".to_owned(),

@@ -42,11 +42,11 @@ impl Launch {
         all.extend(self.limits.flags());
         all.extend(report_flags(report_fd));
         if let Some(sandbox) = &self.sandbox {
-            all.extend(["--".into(), shim.clone().into(), "__sandbox".into()]);
+            all.extend([OsString::from("--"), shim.clone().into(), "__sandbox".into()]);
             all.extend(sandbox.flags());
             all.extend(report_flags(report_fd));
         }
-        all.extend(["--".into(), self.program.clone().into()]);
+        all.extend([OsString::from("--"), self.program.clone().into()]);
         all.extend(self.args.iter().cloned());
         (shim.clone().into(), all)
     }
@@ -55,7 +55,7 @@ impl Launch {
 fn report_flags(report_fd: Option<i32>) -> Vec<OsString> {
     let mut flags: Vec<OsString> = vec!["--parent".into(), std::process::id().to_string().into()];
     if let Some(report_fd) = report_fd {
-        flags.extend(["--tell-fd".into(), report_fd.to_string().into()]);
+        flags.extend([OsString::from("--tell-fd"), report_fd.to_string().into()]);
     }
     flags
 }

@@ -1,5 +1,6 @@
 //! The pipe over which the shim reports that the program never began, or which process group it leads. Only the shim and the
-//! sandbox, which the shim starts, write to it. An exit code cannot report that the program never began, because a program that had its effect may return any
+//! sandbox, which the shim starts, write to it.
+//! An exit code cannot report that the program never began, because a program that had its effect may return any
 //! code.
 
 use std::{

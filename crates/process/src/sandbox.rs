@@ -59,11 +59,11 @@ impl Sandbox {
     /// The sandbox as flags of `annie __sandbox`.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = vec!["--level".into(), self.level.as_str().into()];
-        flags.extend(["--folder".into(), self.folder.clone().into()]);
+        flags.extend([OsString::from("--folder"), self.folder.clone().into()]);
         for path in &self.read {
-            flags.extend(["--read".into(), path.clone().into()]);
+            flags.extend([OsString::from("--read"), path.clone().into()]);
         }
-        flags.extend(self.network.then(|| "--network".into()));
+        flags.extend(self.network.then(|| OsString::from("--network")));
         flags
     }
 }

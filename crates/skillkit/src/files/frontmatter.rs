@@ -167,10 +167,8 @@ fn is_bare(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{command, prompt, script::Place, tree::Bundled},
-        *,
-    };
+    use super::*;
+    use crate::files::{command, prompt, script::Place, substitute, tree::Bundled};
 
     fn read(text: &str) -> (Option<Frontmatter>, Vec<String>) {
         let mut report = Report::new("f.md");
@@ -218,7 +216,7 @@ mod tests {
                 let mut report = Report::new("f.md");
                 let place = Place { tree: &Bundled, paths: &[], folder: "a" };
                 let _ = (prompt::read("f", &text, &mut report), command::read("a", "b", &text, &place, &mut report));
-                super::super::substitute(&text, &head);
+                substitute(&text, &head);
             }
         }
     }

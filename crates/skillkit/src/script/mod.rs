@@ -68,7 +68,11 @@ pub(crate) struct Job {
 
 impl Programs {
     /// Programs under these rules. Removes what an earlier process left in the work folder (blocking).
-    pub(crate) fn new(rules: ProgramRules) -> Self {
+    pub(crate) fn new(mut rules: ProgramRules) -> Self {
+        // Programs are started in a folder below, where a relative path would name another one.
+        if let Ok(absolute) = std::path::absolute(&rules.work_folder) {
+            rules.work_folder = absolute;
+        }
         work::clear(&rules.work_folder);
         Self { rules }
     }
