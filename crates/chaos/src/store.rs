@@ -194,6 +194,8 @@ impl Documents for ChaosStore {
         ) -> Vec<u64>;
         due_documents(namespace: &'static Namespace, until: Micros, limit: u32) -> Vec<(UserId, Document)>;
         touch_documents(user: UserId, namespace: &'static Namespace, numbers: Vec<u64>, at: Micros) -> ();
+        archived_documents(user: UserId, namespace: &'static Namespace, limit: u32) -> Vec<ExportedDocument>;
+        purge_documents(before: Micros, limit: u32) -> u64;
         export_documents(user: UserId, after: Option<DocumentKey>, limit: u32) -> Vec<ExportedDocument>;
         delete_documents(user: UserId) -> u64;
     }

@@ -107,6 +107,7 @@ pub(crate) enum Effect {
     Insert(Keys),
     Replace(Keys),
     Archive,
+    Restore,
 }
 
 /// A decision with the result of its write.
@@ -150,6 +151,10 @@ pub(crate) fn decided(
         }
         DocumentChange::Archive(number) => {
             Decided { effect: Effect::Archive, document: Some(old(number)?), kind: WriteKind::Archived }
+        }
+        DocumentChange::Restore(number) => {
+            let document = Document { updated_at: at, ..old(number)? };
+            Decided { effect: Effect::Restore, document: Some(document), kind: WriteKind::Replaced }
         }
     })
 }

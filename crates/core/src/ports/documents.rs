@@ -143,6 +143,8 @@ pub enum Seen {
     Nothing,
     /// The document with this number, if it exists.
     Number(u64),
+    /// The archived document with this number, if it exists and was not purged.
+    Archived(u64),
     /// The documents that a query finds.
     Query(DocumentQuery),
 }
@@ -161,8 +163,10 @@ pub enum DocumentChange {
         /// The new body.
         body: Value,
     },
-    /// Hides a document that the write has seen permanently. Its number stays in use.
+    /// Hides a document that the write has seen, until it is restored or purged. Its number stays in use.
     Archive(u64),
+    /// Shows an archived document that the write has seen again, with its body as it was.
+    Restore(u64),
 }
 
 /// Decides about a write from the documents that it has seen. It runs under the lock of the user's documents of the namespace,
@@ -202,7 +206,7 @@ pub enum WriteKind {
     Kept,
     /// A document was created.
     Inserted,
-    /// A document got a new body.
+    /// A document got a new body, or was restored.
     Replaced,
     /// A document was archived.
     Archived,
@@ -245,8 +249,9 @@ pub struct ExportedDocument {
     pub archived_at: Option<Micros>,
 }
 
-/// Access to the documents of skills. No method except [`Documents::due_documents`] sees documents of another user, none sees those
-/// of another namespace, and none except the export and the deletion sees archived documents.
+/// Access to the documents of skills. No method except the purge and [`Documents::due_documents`] sees documents of another user or
+/// another namespace. Archived documents are seen only by the export, the deletion, the purge, [`Documents::archived_documents`] and
+/// [`Seen::Archived`].
 pub trait Documents: Send + Sync {
     /// Writes at most one document: reads what the write sees, decides, and stores the decision with the intent, all in one
     /// transaction. Writes of the same user and namespace run one after the other, in all processes. A repeated intent changes
@@ -304,6 +309,19 @@ pub trait Documents: Send + Sync {
         numbers: Vec<u64>,
         at: Micros,
     ) -> Fut<'_, Result<(), StoreError>>;
+
+    /// The archived documents of a user and a namespace that were not purged, the last archived first. At most `limit`.
+    fn archived_documents(
+        &self,
+        user: UserId,
+        namespace: &'static Namespace,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ExportedDocument>, StoreError>>;
+
+    /// Erases the content of documents of all users and namespaces that were archived before a time, and returns their number, at
+    /// most `limit`. What is left of a document is its number with an empty object as body, so that no number is used again and
+    /// an intent that wrote it is still known. A document whose body was an empty object counts as purged.
+    fn purge_documents(&self, before: Micros, limit: u32) -> Fut<'_, Result<u64, StoreError>>;
 
     /// All documents of a user in the order of their keys, archived ones included, after a key. At most `limit`.
     fn export_documents(

@@ -1,6 +1,9 @@
 //! The documents of skills.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BTreeMap,
+};
 
 use annie_core::{
     ids::UserId,
@@ -11,6 +14,7 @@ use annie_core::{
     time::Micros,
     words::{all_stems, different_words},
 };
+use serde_json::json;
 
 use super::{
     MemoryStore,
@@ -103,6 +107,38 @@ impl Documents for MemoryStore {
         }))
     }
 
+    fn archived_documents(
+        &self,
+        user: UserId,
+        namespace: &'static Namespace,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ExportedDocument>, StoreError>> {
+        Box::pin(self.read("archived_documents", move |data| {
+            let mut archived: Vec<&KeptDocument> =
+                all(data, &user, namespace).filter(|kept| is_restorable(kept)).collect();
+            archived.sort_by_key(|kept| Reverse((kept.archived_at, kept.document.number)));
+            let exported = archived.into_iter().map(|kept| ExportedDocument {
+                namespace: namespace.name.to_owned(),
+                document: kept.document.clone(),
+                archived_at: kept.archived_at,
+            });
+            exported.take(limit as usize).collect()
+        }))
+    }
+
+    fn purge_documents(&self, before: Micros, limit: u32) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(self.write("purge_documents", move |data| {
+            let due = |kept: &&mut KeptDocument| is_restorable(kept) && kept.archived_at.is_some_and(|at| at < before);
+            let mut purged = 0;
+            for kept in data.documents.values_mut().filter(due).take(limit as usize) {
+                kept.document.body = json!({});
+                kept.keys = Keys::default();
+                purged += 1;
+            }
+            purged
+        }))
+    }
+
     fn export_documents(
         &self,
         user: UserId,
@@ -143,6 +179,10 @@ fn execute(data: &mut Data, write: DocumentWrite) -> Result<Written, StoreError>
     let seen = match seen {
         Seen::Nothing => Vec::new(),
         Seen::Number(number) => by_number(data, user.clone(), namespace, number).into_iter().collect(),
+        Seen::Archived(number) => {
+            let kept = data.documents.get(&(user.clone(), namespace.name, number)).filter(|kept| is_restorable(kept));
+            kept.map(|kept| kept.document.clone()).into_iter().collect()
+        }
         Seen::Query(query) => find(data, &user, namespace, &query).into_iter().map(|hit| hit.document).collect(),
     };
     let change = decide(&seen)?;
@@ -161,6 +201,7 @@ fn execute(data: &mut Data, write: DocumentWrite) -> Result<Written, StoreError>
             Effect::None => {}
             Effect::Insert(keys) | Effect::Replace(keys) => kept.keys = keys.clone(),
             Effect::Archive => kept.archived_at = Some(at),
+            Effect::Restore => kept.archived_at = None,
         }
         data.document_intents.insert(by_intent, (document.number, decided.kind));
     }
@@ -171,6 +212,11 @@ fn execute(data: &mut Data, write: DocumentWrite) -> Result<Written, StoreError>
 fn all<'a>(data: &'a Data, user: &UserId, namespace: &Namespace) -> impl Iterator<Item = &'a KeptDocument> + use<'a> {
     let key = |number| (user.clone(), namespace.name, number);
     data.documents.range(key(0)..=key(u64::MAX)).map(|(_, kept)| kept)
+}
+
+/// Whether a document is archived and not purged.
+fn is_restorable(kept: &KeptDocument) -> bool {
+    kept.archived_at.is_some() && kept.document.body != json!({})
 }
 
 fn shown<'a>(data: &'a Data, user: &UserId, namespace: &Namespace) -> impl Iterator<Item = &'a KeptDocument> + use<'a> {

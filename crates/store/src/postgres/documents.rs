@@ -38,6 +38,9 @@ const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.u
 const NEXT_NUMBER: &str = "SELECT 1 + coalesce(max(number), 0) FROM documents WHERE user_id = $1 AND namespace = $2";
 pub(super) const BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
      WHERE user_id = $1 AND namespace = $2 AND number = $3 AND archived_at IS NULL";
+/// The lock keeps a purge from erasing the document that is being restored.
+const ARCHIVED_BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
+     WHERE user_id = $1 AND namespace = $2 AND number = $3 AND archived_at IS NOT NULL AND body <> '{}' FOR UPDATE";
 const INSERT: &str = "INSERT INTO documents (user_id, namespace, number, body, text_1, text_2, text_3, number_1, number_2, \
      tags, haystack, owner, words, updated_at, created_at) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
@@ -45,6 +48,16 @@ const REPLACE: &str = "UPDATE documents SET body = $4, text_1 = $5, text_2 = $6,
      tags = $10, haystack = $11, owner = $12, words = $13, updated_at = $14 \
      WHERE user_id = $1 AND namespace = $2 AND number = $3";
 const ARCHIVE: &str = "UPDATE documents SET archived_at = $4 WHERE user_id = $1 AND namespace = $2 AND number = $3";
+const RESTORE: &str =
+    "UPDATE documents SET archived_at = NULL, updated_at = $4 WHERE user_id = $1 AND namespace = $2 AND number = $3";
+const ARCHIVED: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at FROM documents \
+     WHERE user_id = $1 AND namespace = $2 AND archived_at IS NOT NULL AND body <> '{}' \
+     ORDER BY archived_at DESC, number DESC LIMIT $3";
+const PURGE: &str = "WITH purged AS ( \
+     UPDATE documents SET body = '{}', text_1 = NULL, text_2 = NULL, text_3 = NULL, number_1 = NULL, number_2 = NULL, \
+     tags = '[]', haystack = '', owner = '', words = '' WHERE id IN ( \
+     SELECT id FROM documents WHERE archived_at < $1 AND body <> '{}' ORDER BY id LIMIT $2 FOR UPDATE) RETURNING id), \
+     terms AS (DELETE FROM _document_terms WHERE document_id IN (SELECT id FROM purged)) SELECT id FROM purged";
 const INSERT_INTENT: &str =
     "INSERT INTO document_intents (user_id, namespace, number, intent_id, kind) VALUES ($1, $2, $3, $4, $5)";
 const INDEX: &str = "INSERT INTO _document_terms (document_id, terms, words) \
@@ -255,6 +268,29 @@ impl Documents for PostgresStore {
         })
     }
 
+    fn archived_documents(
+        &self,
+        user: UserId,
+        namespace: &'static Namespace,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ExportedDocument>, StoreError>> {
+        let bound = vec![Cell::from(&user), namespace.name.into(), limit.into()];
+        Box::pin(self.list("listing archived documents", ARCHIVED, bound, exported_of))
+    }
+
+    fn purge_documents(&self, before: Micros, limit: u32) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(async move {
+            self.db
+                .transaction("purging documents", |attempt| {
+                    Box::pin(async move {
+                        let rows = attempt.rows(PURGE, Bound::default().with(before).with(limit)).await?;
+                        Ok(rows.len() as u64)
+                    })
+                })
+                .await
+        })
+    }
+
     fn export_documents(
         &self,
         user: UserId,
@@ -310,6 +346,10 @@ async fn read_seen(
         Seen::Number(number) => {
             attempt.rows(BY_NUMBER, Bound::default().with(user).with(namespace.name).with(signed(*number))).await?
         }
+        Seen::Archived(number) => {
+            let bound = Bound::default().with(user).with(namespace.name).with(signed(*number));
+            attempt.rows(ARCHIVED_BY_NUMBER, bound).await?
+        }
         Seen::Query(query) => match Found::of(user, namespace, query) {
             Some(found) => attempt.rows(found.sql, found.bound()).await?,
             None => return Ok(Vec::new()),
@@ -342,6 +382,9 @@ async fn store(attempt: &mut Attempt<'_>, write: &DocumentWrite, decided: &Decid
         }
         Effect::Archive => {
             attempt.rows(ARCHIVE, by_key().with(write.at)).await?;
+        }
+        Effect::Restore => {
+            attempt.rows(RESTORE, by_key().with(write.at)).await?;
         }
     }
     attempt.rows(INSERT_INTENT, by_key().with(write.intent.uuid()).with(decided.kind.as_str())).await?;

@@ -26,16 +26,26 @@ const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.u
 const NEXT_NUMBER: &str = "SELECT '', 1 + coalesce(max(number), 0) FROM documents WHERE user_id = ? AND namespace = ?;";
 const BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
      WHERE user_id = $1 AND namespace = $2 AND number = $3 AND archived_at IS NULL";
+const ARCHIVED_BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
+     WHERE user_id = $1 AND namespace = $2 AND number = $3 AND archived_at IS NOT NULL AND body <> '{}'";
 const INSERT: &str = "INSERT INTO documents (body, text_1, text_2, text_3, number_1, number_2, tags, haystack, owner, words, \
      updated_at, user_id, namespace, number, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);";
 const REPLACE: &str = "UPDATE documents SET body = ?, text_1 = ?, text_2 = ?, text_3 = ?, number_1 = ?, number_2 = ?, tags = ?, \
      haystack = ?, owner = ?, words = ?, updated_at = ? WHERE user_id = ? AND namespace = ? AND number = ?;";
 const ARCHIVE: &str = "UPDATE documents SET archived_at = ? WHERE user_id = ? AND namespace = ? AND number = ?;";
+const RESTORE: &str =
+    "UPDATE documents SET archived_at = NULL, updated_at = ? WHERE user_id = ? AND namespace = ? AND number = ?;";
 const INSERT_INTENT: &str =
     "INSERT INTO document_intents (user_id, namespace, intent_id, number, kind) VALUES (?, ?, ?, ?, ?);";
 const ANY: &str = "SELECT 1 FROM documents WHERE user_id = $1 AND namespace = $2 AND archived_at IS NULL LIMIT 1";
 const TOUCH: &str = "UPDATE documents SET accessed_at = max(coalesce(accessed_at, 0), ?) WHERE user_id = ? AND namespace = ? \
      AND archived_at IS NULL AND number IN (SELECT value FROM json_each(?))";
+const ARCHIVED: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at FROM documents \
+     WHERE user_id = $1 AND namespace = $2 AND archived_at IS NOT NULL AND body <> '{}' \
+     ORDER BY archived_at DESC, number DESC LIMIT $3";
+const PURGE: &str = "UPDATE documents SET body = '{}', text_1 = NULL, text_2 = NULL, text_3 = NULL, number_1 = NULL, \
+     number_2 = NULL, tags = '[]', haystack = '', owner = '', words = '' \
+     WHERE id IN (SELECT id FROM documents WHERE archived_at < ? AND body <> '{}' LIMIT ?);";
 const EXPORT: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at FROM documents \
      WHERE user_id = $1 AND (namespace, number) > ($2, $3) ORDER BY namespace, number LIMIT $4";
 const DELETE: &str = "DELETE FROM documents WHERE user_id = ?;";
@@ -245,6 +255,29 @@ impl Documents for SqliteStore {
         })
     }
 
+    fn archived_documents(
+        &self,
+        user: UserId,
+        namespace: &'static Namespace,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ExportedDocument>, StoreError>> {
+        Box::pin(async move {
+            let bound = vec![Cell::from(&user), namespace.name.into(), limit.into()];
+            self.list("listing archived documents", ARCHIVED, bound, exported_of).await
+        })
+    }
+
+    fn purge_documents(&self, before: Micros, limit: u32) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let mut guard = self.db.lock_writer("purging documents").await?;
+            let mut statements = Statements::begin();
+            statements.push(PURGE).with(before.0).with(i64::from(limit)).push(CHANGED);
+            let rows = guard.begin(statements).await?;
+            guard.commit(Statements::default()).await?;
+            rows.first().map_or(Ok(0), |row| Columns::of(row).count())
+        })
+    }
+
     fn export_documents(
         &self,
         user: UserId,
@@ -307,6 +340,9 @@ async fn read_seen(
     let (sql, bound) = match seen {
         Seen::Nothing => return Ok(Vec::new()),
         Seen::Number(number) => (BY_NUMBER, vec![Cell::from(user), namespace.name.into(), signed(*number).into()]),
+        Seen::Archived(number) => {
+            (ARCHIVED_BY_NUMBER, vec![Cell::from(user), namespace.name.into(), signed(*number).into()])
+        }
         Seen::Query(query) => match find(user, namespace, query)? {
             Some(found) => found,
             None => return Ok(Vec::new()),
@@ -338,6 +374,10 @@ fn statements_of(write: &DocumentWrite, decided: &Decided) -> Result<Option<Stat
         }
         Effect::Archive => {
             statements.push(ARCHIVE).with(write.at.0);
+            by_key(&mut statements);
+        }
+        Effect::Restore => {
+            statements.push(RESTORE).with(write.at.0);
             by_key(&mut statements);
         }
     }

@@ -160,6 +160,66 @@ pub async fn document_that_is_archived_is_no_longer_found(store: Arc<dyn Storage
 /// A namespace whose name begins like another one.
 static OTHER: Namespace = Namespace { words: &["content"], ..Namespace::named("memory2") };
 
+async fn restore(store: &dyn Documents, owner: &str, number: u64, n: u128) -> Result<Written, StoreError> {
+    let restore = write(owner, &TASKS, n, Seen::Archived(number), DocumentChange::Restore(number));
+    store.write_document(restore).await
+}
+
+/// The numbers of Ann's archived to-dos with the times at which they were archived.
+async fn archived(store: &dyn Documents) -> Vec<(u64, Option<Micros>)> {
+    let archived = store.archived_documents(user("ann"), &TASKS, 9).await.unwrap();
+    archived.into_iter().map(|kept| (kept.document.number, kept.archived_at)).collect()
+}
+
+pub async fn archived_document_is_listed_and_restored(store: Arc<dyn Storage>) {
+    for (n, title) in [(1, "a"), (2, "b"), (3, "c")] {
+        insert(&*store, "ann", &TASKS, n, titled(title)).await;
+    }
+    assert_eq!(archived(&*store).await, []);
+    archive(&*store, 3, 4).await;
+    archive(&*store, 1, 5).await;
+    assert_eq!(archived(&*store).await, [(1, Some(Micros(5))), (3, Some(Micros(4)))], "the last archived first");
+    assert_eq!(store.archived_documents(user("ann"), &TASKS, 1).await.unwrap().len(), 1);
+    assert_eq!(store.archived_documents(user("bob"), &TASKS, 9).await.unwrap(), []);
+    assert_eq!(store.archived_documents(user("ann"), &MEMORY, 9).await.unwrap(), []);
+
+    let restored = restore(&*store, "ann", 1, 6).await.unwrap();
+    let document = restored.document.clone().unwrap();
+    assert_eq!((restored.kind, document.body, document.updated_at), (WriteKind::Replaced, titled("a"), Micros(6)));
+    assert_eq!(found(&*store, &TASKS, all()).await, [1, 2]);
+    assert_eq!(archived(&*store).await, [(3, Some(Micros(4)))]);
+    archive(&*store, 1, 7).await;
+    assert_eq!(restore(&*store, "ann", 1, 6).await.unwrap().kind, WriteKind::Replaced, "the same intent again");
+    assert_eq!(archived(&*store).await[0], (1, Some(Micros(7))), "a repetition changes nothing");
+    for (owner, number) in [("ann", 2), ("ann", 9), ("bob", 1)] {
+        assert!(restore(&*store, owner, number, 8).await.is_err(), "{owner} {number}");
+    }
+}
+
+pub async fn archived_document_is_purged_once_it_is_old(store: Arc<dyn Storage>) {
+    for (n, title) in [(1, "a"), (2, "b"), (3, "c")] {
+        insert(&*store, "ann", &TASKS, n, titled(title)).await;
+    }
+    insert(&*store, "ann", &MEMORY, 1, json!({"content": "zebra", "importance": 0.5})).await;
+    let change = DocumentChange::Archive(1);
+    store.write_document(write("ann", &MEMORY, 4, Seen::Number(1), change)).await.unwrap();
+    archive(&*store, 3, 5).await;
+    archive(&*store, 1, 6).await;
+    assert_eq!(store.purge_documents(Micros(4), 9).await.unwrap(), 0, "only what was archived before");
+    assert_eq!(store.purge_documents(Micros(6), 1).await.unwrap(), 1, "at most the limit");
+    assert_eq!(store.purge_documents(Micros(6), 9).await.unwrap(), 1);
+    assert_eq!(store.purge_documents(Micros(6), 9).await.unwrap(), 0, "nothing is purged twice");
+    assert_eq!(archived(&*store).await, [(1, Some(Micros(6)))]);
+    assert!(restore(&*store, "ann", 3, 7).await.is_err(), "what was purged does not come back");
+    let exported = store.export_documents(user("ann"), None, 9).await.unwrap();
+    let text = format!("{exported:?}");
+    assert!(!text.contains("zebra") && !text.contains("\"c\""), "{text}");
+    assert_eq!(found(&*store, &TASKS, all()).await, [2]);
+    assert_eq!(insert(&*store, "ann", &TASKS, 9, titled("d")).await, 4, "the number of a purged document is not used again");
+    let words = DocumentQuery { find: Find::AnyWord("zebra".to_owned()), ..all() };
+    assert_eq!(found(&*store, &MEMORY, words).await, [0_u64; 0]);
+}
+
 pub async fn document_of_another_user_or_namespace_is_never_found(store: Arc<dyn Storage>) {
     insert(&*store, "ann", &MEMORY, 1, json!({"content": "the plan", "category": "fact", "importance": 0.5})).await;
     let words = DocumentQuery { find: Find::AnyWord("plan".to_owned()), ..all() };

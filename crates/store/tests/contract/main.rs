@@ -170,6 +170,8 @@ macro_rules! contract {
                     document_that_an_intent_replaced_or_archived_is_the_answer_to_its_repetition,
                     document_is_read_as_written_and_can_be_replaced,
                     document_that_is_archived_is_no_longer_found,
+                    archived_document_is_listed_and_restored,
+                    archived_document_is_purged_once_it_is_old,
                     document_of_another_user_or_namespace_is_never_found,
                     document_decision_that_keeps_or_fails_writes_nothing,
                     document_that_is_not_valid_is_refused,
