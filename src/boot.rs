@@ -295,7 +295,7 @@ pub async fn assemble_with(
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
-        extensions: Extensions { channels, ..Extensions::default() },
+        extensions: Extensions { channels, chores: vec![runner.purge()], ..Extensions::default() },
         hooks: hooks(config, environment)?,
     };
     if let Some(chaos) = &chaos {

@@ -16,6 +16,7 @@ mod router;
 mod runner;
 mod script;
 mod text;
+mod trash;
 pub mod when;
 
 pub use catalog::{FileCatalog, ProgramSkills};

@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use annie_core::{
     outcome::Outcome,
-    ports::{Catalog, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
+    ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
     skill::{SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use crate::{
     files::{Entry, Kind, Script, Tree, substitute},
     handler::{Ctx, Ran, decode_prompt},
     script::{self, ProgramRules, Programs},
+    trash::Purge,
 };
 
 /// The most background writes at once that record when memories were found.
@@ -85,6 +86,12 @@ impl Runner {
     pub async fn settle(&self) {
         // This fails only on a closed semaphore, and the semaphore is never closed.
         drop(self.tools.touches.acquire_many(TOUCHES_MAX).await);
+    }
+
+    /// The chore that purges what users deleted 30 days ago.
+    #[must_use]
+    pub fn purge(&self) -> Arc<dyn Chore> {
+        Arc::new(Purge(Arc::clone(&self.tools)))
     }
 
     /// Sets the skills that the skill `system.help` describes.

@@ -14,11 +14,19 @@ use crate::handler::{Builtin, builtin};
 
 /// All handlers, sorted by name.
 pub(crate) static ALL: &[Builtin] = &[
+    builtin::<memory::delete::Delete>(),
+    builtin::<memory::list::List>(),
+    builtin::<memory::restore::Restore>(),
     builtin::<memory::save::Save>(),
     builtin::<memory::search::Search>(),
+    builtin::<memory::update::Update>(),
     builtin::<notes::create::Create>(),
+    builtin::<notes::delete::Delete>(),
     builtin::<notes::edit::Edit>(),
+    builtin::<notes::list::List>(),
     builtin::<notes::read::Read>(),
+    builtin::<notes::rename::Rename>(),
+    builtin::<notes::restore::Restore>(),
     builtin::<notes::search::Search>(),
     builtin::<python::run::Run>(),
     builtin::<shell::run::Run>(),
@@ -31,6 +39,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<tasks::create::Create>(),
     builtin::<tasks::delete::Delete>(),
     builtin::<tasks::get::Get>(),
+    builtin::<tasks::restore::Restore>(),
     builtin::<tasks::search::Search>(),
     builtin::<tasks::update::Update>(),
     builtin::<web::fetch::Fetch>(),

@@ -146,14 +146,24 @@ fn synopsis_of_every_skill_matches_the_documentation() {
         shown,
         [
             "meeting-notes [--args TEXT] [--file TEXT] (read)",
+            "memory.delete [--id N] [--query TEXT] (idempotent)",
+            "memory.list [--category preference|fact|decision|goal|relationship|context|instruction] [--deleted] \
+             [--limit N] [--tags A,B] (read)",
+            "memory.restore [--id N] [--query TEXT] (idempotent)",
             "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] \
              [--importance N] [--tags A,B] (idempotent)",
             "memory.search --query TEXT \
              [--category preference|fact|decision|goal|relationship|context|instruction] [--limit N] \
              [--min_importance N] [--tags A,B] (read)",
+            "memory.update --id N [--category preference|fact|decision|goal|relationship|context|instruction] \
+             [--content TEXT] [--importance N] [--tags A,B] (idempotent)",
             "notes.create --content TEXT --title TEXT [--tags A,B] (idempotent)",
+            "notes.delete --title TEXT (idempotent)",
             "notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT] (idempotent)",
+            "notes.list [--deleted] [--folder TEXT] [--limit N] (read)",
             "notes.read --title TEXT [--from_line N] [--lines N] (read)",
+            "notes.rename --title TEXT --to TEXT (idempotent)",
+            "notes.restore --title TEXT (idempotent)",
             "notes.search [--limit N] [--query TEXT] [--tag TEXT] (read)",
             "python.run --code TEXT [--input TEXT] (read)",
             "shell.run --program TEXT [--args A,B] [--input TEXT] (read)",
@@ -163,12 +173,13 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "system.await --what TEXT [--hours N] (idempotent)",
             "system.help [--topic TEXT] (read)",
             "system.time [--timezone TEXT] (read)",
-            "tasks.create --title TEXT [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
-             [--tags A,B] (idempotent)",
-            "tasks.delete --id N (once)",
+            "tasks.create --title TEXT [--description TEXT] [--due DATE] [--parent N] \
+             [--priority low|medium|high|critical] [--tags A,B] (idempotent)",
+            "tasks.delete --id N (idempotent)",
             "tasks.get [--id N] [--ids A,B] [--limit N] [--recent] (read)",
-            "tasks.search [--due DATE] [--limit N] [--priority low|medium|high|critical] [--query TEXT] \
-             [--status open|overdue|todo|in_progress|blocked|done|cancelled|all] [--tag TEXT] (read)",
+            "tasks.restore [--id N] [--query TEXT] (idempotent)",
+            "tasks.search [--due DATE] [--limit N] [--parent N] [--priority low|medium|high|critical] [--query TEXT] \
+             [--status open|overdue|todo|in_progress|blocked|done|cancelled|all|deleted] [--tag TEXT] (read)",
             "tasks.update --id N [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
              [--status todo|in_progress|blocked|done|cancelled] [--tags A,B] [--title TEXT] (idempotent)",
             "web.fetch --url TEXT [--chars N] [--from_char N] (read)",

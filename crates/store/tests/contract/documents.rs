@@ -215,7 +215,7 @@ pub async fn archived_document_is_purged_once_it_is_old(store: Arc<dyn Storage>)
     let text = format!("{exported:?}");
     assert!(!text.contains("zebra") && !text.contains("\"c\""), "{text}");
     assert_eq!(found(&*store, &TASKS, all()).await, [2]);
-    assert_eq!(insert(&*store, "ann", &TASKS, 9, titled("d")).await, 4, "the number of a purged document is not used again");
+    assert_eq!(insert(&*store, "ann", &TASKS, 9, titled("d")).await, 4, "a purged document keeps its number");
     let words = DocumentQuery { find: Find::AnyWord("zebra".to_owned()), ..all() };
     assert_eq!(found(&*store, &MEMORY, words).await, [0_u64; 0]);
 }

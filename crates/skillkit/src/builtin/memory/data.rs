@@ -5,9 +5,10 @@ use std::sync::Arc;
 use annie_core::{
     ids::UserId,
     ports::{
-        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, Find, Namespace,
-        NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, WriteKind,
+        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, ExportedDocument,
+        Find, Namespace, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, WriteKind,
     },
+    skill::ORIGIN_TAG,
     time::Micros,
 };
 use schemars::JsonSchema;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::similar::{importance, merged, nearly_same};
+use crate::trash;
 
 /// The memories of all users. Stored documents have these fields: an old one must stay readable.
 pub(crate) static MEMORY: Namespace = Namespace {
@@ -25,6 +27,8 @@ pub(crate) static MEMORY: Namespace = Namespace {
     ..Namespace::named("memory")
 };
 
+/// The highest importance of a memory that may come from text by another author.
+pub(crate) const READ_IMPORTANCE_MAX: f64 = 0.5;
 /// The most memories that are compared with a new one, the most similar ones.
 const CANDIDATES_MAX: u32 = 16;
 
@@ -140,6 +144,101 @@ pub(crate) async fn save(documents: &dyn Documents, call: &SkillCall, new: State
     let written = documents.write_document(write).await?;
     let document = written.document.ok_or_else(|| corrupt("the new memory was not stored"))?;
     Ok(Saved { memory: Memory::of(&document)?, is_merged: written.kind == WriteKind::Replaced })
+}
+
+/// Changes to a memory. `None` keeps a field.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct MemoryPatch {
+    pub(crate) content: Option<String>,
+    /// Replaces the tags, except those that record the origin of the text.
+    pub(crate) tags: Option<Vec<String>>,
+    pub(crate) category: Option<Category>,
+    pub(crate) importance: Option<f64>,
+    /// The tags of the origins of the new text. With one of them the memory is no instruction.
+    pub(crate) origin_tags: Vec<String>,
+}
+
+impl MemoryPatch {
+    fn applied_to(self, old: Statement) -> Statement {
+        let is_read = !self.origin_tags.is_empty();
+        let mut tags = self.tags.unwrap_or_else(|| old.tags.clone());
+        tags.retain(|tag| !tag.starts_with(ORIGIN_TAG));
+        for tag in old.tags.iter().filter(|tag| tag.starts_with(ORIGIN_TAG)).chain(&self.origin_tags) {
+            if !tags.contains(tag) {
+                tags.push(tag.clone());
+            }
+        }
+        let category = self.category.unwrap_or(old.category);
+        let importance = importance(self.importance.unwrap_or(old.importance));
+        Statement {
+            content: self.content.unwrap_or(old.content),
+            tags,
+            category: if is_read && category == Category::Instruction { Category::Fact } else { category },
+            importance: if is_read { importance.min(READ_IMPORTANCE_MAX) } else { importance },
+        }
+    }
+}
+
+/// Changes a memory. Returns `None` if it does not exist.
+pub(crate) async fn update(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+    patch: MemoryPatch,
+) -> Result<Option<Memory>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        let Some(document) = seen.first() else { return Ok(DocumentChange::Keep) };
+        let body = patch.clone().applied_to(Statement::of(document)?).body();
+        Ok(DocumentChange::Replace { number, body })
+    });
+    write(documents, call, Seen::Number(number), decide).await
+}
+
+/// Moves a memory into the trash. Returns `None` if it does not exist.
+pub(crate) async fn delete(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+) -> Result<Option<Memory>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        Ok(if seen.is_empty() { DocumentChange::Keep } else { DocumentChange::Archive(number) })
+    });
+    write(documents, call, Seen::Number(number), decide).await
+}
+
+/// Brings a memory back from the trash. Returns `None` if it is not there.
+pub(crate) async fn restore(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+) -> Result<Option<Memory>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        Ok(if seen.is_empty() { DocumentChange::Keep } else { DocumentChange::Restore(number) })
+    });
+    write(documents, call, Seen::Archived(number), decide).await
+}
+
+/// The memory that the same call has written before.
+pub(crate) async fn written_before(documents: &dyn Documents, call: &SkillCall) -> Result<Option<Memory>, StoreError> {
+    write(documents, call, Seen::Nothing, Arc::new(|_: &[Document]| Ok(DocumentChange::Keep))).await
+}
+
+async fn write(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    seen: Seen,
+    decide: Decide,
+) -> Result<Option<Memory>, StoreError> {
+    let SkillCall { user, intent, now: at, .. } = call;
+    let write = DocumentWrite { user: user.clone(), namespace: &MEMORY, intent: *intent, seen, decide, at: *at };
+    documents.write_document(write).await?.document.as_ref().map(Memory::of).transpose()
+}
+
+/// The memories in the trash with the times of their deletion, the last deleted first.
+pub(crate) async fn trashed(documents: &dyn Documents, user: &UserId) -> Result<Vec<(Memory, Micros)>, StoreError> {
+    let archived = documents.archived_documents(user.clone(), &MEMORY, trash::SHOWN_MAX).await?;
+    let trashed = |kept: &ExportedDocument| Ok((Memory::of(&kept.document)?, kept.archived_at.unwrap_or_default()));
+    archived.iter().map(trashed).collect()
 }
 
 pub(crate) async fn find(

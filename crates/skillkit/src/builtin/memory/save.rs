@@ -5,18 +5,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::data::{self, Category, Statement};
+use super::{
+    SUMMARY_BYTES_MAX,
+    data::{self, Category, READ_IMPORTANCE_MAX, Statement},
+};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
 };
 
 /// Length limit for a memory, in characters: a memory is a statement, not a document.
-const CONTENT_CHARS_MAX: usize = 4_000;
-/// The highest importance of a memory that may come from text by another author.
-const READ_IMPORTANCE_MAX: f64 = 0.5;
-/// How much of the memory the answer repeats, in bytes.
-const SUMMARY_BYTES_MAX: usize = 200;
+pub(super) const CONTENT_CHARS_MAX: usize = 4_000;
 
 pub(crate) struct Save;
 

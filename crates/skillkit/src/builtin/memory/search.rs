@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::data::{self, Category, Memory, MemoryQuery, Statement};
+use super::{
+    data::{self, Category, MemoryQuery},
+    line,
+};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
@@ -58,18 +61,11 @@ impl Handler for Search {
         }
         let numbers: Vec<u64> = found.iter().map(|memory| memory.number).collect();
         note_access(&ctx, numbers.clone());
-        let lines: Vec<String> = found.iter().map(line).collect();
+        let lines: Vec<String> = found.iter().map(|memory| format!("- {}", line(memory))).collect();
         let counted = text::count(found.len(), "memory", "memories");
         let message = format!("Found {counted}:\n\n{}", lines.join("\n\n"));
         Ok(Outcome::success(message).with_evidence(json!({"count": found.len(), "numbers": numbers})))
     }
-}
-
-/// `- Bob prefers email [people, mail] (preference, importance: 0.7)`
-fn line(memory: &Memory) -> String {
-    let Statement { content, tags, category, importance } = &memory.statement;
-    let tags = if tags.is_empty() { String::new() } else { format!(" [{}]", tags.join(", ")) };
-    format!("- {content}{tags} ({}, importance: {importance})", category.as_str())
 }
 
 /// Records the access in the background; skipped if too many such writes are running.

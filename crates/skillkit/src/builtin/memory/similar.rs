@@ -3,19 +3,14 @@
 use annie_core::words::{different_stems, stems};
 
 use super::data::Statement;
+use crate::trash::TURNING;
 
 /// The least share of common words of two texts that may be nearly the same.
 const SHARED_MIN: f64 = 0.8;
 
-/// Words that reverse a statement: texts that differ in one of them are never nearly the same.
-const TURNING: [&str; 16] = [
-    "not", "no", "never", "nor", "cannot", "without", "don", "doesn", "didn", "isn", "aren", "wasn", "weren", "won",
-    "shouldn", "couldn",
-];
-
 /// Whether two texts are nearly the same: most words are common, in the same order, and no number or negation differs.
 /// ("Standup is at 9" and "Standup is at 10" share most words and are two facts; "tea over coffee" and "coffee over tea" share
-/// all.)
+/// all. Texts that differ in a word that reverses a statement are never nearly the same.)
 pub(crate) fn nearly_same(a: &str, b: &str) -> bool {
     let (set_a, set_b) = (different_stems(a), different_stems(b));
     if set_a.is_empty() || set_b.is_empty() {

@@ -90,7 +90,8 @@ impl Home {
                 text.len()
             )));
         }
-        let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
+        let folder = folder_of(path);
+        let file = path.rsplit('/').next().unwrap_or(path);
         let written = (|| {
             private::make_folder(&self.dir, folder)?;
             let folder = self.dir.open_dir(folder)?;
@@ -102,7 +103,11 @@ impl Home {
             // The rename is durable only after the folder is synchronised.
             folder.open(".")?.sync_all()
         })();
-        written.map_err(|error: io::Error| match error.kind() {
+        written.map_err(|error| self.write_failure(path, folder, error))
+    }
+
+    fn write_failure(&self, path: &str, folder: &str, error: io::Error) -> SkillError {
+        match error.kind() {
             io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => {
                 SkillError::Conflict(format!("'{}' is in the way of something else.", title_of(path)))
             }
@@ -110,7 +115,36 @@ impl Home {
                 SkillError::Outside(format!("'{}' leads outside the notes folder.", title_of(path)))
             }
             _ => SkillError::io(format!("cannot write the note '{}'", title_of(path)), error),
-        })
+        }
+    }
+
+    /// Moves a file to a path where nothing is. The caller holds the lock, so that nothing appears there in between.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), SkillError> {
+        if self.dir.symlink_metadata(to).is_ok() {
+            return Err(SkillError::Conflict(format!(
+                "There is another note '{}' already. Rename that one first.",
+                title_of(to)
+            )));
+        }
+        let (from_folder, to_folder) = (folder_of(from), folder_of(to));
+        let renamed = (|| {
+            private::make_folder(&self.dir, to_folder)?;
+            self.dir.rename(from, &self.dir, to)?;
+            // The rename is durable only after both folders are synchronised.
+            self.dir.open_dir(to_folder)?.open(".")?.sync_all()?;
+            self.dir.open_dir(from_folder)?.open(".")?.sync_all()
+        })();
+        renamed.map_err(|error| self.write_failure(to, to_folder, error))
+    }
+
+    /// Removes a file; one that does not exist is no error.
+    pub(super) fn remove(&self, path: &str) -> Result<(), SkillError> {
+        match self.dir.remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SkillError::io(format!("cannot remove '{}'", title_of(path)), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn leads_outside(&self, folder: &str) -> bool {
@@ -122,6 +156,10 @@ impl Home {
             is_link
         })
     }
+}
+
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(".", |(folder, _)| folder)
 }
 
 fn near(paths: &[String], wanted: &str) -> Vec<String> {

@@ -6,7 +6,7 @@ use annie_core::ids::IntentId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::home::Home;
+use super::{home::Home, name::title_of};
 use crate::error::SkillError;
 
 /// Folder of the markers in a user's folder; hidden, so that no title can name it.
@@ -59,6 +59,68 @@ pub(super) fn apply(
     home.replace(&marker_path, &json)?;
     home.replace(path, &new)?;
     Ok(Applied::Now)
+}
+
+/// A move of a note, as its marker records it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Move {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// The content that was moved, as a hash.
+    moved: String,
+    is_done: bool,
+}
+
+/// Moves a note once per intent. `plan` names the old and the new path; a repeated run does not ask it again. Returns `None` if an
+/// earlier run was interrupted and the notes were changed since, so that the outcome is unknown.
+pub(super) fn move_once(
+    home: &Home,
+    intent: &str,
+    plan: impl FnOnce() -> Result<(String, String), SkillError>,
+) -> Result<Option<Move>, SkillError> {
+    let mut planned = match recall_move(home, intent)? {
+        Some(earlier) => earlier,
+        None => {
+            let (from, to) = plan()?;
+            let text = home.read(&from)?;
+            let text = text.ok_or_else(|| SkillError::not_found(format!("There is no note '{}'.", title_of(&from))))?;
+            let planned = Move { from, to, moved: hash(&text), is_done: false };
+            prune(home)?;
+            record_move(home, intent, &planned)?;
+            planned
+        }
+    };
+    if planned.is_done {
+        return Ok(Some(planned));
+    }
+    let has_it =
+        |path: &str| Ok::<_, SkillError>(home.read(path)?.as_deref().map(hash).as_ref() == Some(&planned.moved));
+    if has_it(&planned.from)? {
+        home.rename(&planned.from, &planned.to)?;
+    } else if !has_it(&planned.to)? {
+        return Ok(None);
+    }
+    planned.is_done = true;
+    record_move(home, intent, &planned)?;
+    Ok(Some(planned))
+}
+
+/// Records that the move of this intent has taken place: what was moved is about to be moved back.
+pub(super) fn finish_move(home: &Home, intent: &str) -> Result<(), SkillError> {
+    match recall_move(home, intent)? {
+        Some(planned) if !planned.is_done => record_move(home, intent, &Move { is_done: true, ..planned }),
+        _ => Ok(()),
+    }
+}
+
+fn recall_move(home: &Home, intent: &str) -> Result<Option<Move>, SkillError> {
+    let text = home.read(&format!("{FOLDER}/{intent}.json"))?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
+fn record_move(home: &Home, intent: &str, planned: &Move) -> Result<(), SkillError> {
+    let json = serde_json::to_string(planned).map_err(|e| SkillError::io("cannot write the marker", e.into()))?;
+    home.replace(&format!("{FOLDER}/{intent}.json"), &json)
 }
 
 /// The marker of an earlier run. An unreadable marker was not written completely, so the note was not changed under it

@@ -3,22 +3,28 @@
 //! and a journal of intents makes repeated writes harmless.
 
 pub(crate) mod create;
+pub(crate) mod delete;
 pub(crate) mod edit;
 mod home;
 mod journal;
+pub(crate) mod list;
 mod name;
 mod private;
 pub(crate) mod read;
+pub(crate) mod rename;
+pub(crate) mod restore;
 pub(crate) mod search;
+mod trash;
 
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use annie_core::{ids::UserId, skill::ORIGIN_TAG};
+use annie_core::{ids::UserId, outcome::Outcome, skill::ORIGIN_TAG};
 use cap_std::{ambient_authority, fs::Dir};
 use home::Home;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -93,6 +99,15 @@ async fn with_locked_home<T: Send + 'static>(
         work(&home)
     })
     .await
+}
+
+/// The outcome of a move that was interrupted and after which the notes were changed.
+fn unclear_move(verb: &str, title: &str) -> Outcome {
+    let message = format!(
+        "Whether '{title}' was {verb} is not known: the run was cut short and the notes were changed since. Look with notes.list \
+         before trying again."
+    );
+    Outcome::unknown(message, json!({"title": title}))
 }
 
 /// A note's frontmatter, if it has one, and the offset of its text.

@@ -299,3 +299,88 @@ async fn journal_keeps_a_limited_number_of_markers_and_stays_hidden() {
     assert_eq!(fs::read_dir(&markers).unwrap().count(), 512);
     assert_eq!(world.run("notes.search", json!({})).await.evidence["paths"], json!(["list.md"]));
 }
+
+#[tokio::test]
+async fn note_is_renamed_deleted_and_restored_once_per_intent() {
+    let world = world();
+    world.data("notes.create", json!({"title": "plan", "content": "one"})).await;
+    let rename = json!({"title": "plan", "to": "work/Plan 2"});
+    for _ in 0..2 {
+        let sent = world.as_intent("m", "notes.rename", rename.clone()).await;
+        assert_eq!(sent.data, "Renamed note 'plan' to 'work/Plan 2'.");
+    }
+    assert_eq!(world.text("work/Plan 2.md"), "one\n");
+    let by_title = json!({"title": "plan 2"});
+    let deleted = world.as_intent("d", "notes.delete", by_title.clone()).await;
+    assert_eq!(deleted.status, Status::Success, "{deleted:?}");
+    assert_eq!(world.as_intent("d", "notes.delete", by_title.clone()).await, deleted);
+    assert!(!world.home().join("work/Plan 2.md").exists());
+    let restored = world.as_intent("r", "notes.restore", by_title.clone()).await;
+    assert_eq!(restored.data, "Restored note 'work/Plan 2'.");
+    assert_eq!(
+        world.as_intent("d", "notes.delete", by_title.clone()).await,
+        deleted,
+        "a repetition deletes nothing more"
+    );
+    assert_eq!(world.as_intent("r", "notes.restore", by_title).await, restored);
+    assert_eq!(world.text("work/Plan 2.md"), "one\n");
+    assert_eq!(world.data("notes.list", json!({"folder": "Work"})).await, "1 note:\n\n- work/Plan 2");
+}
+
+#[tokio::test]
+async fn interrupted_deletion_of_a_note_is_completed_or_unknown() {
+    let world = world();
+    world.data("notes.create", json!({"title": "plan", "content": "one"})).await;
+    let delete = json!({"title": "plan"});
+    world.as_intent("d", "notes.delete", delete.clone()).await;
+    let intent = call("d", "notes.delete", delete.clone()).intent;
+    let marker = world.home().join(format!(".annie/intents/{intent}.json"));
+    let note = world.home().join(format!(".annie/trash/{intent}.md"));
+    let unfinished = fs::read_to_string(&marker).unwrap().replace("\"is_done\":true", "\"is_done\":false");
+    // Cut short after the note was moved, and before it was.
+    for was_moved in [true, false] {
+        fs::write(&marker, &unfinished).unwrap();
+        if !was_moved {
+            fs::rename(&note, world.home().join("plan.md")).unwrap();
+        }
+        assert_eq!(world.as_intent("d", "notes.delete", delete.clone()).await.status, Status::Success);
+        assert!(note.exists() && !world.home().join("plan.md").exists(), "{was_moved}");
+    }
+    fs::write(&marker, &unfinished).unwrap();
+    fs::remove_file(&note).unwrap();
+    fs::write(world.home().join("plan.md"), "another").unwrap();
+    assert_eq!(world.as_intent("d", "notes.delete", delete).await.status, Status::Unknown);
+    assert_eq!(world.text("plan.md"), "another");
+}
+
+#[tokio::test]
+async fn note_is_not_moved_over_another_nor_out_of_the_folder() {
+    let world = world();
+    for title in ["a", "b", "home/list", "work/list"] {
+        world.data("notes.create", json!({"title": title, "content": title})).await;
+    }
+    let outside = world.folder.path().join("outside.md");
+    fs::write(&outside, "secret").unwrap();
+    symlink(&outside, world.home().join("link.md")).unwrap();
+    for (skill, arguments, kind) in [
+        ("notes.rename", json!({"title": "a", "to": "B"}), "conflict"),
+        ("notes.rename", json!({"title": "a", "to": "../bob/a"}), "outside_folder"),
+        ("notes.rename", json!({"title": "a", "to": ".annie/a"}), "invalid_arguments"),
+        ("notes.rename", json!({"title": "a", "to": "A"}), "invalid_arguments"),
+        ("notes.rename", json!({"title": "link", "to": "c"}), "outside_folder"),
+        ("notes.delete", json!({"title": "link"}), "outside_folder"),
+        ("notes.delete", json!({"title": "../../outside"}), "outside_folder"),
+        ("notes.delete", json!({"title": "list"}), "invalid_arguments"),
+        ("notes.restore", json!({"title": "a"}), "not_found"),
+    ] {
+        let outcome = world.run(skill, arguments.clone()).await;
+        assert_eq!(word(&outcome), kind, "{skill} {arguments}: {outcome:?}");
+    }
+    world.data("notes.delete", json!({"title": "a"})).await;
+    world.data("notes.create", json!({"title": "a", "content": "new"})).await;
+    assert_eq!(word(&world.run("notes.restore", json!({"title": "a"})).await), "conflict");
+    assert_eq!((world.text("a.md"), world.text("b.md")), ("new\n".to_owned(), "b\n".to_owned()));
+    assert_eq!(fs::read_to_string(outside).unwrap(), "secret");
+    let bob = SkillCall { user: UserId::new("bob").unwrap(), ..call("b", "notes.restore", json!({"title": "a"})) };
+    assert_eq!(word(&world.runner.run(bob).await), "not_found");
+}

@@ -8,9 +8,10 @@ use serde_json::json;
 use super::{
     DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
     data::{self, NewTodo, Priority},
-    due, line, one_line,
+    due, line, missing, one_line,
 };
 use crate::{
+    error::SkillError,
     handler::{Ctx, Handler, Ran},
     text,
 };
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Words to find it by.
     #[serde(default)]
     tags: Vec<String>,
+    /// The number of the task that this one is a part of, as lists show it behind the #.
+    #[schemars(range(min = 1), extend("format" = "id"))]
+    parent: Option<u64>,
 }
 
 const fn medium() -> Priority {
@@ -54,9 +58,25 @@ impl Handler for Create {
             priority: args.priority,
             due: args.due.as_deref().map(|text| due(&ctx, text)).transpose()?,
             tags: text::tags(&args.tags)?,
+            parent: args.parent,
         };
-        let todo = data::create(&*ctx.tools.documents, &ctx.call, new).await?;
+        let Some(todo) = data::create(&*ctx.tools.documents, &ctx.call, new).await? else {
+            return Err(no_place(&ctx, args.parent).await?);
+        };
         let message = format!("Created task {}", line(&todo, ctx.local_now()));
         Ok(Outcome::success(message).with_evidence(json!({"number": todo.number, "due": todo.due})))
     }
+}
+
+/// Why a task cannot be a part of this one.
+async fn no_place(ctx: &Ctx, parent: Option<u64>) -> Result<SkillError, SkillError> {
+    let parent = parent.unwrap_or_default();
+    let whole = data::get(&*ctx.tools.documents, &ctx.call.user, parent).await?;
+    Ok(match whole.and_then(|todo| todo.parent) {
+        Some(whole) => {
+            let what = format!("must not be #{parent}, which is itself a part of #{whole}; give --parent {whole}");
+            SkillError::argument("parent", what)
+        }
+        None => missing(parent),
+    })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use annie_core::{
     ids::UserId,
     ports::{
-        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, Find, Namespace,
-        NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
+        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, ExportedDocument,
+        Find, Namespace, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
     },
     time::Micros,
 };
@@ -15,10 +15,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::trash;
+
+/// The most parts of a to-do that an answer names.
+const PARTS_MAX: u32 = 20;
+
 /// The to-dos of all users. The due time is compared as text. Stored documents have these fields: an old one must stay readable.
 pub(crate) static TASKS: Namespace = Namespace {
     texts: &["due", "status"],
-    numbers: &["priority"],
+    // The second key came later. Only to-dos that are part of another one have it, and none of them is older than the key.
+    numbers: &["priority", "parent"],
     tags: "tags",
     contents: &["title", "description", "tags"],
     ..Namespace::named("tasks")
@@ -104,6 +110,8 @@ pub(crate) struct Todo {
     /// The due time in the user's time zone: `2026-02-28` or `2026-02-28T14:00`.
     pub(crate) due: Option<String>,
     pub(crate) tags: Vec<String>,
+    /// The number of the to-do that it is a part of.
+    pub(crate) parent: Option<u64>,
     pub(crate) created_at: Micros,
     pub(crate) updated_at: Micros,
 }
@@ -117,34 +125,23 @@ struct Body {
     priority: u8,
     due: Option<String>,
     tags: Vec<String>,
+    #[serde(default)]
+    parent: Option<u64>,
 }
 
 impl Todo {
     fn of(document: &Document) -> Result<Self, StoreError> {
-        let Body { title, description, status, priority, due, tags } =
+        let Body { title, description, status, priority, due, tags, parent } =
             Body::deserialize(&document.body).map_err(corrupt)?;
         let priority = Priority::of(priority).ok_or_else(|| corrupt(format!("unknown priority {priority}")))?;
         let Document { number, created_at, updated_at, .. } = *document;
-        Ok(Self { number, title, description, status, priority, due, tags, created_at, updated_at })
+        Ok(Self { number, title, description, status, priority, due, tags, parent, created_at, updated_at })
     }
 
     fn body(&self) -> Value {
-        body(&self.title, &self.description, self.status, self.priority, self.due.as_deref(), &self.tags)
+        let Self { title, description, priority, due, tags, parent, .. } = self.clone();
+        NewTodo { title, description, priority, due, tags, parent }.body_with(self.status)
     }
-}
-
-fn body(
-    title: &str,
-    description: &str,
-    status: Status,
-    priority: Priority,
-    due: Option<&str>,
-    tags: &[String],
-) -> Value {
-    json!({
-        "title": title, "description": description, "status": status, "priority": priority.level(), "due": due,
-        "tags": tags,
-    })
 }
 
 fn corrupt(error: impl ToString) -> StoreError {
@@ -159,13 +156,29 @@ pub(crate) struct NewTodo {
     pub(crate) priority: Priority,
     pub(crate) due: Option<String>,
     pub(crate) tags: Vec<String>,
+    /// The number of the to-do that it is a part of.
+    pub(crate) parent: Option<u64>,
 }
 
 impl NewTodo {
-    fn body(&self) -> Value {
-        let Self { title, description, priority, due, tags } = self;
-        body(title, description, Status::Todo, *priority, due.as_deref(), tags)
+    fn body_with(&self, status: Status) -> Value {
+        let Self { title, description, priority, due, tags, parent } = self;
+        let mut body = json!({
+            "title": title, "description": description, "status": status, "priority": priority.level(), "due": due,
+            "tags": tags,
+        });
+        if let Some(parent) = parent {
+            body["parent"] = json!(parent);
+        }
+        body
     }
+}
+
+/// A to-do in the trash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trashed {
+    pub(crate) todo: Todo,
+    pub(crate) deleted_at: Micros,
 }
 
 /// Changes to a to-do. `None` keeps a field.
@@ -205,6 +218,8 @@ pub(crate) struct TodoQuery {
     /// Ranges of due times; an empty list matches all.
     pub(crate) due: Vec<TextRange>,
     pub(crate) tag: Option<String>,
+    /// Only parts of this to-do.
+    pub(crate) parent: Option<u64>,
     pub(crate) limit: u32,
 }
 
@@ -215,7 +230,8 @@ impl TodoQuery {
             find: Find::Containing(self.text),
             texts: statuses(self.statuses),
             ranges: self.due,
-            numbers: [NumberRange { min: level, max: level }, NumberRange::default()],
+            numbers: [level, self.parent.map(|parent| parent as f64)]
+                .map(|wanted| NumberRange { min: wanted, max: wanted }),
             tags: self.tag.into_iter().collect(),
             order: DocumentOrder::Text,
             limit: self.limit,
@@ -239,12 +255,23 @@ pub(crate) struct TodoSummary {
     pub(crate) top: Option<String>,
 }
 
-/// Creates a to-do, or returns the one that the same call has created before.
-pub(crate) async fn create(documents: &dyn Documents, call: &SkillCall, new: NewTodo) -> Result<Todo, StoreError> {
-    let body = new.body();
-    let decide: Decide = Arc::new(move |_: &[Document]| Ok(DocumentChange::Insert(body.clone())));
-    let created = write(documents, call, Seen::Nothing, decide).await?;
-    created.ok_or_else(|| corrupt("the new task was not stored"))
+/// Creates a to-do, or returns the one that the same call has created before. `None` if it is to be a part of a to-do that
+/// does not exist or is itself a part of another one.
+pub(crate) async fn create(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    new: NewTodo,
+) -> Result<Option<Todo>, StoreError> {
+    let (body, is_part) = (new.body_with(Status::Todo), new.parent.is_some());
+    let seen = new.parent.map_or(Seen::Nothing, Seen::Number);
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        let has_place = match seen.first() {
+            Some(parent) => Todo::of(parent)?.parent.is_none(),
+            None => !is_part,
+        };
+        Ok(if has_place { DocumentChange::Insert(body.clone()) } else { DocumentChange::Keep })
+    });
+    write(documents, call, seen, decide).await
 }
 
 pub(crate) async fn get(documents: &dyn Documents, user: &UserId, number: u64) -> Result<Option<Todo>, StoreError> {
@@ -271,7 +298,13 @@ pub(crate) async fn update(
     write(documents, call, Seen::Number(number), decide).await
 }
 
-/// Archives a to-do, which hides it permanently. Returns `None` if it does not exist.
+/// The open parts of a to-do.
+pub(crate) async fn open_parts(documents: &dyn Documents, user: &UserId, of: u64) -> Result<Vec<Todo>, StoreError> {
+    find(documents, user, TodoQuery { statuses: OPEN, parent: Some(of), limit: PARTS_MAX, ..TodoQuery::default() })
+        .await
+}
+
+/// Moves a to-do into the trash. Returns `None` if it does not exist.
 pub(crate) async fn delete(
     documents: &dyn Documents,
     call: &SkillCall,
@@ -281,6 +314,32 @@ pub(crate) async fn delete(
         Ok(if seen.is_empty() { DocumentChange::Keep } else { DocumentChange::Archive(number) })
     });
     write(documents, call, Seen::Number(number), decide).await
+}
+
+/// Brings a to-do back from the trash. Returns `None` if it is not there.
+pub(crate) async fn restore(
+    documents: &dyn Documents,
+    call: &SkillCall,
+    number: u64,
+) -> Result<Option<Todo>, StoreError> {
+    let decide: Decide = Arc::new(move |seen: &[Document]| {
+        Ok(if seen.is_empty() { DocumentChange::Keep } else { DocumentChange::Restore(number) })
+    });
+    write(documents, call, Seen::Archived(number), decide).await
+}
+
+/// The to-do that the same call has written before.
+pub(crate) async fn written_before(documents: &dyn Documents, call: &SkillCall) -> Result<Option<Todo>, StoreError> {
+    write(documents, call, Seen::Nothing, Arc::new(|_: &[Document]| Ok(DocumentChange::Keep))).await
+}
+
+/// The to-dos in the trash, the last deleted first.
+pub(crate) async fn trashed(documents: &dyn Documents, user: &UserId) -> Result<Vec<Trashed>, StoreError> {
+    let archived = documents.archived_documents(user.clone(), &TASKS, trash::SHOWN_MAX).await?;
+    let trashed = |kept: &ExportedDocument| {
+        Ok(Trashed { todo: Todo::of(&kept.document)?, deleted_at: kept.archived_at.unwrap_or_default() })
+    };
+    archived.iter().map(trashed).collect()
 }
 
 async fn write(

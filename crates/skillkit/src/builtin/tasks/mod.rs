@@ -4,6 +4,7 @@ pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod delete;
 pub(crate) mod get;
+pub(crate) mod restore;
 pub(crate) mod search;
 pub(crate) mod update;
 
@@ -44,7 +45,21 @@ fn line(todo: &Todo, now: NaiveDateTime) -> String {
     if !todo.tags.is_empty() {
         line.push_str(&format!(" [{}]", todo.tags.join(", ")));
     }
+    if let Some(parent) = todo.parent {
+        line.push_str(&format!(" (part of #{parent})"));
+    }
     line
+}
+
+/// The sentence about the open parts of a task that has ended or was deleted; empty if there are none.
+async fn about_open_parts(ctx: &Ctx, of: u64) -> Result<String, SkillError> {
+    let open = data::open_parts(&*ctx.tools.documents, &ctx.call.user, of).await?;
+    if open.is_empty() {
+        return Ok(String::new());
+    }
+    let parts: Vec<String> = open.iter().map(|todo| format!("#{} {}", todo.number, todo.title)).collect();
+    let counted = crate::text::count(open.len(), "part of it is", "parts of it are");
+    Ok(format!("\n{counted} still open: {}", parts.join("; ")))
 }
 
 fn lines(todos: &[Todo], now: NaiveDateTime) -> String {

@@ -5,13 +5,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    data::{self, OPEN, Priority, Status, Todo, TodoQuery},
+    data::{self, OPEN, Priority, Status, Todo, TodoQuery, Trashed},
     lines, numbers,
 };
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
-    text, when,
+    text, trash, when,
 };
 
 pub(crate) struct Search;
@@ -27,13 +27,14 @@ enum Wanted {
     Done,
     Cancelled,
     All,
+    Deleted,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Args {
     /// Words that title, description or tags must hold, all of them.
     query: Option<String>,
-    /// Which tasks; open means todo, in progress or blocked, overdue means open and late.
+    /// Which tasks; open means todo, in progress or blocked, overdue means open and late, deleted means the trash.
     #[serde(default = "open")]
     status: Wanted,
     /// Only those due then: today, tomorrow, this_week, next_week, this_month or any date.
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     priority: Option<Priority>,
     /// Only with this tag.
     tag: Option<String>,
+    /// Only the parts of this task.
+    #[schemars(range(min = 1))]
+    parent: Option<u64>,
     /// How many at most.
     #[serde(default = "twenty")]
     #[schemars(range(min = 1, max = 100))]
@@ -61,7 +65,8 @@ impl Wanted {
     /// An empty list stands for all.
     const fn statuses(self) -> &'static [Status] {
         match self {
-            Self::All => &[],
+            // The trash is not searched by status.
+            Self::All | Self::Deleted => &[],
             Self::Open | Self::Overdue => OPEN,
             Self::Todo => &[Status::Todo],
             Self::InProgress => &[Status::InProgress],
@@ -81,6 +86,7 @@ impl Wanted {
             Self::Done => "finished ",
             Self::Cancelled => "cancelled ",
             Self::All => "",
+            Self::Deleted => "deleted ",
         }
     }
 }
@@ -91,6 +97,9 @@ impl Handler for Search {
     const EFFECT: Effect = Effect::Read;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
+        if args.status == Wanted::Deleted {
+            return deleted(&ctx, &args).await;
+        }
         let span = args.due.as_deref().map(|text| when::span(text, ctx.now())).transpose();
         let span = span.map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
         let tag = args.tag.as_ref().map(|tag| text::tags(std::slice::from_ref(tag))).transpose()?;
@@ -105,6 +114,7 @@ impl Handler for Search {
             priority: args.priority,
             due,
             tag: tag.and_then(|tags| tags.into_iter().next()),
+            parent: args.parent,
             limit: args.limit,
         };
         let found = data::find(&*ctx.tools.documents, &ctx.call.user, query.clone()).await?;
@@ -122,6 +132,36 @@ impl Handler for Search {
         }
         Ok(Outcome::success(summary(&ctx, &args, &found)).with_evidence(numbers(&found)))
     }
+}
+
+/// The tasks in the trash, the last deleted first.
+async fn deleted(ctx: &Ctx, args: &Args) -> Ran {
+    if args.due.is_some() || args.priority.is_some() || args.tag.is_some() || args.parent.is_some() {
+        let what = "--status deleted goes with --query and --limit only";
+        return Err(SkillError::Arguments(what.to_owned()));
+    }
+    let query = args.query.as_deref().unwrap_or_default().to_lowercase();
+    let fits = |trashed: &Trashed| {
+        let title = trashed.todo.title.to_lowercase();
+        query.split_whitespace().all(|word| title.contains(word))
+    };
+    let mut found = data::trashed(&*ctx.tools.documents, &ctx.call.user).await?;
+    found.retain(fits);
+    found.truncate(args.limit as usize);
+    let filters = filters(args);
+    if found.is_empty() {
+        return Ok(Outcome::success(format!("No deleted tasks found{filters}.")).with_evidence(numbers(&[])));
+    }
+    let lines: Vec<String> = found.iter().map(|trashed| trashed_line(ctx, trashed)).collect();
+    let counted = text::count(found.len(), "deleted task", "deleted tasks");
+    let todos: Vec<Todo> = found.into_iter().map(|trashed| trashed.todo).collect();
+    let message = format!("Found {counted}{filters}:\n\n{}\n\n{}", lines.join("\n"), trash::KEPT);
+    Ok(Outcome::success(message).with_evidence(numbers(&todos)))
+}
+
+fn trashed_line(ctx: &Ctx, trashed: &Trashed) -> String {
+    let day = trash::day(ctx, trashed.deleted_at);
+    format!("- #{} {} (deleted {day})", trashed.todo.number, trashed.todo.title)
 }
 
 /// The parts of the ranges that are within another range, if there is one.

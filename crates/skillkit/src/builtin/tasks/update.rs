@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
+    DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX, about_open_parts,
     data::{self, Priority, Status, TodoPatch},
     due, line, missing, one_line,
 };
@@ -52,7 +52,10 @@ impl Handler for Update {
         }
         let todo = data::update(&*ctx.tools.documents, &ctx.call, id, patch).await?;
         let todo = todo.ok_or_else(|| missing(id))?;
-        let message = format!("Updated task {}", line(&todo, ctx.local_now()));
+        let mut message = format!("Updated task {}", line(&todo, ctx.local_now()));
+        if !todo.status.is_open() {
+            message.push_str(&about_open_parts(&ctx, id).await?);
+        }
         let evidence = json!({"number": id, "status": todo.status, "due": todo.due});
         Ok(Outcome::success(message).with_evidence(evidence))
     }

@@ -12,7 +12,7 @@ fn ann() -> UserId {
 
 fn titled(title: &str) -> NewTodo {
     let (title, description) = (title.to_owned(), String::new());
-    NewTodo { title, description, priority: Priority::Medium, due: None, tags: Vec::new() }
+    NewTodo { title, description, priority: Priority::Medium, due: None, tags: Vec::new(), parent: None }
 }
 
 fn due(title: &str, due: Option<&str>, priority: Priority) -> NewTodo {
@@ -47,12 +47,23 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         priority: Priority::High,
         due: Some("2026-02-28T14:00".into()),
         tags: vec!["code".into(), "Über".into()],
+        parent: None,
     };
-    let made = create(&store, &at(5), new.clone()).await.unwrap();
-    let NewTodo { title, description, priority, due, tags } = new;
+    let made = create(&store, &at(5), new.clone()).await.unwrap().unwrap();
+    let NewTodo { title, description, priority, due, tags, parent } = new;
     let (created_at, updated_at) = (Micros(5), Micros(5));
-    let wanted =
-        Todo { number: 1, title, description, status: Status::Todo, priority, due, tags, created_at, updated_at };
+    let wanted = Todo {
+        number: 1,
+        title,
+        description,
+        status: Status::Todo,
+        priority,
+        due,
+        tags,
+        parent,
+        created_at,
+        updated_at,
+    };
     assert_eq!(made, wanted);
     assert_eq!(get(&store, &ann(), 1).await.unwrap(), Some(wanted.clone()));
     let untouched = update(&store, &at(6), 1, TodoPatch::default()).await.unwrap();
@@ -149,6 +160,39 @@ async fn todo_that_is_deleted_is_gone_and_its_deletion_can_be_repeated() {
     assert_eq!(get(&store, &ann(), 1).await.unwrap(), None);
     assert_eq!(update(&store, &at(7), 1, TodoPatch::default()).await.unwrap(), None);
     assert_eq!(titles(&store, all()).await, ["b"]);
+}
+
+#[tokio::test]
+async fn todo_in_the_trash_is_restored_once_per_call() {
+    let store = MemoryStore::new();
+    make(&store, vec![titled("a"), titled("b")]).await;
+    delete(&store, &at(5), 1).await.unwrap();
+    let in_trash = trashed(&store, &ann()).await.unwrap();
+    assert_eq!((in_trash.len(), in_trash[0].todo.number, in_trash[0].deleted_at), (1, 1, Micros(5)));
+    assert_eq!(restore(&store, &at(6), 1).await.unwrap().unwrap().title, "a");
+    delete(&store, &at(7), 1).await.unwrap();
+    assert_eq!(restore(&store, &at(6), 1).await.unwrap().unwrap().title, "a", "the same call again");
+    assert_eq!(titles(&store, all()).await, ["b"], "a repeated call restores nothing more");
+    assert_eq!(written_before(&store, &at(6)).await.unwrap().unwrap().number, 1);
+    assert_eq!(written_before(&store, &at(8)).await.unwrap(), None);
+    assert_eq!(restore(&store, &at(9), 2).await.unwrap(), None, "it is not in the trash");
+    let bob = UserId::new("bob").unwrap();
+    assert_eq!(trashed(&store, &bob).await.unwrap(), []);
+    assert_eq!(restore(&store, &SkillCall { user: bob, ..at(10) }, 1).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn todo_parts_have_one_level_and_an_existing_whole() {
+    let store = MemoryStore::new();
+    let part = |title: &str, of: u64| NewTodo { parent: Some(of), ..titled(title) };
+    make(&store, vec![titled("move house"), part("pack", 1), part("call Bob", 1)]).await;
+    assert_eq!(get(&store, &ann(), 2).await.unwrap().unwrap().parent, Some(1));
+    assert_eq!(create(&store, &at(10), part("box", 2)).await.unwrap(), None, "a part has no parts");
+    assert_eq!(create(&store, &at(11), part("box", 9)).await.unwrap(), None, "there is no such to-do");
+    update(&store, &at(12), 3, TodoPatch { status: Some(Status::Done), ..TodoPatch::default() }).await.unwrap();
+    let open = open_parts(&store, &ann(), 1).await.unwrap();
+    assert_eq!(open.iter().map(|todo| todo.number).collect::<Vec<_>>(), [2]);
+    assert_eq!(titles(&store, TodoQuery { parent: Some(1), ..all() }).await, ["pack", "call Bob"]);
 }
 
 #[tokio::test]
