@@ -5,6 +5,7 @@ mod data;
 mod doctor;
 mod migrate;
 mod sandbox;
+mod own;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -20,6 +21,7 @@ pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
 pub use sandbox::*;
+pub use own::*;
 pub use work::*;
 
 use crate::api::check_key;
@@ -147,6 +149,24 @@ pub enum Command {
         /// The subcommand.
         #[command(subcommand)]
         command: Skills,
+    },
+    /// Your to-dos; `annie tasks` is about messages
+    Todos {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Todos,
+    },
+    /// What Annie remembers about you
+    Memory {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Memory,
+    },
+    /// Your notes
+    Notes {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Notes,
     },
     /// Secrets that skills send to other machines
     Secret {
@@ -444,6 +464,13 @@ pub enum Skills {
     Help {
         /// The skill's name: tasks.create
         name: String,
+    },
+    /// Run a skill on your own data, without a model
+    #[command(after_help = "Example: annie skills run tasks.search --status overdue")]
+    Run {
+        /// The skill and its flags
+        #[arg(required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        command: Vec<String>,
     },
     /// Check skill files strictly
     Validate {

@@ -24,6 +24,7 @@ mod listing;
 mod migrate;
 mod notices;
 mod operations;
+mod own;
 mod page;
 mod queue;
 mod resume;
@@ -195,6 +196,9 @@ async fn with_config(
         Command::Cron { command } => cron::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
+        Command::Todos { command } => own::todos(&site, command).await,
+        Command::Memory { command } => own::memory(&site, command).await,
+        Command::Notes { command } => own::notes(&site, command).await,
         Command::Secret { command } => secret::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Migrate(options) => migrate::run(&site, options).await,

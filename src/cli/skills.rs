@@ -11,6 +11,7 @@ use super::{
     client::{Client, encoded},
     console::{Ink, table, tame},
     failure::{Exit, Failure},
+    own,
     site::Site,
 };
 use crate::{
@@ -26,6 +27,7 @@ pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
     match command {
         Skills::List { domain } => list(site, domain.as_deref()).await,
         Skills::Help { name } => help(site, &name).await,
+        Skills::Run { command } => own::command(site, &command).await,
         Skills::Validate { path } => check(site, path),
     }
 }

@@ -19,7 +19,7 @@ fn command(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> tokio::proc
     command
 }
 
-async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+pub(super) async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     let data_flag = ["--data", data.to_str().expect("a path")];
     let done = command(data, &[&data_flag[..], arguments].concat(), env).output().await.expect("the binary starts");
     sent(done)

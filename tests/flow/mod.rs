@@ -9,6 +9,7 @@ mod dead_letters;
 mod deadlines;
 mod described;
 mod egress;
+mod forget;
 mod front_ends;
 mod hook_channels;
 mod hook_programs;

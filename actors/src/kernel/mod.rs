@@ -11,6 +11,7 @@ mod notices;
 mod operate;
 mod operations;
 mod schedules;
+mod skills;
 mod stream;
 mod submit;
 
@@ -30,6 +31,7 @@ pub(crate) use embed_slots::Embeddings;
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
 pub use operations::OperationResult;
+pub use skills::SkillRun;
 pub use stream::{Follow, StreamItem};
 pub(crate) use submit::accept_message;
 pub use submit::{Submission, Submitted, THREAD_BYTES_MAX};

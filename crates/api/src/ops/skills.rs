@@ -2,18 +2,29 @@
 
 use std::sync::Arc;
 
-use annie_core::skill::{Effect, SkillFormat, SkillSpec};
+use annie_actors::SkillRun;
+use annie_core::{
+    outcome,
+    skill::{Effect, SkillFormat, SkillSpec},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, Verb::Get, route};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    route,
+};
 use crate::{
-    auth::Need::AnyKey,
+    auth::{
+        KeyScope::Chat,
+        Need::{AnyKey, Scope},
+    },
     error::ApiError,
     grpc::v1,
     http::{
-        extract::{Args, Name},
+        extract::{Args, Body, Name},
         schema,
     },
 };
@@ -27,8 +38,13 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/skills/{name}", AnyKey, get_skill, SkillDetail::from)
             .about("get_skill", "skills", "Get a skill.", "skills help")
             .rpc("/annie.v1.Skills/Get", |r: v1::GetSkillRequest| Ok(Name(r.name)), whole),
+        route(Post, "/api/v1/run", Scope(Chat), run_skill, SkillResult::from)
+            .about("run_skill", "skills", RUN, "skills run")
+            .rpc("/annie.v1.Skills/Run", asked_run, ran),
     ]
 }
+
+const RUN: &str = "Run a skill on your own data by a command, without a model.";
 
 /// A skill.
 #[derive(Debug, Serialize, ToSchema)]
@@ -156,6 +172,48 @@ fn whole(spec: Arc<SkillSpec>) -> v1::Skill {
 async fn get_skill(call: Call, Name(name): Name) -> Result<Arc<SkillSpec>, ApiError> {
     let set = call.state.kernel.catalog().skills();
     set.get(&name).cloned().ok_or_else(|| unknown_skill(&set.near(&name)))
+}
+
+/// A command that runs a skill.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SkillCommand {
+    /// Such as `tasks.search --status done`, or `tasks.search {"status": "done"}`.
+    command: String,
+    /// A repetition with the same key changes nothing more: 1 to 200 bytes.
+    key: String,
+}
+
+/// The result of a skill.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SkillResult {
+    skill: String,
+    /// `success`, `partial`, `error_transient` …
+    #[schema(value_type = schema::SkillStatus)]
+    status: outcome::Status,
+    /// The kind of the error; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    text: String,
+}
+
+impl From<SkillRun> for SkillResult {
+    fn from(SkillRun { skill, outcome }: SkillRun) -> Self {
+        Self { skill, status: outcome.status, error: outcome.error_type, text: outcome.data }
+    }
+}
+
+fn asked_run(asked: v1::RunSkillRequest) -> Result<Body<SkillCommand>, ApiError> {
+    Ok(Body(SkillCommand { command: asked.command, key: asked.key }))
+}
+
+fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
+    let status = outcome.status.as_str().to_owned();
+    v1::SkillResult { skill, status, error: outcome.error_type.unwrap_or_default(), text: outcome.data }
+}
+
+async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
+    Ok(call.state.kernel.run_skill(call.caller.user, "api", &asked.command, &asked.key).await?)
 }
 
 /// The error for an unknown skill, with similar names as suggestions.

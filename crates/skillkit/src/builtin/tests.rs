@@ -147,20 +147,18 @@ fn synopsis_of_every_skill_matches_the_documentation() {
         [
             "meeting-notes [--args TEXT] [--file TEXT] (read)",
             "memory.delete [--id N] [--query TEXT] (idempotent)",
-            "memory.list [--category preference|fact|decision|goal|relationship|context|instruction] [--deleted] \
-             [--limit N] [--tags A,B] (read)",
+            "memory.list [--deleted] [--limit N] (read)",
             "memory.restore [--id N] [--query TEXT] (idempotent)",
             "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] \
              [--importance N] [--tags A,B] (idempotent)",
             "memory.search --query TEXT \
              [--category preference|fact|decision|goal|relationship|context|instruction] [--limit N] \
              [--min_importance N] [--tags A,B] (read)",
-            "memory.update --id N [--category preference|fact|decision|goal|relationship|context|instruction] \
-             [--content TEXT] [--importance N] [--tags A,B] (idempotent)",
+            "memory.update --id N [--content TEXT] [--importance N] [--tags A,B] (idempotent)",
             "notes.create --content TEXT --title TEXT [--tags A,B] (idempotent)",
             "notes.delete --title TEXT (idempotent)",
             "notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT] (idempotent)",
-            "notes.list [--deleted] [--folder TEXT] [--limit N] (read)",
+            "notes.list [--deleted] [--limit N] (read)",
             "notes.read --title TEXT [--from_line N] [--lines N] (read)",
             "notes.rename --title TEXT --to TEXT (idempotent)",
             "notes.restore --title TEXT (idempotent)",

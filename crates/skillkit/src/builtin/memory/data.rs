@@ -152,7 +152,6 @@ pub(crate) struct MemoryPatch {
     pub(crate) content: Option<String>,
     /// Replaces the tags, except those that record the origin of the text.
     pub(crate) tags: Option<Vec<String>>,
-    pub(crate) category: Option<Category>,
     pub(crate) importance: Option<f64>,
     /// The tags of the origins of the new text. With one of them the memory is no instruction.
     pub(crate) origin_tags: Vec<String>,
@@ -168,12 +167,11 @@ impl MemoryPatch {
                 tags.push(tag.clone());
             }
         }
-        let category = self.category.unwrap_or(old.category);
         let importance = importance(self.importance.unwrap_or(old.importance));
         Statement {
             content: self.content.unwrap_or(old.content),
             tags,
-            category: if is_read && category == Category::Instruction { Category::Fact } else { category },
+            category: if is_read && old.category == Category::Instruction { Category::Fact } else { old.category },
             importance: if is_read { importance.min(READ_IMPORTANCE_MAX) } else { importance },
         }
     }

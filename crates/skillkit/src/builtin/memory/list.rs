@@ -6,11 +6,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    data::{self, Category, MemoryQuery},
+    data::{self, MemoryQuery},
     line,
 };
 use crate::{
-    error::SkillError,
     handler::{Ctx, Handler, Ran},
     text, trash,
 };
@@ -19,11 +18,6 @@ pub(crate) struct List;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Args {
-    /// Only of this kind.
-    category: Option<Category>,
-    /// Only with at least one of these tags.
-    #[serde(default)]
-    tags: Vec<String>,
     /// The forgotten memories, which can be restored.
     #[serde(default)]
     deleted: bool,
@@ -46,12 +40,7 @@ impl Handler for List {
         if args.deleted {
             return deleted(&ctx, &args).await;
         }
-        let query = MemoryQuery {
-            tags: text::tags(&args.tags)?,
-            category: args.category,
-            limit: args.limit,
-            ..MemoryQuery::default()
-        };
+        let query = MemoryQuery { limit: args.limit, ..MemoryQuery::default() };
         let found = data::find(&*ctx.tools.documents, &ctx.call.user, query).await?;
         let numbers: Vec<u64> = found.iter().map(|memory| memory.number).collect();
         let evidence = json!({"count": found.len(), "numbers": numbers});
@@ -67,9 +56,6 @@ impl Handler for List {
 }
 
 async fn deleted(ctx: &Ctx, args: &Args) -> Ran {
-    if args.category.is_some() || !args.tags.is_empty() {
-        return Err(SkillError::Arguments("--deleted goes with --limit only".to_owned()));
-    }
     let mut found = data::trashed(&*ctx.tools.documents, &ctx.call.user).await?;
     found.truncate(args.limit as usize);
     let numbers: Vec<u64> = found.iter().map(|(memory, _)| memory.number).collect();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    data::{self, Category, MemoryPatch},
+    data::{self, MemoryPatch},
     line, missing,
     save::CONTENT_CHARS_MAX,
 };
@@ -27,8 +27,6 @@ pub(crate) struct Args {
     content: Option<String>,
     /// New tags in place of the old ones; none takes them away.
     tags: Option<Vec<String>>,
-    /// What kind of thing it is now.
-    category: Option<Category>,
     /// How important it is now, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     importance: Option<f64>,
@@ -40,7 +38,7 @@ impl Handler for Update {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
-        let Args { id, content, tags, category, importance } = args;
+        let Args { id, content, tags, importance } = args;
         let tags = tags.map(|mut tags| {
             tags.retain(|tag| !tag.eq_ignore_ascii_case("none"));
             text::tags(&tags)
@@ -48,12 +46,11 @@ impl Handler for Update {
         let patch = MemoryPatch {
             content: content.map(|text| text::bounded("content", &text, CONTENT_CHARS_MAX)).transpose()?,
             tags: tags.transpose()?,
-            category,
             importance,
             origin_tags: Vec::new(),
         };
         if patch == MemoryPatch::default() {
-            let what = "nothing to change: give --content, --tags, --category or --importance";
+            let what = "nothing to change: give --content, --tags or --importance";
             return Err(SkillError::Arguments(what.to_owned()));
         }
         // Text by another author is remembered as a fact, never as an instruction.

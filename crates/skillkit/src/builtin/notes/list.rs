@@ -16,8 +16,6 @@ pub(crate) struct List;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Args {
-    /// Only notes in this folder: work.
-    folder: Option<String>,
     /// The deleted notes, which can be restored.
     #[serde(default)]
     deleted: bool,
@@ -48,10 +46,6 @@ impl Handler for List {
             let paths = with_home(&ctx, |home| home.list()).await?;
             paths.into_iter().map(|path| (path.clone(), format!("- {}", title_of(&path)))).collect()
         };
-        if let Some(folder) = &args.folder {
-            let prefix = format!("{}/", folder.trim().trim_matches('/').to_lowercase());
-            lines.retain(|(path, _)| path.to_lowercase().starts_with(&prefix));
-        }
         let total = lines.len();
         lines.truncate(args.limit);
         let (paths, lines): (Vec<String>, Vec<String>) = lines.into_iter().unzip();

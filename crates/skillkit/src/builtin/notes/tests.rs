@@ -324,7 +324,7 @@ async fn note_is_renamed_deleted_and_restored_once_per_intent() {
     );
     assert_eq!(world.as_intent("r", "notes.restore", by_title).await, restored);
     assert_eq!(world.text("work/Plan 2.md"), "one\n");
-    assert_eq!(world.data("notes.list", json!({"folder": "Work"})).await, "1 note:\n\n- work/Plan 2");
+    assert_eq!(world.data("notes.list", json!({})).await, "1 note:\n\n- work/Plan 2");
 }
 
 #[tokio::test]

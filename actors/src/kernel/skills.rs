@@ -1,0 +1,125 @@
+//! Runs of skills that a user asks for by a command, without a message and without a model: lists and changes of the user's own
+//! data. The run goes through the breaker of the skill and asks the hooks, like a call of an agent. No event records it, so that
+//! it is only for skills that a repetition under the same key does not harm.
+
+use std::slice;
+
+use annie_core::{
+    command::{Resolution, resolve},
+    event::PlannedSkill,
+    hooks::{HookContext, HookPoint, HookSubject, HookVerdict},
+    ids::{AgentId, ConversationId, Epoch, IntentId, TaskId, UserId},
+    outcome::{Outcome, Status},
+    skill::{Effect, SkillSpec},
+};
+
+use super::{Kernel, KernelError};
+use crate::{breaker::RunRequest, effects::call_skill};
+
+/// The longest key of a run, in bytes.
+const KEY_BYTES_MAX: usize = 200;
+
+/// A run of a skill by command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillRun {
+    /// The name of the skill.
+    pub skill: String,
+    /// Its outcome.
+    pub outcome: Outcome,
+}
+
+impl Kernel {
+    /// Runs the skill of a command such as `tasks.search --status done` for a user. A repetition with the same key changes nothing
+    /// more. `source` is the front end, for hooks.
+    ///
+    /// # Errors
+    /// `Invalid` if the text is no command, or the skill reaches other machines, must not be repeated, or is the subject of a
+    /// hook that refuses it or is a program.
+    pub async fn run_skill(
+        &self,
+        user: UserId,
+        source: &str,
+        command: &str,
+        key: &str,
+    ) -> Result<SkillRun, KernelError> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err(KernelError::Invalid(format!("the key must have 1 to {KEY_BYTES_MAX} bytes")));
+        }
+        let (skill, arguments) = match resolve(command, &self.wiring.catalog.skills(), None) {
+            Resolution::Run { skill, arguments } => (skill, arguments),
+            Resolution::Help(text) | Resolution::Error(text) => return Err(KernelError::Invalid(text)),
+        };
+        check(&skill)?;
+        let (agent, source) = (AgentId::orchestrator(), source.to_owned());
+        let conversation = ConversationId::for_key(&user, "skills run by command");
+        // There is no task. The intent needs an id in its place, which is the same for a repetition and for no other user.
+        let task = TaskId::from_uuid(ConversationId::for_key(&user, &format!("skill run {key}")).uuid());
+        let planned = PlannedSkill {
+            intent: IntentId::for_call(task, &agent, &format!("{} {arguments}", skill.name)),
+            skill: skill.name.clone(),
+            arguments,
+            // Nothing resumes this run, so the breaker need not record its start: its client repeats it under its key.
+            effect: Effect::Read,
+            external: false,
+            timeout_ms: skill.timeout_ms,
+            origin: Vec::new(),
+        };
+        let at = HookContext {
+            user: &user,
+            channels: slice::from_ref(&source),
+            conversation,
+            task,
+            agent: &agent,
+            point: HookPoint::BeforeSkill,
+            subject: HookSubject::Skill(&planned),
+        };
+        self.ask_hooks(&at, &skill.name)?;
+        let request = RunRequest {
+            skill: planned,
+            call_id: key.to_owned(),
+            timezone: self.wiring.profiles.of(&user).timezone.clone(),
+            user,
+            conversation,
+            task,
+            agent,
+            epoch: Epoch(0),
+            started_before: false,
+            asked_before: false,
+        };
+        let done = call_skill(self.wiring.clone(), request).await;
+        let outcome = done.outcome.ok_or_else(|| KernelError::Unavailable("the run was not possible".to_owned()))?;
+        if outcome.status == Status::Pending {
+            return Err(conversation_needed(&skill.name, "its result comes later"));
+        }
+        Ok(SkillRun { skill: skill.name.clone(), outcome })
+    }
+
+    fn ask_hooks(&self, at: &HookContext<'_>, skill: &str) -> Result<(), KernelError> {
+        if self.wiring.hooks.is_empty() {
+            return Ok(());
+        }
+        if let Some(decided) = self.wiring.hooks.judge(at)
+            && let HookVerdict::Refuse { text } = decided.verdict
+        {
+            return Err(KernelError::Invalid(format!("the rule \"{}\" does not allow {skill}: {text}", decided.hook)));
+        }
+        match self.wiring.hooks.outside(at).next() {
+            Some(_) => Err(conversation_needed(skill, "a hook outside the kernel decides about it")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check(skill: &SkillSpec) -> Result<(), KernelError> {
+    let reason = match skill.effect {
+        _ if skill.external => "it reaches other machines",
+        _ if skill.name == "system.await" => "its result comes later",
+        Effect::Once => "it must not be repeated",
+        Effect::Read | Effect::Idempotent => return Ok(()),
+    };
+    Err(conversation_needed(&skill.name, reason))
+}
+
+fn conversation_needed(skill: &str, reason: &str) -> KernelError {
+    KernelError::Invalid(format!("{skill} runs in a conversation only, because {reason}: ask for it in a message"))
+}

@@ -1,0 +1,90 @@
+//! The user's own data through the front ends: to-dos, memories and notes are listed, changed, deleted and brought back.
+
+use serde_json::{Value, json};
+
+use super::command_line::annie;
+use crate::server::Server;
+
+/// The result of a skill run by command over HTTP.
+async fn run(server: &Server, command: &str, key: &str) -> (u16, Value) {
+    let body = json!({"command": command, "key": key});
+    server.post("/api/v1/run", &body).await.expect("the server answers")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_data_commands_list_change_delete_and_restore_with_and_without_a_server() {
+    for with_server in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path();
+        let server = if with_server { Some(Server::start(data, &[], &[]).await) } else { None };
+        for (arguments, wanted_code, wanted_text) in [
+            (
+                &["todos", "add", "Call", "Bob", "--due", "tomorrow", "--tags", "phone"][..],
+                0,
+                "Created task #1 Call Bob",
+            ),
+            (&["todos", "add", "Find the number", "--parent", "1"], 0, "(part of #1)"),
+            (&["todos", "list", "bob"], 0, "#1 Call Bob"),
+            (&["todos", "done", "1"], 0, "1 part of it is still open: #2 Find the number"),
+            (&["todos", "delete", "1"], 0, "Deleted task #1 Call Bob"),
+            (&["todos", "list", "bob", "--status", "all"], 0, "No tasks found"),
+            (&["todos", "list", "--status", "deleted"], 0, "#1 Call Bob (deleted"),
+            (&["todos", "restore", "call", "bob"], 0, "Restored task #1 Call Bob"),
+            (&["todos", "restore", "1"], 3, "There is no deleted task #1."),
+            (&["todos", "delete", "9"], 3, "There is no task #9."),
+            (&["memory", "add", "User likes green tea"], 0, "Saved: User likes green tea"),
+            (&["memory", "add", "Bob drinks black tea only"], 0, "Saved"),
+            (&["memory", "delete", "tea"], 2, "fits several"),
+            (&["memory", "list"], 0, "2 memories"),
+            (&["memory", "delete", "I", "like", "tea"], 0, "Forgot memory #1 User likes green tea"),
+            (&["memory", "list", "--deleted"], 0, "#1 User likes green tea (forgotten"),
+            (&["memory", "restore", "#1"], 0, "Restored memory #1"),
+            (&["memory", "update", "1", "User likes mint tea"], 0, "Changed memory #1: User likes mint tea"),
+            (
+                &["skills", "run", "notes.create", "--title", "plan", "--content", "first line"],
+                0,
+                "Created note 'plan'.",
+            ),
+            (&["notes", "rename", "plan", "work/plan"], 0, "Renamed note 'plan' to 'work/plan'."),
+            (&["notes", "show", "plan"], 0, "first line"),
+            (&["notes", "delete", "plan"], 0, "Deleted note 'work/plan'."),
+            (&["notes", "list"], 0, "There are no notes."),
+            (&["notes", "list", "--deleted"], 0, "- work/plan (deleted"),
+            (&["notes", "restore", "plan"], 0, "Restored note 'work/plan'."),
+            (&["notes", "delete", "../plan"], 2, "leads outside the notes folder"),
+            (&["skills", "run", "tasks.search --status open"], 0, "#2 Find the number"),
+            (&["skills", "run", "tasks.nothing"], 2, "tasks.nothing"),
+            (&["skills", "run", "system.await", "--what", "Bob"], 2, "in a conversation only"),
+        ] {
+            let (code, out, err) = annie(data, arguments, &[]).await;
+            assert_eq!(code, wanted_code, "{arguments:?} with a server: {with_server}: {out} {err}");
+            assert!(out.contains(wanted_text) || err.contains(wanted_text), "{arguments:?}: {out} {err}");
+        }
+        drop(server);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_data_change_is_made_once_per_key_although_the_server_is_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &[], &[]).await;
+    let create = "tasks.create --title \"Call Bob\"";
+    let (status, first) = run(&server, create, "one").await;
+    assert_eq!((status, &first["status"]), (200, &json!("success")), "{first}");
+    let (_, deleted) = run(&server, "tasks.delete --id 1", "two").await;
+    server.kill();
+    let server = server.again(folder.path(), &[], &[]).await;
+    assert_eq!(run(&server, create, "one").await, (200, first));
+    assert_eq!(run(&server, "tasks.delete --id 1", "two").await, (200, deleted));
+    let (_, listed) = run(&server, "tasks.search --status deleted", "three").await;
+    assert!(listed["text"].as_str().is_some_and(|text| text.starts_with("Found 1 deleted task")), "{listed}");
+    let (_, again) = run(&server, create, "four").await;
+    assert!(again["text"].as_str().is_some_and(|text| text.contains("#2")), "another key is another task: {again}");
+    for (command, key) in [("tasks.create", "k"), ("nonsense", "k"), ("", "k"), ("tasks.search", "")] {
+        let (status, problem) = run(&server, command, key).await;
+        assert_eq!(status, 400, "{command:?} {problem}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
+    }
+    let more = server.post("/api/v1/run", &json!({"command": "tasks.search", "key": "k", "user": "bob"})).await;
+    assert_eq!(more.expect("the server answers").0, 400, "an unknown field is refused");
+}
