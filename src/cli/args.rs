@@ -105,7 +105,7 @@ pub enum Command {
         #[command(subcommand)]
         command: Breakers,
     },
-    /// List conversations, and resume a quarantined one
+    /// List, show and export conversations, and resume a quarantined one
     Conversations {
         /// The subcommand.
         #[command(subcommand)]
@@ -421,6 +421,18 @@ pub enum Conversations {
         /// Include those of stateless API requests
         #[arg(long)]
         all: bool,
+    },
+    /// Show the last messages of a conversation
+    Show {
+        /// The conversation's id
+        id: ConversationId,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Print all messages of a conversation, the oldest first, a line of JSON each
+    Export {
+        /// The conversation's id
+        id: ConversationId,
     },
     /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {

@@ -1,16 +1,24 @@
-//! `annie conversations`: lists conversations, from a server or from the data folder, and resumes quarantined ones.
+//! `annie conversations`: lists conversations, from a server or from the data folder, shows and exports their messages, and resumes
+//! quarantined ones.
 
 use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     args::{Conversations, PageArgs},
+    client::Client,
+    console::tame,
     failure::{Exit, Failure},
     listing::Listing,
     page,
     site::Site,
 };
 use crate::{api::page::Page, ops};
+
+/// The most messages that the server gives at a time.
+const MESSAGES_AT_ONCE: u32 = 200;
+/// The most pages of an export, which is held in memory.
+const PAGES_MAX: usize = 1_000;
 
 pub(super) const LIST: Listing = Listing {
     command: "conversations list",
@@ -25,6 +33,8 @@ pub(super) const LIST: Listing = Listing {
 pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     match command {
         Conversations::List { page, all } => list(site, &page, all).await,
+        Conversations::Show { id, page } => show(site, id, &page).await,
+        Conversations::Export { id } => export(site, id).await,
         Conversations::Resume { id } => resume(site, id).await,
     }
 }
@@ -44,6 +54,45 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
         }
     };
     LIST.print(site, &answer, "no conversations yet: annie ask \"...\"")
+}
+
+async fn show(site: &Site, id: ConversationId, page: &PageArgs) -> Result<(), Failure> {
+    let limit = page.limit.min(MESSAGES_AT_ONCE);
+    let answer = messages(&site.running().await?, id, limit, page.next.as_deref()).await?;
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let rows: Vec<&Value> = answer["messages"].as_array().into_iter().flatten().collect();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    for row in &rows {
+        let line = format!("{} {}: {}", text(row, "at"), text(row, "role"), text(row, "text"));
+        site.console.line(&tame(&line))?;
+    }
+    page::say_more(site, rows.len(), &answer);
+    Ok(())
+}
+
+/// All messages, which the server gives in pages from the newest to the oldest.
+async fn export(site: &Site, id: ConversationId) -> Result<(), Failure> {
+    let client = site.running().await?;
+    let (mut pages, mut next) = (Vec::new(), None);
+    loop {
+        let answer = messages(&client, id, MESSAGES_AT_ONCE, next.as_deref()).await?;
+        pages.push(answer["messages"].as_array().cloned().unwrap_or_default());
+        next = answer["next"].as_str().map(str::to_owned);
+        if next.is_none() {
+            break;
+        }
+        if pages.len() == PAGES_MAX {
+            let what = format!("{id} has more than {} messages", PAGES_MAX * MESSAGES_AT_ONCE as usize);
+            return Err(Failure::new(Exit::Failure, what).fix("read it in pages: `annie conversations show --json`"));
+        }
+    }
+    pages.into_iter().rev().flatten().try_for_each(|message| site.console.json(&message))
+}
+
+async fn messages(client: &Client, id: ConversationId, limit: u32, next: Option<&str>) -> Result<Value, Failure> {
+    client.get(&format!("/api/v1/conversations/{id}/messages?{}", page::parameters(limit, next))).await
 }
 
 async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {

@@ -76,6 +76,8 @@ async fn own_data_change_is_made_once_per_key_although_the_server_is_killed() {
     let server = server.again(folder.path(), &[], &[]).await;
     assert_eq!(run(&server, create, "one").await, (200, first));
     assert_eq!(run(&server, "tasks.delete --id 1", "two").await, (200, deleted));
+    let (_, tree) = server.get("/api/v1/actors").await;
+    assert!(tree.to_string().contains("/infra/extensions/chore:trash"), "the trash is purged: {tree}");
     let (_, listed) = run(&server, "tasks.search --status deleted", "three").await;
     assert!(listed["text"].as_str().is_some_and(|text| text.starts_with("Found 1 deleted task")), "{listed}");
     let (_, again) = run(&server, create, "four").await;
@@ -87,4 +89,67 @@ async fn own_data_change_is_made_once_per_key_although_the_server_is_killed() {
     }
     let more = server.post("/api/v1/run", &json!({"command": "tasks.search", "key": "k", "user": "bob"})).await;
     assert_eq!(more.expect("the server answers").0, 400, "an unknown field is refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversation_is_shown_and_exported_oldest_message_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    assert_eq!(annie(data, &["ask", "create a task to call Bob"], &[]).await.0, 0);
+    let unknown = "conv_01980000000070008000000000000000";
+    let (code, _, err) = annie(data, &["conversations", "show", unknown], &[]).await;
+    assert!(code == 5 && err.contains("annie serve"), "{code} {err}");
+    let server = Server::start(data, &[], &[]).await;
+    let (_, list) = server.get("/api/v1/conversations").await;
+    let id = list["conversations"][0]["id"].as_str().expect("an id").to_owned();
+    let (code, out, err) = annie(data, &["conversations", "show", &id], &[]).await;
+    assert!(code == 0 && out.contains("user: create a task to call Bob"), "{code} {out} {err}");
+    let (code, out, err) = annie(data, &["conversations", "export", &id], &[]).await;
+    assert_eq!(code, 0, "{err}");
+    let messages: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "assistant"], "{out}");
+    for command in ["show", "export"] {
+        let (code, _, err) = annie(data, &["conversations", command, unknown], &[]).await;
+        assert_eq!(code, 3, "{command}: {err}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_data_of_another_user_is_not_found_by_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let mut files = Vec::new();
+    for user in ["ann", "bob"] {
+        let file = data.join(user).to_string_lossy().into_owned();
+        let (code, _, err) = annie(data, &["key", "create", user, "--user", user, "--out", &file], &[]).await;
+        assert_eq!(code, 0, "{err}");
+        files.push(file);
+    }
+    let _server = Server::start(data, &[], &[]).await;
+    let of =
+        async |file: &str, arguments: &[&str]| annie(data, &[&["--key-file", file], arguments].concat(), &[]).await;
+    for arguments in [
+        &["todos", "add", "Call Bob"][..],
+        &["memory", "add", "User likes tea"],
+        &["skills", "run", "notes.create", "--title", "plan", "--content", "secret"],
+        &["todos", "delete", "1"],
+    ] {
+        let (code, _, err) = of(&files[0], arguments).await;
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+    }
+    for arguments in [
+        &["todos", "restore", "1"][..],
+        &["todos", "restore", "Call", "Bob"],
+        &["memory", "delete", "tea"],
+        &["memory", "update", "1", "User hates tea"],
+        &["notes", "show", "plan"],
+        &["notes", "delete", "plan"],
+    ] {
+        let (code, out, err) = of(&files[1], arguments).await;
+        assert_eq!(code, 3, "{arguments:?}: {out} {err}");
+    }
+    let (code, out, _) = of(&files[1], &["todos", "list", "--status", "deleted"]).await;
+    assert_eq!((code, out.trim()), (0, "No deleted tasks found."));
+    assert_eq!(annie(data, &["todos", "list"], &[]).await.0, 4, "without a key");
 }

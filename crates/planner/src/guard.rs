@@ -251,6 +251,13 @@ fn forgotten(words: &[Word], at: usize, catalog: &Catalog) -> Option<String> {
                 .to_owned(),
         );
     }
+    if names(&["note", "notes"]) && names(&["from", "out"]) && !names(&["task", "tasks", "todo", "reminder"]) {
+        return Some(
+            "I cannot take text out of notes, so nothing was changed. “delete the note Groceries” deletes a whole note, “add butter \
+             to the note Groceries” adds to it."
+                .to_owned(),
+        );
+    }
     if names(&["conversation", "conversations", "history", "chat", "chats", "messages"]) {
         return Some("I cannot delete conversations: there is no skill for that, so nothing was changed.".to_owned());
     }

@@ -51,6 +51,10 @@ pub(super) enum Shape {
     Jot,
     /// The rest is a note's title.
     NoteTitle,
+    /// No arguments at all.
+    Bare,
+    /// The rest is the number or the words of something deleted.
+    Deleted,
     /// The gap is added to the note that the rest names.
     NoteAppend,
     /// The rest is a note's title, with the text to add after a colon.
@@ -196,7 +200,36 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "what is in|on the|my? * note",
         ],
     ),
+    ("notes.delete", Shape::NoteTitle, &["delete|remove|erase|discard|trash ~ note titled|called|named?"]),
+    (
+        "notes.restore",
+        Shape::NoteTitle,
+        &["restore|undelete|recover ~ note titled|called|named?", "bring back ~ note titled|called|named?"],
+    ),
+    (
+        "tasks.restore",
+        Shape::Deleted,
+        &[
+            "restore|undelete|recover ~ task|todo|to-do|reminder titled|called|named|about|to?",
+            "bring back ~ task|todo|to-do|reminder titled|called|named|about|to?",
+        ],
+    ),
     // Memory comes before the questions about tasks.
+    (
+        "memory.restore",
+        Shape::Deleted,
+        &["restore|undelete|recover ~ memory that|about|of?", "bring back ~ memory that|about|of?"],
+    ),
+    ("memory.delete", Shape::Deleted, &["forget ~ memory that|about?", "forget that|about?"]),
+    (
+        "memory.list",
+        Shape::Bare,
+        &[
+            "what do|did you know|remember|recall about|of me",
+            "what have you remembered|saved|learned|stored|noted about|of me",
+            "list|show|display ~ memories",
+        ],
+    ),
     (
         "memory.search",
         Shape::Search,
@@ -389,7 +422,16 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            catalog::Skill,
+            choose::choose,
+            fill::{Filled, Filler},
+            testing::catalog,
+            text::Text,
+        },
+        *,
+    };
 
     #[test]
     fn every_rule_parses_and_requires_at_least_one_word() {
@@ -397,5 +439,42 @@ mod tests {
         for rule in RULES.iter() {
             assert!(rule.fit(&[], 0).is_none(), "a rule of {} fits nothing at all", rule.skill);
         }
+    }
+
+    #[test]
+    fn rules_of_the_trash_fill_a_number_words_or_a_title() {
+        let mut catalog = catalog();
+        for line in [
+            "memory.delete [--id N] [--query TEXT]",
+            "memory.list [--deleted] [--limit N]",
+            "memory.restore [--id N] [--query TEXT]",
+            "notes.delete --title TEXT",
+            "notes.restore --title TEXT",
+            "tasks.restore [--id N] [--query TEXT]",
+        ] {
+            catalog.add(Skill::from_synopsis(line, "").expect("a synopsis"));
+        }
+        for (source, skill, arg, part) in [
+            ("forget that Bob likes tea", "memory.delete", "query", "likes tea"),
+            ("forget memory 3", "memory.delete", "id", "3"),
+            ("restore the memory about tea", "memory.restore", "query", "tea"),
+            ("restore task #3", "tasks.restore", "id", "3"),
+            ("bring back the task call Bob", "tasks.restore", "query", "call Bob"),
+            ("delete the note Groceries", "notes.delete", "title", "Groceries"),
+            ("restore the note Groceries", "notes.restore", "title", "Groceries"),
+        ] {
+            let text = Text::new(source);
+            let choice = choose(&text, &(0..text.words.len()), &catalog).expect(source);
+            assert_eq!(choice.skill, skill, "{source}");
+            let known = catalog.get(skill).expect("a skill");
+            let Filled::Ready(calls) = (Filler { skill: known, text: &text, results: "" }).fill(&choice) else {
+                panic!("{source} is not filled");
+            };
+            let (name, value) = &calls[0].args[0];
+            assert!(name == arg && value.to_string().contains(part), "{source}: {name} {value}");
+        }
+        let text = Text::new("what do you remember about me");
+        let choice = choose(&text, &(0..text.words.len()), &catalog).expect("a choice");
+        assert_eq!(choice.skill, "memory.list");
     }
 }

@@ -42,7 +42,12 @@ pub(super) fn table() -> Vec<Operation> {
             .about("get_conversation", "chat", "Get a conversation.", "")
             .http_only(),
         route(Get, "/api/v1/conversations/{id}/messages", Scope(Chat), get_messages, Messages::from)
-            .about("get_messages", "chat", "List the messages of a conversation, the newest page first.", "")
+            .about(
+                "get_messages",
+                "chat",
+                "List the messages of a conversation, the newest page first.",
+                "conversations show",
+            )
             .rpc("/annie.v1.Chat/History", asked_messages, messages),
         route(Get, "/api/v1/conversations/{id}/events", Scope(Chat), get_events, Events::from)
             .about("get_events", "chat", "List the events of a conversation.", "")

@@ -66,7 +66,6 @@ const NOT_OVER_GRPC: &[(&str, &str)] = &[
 ];
 const NOT_ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
     ("get_conversation", "`conversations list` shows all of it"),
-    ("get_messages", "`chat` continues a conversation, and shows what happens in it"),
     ("get_events", "`tasks show` and `ask` read them for their answer"),
 ];
 

@@ -125,6 +125,14 @@ impl Filler<'_> {
         }
     }
 
+    /// What was deleted or is to be forgotten: by its number, or else by its words as they stand.
+    pub(super) fn deleted(&self, rest: Range<usize>) -> Filled {
+        let mut call = self.call();
+        let text = self.slice(rest).trim().trim_end_matches(['.', '!', '?']);
+        let is_named = self.put(&mut call, &["id"], text) || self.put(&mut call, &["query"], text);
+        if is_named { self.ready(call) } else { Filled::Missing("say its number, or words of it".to_owned()) }
+    }
+
     /// The event to wait for, without the words that announce its end.
     pub(super) fn awaited(&self, rest: Range<usize>) -> Filled {
         const ENDS: [&str; 10] = [

@@ -91,6 +91,8 @@ impl<'a> Filler<'a> {
                 }
                 match shape {
                     Shape::Plain => self.time(start),
+                    Shape::Bare => self.ready(self.call()),
+                    Shape::Deleted => self.deleted(if rest.is_empty() { gap } else { rest }),
                     Shape::Topic => self.topic(),
                     Shape::Await => self.awaited(rest),
                     Shape::Title => self.title(start, rest),
