@@ -273,7 +273,7 @@ fn ordinal(word: &str) -> Option<String> {
         return Some("L".to_owned());
     }
     let named = ORDINALS.iter().position(|name| *name == word).map(|n| n + 1);
-    let digits = || ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end))?.parse().ok();
+    let digits = || ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(*end))?.parse().ok();
     named.or_else(digits).filter(|day: &usize| (1..=31).contains(day)).map(|day| day.to_string())
 }
 
