@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, NaiveDate};
 use chrono_tz::Tz;
-use proptest::prelude::{any, proptest};
+use proptest::prelude::*;
 
 use super::{words::to_cron, *};
 
