@@ -14,8 +14,19 @@ const NO_REMINDERS: &str =
 /// The same for a German answer.
 const NO_REMINDERS_GERMAN: &str = "(Annie verschickt keine Erinnerungen: Gespeichertes steht in der Liste, aber nichts meldet sich, wenn es fällig ist.)";
 /// Words in the names of skills that start something which notifies the user.
-const REMINDING: [&str; 11] =
-    ["remind", "reminder", "reminders", "alarm", "alarms", "timer", "notify", "calendar", "cron", "schedule", "schedules"];
+const REMINDING: [&str; 11] = [
+    "remind",
+    "reminder",
+    "reminders",
+    "alarm",
+    "alarms",
+    "timer",
+    "notify",
+    "calendar",
+    "cron",
+    "schedule",
+    "schedules",
+];
 
 /// Every such promise contains one of these stems, so most answers need no further check.
 const STEMS: [&str; 13] = [
