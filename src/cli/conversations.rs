@@ -1,5 +1,5 @@
-//! `annie conversations`: lists conversations, from a server or from the data folder, shows and exports their messages, and resumes
-//! quarantined ones.
+//! `annie conversations`: lists conversations, from a server or from the data folder, shows and exports their messages, and
+//! resumes quarantined ones.
 
 use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! `annie todos`, `annie memory`, `annie notes` and `annie skills run`: the user's own data, by the skills that keep them. Without
-//! a server the kernel runs in this process for the command.
+//! `annie todos`, `annie memory`, `annie notes` and `annie skills run`: the user's own data, by the skills that keep them.
+//! Without a server the kernel runs in this process for the command.
 
 use annie_core::command::quote;
 use serde_json::{Value, json};

@@ -29,8 +29,8 @@ pub struct SkillRun {
 }
 
 impl Kernel {
-    /// Runs the skill of a command such as `tasks.search --status done` for a user. A repetition with the same key changes nothing
-    /// more. `source` is the front end, for hooks.
+    /// Runs the skill of a command such as `tasks.search --status done` for a user. A repetition with the same key changes
+    /// nothing more. `source` is the front end, for hooks.
     ///
     /// # Errors
     /// `Invalid` if the text is no command, or the skill reaches other machines, must not be repeated, or is the subject of a

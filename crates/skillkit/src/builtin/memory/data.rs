@@ -235,7 +235,9 @@ async fn write(
 /// The memories in the trash with the times of their deletion, the last deleted first.
 pub(crate) async fn trashed(documents: &dyn Documents, user: &UserId) -> Result<Vec<(Memory, Micros)>, StoreError> {
     let archived = documents.archived_documents(user.clone(), &MEMORY, trash::SHOWN_MAX).await?;
-    let trashed = |kept: &ExportedDocument| Ok((Memory::of(&kept.document)?, kept.archived_at.unwrap_or_default()));
+    let trashed = |kept: &ExportedDocument| {
+        Memory::of(&kept.document).map(|memory| (memory, kept.archived_at.unwrap_or_default()))
+    };
     archived.iter().map(trashed).collect()
 }
 

@@ -71,8 +71,8 @@ pub(super) struct Move {
     is_done: bool,
 }
 
-/// Moves a note once per intent. `plan` names the old and the new path; a repeated run does not ask it again. Returns `None` if an
-/// earlier run was interrupted and the notes were changed since, so that the outcome is unknown.
+/// Moves a note once per intent. `plan` names the old and the new path; a repeated run does not ask it again. Returns `None`
+/// if an earlier run was interrupted and the notes were changed since, so that the outcome is unknown.
 pub(super) fn move_once(
     home: &Home,
     intent: &str,

@@ -337,7 +337,8 @@ pub(crate) async fn written_before(documents: &dyn Documents, call: &SkillCall) 
 pub(crate) async fn trashed(documents: &dyn Documents, user: &UserId) -> Result<Vec<Trashed>, StoreError> {
     let archived = documents.archived_documents(user.clone(), &TASKS, trash::SHOWN_MAX).await?;
     let trashed = |kept: &ExportedDocument| {
-        Ok(Trashed { todo: Todo::of(&kept.document)?, deleted_at: kept.archived_at.unwrap_or_default() })
+        let deleted_at = kept.archived_at.unwrap_or_default();
+        Todo::of(&kept.document).map(|todo| Trashed { todo, deleted_at })
     };
     archived.iter().map(trashed).collect()
 }
