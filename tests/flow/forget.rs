@@ -153,3 +153,19 @@ async fn own_data_of_another_user_is_not_found_by_command() {
     assert_eq!((code, out.trim()), (0, "No deleted tasks found."));
     assert_eq!(annie(data, &["todos", "list"], &[]).await.0, 4, "without a key");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuse_rule_holds_for_a_skill_that_is_run_by_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("annie.toml");
+    let rule = "[[hook]]\nname = \"keep\"\npoint = \"before_skill\"\nkind = \"refuse\"\nwhen = { skills = [\"tasks.delete\"] }\n\
+                text = \"Nothing is deleted this week.\"\n";
+    std::fs::write(&config, rule).expect("written");
+    let server = Server::start(folder.path(), &["--config", config.to_str().expect("a path")], &[]).await;
+    assert_eq!(run(&server, "tasks.create --title milk", "one").await.0, 200);
+    let (status, problem) = run(&server, "tasks.delete --id 1", "two").await;
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(status == 400 && detail.contains("Nothing is deleted this week."), "{status} {problem}");
+    let (_, listed) = run(&server, "tasks.search", "three").await;
+    assert!(listed["text"].as_str().is_some_and(|text| text.contains("#1 milk")), "{listed}");
+}

@@ -281,7 +281,7 @@ fn recorded(verdict: Verdict) -> EventBody {
 }
 
 /// Logs and counts a verdict.
-fn note(hook: &str, point: HookPoint, label: &str, what: &str, failure: &str) {
+pub(crate) fn note(hook: &str, point: HookPoint, label: &str, what: &str, failure: &str) {
     if failure.is_empty() {
         tracing::info!(hook, point = point.as_str(), what, verdict = label, "hook decided");
     } else {

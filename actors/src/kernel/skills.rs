@@ -7,14 +7,14 @@ use std::slice;
 use annie_core::{
     command::{Resolution, resolve},
     event::PlannedSkill,
-    hooks::{HookContext, HookPoint, HookSubject, HookVerdict},
+    hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
     ids::{AgentId, ConversationId, Epoch, IntentId, TaskId, UserId},
     outcome::{Outcome, Status},
     skill::{Effect, SkillSpec},
 };
 
 use super::{Kernel, KernelError};
-use crate::{breaker::RunRequest, effects::call_skill};
+use crate::{agent::note, breaker::RunRequest, effects::call_skill};
 
 /// The longest key of a run, in bytes.
 const KEY_BYTES_MAX: usize = 200;
@@ -98,10 +98,14 @@ impl Kernel {
         if self.wiring.hooks.is_empty() {
             return Ok(());
         }
-        if let Some(decided) = self.wiring.hooks.judge(at)
-            && let HookVerdict::Refuse { text } = decided.verdict
-        {
-            return Err(KernelError::Invalid(format!("the rule \"{}\" does not allow {skill}: {text}", decided.hook)));
+        if let Some(Decided { hook, point, verdict, failure }) = self.wiring.hooks.judge(at) {
+            match verdict {
+                HookVerdict::Continue => note(&hook, point, "continue", skill, &failure),
+                HookVerdict::Refuse { text } => {
+                    note(&hook, point, "refuse", skill, &failure);
+                    return Err(KernelError::Invalid(format!("the rule \"{hook}\" does not allow {skill}: {text}")));
+                }
+            }
         }
         match self.wiring.hooks.outside(at).next() {
             Some(_) => Err(conversation_needed(skill, "a hook outside the kernel decides about it")),

@@ -264,6 +264,26 @@ async fn grpc_skills_are_listed_and_described() {
 }
 
 #[tokio::test]
+async fn grpc_skill_runs_by_command_if_it_may_be_repeated() {
+    let server = Server::start(echo()).await;
+    let mut skills = SkillsClient::new(channel(&server).await);
+    let command = |text: &str, key: &str| v1::RunSkillRequest { command: text.to_owned(), key: key.to_owned() };
+    let ran = skills.run(command("test.put --what cups", "k")).await.unwrap().into_inner();
+    let (skill, status, text) = ("test.put".to_owned(), "success".to_owned(), "test.put did cups".to_owned());
+    assert_eq!(ran, v1::SkillResult { skill, status, error: String::new(), text });
+    for (text, key, reason) in [
+        ("test.send", "k", "in a conversation only"),
+        ("test.look --where here", "k", "--where"),
+        ("tidy up", "k", "unknown skill"),
+        ("test.look", "", "1 to 200 bytes"),
+    ] {
+        let refused = skills.run(command(text, key)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{text}: {refused:?}");
+        assert!(refused.message().contains(reason), "{text}: {refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn grpc_health_needs_no_key_and_reports_shutdown() {
     let server = Server::start(echo()).await;
     server.key("ann", &[KeyScope::Chat]).await;
