@@ -112,9 +112,9 @@ impl Runner {
         self.tools.catalog.snapshot().entry(name).cloned()
     }
 
-    async fn run_script(&self, script: &Arc<Script>, spec: &SkillSpec, call: &SkillCall, arguments: &Value) -> Ran {
+    async fn run_script(&self, script: &Script, spec: &SkillSpec, call: &SkillCall, arguments: Value) -> Ran {
         let programs = self.tools.programs.as_ref().ok_or(SkillError::ProgramsOff)?;
-        programs.run(script::job(script, arguments)?, spec, call).await
+        programs.run(script::job(script, &spec.args, arguments)?, spec, call).await
     }
 
     fn ctx(&self, spec: Arc<SkillSpec>, call: SkillCall) -> Ctx {
@@ -146,7 +146,7 @@ impl SkillSource for Runner {
             match entry.kind {
                 Kind::Command(builtin) => (builtin.run)(self.ctx(entry.spec, call), arguments).await,
                 Kind::Script(script) => {
-                    let ran = self.run_script(&script, &entry.spec, &call, &arguments).await;
+                    let ran = self.run_script(&script, &entry.spec, &call, arguments).await;
                     ran.unwrap_or_else(|error| error.into_outcome(&entry.spec))
                 }
                 Kind::Prompt { tree, folder, files } => {

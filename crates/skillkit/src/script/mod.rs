@@ -7,10 +7,13 @@ mod work;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use annie_core::{outcome::Outcome, ports::SkillCall, skill::SkillSpec};
+use annie_core::{
+    outcome::Outcome,
+    ports::SkillCall,
+    skill::{ArgSpec, SkillSpec},
+};
 use annie_process::{Launch, ProcessLimits, Sandbox, SandboxLevel, execute};
 use serde_json::Value;
 use work::WorkFolder;
@@ -139,11 +142,17 @@ impl Programs {
 }
 
 /// The job of a script for these arguments: they are its stdin as JSON, and fill the places of its argument list. An item that
-/// begins with `./` is a file of the skill's folder.
-pub(crate) fn job(script: &Arc<Script>, arguments: &Value) -> Result<Job, SkillError> {
+/// begins with `./` is a file of the skill's folder. An absent argument has its default.
+pub(crate) fn job(script: &Script, args: &[ArgSpec], mut arguments: Value) -> Result<Job, SkillError> {
+    if let Value::Object(map) = &mut arguments {
+        map.retain(|_, value| !value.is_null());
+        for arg in args.iter().filter(|arg| !arg.default.is_null()) {
+            map.entry(arg.name.as_str()).or_insert_with(|| arg.default.clone());
+        }
+    }
     let mut items = script.run.iter().filter_map(|item| match item.strip_prefix("./") {
-        Some(own) => filled(own, arguments).map(|own| script.folder.join(own).display().to_string()),
-        None => filled(item, arguments),
+        Some(own) => filled(own, &arguments).map(|own| script.folder.join(own).display().to_string()),
+        None => filled(item, &arguments),
     });
     let program = items.next().ok_or_else(|| SkillError::not_found("The script has no program."))?;
     let args = items.map(OsString::from).collect();
@@ -191,24 +200,34 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, SkillError> {
 
 #[cfg(test)]
 mod tests {
+    use annie_core::skill::ArgKind;
     use serde_json::json;
 
     use super::*;
 
-    fn argv(run: &[&str], arguments: &Value) -> Vec<OsString> {
+    fn argv(run: &[&str], arguments: Value) -> Vec<OsString> {
         let run = run.iter().map(|item| (*item).to_owned()).collect();
-        let script = Arc::new(Script { folder: "/skills/sums".into(), run, network: false });
-        let job = job(&script, arguments).unwrap();
+        let script = Script { folder: "/skills/sums".into(), run, network: false };
+        let with_default = ArgSpec {
+            name: "limit".to_owned(),
+            kind: ArgKind::Integer,
+            required: false,
+            help: String::new(),
+            minimum: None,
+            maximum: None,
+            default: json!(7),
+        };
+        let job = job(&script, &[with_default], arguments).unwrap();
         std::iter::once(job.program.into_os_string()).chain(job.args).collect()
     }
 
     #[test]
     fn script_arguments_fill_their_places_and_are_never_divided() {
         let arguments = json!({"text": "./a b; rm {n}", "n": 3, "tags": ["x", "y"]});
-        let run = ["/bin/sh", "./add.sh", "{text}", "--n={n}", "{none}", "-t={tags}{n}", "{\"a\": 1}"];
+        let run = ["/bin/sh", "./add.sh", "{text}", "--n={n}", "{none}", "-t={tags}{n}", "{limit}", "{\"a\": 1}"];
         assert_eq!(
-            argv(&run, &arguments),
-            ["/bin/sh", "/skills/sums/add.sh", "./a b; rm {n}", "--n=3", "-t=x,y3", "{\"a\": 1}"]
+            argv(&run, arguments),
+            ["/bin/sh", "/skills/sums/add.sh", "./a b; rm {n}", "--n=3", "-t=x,y3", "7", "{\"a\": 1}"]
         );
     }
 
