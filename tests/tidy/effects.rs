@@ -47,6 +47,9 @@ const SPAWNERS: &[(&str, &[&str])] = &[
     ("crates/process/", &[]),
     ("crates/store/", &[]),
 ];
+/// The files that may start programs: the package for it, the shim and the sandbox that it starts, and the server of `annie chaos`.
+const STARTERS: &[&str] =
+    &["crates/process/src/run.rs", "src/cli/limited.rs", "src/cli/sandboxed.rs", "src/cli/chaos/own.rs"];
 /// Allowed endings of numeric fields in limit structs: a unit, or what is counted with `_max`.
 const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "slots"];
 
@@ -117,6 +120,18 @@ fn tasks_are_spawned_only_where_they_are_tracked() {
         }
     }
     all_well("an untracked task outlives its actor and hides its panic", &wrong);
+}
+
+#[test]
+fn programs_are_started_in_one_place_only() {
+    let mut wrong = Vec::new();
+    for folder in ["src/", "actors/", "crates/"] {
+        let others = shipped_of(folder).filter(|(s, _)| !s.path.starts_with("crates/testkit/"));
+        for (source, code) in others.filter(|(s, _)| !STARTERS.contains(&s.path.as_str())) {
+            wrong.extend(occurrences(source, &code, "Command::new("));
+        }
+    }
+    all_well("start it with annie_process::execute", &wrong);
 }
 
 #[test]

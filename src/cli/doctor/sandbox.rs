@@ -38,7 +38,7 @@ async fn probe(level: SandboxLevel) -> Result<String, String> {
         stderr_bytes_max: OUTPUT_BYTES_MAX,
         ..Launch::default()
     };
-    let ended = execute(launch, &mut |_| ()).await.map_err(|e| e.to_string())?;
+    let ended = execute(launch, &mut |_: &[u8]| ()).await.map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match ended.how {
         Ok(status) if status.success() => Ok(text(&ended.stdout)),

@@ -26,7 +26,9 @@ pub(crate) fn read(front: &Frontmatter, report: &mut Report) -> Vec<ArgSpec> {
     }
     let mut args: Vec<ArgSpec> = map
         .iter()
-        .filter_map(|(name, value)| argument(name, value, &mut |what, fix| report.error(line, what, fix)))
+        .filter_map(|(name, value)| {
+            argument(name, value, &mut |what: String, fix: String| report.error(line, what, fix))
+        })
         .collect();
     args.sort_by(|a, b| b.required.cmp(&a.required).then_with(|| a.name.cmp(&b.name)));
     args
