@@ -2,6 +2,7 @@
 //! that misbehaves is stopped, and other conversations continue.
 
 use std::{
+    ffi::OsStr,
     net::TcpListener,
     path::Path,
     process::Command,
@@ -183,7 +184,7 @@ async fn script_that_misbehaves_is_stopped_and_other_conversations_continue() {
     let scripted = Scripted::start("").await;
     for Misbehaviour { verb, script, status, shows } in misbehaviours(outside.path(), port) {
         let name = format!("bad.{verb}");
-        let time = if verb == "sleep" { "timeout_ms: 1000\n" } else { "" };
+        let time = if verb == "sleep" { "timeout_ms: 2000\n" } else { "" };
         scripted.skill(&name, &by_bash(verb, time), &script).await;
         let (outcome, other) = tokio::join!(scripted.outcome(&name), scripted.say("Hello!", verb));
         assert_eq!(other["answer"], "Here is the answer.", "{verb}: {other}");
@@ -276,6 +277,28 @@ async fn program_that_the_sandbox_cannot_start_never_began() {
     let outcome = scripted.outcome("effects.none").await;
     assert_eq!((&outcome["status"], &outcome["error_type"]), (&json!("error_permanent"), &json!("program_missing")));
     assert!(outcome["data"].to_string().contains("The program never began"), "{outcome}");
+}
+
+#[test]
+fn skills_validate_prints_all_errors_of_a_script_at_once() {
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("skills/sums");
+    std::fs::create_dir_all(&folder).expect("made");
+    let head = "run: [./none.sh, \"{b}\"]\nnetwork: true\narguments:\n  a: {type: size}\n";
+    let text = format!("---\nname: sums.add\ndescription: d\neffect: read\nexternal: false\n{head}---\nx\n");
+    std::fs::write(folder.join("add.md"), text).expect("written");
+    let arguments: [&OsStr; 4] = ["--data".as_ref(), data.path().as_os_str(), "skills".as_ref(), "validate".as_ref()];
+    let out = Command::new(ANNIE).args(arguments).env_clear().output().expect("the binary starts");
+    let shown = String::from_utf8_lossy(&out.stdout).into_owned();
+    for wanted in [
+        "sums/add.md:6: error: there is no file `sums/none.sh`",
+        "sums/add.md:6: error: `{b}` in `run` is no argument",
+        "sums/add.md:5: error: the script has the network; write `external: true`",
+        "sums/add.md:8: error: argument `a`: `type: size` is unknown",
+    ] {
+        assert!(shown.contains(wanted), "{wanted} is missing in:\n{shown}");
+    }
+    assert!(!out.status.success());
 }
 
 #[tokio::test]

@@ -28,9 +28,9 @@ use crate::{
 const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 /// How many bytes from the end of stderr are kept for the detail of the outcome.
 const STDERR_BYTES_MAX: usize = 4 * 1024;
-/// The share of a skill's time limit that its program gets, in percent. The rest is for ending it, so that the outcome says that
-/// the program was late.
-const PROGRAM_TIME_PERCENT: u64 = 95;
+/// The part of a skill's time limit that is left for ending its program, so that the outcome says that the program was late: one
+/// twentieth, at least this long, in milliseconds.
+const ENDING_MS_MIN: u64 = 500;
 
 /// How programs of skills are run. The operator sets these rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,14 +119,14 @@ impl Programs {
             ("ANNIE_SKILL", spec.name.clone()),
             ("ANNIE_INTENT", call.intent.to_string()),
         ];
-        let run_ms_max = spec.timeout_ms.saturating_mul(PROGRAM_TIME_PERCENT) / 100;
+        let ending_ms = (spec.timeout_ms / 20).max(ENDING_MS_MIN).min(spec.timeout_ms / 2);
         Launch {
             program: job.program,
             args: job.args,
             environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             folder: work.to_owned(),
             input: Some(job.input),
-            run_ms_max,
+            run_ms_max: spec.timeout_ms - ending_ms,
             output_bytes_max: self.rules.output_bytes_max,
             stderr_bytes_max: STDERR_BYTES_MAX,
             limits: ProcessLimits { cpu_s_max: Some(spec.timeout_ms.div_ceil(1_000)), ..self.rules.limits },
