@@ -192,7 +192,7 @@ fn hooks(config: &Config, environment: &Environment) -> Result<Hooks, BootError>
             ProgramHook::new(CommandConfig { shim, ..command }, |name| environment.get(name).map(str::to_owned))?;
         outside.push(hook.outside(Arc::new(program)));
     }
-    Ok(Hooks { inside: config.hooks(), outside })
+    Ok(Hooks { inside: config.hooks(), outside, approval: config.approval_policy() })
 }
 
 /// Names and time zones of the users.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use annie_core::{
+    approval::APPROVAL,
     event::Topics,
     hooks::{HookSet, Hooks, RefuseRule, valid_hook_name},
     ports::{Channel, Chore, LogSubscriber},
@@ -125,12 +126,15 @@ pub(crate) fn hook_set(hooks: Hooks) -> Result<HookSet, String> {
                 "the hook {name:?} needs a name of 1 to {bytes_max} lower-case letters, digits, dashes and underscores"
             ));
         }
+        if name == APPROVAL {
+            return Err(format!("no hook may be named {name}, which stands for the answers of persons: rename it"));
+        }
         if names.contains(&name) {
             return Err(format!("two hooks are named {name}: rename one of them"));
         }
         names.push(name);
     }
-    Ok(HookSet::new(hooks.inside).with_outside(hooks.outside))
+    Ok(HookSet::new(hooks.inside).with_outside(hooks.outside).with_approval(hooks.approval))
 }
 
 fn chore_name(chore: &dyn Chore) -> String {

@@ -98,7 +98,7 @@ pub(crate) struct SubAgentState {
 pub(crate) struct SubAgent;
 
 impl Node for SubAgent {
-    /// The results of its own tasks.
+    /// The results of its own tasks, and their requests for approvals.
     type Msg = AgentDone;
     type Args = SubAgentArgs;
     type State = SubAgentState;
@@ -128,6 +128,11 @@ impl Node for SubAgent {
             AgentDone::Round(done) => model_replied(ctx, state, *done).await,
             AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
             AgentDone::Hook(done) => hook_decided(ctx, state, *done).await,
+            AgentDone::Approval(ask) => {
+                // The Engine keeps the requests of all agents. If it is gone, this agent ends as well.
+                state.args.engine.tell(EngineMsg::Agent(AgentDone::Approval(ask)));
+                Ok(())
+            }
         }
     }
 

@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "jobs",
         "dead_letters",
         "operations",
+        "approvals",
         "notifications",
         "scheduler",
         "schedules",

@@ -129,6 +129,12 @@ pub enum Command {
         #[command(subcommand)]
         command: DeadLetters,
     },
+    /// List and decide calls of skills that wait for your approval
+    Approvals {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Option<Approvals>,
+    },
     /// Long-running work of skills, whose results arrive later
     Operations {
         /// The subcommand.

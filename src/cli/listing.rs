@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, breakers, conversations, cron, dlq, has_command, jobs, operations, tasks},
+        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, operations, tasks},
         http::document,
     };
 
@@ -110,6 +110,7 @@ mod tests {
         let listings = [
             &actors::CRASHES,
             &actors::TREE,
+            &approvals::LIST,
             &breakers::LIST,
             &conversations::LIST,
             &cron::LIST,

@@ -1,6 +1,7 @@
 //! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code states the result.
 
 mod actors;
+mod approvals;
 mod args;
 mod ask;
 mod breakers;
@@ -192,6 +193,7 @@ async fn with_config(
         Command::Tasks { command } => tasks::run(&site, command).await,
         Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
         Command::Dlq { command } => dlq::run(&site, command).await,
+        Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
+    approval,
     event::{Action, AgentReport, AnswerOutcome, Event, EventBody, FinalEvent, ReportStatus, ResolvedCall},
     ids::AgentId,
     outcome::Outcome,
@@ -143,6 +144,15 @@ impl<'a> Watch<'a> {
             EventBody::ModelFailed { error, .. } => {
                 let text = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
                 self.agent_line("✗", Ink::Bad, &event.agent, &text);
+            }
+            EventBody::ApprovalRequested { skill, arguments, expires_at, .. } => {
+                self.break_off()?;
+                let text = approval::question(skill, arguments, *expires_at);
+                self.agent_line("?", Ink::Name, &event.agent, &tame(&text));
+                self.say("?", Ink::Dim, &format!("annie approvals approve {} or deny {}", event.task, event.task));
+            }
+            EventBody::ApprovalDecided { number, verdict, by, .. } => {
+                self.agent_line("?", Ink::Dim, &event.agent, &tame(&approval::outcome(*number, verdict, by)));
             }
             EventBody::Resumed { .. } => {
                 // The interrupted round runs again and writes its draft again.

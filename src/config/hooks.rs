@@ -1,4 +1,4 @@
-//! `[[hook]]`: the operator's decisions before a turn or a skill runs, by rules and by programs. The hooks are documented in
+//! `[[hook]]`: decisions before a turn or a skill runs, by rules, programs and persons. The hooks are documented in
 //! [`annie_core::hooks`].
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
 };
 
 use annie_core::{
+    approval::APPROVAL,
     hooks::{
         Agents, Conditions, Hook, HookPoint, HookSet, OnFailure, OutsideHook, RefuseRule, skill_matches,
         valid_hook_name, valid_skill_pattern,
@@ -35,6 +36,8 @@ pub enum HookKind {
     Refuse,
     /// A program that decides.
     Program,
+    /// A rule that asks a person.
+    Ask,
 }
 
 /// The time limit of a program's answer, in milliseconds. A person may wait for the turn.
@@ -78,7 +81,7 @@ impl HookConfig {
         let Self { name, point, kind, when, text, .. } = self.clone();
         match kind {
             HookKind::Refuse => Some(Arc::new(RefuseRule { name, point, text, when })),
-            HookKind::Program => None,
+            HookKind::Program | HookKind::Ask => None,
         }
     }
 
@@ -120,13 +123,31 @@ impl HookConfig {
         if !valid_hook_name(&self.name) {
             let fix = "use 1 to 64 lower-case letters, digits, dashes and underscores";
             found.push(KeyError::value(&["hook", index, "name"], &format!("{:?} is not a valid name", self.name), fix));
+        } else if self.name == APPROVAL {
+            let what = "this name stands for the answers of persons";
+            found.push(KeyError::value(&["hook", index, "name"], what, "rename it"));
         }
-        found.extend(self.skill_problem(index));
-        found.extend(self.caller_problems(index, webhooks));
+        found.extend(self.point_problems(index));
+        found.extend(condition_problems(&["hook", index], &self.when, webhooks));
         match self.kind {
             HookKind::Refuse => found.extend(self.rule_problems(index)),
             HookKind::Program => found.extend(self.program_problems(index)),
+            HookKind::Ask => found.extend(self.ask_problems(index)),
         }
+        found
+    }
+
+    /// The errors in the keys of a rule that asks a person.
+    fn ask_problems(&self, index: &str) -> Vec<KeyError> {
+        let mut found = Vec::new();
+        if self.point == HookPoint::BeforeTurn {
+            let what = "a person is asked about calls of skills, and a turn begins before them";
+            found.push(KeyError::value(&["hook", index, "point"], what, "use point = \"before_skill\""));
+        }
+        if !self.text.is_empty() {
+            found.push(KeyError::value(&["hook", index, "text"], "the person gives the reason", "remove it"));
+        }
+        found.extend(self.program_keys(index));
         found
     }
 
@@ -145,6 +166,17 @@ impl HookConfig {
             let what = format!("it has {chars} characters, at most {chars_max} are allowed");
             found.push(KeyError::value(&path, &what, "shorten it"));
         }
+        found.extend(self.program_keys(index));
+        found
+    }
+
+    /// The keys of a program, which a rule does not have.
+    fn program_keys(&self, index: &str) -> Vec<KeyError> {
+        let mut found = Vec::new();
+        let what = match self.kind {
+            HookKind::Ask => "a rule that asks a person asks no program",
+            HookKind::Refuse | HookKind::Program => "a rule that refuses asks no program",
+        };
         for (key, is_given) in [
             ("program", self.program.is_some()),
             ("args", !self.args.is_empty()),
@@ -153,7 +185,7 @@ impl HookConfig {
         ] {
             if is_given {
                 let fix = "use kind = \"program\", or remove it";
-                found.push(KeyError::value(&["hook", index, key], "a rule that refuses asks no program", fix));
+                found.push(KeyError::value(&["hook", index, key], what, fix));
             }
         }
         found
@@ -190,47 +222,51 @@ impl HookConfig {
         found
     }
 
-    /// The first error in the patterns of skills.
-    fn skill_problem(&self, index: &str) -> Option<KeyError> {
-        let path = ["hook", index, "when", "skills"];
-        let skills = &self.when.skills;
-        if self.point == HookPoint::BeforeTurn && !skills.is_empty() {
-            let what = "a turn begins before its skills are known";
-            return Some(KeyError::value(&path, what, "use point = \"before_skill\""));
-        }
-        first_problem(&path, skills, "write `tasks.create`, `tasks.*` or `*`", |pattern| {
-            (!valid_skill_pattern(pattern)).then(|| format!("{pattern:?} is not a skill pattern"))
-        })
-    }
-
-    /// The errors in the conditions on users, channels and agents.
-    fn caller_problems(&self, index: &str, webhooks: &[ChannelConfig]) -> Vec<KeyError> {
-        let path = |key: &'static str| ["hook", index, "when", key];
-        let Conditions { users, channels, agents, .. } = &self.when;
+    /// The errors in conditions that the point does not have.
+    fn point_problems(&self, index: &str) -> Vec<KeyError> {
         let mut found = Vec::new();
-        found.extend(first_problem(&path("users"), users, "use 1 to 128 bytes without control characters", |user| {
-            UserId::new(user).is_err().then(|| format!("{user:?} cannot be a user id"))
-        }));
-        let known = format!(
-            "the channels are {}, and channel:NAME for what the channel NAME of an extension receives",
-            CHANNELS.join(", ")
-        );
-        found.extend(first_problem(&path("channels"), channels, &known, |channel| {
-            if CHANNELS.contains(&channel) {
-                return None;
-            }
-            let name = channel.strip_prefix("channel:").filter(|name| valid_channel_name(name));
-            let Some(name) = name else { return Some(format!("there is no channel {channel:?}")) };
-            let is_webhook = webhooks.iter().any(|webhook| webhook.name == name);
-            is_webhook.then(|| format!("{channel:?} is a webhook, which receives no messages: name the front end"))
-        }));
-        if self.point == HookPoint::BeforeTurn && *agents == Agents::Sub {
+        if self.point == HookPoint::BeforeTurn && !self.when.skills.is_empty() {
+            let what = "a turn begins before its skills are known";
+            let path = ["hook", index, "when", "skills"];
+            found.push(KeyError::value(&path, what, "use point = \"before_skill\""));
+        }
+        if self.point == HookPoint::BeforeTurn && self.when.agents == Agents::Sub {
             let what = "a turn begins before its sub-agents exist";
+            let path = ["hook", index, "when", "agents"];
             let fix = "use point = \"before_skill\", or leave `agents` out";
-            found.push(KeyError::value(&path("agents"), what, fix));
+            found.push(KeyError::value(&path, what, fix));
         }
         found
     }
+}
+
+/// The errors in conditions on skills, users and channels. `at` is the path of the table that has the key `when`. `webhooks` are the
+/// configured channels, which receive no messages.
+pub(super) fn condition_problems(at: &[&str], when: &Conditions, webhooks: &[ChannelConfig]) -> Vec<KeyError> {
+    let path = |key: &'static str| [at, &["when", key]].concat();
+    let Conditions { skills, users, channels, .. } = when;
+    let mut found = Vec::new();
+    let fix = "write `tasks.create`, `tasks.*` or `*`";
+    found.extend(first_problem(&path("skills"), skills, fix, |pattern| {
+        (!valid_skill_pattern(pattern)).then(|| format!("{pattern:?} is not a skill pattern"))
+    }));
+    found.extend(first_problem(&path("users"), users, "use 1 to 128 bytes without control characters", |user| {
+        UserId::new(user).is_err().then(|| format!("{user:?} cannot be a user id"))
+    }));
+    let known = format!(
+        "the channels are {}, and channel:NAME for what the channel NAME of an extension receives",
+        CHANNELS.join(", ")
+    );
+    found.extend(first_problem(&path("channels"), channels, &known, |channel| {
+        if CHANNELS.contains(&channel) {
+            return None;
+        }
+        let name = channel.strip_prefix("channel:").filter(|name| valid_channel_name(name));
+        let Some(name) = name else { return Some(format!("there is no channel {channel:?}")) };
+        let is_webhook = webhooks.iter().any(|webhook| webhook.name == name);
+        is_webhook.then(|| format!("{channel:?} is a webhook, which receives no messages: name the front end"))
+    }));
+    found
 }
 
 /// The first error in the values of a condition.
@@ -259,14 +295,16 @@ impl Config {
         self.hook.iter().filter_map(HookConfig::rule).collect()
     }
 
-    /// The patterns that match none of the skills with these names, each with the name of its hook, as (hook, pattern).
+    /// The patterns that match none of the skills with these names, each with the name of its hook, as (hook, pattern). The rules
+    /// of `[approval]` are named [`APPROVAL`].
     #[must_use]
     pub fn idle_hooks(&self, skills: &[String]) -> Vec<(String, String)> {
         let is_idle = |pattern: &str| pattern != "*" && !skills.iter().any(|skill| skill_matches(pattern, skill));
-        let patterns =
-            self.hook.iter().flat_map(|hook| hook.when.skills.iter().map(move |pattern| (&hook.name, pattern)));
+        let hooks = self.hook.iter().map(|hook| (hook.name.as_str(), &hook.when));
+        let rules = self.approval.rules.iter().map(|rule| (APPROVAL, &rule.when));
+        let patterns = hooks.chain(rules).flat_map(|(name, when)| when.skills.iter().map(move |skill| (name, skill)));
         let idle = patterns.filter(|(_, pattern)| is_idle(pattern));
-        idle.map(|(name, pattern)| (name.clone(), pattern.clone())).collect()
+        idle.map(|(name, pattern)| (name.to_owned(), pattern.clone())).collect()
     }
 
     /// The programs of hooks that are no executable files, each with the name of its hook, as (hook, program).

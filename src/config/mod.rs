@@ -4,6 +4,7 @@
 //! `ANNIE__SECTION__KEY`, flags. An unknown key in any layer prevents the start; the error has the location and the most
 //! similar known key.
 
+mod approval;
 mod backend;
 mod channels;
 mod convenience;
@@ -22,6 +23,7 @@ mod store;
 mod typed;
 mod values;
 
+pub use approval::{ApprovalRuleConfig, ApprovalSettings};
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::{is_in_own_network, read_key};
 pub use channels::{ChannelConfig, ChannelError, ChannelKind};

@@ -20,6 +20,7 @@ use annie_llm::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    approval::ApprovalSettings,
     backend::BackendConfig,
     channels::ChannelConfig,
     egress::EgressSettings,
@@ -82,6 +83,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Settings of fault injection.
     pub chaos: ChaosSettings,
+    /// Which calls of skills wait for a person.
+    pub approval: ApprovalSettings,
     /// The model backends (`[[backend]]`); an empty list means the offline planner. Read by [`super::typed`], which separates
     /// the pool's keys from the client's.
     #[serde(skip)]
@@ -286,6 +289,7 @@ impl Config {
         found.extend(self.client_problems());
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
+        found.extend(self.approval_problems());
         found.extend(self.channel_problems());
         found.extend(self.egress_problems());
         found.extend(self.sandbox_problems());

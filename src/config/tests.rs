@@ -435,6 +435,10 @@ format = "json"
 enabled = false
 [chaos]
 enabled = true
+[approval]
+default = "always"
+rules = [{ mode = "ask", when = { skills = ["mail.*"] }, effects = ["once"], external = true }]
+expires_ms = 2000
 [[hook]]
 name = "h"
 point = "before_skill"

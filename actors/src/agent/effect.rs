@@ -1,17 +1,19 @@
-//! Starts the rounds and skill runs of an agent, and the questions to hooks about its calls.
+//! Starts the rounds and skill runs of an agent, and the questions to hooks and to persons about its calls.
 
 use std::{future::Future, sync::Arc};
 
 use annie_core::{
+    approval::{APPROVAL, ApprovalMode},
     hooks::HookQuestion,
     ids::Epoch,
     turn::{AgentView, Directive, DirectiveId},
 };
+use tokio::sync::oneshot;
 
 use super::{AgentDone, hooks::skill_context};
 use crate::{
     breaker::RunRequest,
-    effects::{Begin, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill},
+    effects::{ApprovalAsk, Begin, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill},
     observe::{Addr, Named},
     scheduler::RequestHandle,
     wiring::Wiring,
@@ -39,6 +41,8 @@ pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
     Skill(Box<RunRequest>),
     Hook(Box<HookRequest>),
+    /// A question to a person in this mode.
+    Approval(Box<HookRequest>, ApprovalMode),
 }
 
 impl AgentEffect {
@@ -86,8 +90,11 @@ impl AgentEffect {
             }
             Directive::RunHook { task, agent, hook, skill } => {
                 let channels = view.channels();
-                let question = HookQuestion::of(&hook, &skill_context(view, &channels, &skill));
-                Some(Self::Hook(Box::new(HookRequest { task, agent, hook, skill, question })))
+                let at = skill_context(view, &channels, &skill);
+                let (question, mode) = (HookQuestion::of(&hook, &at), wiring.hooks.approval().mode(&at));
+                let asks_person = hook == APPROVAL;
+                let request = Box::new(HookRequest { task, agent, hook, skill, question });
+                Some(if asks_person { Self::Approval(request, mode) } else { Self::Hook(request) })
             }
             Directive::BeginTurn { .. }
             | Directive::RunAgent { .. }
@@ -121,6 +128,23 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
             let done = ask_hook(wiring, *request).await;
             me.tell(AgentDone::Hook(Box::new(done)).into());
         }),
+        Some(AgentEffect::Approval(request, mode)) => tasks.spawn(id, ask_person(me, request, mode)),
         None => {}
+    }
+}
+
+/// Asks the Engine for the verdict of a person, and waits for it without a limit: the request itself expires.
+async fn ask_person<M: From<AgentDone> + Named + Send + 'static>(
+    me: Addr<M>,
+    request: Box<HookRequest>,
+    mode: ApprovalMode,
+) {
+    let (reply, answer) = oneshot::channel();
+    let (task, agent, skill) = (request.task, request.agent.clone(), request.skill.clone());
+    me.tell(AgentDone::Approval(Box::new(ApprovalAsk { task, agent, skill, mode, reply })).into());
+    // Without an answer the turn is over, or the incarnation of the Engine, and the next one asks again.
+    if let Ok(answer) = answer.await {
+        let done = HookDone { request: *request, result: Ok(answer), duration_ms: 0 };
+        me.tell(AgentDone::Hook(Box::new(done)).into());
     }
 }

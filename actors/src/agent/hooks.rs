@@ -3,6 +3,7 @@
 //! an event of its own. So a replay of the log needs no hook.
 
 use annie_core::{
+    approval::{APPROVAL, ApprovalMode},
     event::{
         Action, AskedHooks, CallVerdict, EventBody, HookAnswer, HookDecision, Inbound, JudgedCalls, PlannedSkill,
         ResolvedCall,
@@ -107,7 +108,10 @@ pub(super) fn asked_hooks(
             return None;
         }
         let at = skill_context(view, &channels, planned);
-        let hooks: Vec<String> = wiring.hooks.outside(&at).map(|hook| hook.name.clone()).collect();
+        let mut hooks: Vec<String> = wiring.hooks.outside(&at).map(|hook| hook.name.clone()).collect();
+        // A person sees the arguments as the other hooks leave them.
+        let asks_person = wiring.hooks.approval().mode(&at) != ApprovalMode::Off;
+        hooks.extend(asks_person.then(|| APPROVAL.to_owned()));
         (!hooks.is_empty()).then(|| AskedHooks { call_id: call.id.clone(), hooks })
     };
     calls.iter().filter_map(asked).collect()

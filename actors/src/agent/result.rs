@@ -11,12 +11,12 @@ use annie_core::{
 use super::hooks::asked_hooks;
 use crate::{
     breaker::RunRequest,
-    effects::{HookDone, ModelDone, SkillDone},
+    effects::{ApprovalAsk, HookDone, ModelDone, SkillDone},
     observe::Named,
     wiring::Wiring,
 };
 
-/// The result of an agent's work.
+/// The result of an agent's work, or its request for an approval.
 pub(crate) enum AgentDone {
     /// A round is over.
     Round(Box<ModelDone>),
@@ -24,6 +24,8 @@ pub(crate) enum AgentDone {
     Skill(Box<SkillDone>),
     /// A hook outside the kernel has answered, or not.
     Hook(Box<HookDone>),
+    /// A call waits for a person.
+    Approval(Box<ApprovalAsk>),
 }
 
 impl Named for AgentDone {
@@ -32,6 +34,7 @@ impl Named for AgentDone {
             Self::Round(_) => "ModelReplied",
             Self::Skill(_) => "SkillFinished",
             Self::Hook(_) => "HookDecided",
+            Self::Approval(_) => "ApprovalAsked",
         }
     }
 }
@@ -43,6 +46,7 @@ impl AgentDone {
             Self::Round(done) => done.task,
             Self::Skill(done) => done.request.task,
             Self::Hook(done) => done.request.task,
+            Self::Approval(ask) => ask.task,
         }
     }
 }

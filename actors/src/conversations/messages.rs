@@ -7,11 +7,12 @@ use annie_core::{
     ids::{ConversationId, Incarnation, Seq, TaskId, UserId},
     ports::{OpenConversation, StoreError},
     time::Micros,
+    turn::Approval,
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{Control, Controlled},
+    engine::{Control, Controlled, Decide, NotDecided},
     observe::Named,
     ownership::Owner,
 };
@@ -51,6 +52,19 @@ pub enum ConversationsMsg {
         /// Claim the conversation even from a live node, because a person waits for the control.
         takes_over: bool,
     },
+    /// Apply a person's decision about a request for an approval.
+    Decide {
+        /// The conversation of the task.
+        conversation: ConversationId,
+        /// The owner of the conversation.
+        user: UserId,
+        /// The task whose call waits.
+        task: TaskId,
+        /// The decision.
+        decide: Box<Decide>,
+        /// Receives the decided request, or why the decision has no effect.
+        reply: oneshot::Sender<Result<Approval, NotDecided>>,
+    },
     /// This node was declared dead and has registered a new incarnation. Other nodes may own the conversations that are
     /// active here.
     LeaseLost,
@@ -68,6 +82,7 @@ impl Named for ConversationsMsg {
             Self::Wake { .. } => "Wake",
             Self::Unfinished { .. } => "Unfinished",
             Self::Control { .. } => "Control",
+            Self::Decide { .. } => "Decide",
             Self::LeaseLost => "LeaseLost",
             Self::Ownership(msg) => msg.name(),
             Self::Residency(msg) => msg.name(),

@@ -1,13 +1,15 @@
-//! Questions to hooks outside the kernel, such as programs.
+//! Questions to hooks outside the kernel, such as programs and persons.
 
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
+    approval::ApprovalMode,
     event::{HookAnswer, PlannedSkill},
     hooks::{HookQuestion, OutsideHook},
     ids::{AgentId, TaskId},
     turn::DirectiveId,
 };
+use tokio::sync::oneshot;
 
 use crate::{observe::task_point, tasks::caught, wiring::Wiring};
 
@@ -28,6 +30,19 @@ impl HookRequest {
     pub fn id(&self) -> DirectiveId {
         DirectiveId::Hook(self.task, self.agent.clone(), self.skill.intent.to_string(), self.hook.clone())
     }
+}
+
+/// A call that waits for a person. The Engine answers.
+#[derive(Debug)]
+pub(crate) struct ApprovalAsk {
+    pub task: TaskId,
+    pub agent: AgentId,
+    /// The planned run, which waits for the verdict.
+    pub skill: PlannedSkill,
+    /// Why the call waits.
+    pub mode: ApprovalMode,
+    /// Receives the verdict.
+    pub reply: oneshot::Sender<HookAnswer>,
 }
 
 /// The end of a question about a call.

@@ -67,9 +67,10 @@ fn read(state: &EngineState, turn: &Turn, id: &DirectiveId, now: Micros) -> (u64
     }
 }
 
-/// The time of the next deadline or due message.
+/// The time of the next deadline, due message or expiry of a request for an approval.
 pub(super) fn next_at(state: &EngineState, now: Micros) -> Option<Micros> {
-    next(state, now).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).min()
+    let expiry = state.conv.next_approval_expiry();
+    next(state, now).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).chain(expiry).min()
 }
 
 /// Sets the timer, unless the present one is early enough.

@@ -1,6 +1,6 @@
-//! Controls of tasks, which the Engine of their conversation applies.
+//! Controls of tasks and decisions about approvals, which the Engine of their conversation applies.
 
-use annie_core::event::Priority;
+use annie_core::{approval::ApprovalVerdict, event::Priority};
 
 /// A control of a task, requested from outside the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,4 +25,26 @@ pub enum Controlled {
     Done,
     /// The task had ended before.
     TooLate,
+}
+
+/// A person's decision about a request for an approval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decide {
+    /// The number of the request. Absent means the only open request of the turn.
+    pub number: Option<u32>,
+    /// The decision.
+    pub verdict: ApprovalVerdict,
+    /// The name of the person, for the log.
+    pub by: String,
+}
+
+/// Why a decision has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotDecided {
+    /// There is no such request.
+    NotFound,
+    /// The decision itself is wrong; the text says why and how to correct it.
+    Invalid(String),
+    /// The request is no longer open.
+    Stale(String),
 }

@@ -6,11 +6,11 @@ use annie_core::{
     event::{AgentReport, Event, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
-    turn::Meant,
+    turn::{Approval, Meant},
 };
 use tokio::sync::oneshot;
 
-use super::control::{Control, Controlled};
+use super::control::{Control, Controlled, Decide, NotDecided};
 use crate::{
     agent::{AgentDone, JudgedTurn},
     effects::Routed,
@@ -32,6 +32,15 @@ pub enum EngineMsg {
         /// Receives the result.
         reply: oneshot::Sender<Controlled>,
     },
+    /// Apply a person's decision about a request for an approval.
+    Decide {
+        /// The task of the turn.
+        task: TaskId,
+        /// The decision.
+        decide: Box<Decide>,
+        /// Receives the decided request, or why the decision has no effect.
+        reply: oneshot::Sender<Result<Approval, NotDecided>>,
+    },
     /// The facts for a turn's prompts have been read.
     FactsRead {
         /// The task of the turn.
@@ -51,7 +60,7 @@ pub enum EngineMsg {
     JobCommand(JobCommandMsg),
     /// A deadline may have passed, or a message may be due.
     Clock,
-    /// A round or a skill run of the orchestrator is over.
+    /// A round, a skill run or a question of the orchestrator is over, or a call of any agent waits for a person.
     Agent(AgentDone),
     /// A sub-agent has ended; its last events are not stored yet.
     AgentFinished {
@@ -77,6 +86,7 @@ impl Named for EngineMsg {
         match self {
             Self::Wake(_) => "Wake",
             Self::Control { .. } => "Control",
+            Self::Decide { .. } => "Decide",
             Self::JobCommand(msg) => msg.name(),
             Self::Clock => "Clock",
             Self::FactsRead { .. } => "FactsRead",
@@ -101,6 +111,7 @@ impl EngineMsg {
         match self {
             Self::Wake(event) => event.as_ref().map(|event| event.task),
             Self::Control { task, .. }
+            | Self::Decide { task, .. }
             | Self::FactsRead { task, .. }
             | Self::JobCommand(JobCommandMsg::Understood { task, .. } | JobCommandMsg::CarriedOut { task, .. })
             | Self::AgentFinished { task, .. } => Some(*task),

@@ -10,6 +10,7 @@
 
 mod activate;
 mod agents;
+mod approvals;
 mod at_work;
 mod clock;
 mod control;
@@ -32,10 +33,10 @@ use annie_core::{
     event::{Event, EventBody},
     ids::{AgentId, Epoch, Seq, TaskId},
     time::Micros,
-    turn::{Conversation, DirectiveId, Turn},
+    turn::{Conversation, Decision, DirectiveId, Turn},
 };
 pub(crate) use at_work::AtWork;
-pub use control::{Control, Controlled};
+pub use control::{Control, Controlled, Decide, NotDecided};
 pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg};
 use read_log::read_new_messages;
 use serde_json::{Value, json};
@@ -67,6 +68,7 @@ impl Node for Engine {
             agents: BTreeMap::new(),
             effects: BTreeMap::new(),
             asked: BTreeMap::new(),
+            approvals: BTreeMap::new(),
             leaving: None,
             questions_open: 0,
             read_to: Seq(0),
@@ -122,6 +124,10 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             state.wakes_seen += 1;
             job_commands::control(ctx, state, task, control, by, reply).await
         }
+        EngineMsg::Decide { task, decide, reply } => {
+            state.wakes_seen += 1;
+            approvals::decide(ctx, state, task, *decide, reply).await
+        }
         EngineMsg::FactsRead { task, mode, facts, limits, route, judged } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
             let (facts, route, judged) = (*facts, *route, *judged);
@@ -145,6 +151,7 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         EngineMsg::Agent(AgentDone::Round(done)) => model::replied(ctx, state, *done).await,
         EngineMsg::Agent(AgentDone::Skill(done)) => model::skill_finished(ctx, state, *done).await,
         EngineMsg::Agent(AgentDone::Hook(done)) => model::hook_decided(ctx, state, *done).await,
+        EngineMsg::Agent(AgentDone::Approval(ask)) => approvals::asked(ctx, state, *ask).await,
         EngineMsg::AgentFinished { task, agent, events, report } => {
             agents::finished(ctx, state, task, agent, events, *report).await
         }
@@ -178,7 +185,7 @@ fn view_of(turn: &Turn) -> Value {
         "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,
         "priority": turn.inbound.priority, "route": turn.route, "started_at": turn.started_at.to_string(),
         "suspended": turn.control.is_suspended, "deferred_until": turn.deferral.until.map(|at| at.to_string()), "cancelled": turn.control.is_cancelled,
-        "crashes": turn.recovery.crashes, "agents": agents
+        "crashes": turn.recovery.crashes, "awaits_approval": turn.awaits_approval(), "agents": agents
     })
 }
 
@@ -220,6 +227,10 @@ async fn tick(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), Node
     state.clock_at = None;
     state.tasks.remove(&EngineTask::Clock);
     let now: Micros = ctx.now();
+    if let Some(Decision { task, agent, body }) = state.conv.expired_approval(now) {
+        // The timer is set again for what else is due.
+        return record::record(ctx, state, task, agent, body).await;
+    }
     match clock::next(state, now) {
         Some((at, task, hard)) if at <= now => {
             let dead_letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.dead_letters.clone());

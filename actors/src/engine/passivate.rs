@@ -5,6 +5,7 @@
 //! that still wait are withdrawn, so that no round is cut off that has begun.
 
 use annie_core::{
+    approval::APPROVAL,
     time::Micros,
     turn::{Directive, DirectiveId, Lane, Turn},
 };
@@ -60,14 +61,18 @@ pub(super) async fn ask_to_passivate(
     Ok(())
 }
 
-/// Whether nothing is under way except rounds that wait for permits, and that have waited a while or will wait long. A
-/// suspended task keeps a round that has begun, until that round ends. A turn in the front lane, for which a person waits,
-/// stays if it waits only for its permit: a passive conversation requests none, so that rounds of others would begin before
-/// it.
+/// Whether nothing is under way except calls that wait for persons, and rounds that wait for permits and have waited a while
+/// or will wait long. A suspended task keeps a round that has begun, until that round ends. A turn in the front lane, for which
+/// a person waits, stays if it waits only for its permit: a passive conversation requests none, so that rounds of others would
+/// begin before it.
 fn only_waits(state: &EngineState, now: Micros) -> bool {
     let is_quiet = state.agents.is_empty() && state.unsaved.is_empty() && state.conv.job_commands.is_empty();
     let is_idle = state.conv.is_idle();
     let waits = |wanted: &Directive| {
+        if let Directive::RunHook { task, hook, skill, .. } = wanted {
+            let mut open = state.conv.open_approvals();
+            return hook == APPROVAL && open.any(|(of, approval)| of == *task && approval.intent == skill.intent);
+        }
         let asked = state.asked.get(&wanted.id()).filter(|asked| asked.handle.is_open());
         let (Directive::CallModel { task, .. }, Some(asked)) = (wanted, asked) else { return false };
         let has_waited = now.since_ms(asked.since) >= PERMIT_MS_MIN;
@@ -93,8 +98,9 @@ fn deferred_until(turn: &Turn, now: Micros) -> Option<Micros> {
 fn passivation(state: &EngineState, now: Micros) -> Passivation {
     let earliest_deferral = state.conv.turns.iter().filter_map(|turn| deferred_until(turn, now)).min();
     let until = clock::next_at(state, now).into_iter().chain(earliest_deferral).min();
-    let takes_turns =
-        state.conv.turns.iter().any(|turn| !turn.control.is_suspended && deferred_until(turn, now).is_none());
+    let is_woken =
+        |turn: &Turn| turn.control.is_suspended || turn.awaits_approval() || deferred_until(turn, now).is_some();
+    let takes_turns = !state.conv.turns.iter().all(is_woken);
     Passivation { until, takes_turns: takes_turns || until.is_none(), seq: state.conv.seq }
 }
 
@@ -123,7 +129,7 @@ pub(super) async fn defer_while_leaving(
         EngineMsg::Residency(EngineResidencyMsg::Passivate | EngineResidencyMsg::StayActive) => Ok(Some(msg)),
         // The Engine has asked already, and the parent takes that request for the answer.
         EngineMsg::Residency(EngineResidencyMsg::Evict) => Ok(None),
-        EngineMsg::Wake(_) | EngineMsg::Control { .. } => {
+        EngineMsg::Wake(_) | EngineMsg::Control { .. } | EngineMsg::Decide { .. } => {
             while state.leaving.is_some() {
                 stay_active(ctx, state).await?;
             }

@@ -11,7 +11,7 @@ use super::{
     agents,
     at_work::AtWork,
     messages::{EngineMsg, JobCommandMsg},
-    state::{Asked, Engine, EngineState, EngineTask},
+    state::{Asked, Engine, EngineState, EngineTask, answer_decided},
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
@@ -21,6 +21,7 @@ use crate::{
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    answer_decided(state);
     let wanted = state.conv.outstanding(ctx.now());
     let ids: HashSet<DirectiveId> = wanted.iter().map(Directive::id).collect();
     let is_idle = state.conv.is_idle();

@@ -6,12 +6,13 @@ use std::{
 };
 
 use annie_core::{
-    event::{Event, NewEvent, ResumeCause},
-    ids::{AgentId, ConversationId, Epoch, Seq, TaskId, UserId},
+    event::{Event, HookAnswer, NewEvent, ResumeCause},
+    ids::{AgentId, ConversationId, Epoch, IntentId, Seq, TaskId, UserId},
     time::Micros,
     turn::{Conversation, DirectiveId},
 };
 use ractor::ActorId;
+use tokio::sync::oneshot;
 
 use super::{at_work::AtWork, messages::EngineMsg};
 use crate::{
@@ -73,6 +74,8 @@ pub(crate) struct EngineState {
     pub effects: BTreeMap<TaskId, SharedEffects>,
     /// The orchestrators' rounds that wait for a permit or run.
     pub asked: BTreeMap<DirectiveId, Asked>,
+    /// The calls that wait for a person, each with what receives the verdict.
+    pub approvals: BTreeMap<(TaskId, IntentId), oneshot::Sender<HookAnswer>>,
     /// Set while the Engine waits for permission to leave memory.
     pub leaving: Option<Leaving>,
     /// The number of requests to leave that have not been answered.
@@ -145,4 +148,17 @@ pub(super) fn fold_message(state: &mut EngineState, event: &Event) -> bool {
         advance_read_to(state);
     }
     is_new
+}
+
+/// Gives the verdicts to the calls that wait for them. Calls of ended agents wait no more.
+pub(super) fn answer_decided(state: &mut EngineState) {
+    let answer = |(task, intent)| Some(((task, intent), state.conv.approval_answer(task, intent)?));
+    let decided: Vec<_> = state.approvals.keys().copied().filter_map(answer).collect();
+    for (call, answer) in decided {
+        if let Some(reply) = state.approvals.remove(&call) {
+            // The agent may have ended meanwhile.
+            let _ = reply.send(answer);
+        }
+    }
+    state.approvals.retain(|_, reply| !reply.is_closed());
 }

@@ -1,6 +1,7 @@
 //! The handle that front ends hold. Every operation of a front end goes through it with the caller's scope. What a caller
 //! may not see is reported as not found (invariant 17).
 
+mod approvals;
 mod boot;
 mod dead_letters;
 mod embed;
@@ -24,6 +25,7 @@ use annie_core::{
     queue::Refusal,
     time::Micros,
 };
+pub use approvals::OpenApproval;
 pub use boot::Parts;
 pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};
 pub use embed::EmbedError;

@@ -17,6 +17,7 @@ pub use self::{
 };
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
+    approval::{ApprovalMode, ApprovalVerdict},
     classify::Spoken,
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
@@ -504,6 +505,35 @@ pub enum EventBody {
         /// The verdict for which a call waited. Absent in all other decisions, on which no state depends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hook: Option<HookDecision>,
+    },
+    /// A call waits for a person, who must approve it first. The agent of the event made the call.
+    ApprovalRequested {
+        /// The number of the request in its turn, from 1.
+        number: u32,
+        /// The intent of the call.
+        intent: IntentId,
+        /// The skill.
+        skill: String,
+        /// The arguments with which the skill would run.
+        arguments: Value,
+        /// Why the call waits.
+        mode: ApprovalMode,
+        /// When the request counts as denied.
+        expires_at: Micros,
+    },
+    /// A request for an approval was decided. The agent of the event made the call.
+    ApprovalDecided {
+        /// The number of the request in its turn.
+        number: u32,
+        /// The intent of the call.
+        intent: IntentId,
+        /// The decision.
+        verdict: ApprovalVerdict,
+        /// The person or the part of the kernel that decided.
+        by: String,
+        /// The task of the message that decided by a clear yes or no. This message gets no turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<TaskId>,
     },
     /// The orchestrator tried to answer without having read its agents' results, so the kernel gave it the results.
     ResultsGiven,

@@ -146,6 +146,12 @@ impl OutboxId {
     pub fn for_dead_letter(task: TaskId) -> Self {
         Self(hashed(&[b"letter", task.uuid().as_bytes()]))
     }
+
+    /// The delivery of the text that asks a user for an approval: the request of a task with this number.
+    #[must_use]
+    pub fn for_approval(task: TaskId, number: u32) -> Self {
+        Self(hashed(&[b"approval", task.uuid().as_bytes(), &number.to_be_bytes()]))
+    }
 }
 
 fn hashed(parts: &[&[u8]]) -> Uuid {

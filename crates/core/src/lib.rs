@@ -5,6 +5,7 @@
 
 mod agent_report;
 mod answer;
+pub mod approval;
 pub mod breaker;
 pub mod calendar;
 pub mod caller;

@@ -43,6 +43,7 @@ impl Default for NotifyLimits {
 pub fn is_delivered_in_conversation(final_text: &OutboxRow, was_listening: bool) -> bool {
     match ending(final_text) {
         Ending::GivenUp => false,
+        Ending::Asks => was_listening,
         // The user who cancelled the task knows about it.
         Ending::Cancelled => true,
         Ending::Finished | Ending::Failed => {
@@ -68,11 +69,16 @@ enum Ending {
     Failed,
     GivenUp,
     Cancelled,
+    /// The task has not ended: the text asks for an approval.
+    Asks,
 }
 
 fn ending(final_text: &OutboxRow) -> Ending {
     if final_text.id == OutboxId::for_dead_letter(final_text.task) {
         return Ending::GivenUp;
+    }
+    if final_text.id != OutboxId::for_task(final_text.task) {
+        return Ending::Asks;
     }
     match final_text.state {
         TaskState::Failed => Ending::Failed,
@@ -111,6 +117,7 @@ fn merged_notice(final_texts: &[OutboxRow]) -> String {
         sentence("I could not do", &names_of_kind(Ending::Failed)),
         sentence("I have given up", &names_of_kind(Ending::GivenUp)),
         sentence("Cancelled:", &names_of_kind(Ending::Cancelled)),
+        sentence("I need your approval for", &names_of_kind(Ending::Asks)),
     ];
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
@@ -120,10 +127,11 @@ fn single_notice(final_text: &OutboxRow) -> String {
     let is_operation = final_text.source == OPERATION;
     match ending(final_text) {
         Ending::GivenUp => format!("I could not do \"{title}\". {text}"),
-        Ending::Finished | Ending::Failed if is_operation => text,
+        Ending::Finished | Ending::Failed | Ending::Asks if is_operation => text,
         Ending::Finished => format!("I finished \"{title}\": {text}"),
         Ending::Failed => format!("About \"{title}\": {text}"),
         Ending::Cancelled => format!("\"{title}\" was cancelled."),
+        Ending::Asks => format!("I need your approval for \"{title}\": {text}"),
     }
 }
 
@@ -192,6 +200,20 @@ mod tests {
     fn given_up(n: u8, title: &str) -> OutboxRow {
         let failed = final_text(n, title, TaskState::Failed, Priority::Normal, "http");
         OutboxRow { id: OutboxId::for_dead_letter(failed.task), text: "It is given up.".to_owned(), ..failed }
+    }
+
+    #[test]
+    fn notice_about_an_approval_is_sent_unless_a_client_listens() {
+        let running = final_text(1, "buy milk", TaskState::Running, Priority::High, "http");
+        let text = "May I run tasks.create?".to_owned();
+        let asks = OutboxRow { id: OutboxId::for_approval(running.task, 1), text, ..running };
+        assert!(!is_delivered_in_conversation(&asks, false) && is_delivered_in_conversation(&asks, true));
+        assert_eq!(
+            notice(std::slice::from_ref(&asks)),
+            "I need your approval for \"buy milk\": May I run tasks.create?"
+        );
+        let merged = notice(&[asks, done(2, "x")]);
+        assert_eq!(merged, "I finished \"x\". I need your approval for \"buy milk\".");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::{
+    approval::question,
     dead_letter::{DeadLetter, DeadLetterState},
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
@@ -219,14 +220,11 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             vec![moved(TaskState::Completed, outcome_word), final_text(text)]
         }
         EventBody::Failed { code, text, detail, dead_letter } => {
-            let put = dead_letter.clone().map(|dead_letter| Change::DeadLetterPut {
-                task,
-                dead_letter,
-                code: code.clone(),
-                text: text.clone(),
-                detail: detail.clone(),
-                at,
-            });
+            let put = |dead_letter| {
+                let (code, text, detail) = (code.clone(), text.clone(), detail.clone());
+                Change::DeadLetterPut { task, dead_letter, code, text, detail, at }
+            };
+            let put = dead_letter.clone().map(put);
             [moved(TaskState::Failed, Some(code.clone())), final_text(text)].into_iter().chain(put).collect()
         }
         EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true, at }],
@@ -234,6 +232,10 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
         EventBody::Deferred { until, after_failure, .. } => {
             vec![Change::TaskDeferred { task, until: *until, has_model_failed: *after_failure }]
+        }
+        EventBody::ApprovalRequested { number, skill, arguments, expires_at, .. } => {
+            let (id, text) = (OutboxId::for_approval(task, *number), question(skill, arguments, *expires_at));
+            vec![Change::OutboxPut { id, task, text, at }]
         }
         EventBody::DeadLetterDue { .. } => vec![Change::DeadLetterDue { task, at }],
         EventBody::DeadLetterMoved { state, .. } => {
@@ -257,6 +259,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::AgentReported { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
+        | EventBody::ApprovalDecided { .. }
         | EventBody::ResultsGiven
         | EventBody::DeadlinePassed { .. }
         | EventBody::Retried { .. }

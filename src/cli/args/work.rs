@@ -318,6 +318,37 @@ pub enum Cron {
     },
 }
 
+/// `annie approvals`
+#[derive(Debug, Clone, Subcommand)]
+pub enum Approvals {
+    /// List the calls that wait for an approval
+    List,
+    /// Approve a call, so that it is made
+    Approve {
+        /// The task whose call waits
+        task: TaskId,
+        /// The number of the request; default: the only one that waits
+        #[arg(long, value_name = "NUMBER")]
+        number: Option<u32>,
+        /// Later calls of the skill in this conversation need no approval
+        #[arg(long)]
+        for_conversation: bool,
+        /// Run with these arguments instead: JSON
+        #[arg(long, value_name = "JSON")]
+        arguments: Option<String>,
+    },
+    /// Deny a call, so that it is not made
+    Deny {
+        /// The task whose call waits
+        task: TaskId,
+        /// The number of the request; default: the only one that waits
+        #[arg(long, value_name = "NUMBER")]
+        number: Option<u32>,
+        /// The reason, for the model and the user
+        reason: Vec<String>,
+    },
+}
+
 /// `annie notifications`
 #[derive(Debug, Clone, Default, Args)]
 pub struct Notifications {

@@ -1,9 +1,11 @@
 //! Hooks: where every key takes effect, and the errors of invalid keys.
 
 use annie_core::{
+    approval::ApprovalMode,
     hooks::{Decided, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
+    skill::Effect,
 };
 
 use super::*;
@@ -143,7 +145,7 @@ fn config_refuses_invalid_hook_with_its_location() {
         ),
         (
             HOOK.replace("refuse", "http"),
-            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected `refuse` or `program`; \
+            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected one of `refuse`, `program`, `ask`; \
              see `annie config init` for every key and its values",
         ),
         (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),
@@ -197,6 +199,56 @@ fn config_refuses_invalid_program_of_a_hook_with_its_location() {
         (
             format!("{HOOK}on_failure = \"continue\"\n"),
             "annie.toml:6:1: `hook.0.on_failure`: a rule that refuses asks no program; use kind = \"program\", or remove it",
+        ),
+    ] {
+        assert_eq!(error_text(&text), wanted);
+    }
+}
+
+#[test]
+fn approval_policy_has_the_settings_and_the_rules_that_ask() {
+    assert!(Config::default().approval_policy().is_off());
+    let own = config(&format!(
+        "[approval]\ndefault = \"ask_first_time\"\nexpires_ms = 2000\nrules = [{{ mode = \"off\", when = {{ skills = \
+         [\"mail.*\"] }}, effects = [\"read\"], external = true }}]\n{}",
+        HOOK.replace("refuse", "ask").replace("text = \"No.\"\n", "")
+    ));
+    let policy = own.approval_policy();
+    assert_eq!((policy.default, policy.expires_ms), (ApprovalMode::AskFirstTime, 2_000));
+    let rule = &policy.rules[0];
+    assert_eq!((rule.mode, &rule.effects[..], rule.external), (ApprovalMode::Off, &[Effect::Read][..], Some(true)));
+    assert_eq!((policy.hooks.len(), policy.hooks[0].mode), (1, ApprovalMode::Ask));
+    assert!(own.hooks().is_empty(), "a rule that asks refuses nothing itself");
+    assert_eq!(own.idle_hooks(&["tasks.create".to_owned()]), [("approval".to_owned(), "mail.*".to_owned())]);
+}
+
+#[test]
+fn config_refuses_invalid_approval_settings_with_their_location() {
+    let ask = HOOK.replace("refuse", "ask");
+    for (text, wanted) in [
+        (
+            "[approval]\nexpires_ms = 1\n".to_owned(),
+            "annie.toml:2:1: `approval.expires_ms`: 1 is not between 1000 and 2592000000; 86400000, a day, is the default",
+        ),
+        (
+            "[approval]\nrules = [{ mode = \"ask\", when = { channels = [\"telegram\"] } }]\n".to_owned(),
+            "annie.toml:2:1: `approval.rules.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, \
+             openai, voice, and channel:NAME for what the channel NAME receives",
+        ),
+        (ask.clone(), "annie.toml:5:1: `hook.0.text`: the person gives the reason; remove it"),
+        (
+            ask.replace("text = \"No.\"", "on_failure = \"refuse\""),
+            "annie.toml:5:1: `hook.0.on_failure`: a rule that asks a person asks no program; use kind = \"program\", or \
+             remove it",
+        ),
+        (
+            ask.replace("before_skill", "before_turn").replace("text = \"No.\"\n", ""),
+            "annie.toml:3:1: `hook.0.point`: a person is asked about calls of skills, and a turn begins before them; use \
+             point = \"before_skill\"",
+        ),
+        (
+            HOOK.replace("\"x\"", "\"approval\""),
+            "annie.toml:2:1: `hook.0.name`: this name stands for the answers of persons; rename it",
         ),
     ] {
         assert_eq!(error_text(&text), wanted);

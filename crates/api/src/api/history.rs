@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
+    approval,
     event::{Action, Event, EventBody, FinalEvent, ReportStatus},
     ids::{AgentId, ConversationId, Seq, TaskId},
     outcome::Status,
@@ -230,6 +231,8 @@ impl Work {
             | EventBody::SkillStarted { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }
@@ -246,6 +249,15 @@ impl Work {
             | EventBody::Cancelled { .. } => {}
         }
     }
+}
+
+/// What the conversation shows of a request for an approval, or of its verdict.
+fn approval_text(body: &EventBody) -> Option<String> {
+    if let EventBody::ApprovalRequested { skill, arguments, expires_at, .. } = body {
+        return Some(approval::question(skill, arguments, *expires_at));
+    }
+    let EventBody::ApprovalDecided { number, verdict, by, .. } = body else { return None };
+    Some(approval::outcome(*number, verdict, by))
 }
 
 /// The messages in a window of a log. An answer whose question is not in the window is left out, unless the window is `whole`,
@@ -268,6 +280,10 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
         if let EventBody::Received(inbound) = &event.body {
             open.insert(event.task, Work::default());
             messages.push(message(Role::User, &inbound.text, None));
+            continue;
+        }
+        if let Some(text) = approval_text(&event.body) {
+            messages.push(message(Role::Assistant, &text, None));
             continue;
         }
         let Some(end) = event.body.as_final() else {

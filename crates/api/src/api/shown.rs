@@ -12,10 +12,11 @@ use serde_json::Value;
 /// Field names of ids in the log and in the public form.
 const IDS: [(&str, &str); 2] = [("conversation", "conversation_id"), ("task", "task_id")];
 /// Paths of the fields that hold times.
-const TIMES: [&[&str]; 7] = [
+const TIMES: [&[&str]; 8] = [
     &["at"],
     &["not_before"],
     &["until"],
+    &["expires_at"],
     &["retry", "since"],
     &["dead_letter", "since"],
     &["dead_letter", "retry_at"],

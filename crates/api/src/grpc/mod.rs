@@ -41,6 +41,7 @@ pub(crate) const SERVICES: [&str; 12] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Operations",
+    "annie.v1.Approvals",
     "annie.v1.Notifications",
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
@@ -97,7 +98,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
 const TABLE_ONLY: [&str; 5] =
-    ["annie.v1.Jobs", "annie.v1.DeadLetters", "annie.v1.Scheduler", "annie.v1.Schedules", "annie.v1.Skills"];
+    ["annie.v1.Jobs", "annie.v1.DeadLetters", "annie.v1.Approvals", "annie.v1.Scheduler", "annie.v1.Schedules", "annie.v1.Skills"];
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.
 async fn from_table(State(state): State<AppState>, request: AxumRequest, next: Next) -> AxumResponse {

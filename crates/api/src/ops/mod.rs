@@ -3,6 +3,7 @@
 //! table. Streams and the OpenAI-compatible API are not in it.
 
 mod actors;
+mod approvals;
 pub mod conversations;
 mod dead_letters;
 mod input;
@@ -35,6 +36,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     jobs::table,
     dead_letters::table,
     operations::table,
+    approvals::table,
     notifications::table,
     scheduler::table,
     schedules::table,

@@ -104,6 +104,8 @@ impl EventBody {
             Self::AgentReported { .. } => "agent_reported",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Decided { .. } => "decided",
+            Self::ApprovalRequested { .. } => "approval_requested",
+            Self::ApprovalDecided { .. } => "approval_decided",
             Self::ResultsGiven => "results_given",
             Self::Resumed { .. } => "resumed",
             Self::Suspended { .. } => "suspended",
@@ -140,6 +142,8 @@ impl EventBody {
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
             | Self::CancelRequested { .. }
+            | Self::ApprovalRequested { .. }
+            | Self::ApprovalDecided { .. }
             | Self::ResultsGiven
             | Self::Resumed { .. }
             | Self::Suspended { .. }
@@ -180,6 +184,8 @@ impl EventBody {
             | Self::AgentReported { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
+            | Self::ApprovalRequested { .. }
+            | Self::ApprovalDecided { .. }
             | Self::ResultsGiven
             | Self::Resumed { .. }
             | Self::Suspended { .. }
@@ -222,6 +228,8 @@ impl EventBody {
             | Self::AgentReported { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
+            | Self::ApprovalRequested { .. }
+            | Self::ApprovalDecided { .. }
             | Self::ResultsGiven
             | Self::Resumed { .. }
             | Self::Suspended { .. }

@@ -13,7 +13,7 @@ pub struct Topics(u8);
 impl Topics {
     /// No topic.
     pub const NONE: Self = Self(0);
-    /// A text for the user was stored that ends a task, or changed what becomes of its dead letter.
+    /// A text for the user was stored that ends a task, changed what becomes of its dead letter, or asks for an approval.
     pub const FINAL_TEXT: Self = Self(1);
     /// A dead letter was stored, retried or moved.
     pub const DEAD_LETTER: Self = Self(1 << 1);
@@ -72,7 +72,7 @@ impl EventBody {
             Self::Failed { dead_letter, .. } => {
                 Topics::FINAL_TEXT.with(Topics::DEAD_LETTER.when(dead_letter.is_some()))
             }
-            Self::Answered { .. } | Self::Cancelled { .. } => Topics::FINAL_TEXT,
+            Self::Answered { .. } | Self::Cancelled { .. } | Self::ApprovalRequested { .. } => Topics::FINAL_TEXT,
             Self::Received(inbound) => Topics::DEAD_LETTER.when(inbound.retry.is_some()),
             Self::DeadLetterDue { .. } => Topics::DEAD_LETTER,
             Self::DeadLetterMoved { .. } => Topics::FINAL_TEXT.with(Topics::DEAD_LETTER),
@@ -91,6 +91,7 @@ impl EventBody {
             | Self::AgentReported { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
+            | Self::ApprovalDecided { .. }
             | Self::ResultsGiven
             | Self::Resumed { .. }
             | Self::Suspended { .. }
@@ -128,6 +129,8 @@ impl EventBody {
             | Self::AgentReported { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
+            | Self::ApprovalRequested { .. }
+            | Self::ApprovalDecided { .. }
             | Self::ResultsGiven
             | Self::Resumed { .. }
             | Self::DeadlinePassed { .. }
@@ -184,6 +187,14 @@ mod tests {
             (by("dead_letter_due"), dead_letter, None),
             (json!({"kind": "dead_letter_moved", "state": "archived", "by": "ann"}), text.with(dead_letter), None),
             (json!({"kind": "results_given"}), Topics::NONE, None),
+            (
+                json!({
+                    "kind": "approval_requested", "number": 1, "intent": id("int"), "skill": "x.y", "arguments": {},
+                    "mode": "ask", "expires_at": 7,
+                }),
+                text,
+                None,
+            ),
             received(json!({"of": id("task"), "since": 0})),
             received(Value::Null),
             finished(json!({"id": id("op"), "expires_at": 0})),

@@ -20,6 +20,7 @@ pub use outside::{HookQuestion, OutsideHook};
 pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
 
 use crate::{
+    approval::ApprovalPolicy,
     event::{HookAnswer, PlannedSkill},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
@@ -179,6 +180,7 @@ struct Entry {
 pub struct HookSet {
     hooks: Arc<[Entry]>,
     outside: Arc<[OutsideHook]>,
+    approval: Arc<ApprovalPolicy>,
 }
 
 /// The hooks of a kernel, before they are put into their order.
@@ -188,6 +190,8 @@ pub struct Hooks {
     pub inside: Vec<Arc<dyn Hook>>,
     /// Hooks outside the kernel, such as programs.
     pub outside: Vec<OutsideHook>,
+    /// Which calls wait for a person. A person is asked after all hooks.
+    pub approval: ApprovalPolicy,
 }
 
 impl HookSet {
@@ -202,7 +206,7 @@ impl HookSet {
             let (name, points, on_failure) = (hook.name().to_owned(), hook.points().to_vec(), hook.on_failure());
             Entry { name, points, on_failure, hook }
         };
-        Self { hooks: hooks.into_iter().map(entry).collect(), outside: Arc::default() }
+        Self { hooks: hooks.into_iter().map(entry).collect(), ..Self::default() }
     }
 
     /// The same set with these hooks outside the kernel. Within a level they keep their order.
@@ -212,10 +216,22 @@ impl HookSet {
         Self { outside: outside.into(), ..self }
     }
 
-    /// Whether there is no hook.
+    /// The same set with this policy about approvals.
+    #[must_use]
+    pub fn with_approval(self, approval: ApprovalPolicy) -> Self {
+        Self { approval: Arc::new(approval), ..self }
+    }
+
+    /// Which calls wait for a person.
+    #[must_use]
+    pub fn approval(&self) -> &ApprovalPolicy {
+        &self.approval
+    }
+
+    /// Whether no hook and no person decides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hooks.is_empty() && self.outside.is_empty()
+        self.hooks.is_empty() && self.outside.is_empty() && self.approval.is_off()
     }
 
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures

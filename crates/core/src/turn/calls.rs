@@ -9,6 +9,7 @@ use super::{
     run::{AgentRun, LastRead, OpenCall, Phase, RunKind},
 };
 use crate::{
+    approval::APPROVAL,
     context::clip,
     event::{Action, CallVerdict, JudgedCalls, Mode, PlannedSkill, Refusal, ResolvedCall},
     ids::IntentId,
@@ -331,9 +332,14 @@ impl AgentRun {
     }
 }
 
-/// The result of a call of a skill that a hook refused with this text.
+/// The result of a call of a skill that a hook, or a person, refused with this text.
 #[must_use]
 pub fn refused_by(hook: &str, skill: &str, text: &str) -> String {
+    if hook == APPROVAL {
+        return format!(
+            "{REFUSED} A person did not approve {skill}{REFUSED_HERE} {text} Do not try it again; tell the user."
+        );
+    }
     format!(
         "{REFUSED} The rule \"{hook}\" does not allow {skill}{REFUSED_HERE} {text} Do not try it again; tell the user."
     )

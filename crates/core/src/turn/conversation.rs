@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     concern::{
-        Agents, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending, Recovery, Retries, Steering,
+        Agents, Approval, ApprovedSkill, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending, Recovery,
+        Retries, Steering,
     },
     provenance::Provenance,
     run::AgentRun,
@@ -64,6 +65,9 @@ pub struct Turn {
     /// How often the model was notified that its answer does not have the requested format.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) format_repairs: u32,
+    /// The requests to a person about its calls, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
 }
 
 /// The state of one conversation.
@@ -99,6 +103,12 @@ pub struct Conversation {
     /// The sources of what its turns have read: see [`Provenance`].
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub known: Provenance,
+    /// The skills of which calls were approved, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved: Vec<ApprovedSkill>,
+    /// When a request for an approval was last made or decided. A word that is older does not decide one.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) approvals_at: Micros,
     /// The times of skill calls, oldest first: the sliding window.
     pub window: VecDeque<Micros>,
     /// The tasks that ended last, oldest first.
@@ -140,6 +150,8 @@ impl Conversation {
             paused: None,
             receipts: VecDeque::new(),
             known: Provenance::default(),
+            approved: Vec::new(),
+            approvals_at: Micros(0),
             window: VecDeque::new(),
             finished: VecDeque::new(),
             free_from: [Micros(0); Lane::ALL.len()],

@@ -6,6 +6,7 @@ use super::{
     run::{AgentRun, OpenCall},
 };
 use crate::{
+    approval::APPROVAL,
     event::{Action, HookAnswer, HookDecision, PlannedSkill},
     skill::Effect,
 };
@@ -41,7 +42,10 @@ impl AgentRun {
                 if let Action::Skill(planned) = &mut open.call.action {
                     planned.arguments = arguments.clone();
                 }
-                let note = format!("[changed] The rule {hook:?} changed the arguments to {arguments}.");
+                let note = match hook.as_str() {
+                    APPROVAL => format!("[changed] The person who approved this changed the arguments to {arguments}."),
+                    _ => format!("[changed] The rule {hook:?} changed the arguments to {arguments}."),
+                };
                 open.warning = Some(with_warning(note, open.warning.as_deref()));
             }
             HookAnswer::Refuse { text } => {

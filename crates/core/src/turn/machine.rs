@@ -35,7 +35,8 @@ impl Conversation {
         debug_assert!(
             agent.is_orchestrator()
                 || matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
-                || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. }),
+                || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
+                || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. }),
             "{task}: {} is not about an agent, and names {agent}",
             body.kind()
         );
@@ -67,6 +68,8 @@ impl Conversation {
             EventBody::AgentReported { report } => {
                 self.in_turn_with_calls(task, |turn, now| turn.agent_reported(now.at, agent, report));
             }
+            EventBody::ApprovalRequested { .. } => self.approval_requested(task, agent, body),
+            EventBody::ApprovalDecided { .. } => self.approval_decided(task, body),
             EventBody::ResultsGiven => self.in_turn(task, |turn, _| turn.give_results()),
             EventBody::Resumed { cause } => self.in_turn(task, |turn, now| turn.resumed(*cause, now.at)),
             EventBody::ModelReplied { .. }
@@ -136,6 +139,9 @@ impl Conversation {
         if let Some(task) = self.cancelled.first() {
             return main(*task, EventBody::Cancelled { text: report::CANCELLED.to_owned() });
         }
+        if let Some(decision) = self.decide_approval() {
+            return Some(decision);
+        }
         if let Some((task, into)) = self.joining() {
             return main(task, EventBody::Joined { into });
         }
@@ -145,7 +151,10 @@ impl Conversation {
         if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, missed_deadline(p, self.at)?))) {
             return main(task, body);
         }
-        self.turns.iter().find_map(|turn| turn.decide(Now { at: self.at, window_used: self.window_used(&turn.limits) }))
+        self.turns.iter().find_map(|turn| {
+            let now = Now { at: self.at, window_used: self.window_used(&turn.limits) };
+            turn.decide(now).map(|decision| turn.after_withdrawals(decision))
+        })
     }
 
     /// The directives that have no result yet. A message that is not due has none. Job commands are carried out one at a time,

@@ -147,6 +147,8 @@ impl Effects {
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { hook: None, .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
 /// file.
-const fn kinds(body: &EventBody) -> [&'static str; 28] {
+const fn kinds(body: &EventBody) -> [&'static str; 30] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -39,6 +39,8 @@ const fn kinds(body: &EventBody) -> [&'static str; 28] {
         | EventBody::AgentReported { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
+        | EventBody::ApprovalRequested { .. }
+        | EventBody::ApprovalDecided { .. }
         | EventBody::ResultsGiven
         | EventBody::Resumed { .. }
         | EventBody::Suspended { .. }
@@ -67,6 +69,8 @@ const fn kinds(body: &EventBody) -> [&'static str; 28] {
             "agent_reported",
             "cancel_requested",
             "decided",
+            "approval_requested",
+            "approval_decided",
             "results_given",
             "resumed",
             "suspended",

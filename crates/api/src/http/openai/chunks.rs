@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use annie_core::{
+    approval,
     event::{Action, Event, EventBody},
     ids::TaskId,
     message::Usage,
@@ -62,6 +63,9 @@ impl Chunks {
             EventBody::SkillFinished { skill, outcome, .. } => {
                 self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
             }
+            EventBody::ApprovalRequested { skill, arguments, expires_at, .. } => {
+                self.reasoning(format!("{}\n", approval::question(skill, arguments, *expires_at)));
+            }
             EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
             EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 match Answer::of(&event.body) {
@@ -80,6 +84,7 @@ impl Chunks {
             | EventBody::AgentStarted { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }

@@ -43,6 +43,9 @@ pub struct Clock {
     /// The sub-agents' part of `prefill_ms` since the main agent's last reply, in milliseconds: the longest, not the sum.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub agents_prefill_ms: u64,
+    /// Since when the turn waits for a person. That time is not the turn's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_since: Option<Micros>,
 }
 
 impl Clock {
@@ -58,6 +61,14 @@ impl Clock {
             waited_ms: 0,
             prefill_ms: 0,
             agents_prefill_ms: 0,
+            approval_since: None,
+        }
+    }
+
+    /// Moves the deadlines by the time for which the turn waited for a person.
+    pub(in crate::turn) fn end_approval_wait(&mut self, now: Micros) {
+        if let Some(since) = self.approval_since.take() {
+            self.from = self.from.later_ms(now.since_ms(since.max(self.from)));
         }
     }
 
@@ -145,6 +156,7 @@ impl Conversation {
             .turns
             .iter()
             .filter(|t| !t.control.is_suspended && !t.control.is_cancelled && !t.may_wait_for_others())
+            .filter(|t| !t.awaits_approval())
             .filter_map(|t| {
                 let (deadline, permit_ms_max) = (t.deadline(deadlines), deadlines.permit_ms_max(t.inbound.priority));
                 let (at, is_hard) = t.clock.next(deadline, permit_ms_max)?;
@@ -209,7 +221,8 @@ impl Turn {
 
     /// Restarts the deadlines. They do not count before the end of a deferral.
     pub(in crate::turn) fn restart_clock(&mut self, at: Micros) {
-        self.clock = Clock::starting(self.deferral.until.map_or(at, |until| until.max(at)));
+        let approval_since = self.awaits_approval().then_some(at);
+        self.clock = Clock { approval_since, ..Clock::starting(self.deferral.until.map_or(at, |until| until.max(at))) };
     }
 
     /// Whether the turn may still wait for the tasks that it depends on, as far as the state shows: its first round has no

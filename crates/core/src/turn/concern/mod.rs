@@ -1,6 +1,7 @@
 //! The concerns of a conversation and its turns: one file each, with its own state, its folds, and the decisions and directives
 //! that follow. `machine` routes the events to them.
 
+mod approvals;
 mod budget;
 mod control;
 mod deadlines;
@@ -18,6 +19,7 @@ mod retry;
 mod rounds;
 mod steering;
 
+pub use approvals::{Approval, ApprovalStep, ApprovedSkill};
 pub use control::Control;
 pub use deadlines::Clock;
 pub use deferral::Deferral;

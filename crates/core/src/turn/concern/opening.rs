@@ -96,6 +96,7 @@ impl Conversation {
             steering: Steering { channels: opening.channels, ..Steering::default() },
             notes: Vec::new(),
             format_repairs: 0,
+            approvals: Vec::new(),
         });
     }
 

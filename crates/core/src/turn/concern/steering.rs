@@ -65,6 +65,8 @@ impl Turn {
     /// before that gets a turn of its own, even if it is received later.
     pub(in crate::turn) fn update_steerable(&mut self, at: Micros) {
         let works = !self.control.is_suspended && !self.control.is_cancelled && !self.may_wait_for_others();
+        // A person may take a day to approve a call, and a message must not wait for that.
+        let works = works && !self.awaits_approval();
         let accepts = works && !self.clock.hard_passed && self.main.ending().is_none();
         let deferred_until = self.deferral.until.filter(|until| *until > at);
         let from = || deferred_until.unwrap_or_else(|| self.steering.accepts_from.map_or(at, |from| from.min(at)));

@@ -42,6 +42,8 @@ impl AgentRun {
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { hook: None, .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }

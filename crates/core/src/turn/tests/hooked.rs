@@ -14,16 +14,16 @@ use crate::{
     turn::{Directive, DirectiveId, TaskEffects},
 };
 
-fn orchestrator() -> AgentId {
+pub(super) fn orchestrator() -> AgentId {
     AgentId::orchestrator()
 }
 
-fn create(title: &str) -> crate::message::ToolCall {
+pub(super) fn create(title: &str) -> crate::message::ToolCall {
     use_skill("1", "tasks.create", &json!({"title": title}))
 }
 
 /// The main agent's model replies, and each of its calls waits for these hooks.
-fn replies_asking(w: &mut World, model_reply: &ModelReply, hooks: &[&str]) -> TaskId {
+pub(super) fn replies_asking(w: &mut World, model_reply: &ModelReply, hooks: &[&str]) -> TaskId {
     let task = w.current().expect("a turn is under way");
     let agent = w.conv.main_agent(task).expect("a turn is under way");
     let (round, calls) = (w.turn().main.round, agent.resolve(model_reply, &w.skills));
@@ -51,7 +51,7 @@ fn decides(w: &mut World, verdict: HookAnswer) {
     w.record(task, orchestrator(), decided(&hook, intent, verdict));
 }
 
-fn decided(hook: &str, intent: IntentId, verdict: HookAnswer) -> EventBody {
+pub(super) fn decided(hook: &str, intent: IntentId, verdict: HookAnswer) -> EventBody {
     EventBody::Decided {
         component: format!("hook {hook}"),
         decision: "decide".to_owned(),

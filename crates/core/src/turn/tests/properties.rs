@@ -43,6 +43,8 @@ fn assert_reported(w: &World) {
             | EventBody::SkillFinished { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }
@@ -134,6 +136,8 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::Suspended { .. }
