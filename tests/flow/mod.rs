@@ -1,5 +1,6 @@
 //! Messages from a front end or the kernel through to their answers.
 
+mod approvals;
 mod bad_models;
 mod bad_skills;
 mod channels;

@@ -78,6 +78,8 @@ impl Folded {
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::DeadlinePassed { .. }

@@ -103,6 +103,8 @@ impl Trace {
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::Decided { .. }
+            | EventBody::ApprovalRequested { .. }
+            | EventBody::ApprovalDecided { .. }
             | EventBody::ResultsGiven
             | EventBody::Resumed { .. }
             | EventBody::DeadlinePassed { .. }
