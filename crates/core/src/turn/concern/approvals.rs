@@ -16,6 +16,7 @@ use crate::{
     turn::{
         Decision,
         conversation::{Conversation, Turn},
+        run::Phase,
     },
 };
 
@@ -258,6 +259,13 @@ impl Turn {
     #[must_use]
     pub fn awaits_approval(&self) -> bool {
         self.open_approvals().next().is_some()
+    }
+
+    /// Whether nothing of the turn runs, because all its agents wait for a person.
+    pub(in crate::turn) fn only_awaits_approval(&self) -> bool {
+        let waits = |agent: &AgentId| self.open_approvals().any(|approval| approval.agent == *agent);
+        let is_main_quiet = self.main.phase != Phase::Thinking && self.main.wanted_skills().next().is_none();
+        self.awaits_approval() && is_main_quiet && self.agents.plan.running().all(|node| waits(&node.spec.agent))
     }
 
     /// Whether the agent that made the call still waits for the verdict, as far as the state shows.

@@ -25,6 +25,10 @@ impl Turn {
         if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) {
             return;
         }
+        // Nor does a turn run that waits for a person, who may take longer than any number of restarts.
+        if self.only_awaits_approval() {
+            return;
+        }
         match cause {
             ResumeCause::Bystander => {}
             ResumeCause::Crash => self.recovery.crashes = self.recovery.crashes.saturating_add(1),
