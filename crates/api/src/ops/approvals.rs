@@ -201,7 +201,7 @@ async fn decide(
     verdict: ApprovalVerdict,
 ) -> Result<OpenApproval, ApiError> {
     let Call { state, caller } = call;
-    // An administrator may decide in place of the owner. For everybody else another user's task does not exist.
+    // An administrator may decide in place of the owner. For all other callers the task of another user does not exist.
     let scope = if caller.grants.has(KeyScope::Admin) { event::Scope::Operator } else { caller.scope() };
     Ok(state.kernel.decide_approval(scope, task, number, verdict, &caller.name()).await?)
 }
