@@ -1,5 +1,7 @@
 //! The requests of a probe: the prompts of real turns with one everyday task.
 
+use std::collections::BTreeMap;
+
 use annie_core::{
     caller::CallOptions,
     context::{Frames, main_system, main_system_cmd, main_tools, skills_list, turn_context},
@@ -31,7 +33,7 @@ impl Requests {
         let now = probe.env.now().to_utc().with_timezone(&zone);
         let task = TaskId::from_uuid(probe.env.uuid());
         let facts = PromptFacts {
-            skills: skills_list(&probe.skills, TurnLimits::skill_list_chars_max(window)).text,
+            skills: skills_list(&probe.skills, TurnLimits::skill_list_chars_max(window), &BTreeMap::new()).text,
             domains: probe.skills.domains().into_iter().map(|domain| domain.name).collect(),
             timezone: probe.timezone.clone(),
             local_now: now.format("%Y-%m-%d %H:%M %A").to_string(),

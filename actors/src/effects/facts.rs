@@ -1,6 +1,7 @@
 //! The inputs of a turn's prompts besides the conversation, read once when the turn begins [S0 6.1].
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -15,9 +16,9 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     ports::{ContextQuery, SkillCall},
-    skill::SkillSet,
+    skill::{SkillChange, SkillSet},
     time::Micros,
-    turn::manual_of,
+    turn::{Conversation, manual_of},
 };
 use chrono_tz::Tz;
 
@@ -33,13 +34,31 @@ const READ_MS_MAX: u64 = 2_000;
 /// The last version of the skill set for which it was logged that skill descriptions were left out of prompts.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
+/// The message that ends the active skill, unless a prompt skill has this name.
+const DONE: &str = "/done";
+/// What the model reads in place of that message.
+const ENDED: &str = "[The user has ended the active skill: its instructions no longer apply. Say so in a few words.]";
+
+/// The prompt skills of a conversation when a turn begins.
+pub(crate) struct SkillsInUse {
+    /// How often each skill began.
+    uses: BTreeMap<String, u32>,
+    has_active: bool,
+}
+
+impl SkillsInUse {
+    pub fn of(conversation: &Conversation) -> Self {
+        Self { uses: conversation.skill_uses.clone(), has_active: conversation.active_skill().is_some() }
+    }
+}
+
 /// Reads the facts for one turn. A fact that cannot be read in time is left out: an answer without memories is better than
 /// none.
 pub(crate) async fn read_facts(
     wiring: &Wiring,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
     inbound: &Inbound,
-    called: Option<&PlannedSkill>,
+    (called, known): (Option<&PlannedSkill>, &SkillsInUse),
     routed: &Routed,
 ) -> (Mode, PromptFacts, TurnLimits) {
     let window = window(wiring, &routed.candidates);
@@ -71,18 +90,22 @@ pub(crate) async fn read_facts(
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
     };
-    let instructions = match called {
-        Some(called) => spoken(wiring, profile, (user, conversation, task), called).await,
-        None => None,
+    let (instructions, skill_change) = match called {
+        Some(called) => spoken(wiring, profile, (user, conversation, task), called).await.unzip(),
+        None if known.has_active && inbound.text.trim() == DONE => {
+            (Some(ENDED.to_owned()), Some(Some(Box::new(SkillChange::End))))
+        }
+        None => (None, None),
     };
     let facts = PromptFacts {
-        skills: listed(&offered, window, &inbound.text),
+        skills: listed(&offered, window, &inbound.text, &known.uses),
         domains: offered.domains().into_iter().map(|d| d.name).collect(),
         manual,
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
         local_now: local(now, &profile.timezone),
         spoken: instructions.or_else(|| routed.stripped.clone()),
+        skill_change: skill_change.flatten(),
         suggestion: String::new(),
         spoken_as,
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
@@ -117,13 +140,16 @@ fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
 }
 
 /// The skill list of the prompt. If something is left out, that is logged once for each version of the skill set.
-fn listed(skills: &SkillSet, window: Option<u32>, message_text: &str) -> String {
+fn listed(skills: &SkillSet, window: Option<u32>, message_text: &str, uses: &BTreeMap<String, u32>) -> String {
     let chars_max = TurnLimits::skill_list_chars_max(window);
-    let list = skills_list_for(skills, chars_max, message_text);
-    if let Some(left_out) = list.left_out
+    let list = skills_list_for(skills, chars_max, message_text, uses);
+    let is_complete = list.left_out.is_none() && list.skills_left_out.is_empty();
+    if !is_complete
         && LEFT_OUT.swap(skills.version().saturating_add(1), Ordering::Relaxed) != skills.version().saturating_add(1)
     {
-        tracing::info!(left_out, chars_max, "skill descriptions were left out of prompts to fit the limit");
+        let (left_out, prompt_skills) =
+            (list.left_out.unwrap_or("nothing of the commands"), list.skills_left_out.join(", "));
+        tracing::warn!(left_out, prompt_skills, chars_max, "skills were left out of prompts to fit the limit");
     }
     list.text
 }
@@ -146,13 +172,14 @@ fn local(now: Micros, timezone: &str) -> String {
     now.to_utc().with_timezone(&zone).format("%Y-%m-%d %H:%M %A").to_string()
 }
 
-/// The instructions of a prompt skill that the user called by `/name` [S1 Triggering].
+/// The instructions of a prompt skill that the user called by `/name` [S1 Triggering], and what they change about the active
+/// skill.
 async fn spoken(
     wiring: &Wiring,
     profile: &Profile,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
     called: &PlannedSkill,
-) -> Option<String> {
+) -> Option<(String, Option<Box<SkillChange>>)> {
     let call = SkillCall {
         intent: called.intent,
         skill: called.skill.clone(),
@@ -168,5 +195,6 @@ async fn spoken(
     };
     let run = caught(wiring.runner.run(call));
     let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), run).await.ok()?.ok()?;
-    read.status.is_ok().then(|| format!("[Skill: {}]\n\n{}", called.skill, read.data))
+    let text = format!("[Skill: {}]\n\n{}", called.skill, read.data);
+    read.status.is_ok().then_some((text, read.skill_change))
 }

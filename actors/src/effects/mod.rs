@@ -9,7 +9,7 @@ mod model;
 mod route;
 mod skill;
 
-pub(crate) use facts::read_facts;
+pub(crate) use facts::{SkillsInUse, read_facts};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
-    effects::{read_facts, route, run_job_command, understand_job_command},
+    effects::{SkillsInUse, read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
 };
@@ -74,6 +74,7 @@ async fn start(
     match directive {
         Directive::BeginTurn { task } => {
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
+            let known = SkillsInUse::of(&state.conv);
             state.spawn(id, async move {
                 let route = Box::new(route(&wiring, &inbound));
                 let judged = Box::new(agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await);
@@ -81,7 +82,7 @@ async fn start(
                     (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
                 } else {
                     let called = judged.called.as_ref();
-                    read_facts(&wiring, (&user, conversation, task), &inbound, called, &route).await
+                    read_facts(&wiring, (&user, conversation, task), &inbound, (called, &known), &route).await
                 };
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });

@@ -24,7 +24,7 @@ use crate::{
     limits::{MainInterface, TurnLimits},
     message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
     outcome::Outcome,
-    skill::Effect,
+    skill::{Effect, SkillChange},
     time::Micros,
 };
 
@@ -119,6 +119,9 @@ pub struct PromptFacts {
     /// The text given to the model in place of the user's: a prompt skill that the user invoked by `/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoken: Option<String>,
+    /// What the user's message changes about the active skill of the conversation: `/name` or `/done`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill_change: Option<Box<SkillChange>>,
     /// A suggestion shown below the answer if a rule prefers another backend. Empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suggestion: String,

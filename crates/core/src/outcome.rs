@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ids::OperationId, time::Micros};
+use crate::{ids::OperationId, skill::SkillChange, time::Micros};
 
 /// The five statuses of a skill run [S3 4.3], and two more: `unknown` for a `once` effect without a receipt, and `pending`
 /// for a long-running operation whose result comes later [S3 6.5].
@@ -94,6 +94,9 @@ pub struct Outcome {
     /// The requests that the run sent to other machines, in their order. Redirects are requests of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<OutboundRequest>,
+    /// What the run changes about the active skill of its agent. Only prompt skills have it, and their texts are trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill_change: Option<Box<SkillChange>>,
 }
 
 /// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
@@ -143,6 +146,7 @@ impl Outcome {
             evidence: Value::Null,
             operation: None,
             requests: Vec::new(),
+            skill_change: None,
         }
     }
 
@@ -215,6 +219,13 @@ impl Outcome {
         self
     }
 
+    /// Adds what the run changes about the active skill.
+    #[must_use]
+    pub fn with_skill_change(mut self, change: SkillChange) -> Self {
+        self.skill_change = Some(Box::new(change));
+        self
+    }
+
     /// Adds the detail for people.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
@@ -230,6 +241,9 @@ impl Outcome {
         self.alternatives = self.alternatives.iter().map(|text| map(text)).collect();
         self.escalation_context = map(&self.escalation_context);
         map_strings(&mut self.evidence, map);
+        if let Some(SkillChange::Begin(active)) = self.skill_change.as_deref_mut() {
+            active.instructions = map(&active.instructions);
+        }
         self
     }
 

@@ -167,6 +167,9 @@ pub(crate) struct PromptArgs {
     /// What the instructions are about; fills their placeholders.
     #[serde(default)]
     pub(crate) args: Option<String>,
+    /// Ends the skill once its work is done: its instructions no longer apply.
+    #[serde(default)]
+    pub(crate) done: bool,
     /// Reads one of the skill's supporting files instead, by the path that the instructions name.
     #[serde(default)]
     pub(crate) file: Option<String>,

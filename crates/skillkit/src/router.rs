@@ -183,13 +183,13 @@ impl Router {
         }
     }
 
-    /// The source that runs a call, or the outcome of a call that no source can run.
-    fn source_of(&self, call: &SkillCall) -> Result<&dyn SkillSource, Box<Outcome>> {
+    /// The source that runs a call, and whether it is the files, or the outcome of a call that no source can run.
+    fn source_of(&self, call: &SkillCall) -> Result<(&dyn SkillSource, bool), Box<Outcome>> {
         let joined = self.current();
-        for (source, listing) in self.sources.iter().zip(&joined.listings) {
+        for (n, (source, listing)) in self.sources.iter().zip(&joined.listings).enumerate() {
             let Some(skill) = listing.admitted.get(&call.skill) else { continue };
             return match skill.check_arguments(&call.arguments) {
-                Ok(()) => Ok(source.as_ref()),
+                Ok(()) => Ok((source.as_ref(), n == 0)),
                 Err(error) => Err(Box::new(Outcome::permanent("invalid_arguments", error.to_string()))),
             };
         }
@@ -209,6 +209,13 @@ fn not_of_a_source(skill: &SkillSpec) -> Option<&'static str> {
         Some(_) => Some("only skill files may be prompt skills: list it as a command skill"),
         None => Some("its name needs a domain, such as `ledger.show`"),
     }
+}
+
+/// The outcome without changes of the active skill, unless the skill is one of the files. The texts of other sources are no
+/// instructions.
+fn trusted(is_files: bool, mut outcome: Outcome) -> Outcome {
+    outcome.skill_change = outcome.skill_change.filter(|_| is_files);
+    outcome
 }
 
 /// Whether a text can be the name of a source.
@@ -239,7 +246,7 @@ impl SkillRunner for Router {
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
         Box::pin(async move {
             let outcome = match self.source_of(&call) {
-                Ok(source) => source.run(call).await,
+                Ok((source, is_files)) => trusted(is_files, source.run(call).await),
                 Err(refused) => *refused,
             };
             self.files.scrubbed(outcome).clipped()
@@ -248,8 +255,9 @@ impl SkillRunner for Router {
 
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(async move {
-            let source = self.source_of(&call).ok()?;
-            source.reconcile(call).await.map(|outcome| self.files.scrubbed(outcome).clipped())
+            let (source, is_files) = self.source_of(&call).ok()?;
+            let outcome = source.reconcile(call).await?;
+            Some(self.files.scrubbed(trusted(is_files, outcome)).clipped())
         })
     }
 }

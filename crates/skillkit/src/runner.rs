@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 use annie_core::{
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
-    skill::{SkillSet, SkillSpec},
+    skill::{ActiveSkill, SkillChange, SkillFormat, SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
@@ -186,17 +186,21 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// A prompt skill's instructions with their arguments, or one of its supporting files.
+/// A prompt skill's instructions with their arguments, one of its supporting files, or its end.
 fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arguments: Value) -> Ran {
     let args = decode_prompt(arguments)?;
     let name = &spec.name;
+    if args.done {
+        let text = format!("The skill {name} is done: its instructions no longer apply.");
+        return Ok(Outcome::success(text).with_skill_change(SkillChange::End));
+    }
     if let Some(file) = args.file {
         let file = file.trim().trim_start_matches("./");
         if !files.iter().any(|f| f == file) {
             let what = format!("The skill {name} has no file '{file}'.");
             return Err(SkillError::NotFound { what, near: files.to_vec() });
         }
-        let text = tree.read(&format!("{folder}/{file}"))?;
+        let text = tree.read_in(folder, file)?;
         return Ok(Outcome::success(text).with_evidence(json!({"skill": name, "file": file})));
     }
     let mut text = substitute(&spec.body, args.args.as_deref().unwrap_or_default());
@@ -205,7 +209,19 @@ fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arg
         text.push_str(&format!("\n\nSupporting files (read one with --file PATH):\n{}", list.join("\n")));
     }
     let content = format!("<skill_content name=\"{name}\">\n{text}\n</skill_content>");
-    Ok(Outcome::success(content).with_evidence(json!({"skill": name})))
+    let begin = SkillChange::Begin(active(spec, &content));
+    Ok(Outcome::success(content).with_evidence(json!({"skill": name})).with_skill_change(begin))
+}
+
+/// The skill as it stays active with these instructions.
+fn active(spec: &SkillSpec, content: &str) -> ActiveSkill {
+    let active = ActiveSkill::new(&spec.name, content);
+    match &spec.format {
+        SkillFormat::Command => active,
+        SkillFormat::Prompt { model_invocable, allowed_tools, .. } => {
+            ActiveSkill { allowed_tools: allowed_tools.clone(), is_for_users: !model_invocable, ..active }
+        }
+    }
 }
 
 #[cfg(test)]

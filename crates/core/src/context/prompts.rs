@@ -9,6 +9,7 @@ use crate::{
     event::{AgentReport, DispatchSpec, Mode, PromptFacts},
     limits::SubAgentInterface,
     message::{CacheTtl, SystemPart},
+    skill::ActiveSkill,
 };
 
 /// The source of spoken messages.
@@ -171,6 +172,29 @@ pub fn main_system(mode: Mode, facts: &PromptFacts) -> Vec<SystemPart> {
 #[must_use]
 pub fn main_system_cmd(facts: &PromptFacts) -> Vec<SystemPart> {
     system(&[SINGLE_LOOP_CMD, RULES, SINGLE_LOOP_CMD_EXAMPLE], &quoted(&facts.skills), facts)
+}
+
+/// The instructions of a skill that began in an earlier turn [S1 Layer 2], and how it ends. The texts of prompt skills are
+/// trusted, so they stand in the system prompt and not in a frame.
+#[must_use]
+pub fn active_skill_part(mode: Mode, by_commands: bool, active: &ActiveSkill) -> SystemPart {
+    let ActiveSkill { skill, instructions, allowed_tools, is_for_users } = active;
+    let end = match mode {
+        _ if *is_for_users => "The user ends it with /done.".to_owned(),
+        _ if by_commands => format!("When its work is done, run: {skill} --done"),
+        Mode::SingleLoop => {
+            format!("When its work is done, call use_skill {{\"skill\":\"{skill}\",\"arguments\":{{\"done\":true}}}}.")
+        }
+        Mode::Direct => format!("When its work is done, call {skill} with done = true."),
+        Mode::MultiAgent => "The user ends it with /done.".to_owned(),
+    };
+    let mut text =
+        format!("Active skill: {skill}. Follow its instructions where the user's message is about its work. {end}\n");
+    if !allowed_tools.is_empty() {
+        let _ = writeln!(text, "While it is active, only these skills run: {}.", allowed_tools.join(", "));
+    }
+    text.push_str(instructions);
+    SystemPart { text, cache: None }
 }
 
 fn system(rules: &[&str], skills: &str, facts: &PromptFacts) -> Vec<SystemPart> {

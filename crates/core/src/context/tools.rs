@@ -1,7 +1,7 @@
 //! Tool definitions [S0 2] [S4 2] [S4 3.3]. The arrays are small, sorted and identical in every call, so that they stay
 //! within the cached prefix.
 
-use std::fmt::Write as _;
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use serde_json::{Value, json};
 
@@ -141,8 +141,10 @@ pub fn direct_tool_name(skill: &str) -> String {
 pub struct SkillsList {
     /// The list. If something is omitted, the last line says so.
     pub text: String,
-    /// The omitted parts, for the log; `None` if the list is complete.
+    /// The omitted parts of the command skills, for the log; `None` if their list is complete.
     pub left_out: Option<&'static str>,
+    /// The omitted prompt skills, for the log.
+    pub skills_left_out: Vec<String>,
 }
 
 /// Level of detail of the list, highest first.
@@ -150,10 +152,8 @@ pub struct SkillsList {
 enum Detail {
     /// Usage and description of each skill.
     Whole,
-    /// Usage of each skill. Descriptions only of domains and prompt skills, whose names are not self-explanatory.
+    /// Usage of each skill, and descriptions of the domains.
     Usage,
-    /// Names of commands by domain. Usage and descriptions of prompt skills only.
-    Prompts,
     /// Names by domain.
     Names,
     /// Domains.
@@ -166,29 +166,79 @@ const USAGE_CHARS_MIN: usize = 3_000;
 /// The same for the list of names.
 const NAMES_CHARS_MIN: usize = 2_000;
 
-/// The skill list of a prompt [S0 10.2] [S1 Layer 1]: every skill with its flags and description, as far as it fits;
-/// otherwise names by domain; otherwise only the domains, with a pointer to `get_skill`.
+/// The skill list of a prompt [S0 10.2] [S1 Layer 1]. Command skills: each with its flags and description, as far as it fits;
+/// otherwise names by domain; otherwise only the domains, with a pointer to `get_skill`. Prompt skills: each with its
+/// description, within a limit of the same size of their own. `uses` counts how often each prompt skill began; those that began
+/// least are left out first.
 #[must_use]
-pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
+pub fn skills_list(skills: &SkillSet, chars_max: usize, uses: &BTreeMap<String, u32>) -> SkillsList {
+    let (mut text, left_out) = commands_list(skills, chars_max);
+    let (prompts, skills_left_out) = prompts_list(skills, chars_max, uses);
+    text.push_str(&prompts);
+    if let Some(left_out) = left_out {
+        let _ = writeln!(text, "(Left out for room: {left_out}.)");
+    }
+    if !skills_left_out.is_empty() {
+        let count = skills_left_out.len();
+        let _ = writeln!(text, "(Left out for room: prompt skills: {count}; ask for the domain {PROMPT_DOMAIN}.)");
+    }
+    SkillsList { text, left_out, skills_left_out }
+}
+
+fn commands_list(skills: &SkillSet, chars_max: usize) -> (String, Option<&'static str>) {
     let whole = list(skills, Detail::Whole);
     if whole.chars().count() <= chars_max {
-        return SkillsList { text: whole, left_out: None };
+        return (whole, None);
     }
     let levels = [
         (Detail::Usage, USAGE_CHARS_MIN, "descriptions"),
-        (Detail::Prompts, NAMES_CHARS_MIN, "usage and descriptions of commands"),
-        (Detail::Names, NAMES_CHARS_MIN, "usage and descriptions"),
+        (Detail::Names, NAMES_CHARS_MIN, "usage and descriptions of commands"),
         (Detail::Domains, usize::MAX, "skills of the domains"),
     ];
     let fits = |(detail, chars_min, left_out)| {
         let text = list(skills, detail);
-        (text.chars().count() <= chars_max.max(chars_min)).then_some((text, left_out))
+        (text.chars().count() <= chars_max.max(chars_min)).then_some((text, Some(left_out)))
     };
-    let (mut text, left_out) = levels.into_iter().find_map(fits).unwrap_or_default();
-    let _ = writeln!(text, "(Left out for room: {left_out}.)");
-    SkillsList { text, left_out: Some(left_out) }
+    levels.into_iter().find_map(fits).unwrap_or_default()
 }
 
+/// The prompt skills that fit, most used ones first in the choice and sorted by name in the text, and the names of the others.
+fn prompts_list(skills: &SkillSet, chars_max: usize, uses: &BTreeMap<String, u32>) -> (String, Vec<String>) {
+    let mut all: Vec<&SkillSpec> = skills.for_model().map(|skill| &**skill).filter(|skill| is_prompt(skill)).collect();
+    // The set is sorted by name, and the sort is stable.
+    all.sort_by_key(|skill| Reverse(uses.get(&skill.name).copied().unwrap_or_default()));
+    let about =
+        skills.domains().into_iter().find(|domain| domain.name == PROMPT_DOMAIN).map(|domain| domain.description);
+    let heading = format!("- {PROMPT_DOMAIN}: {}\n", one_line(&about.unwrap_or_default()));
+    let mut chars_used = heading.chars().count();
+    let (mut shown, mut left_out) = (BTreeMap::new(), Vec::new());
+    for skill in all {
+        let entry = format!("  {}\n    {}\n", prompt_usage(skill), one_line(&skill.description));
+        let chars = entry.chars().count();
+        if chars_used + chars <= chars_max {
+            chars_used += chars;
+            shown.insert(skill.name.as_str(), entry);
+        } else {
+            left_out.push(skill.name.clone());
+        }
+    }
+    let text =
+        if shown.is_empty() { String::new() } else { shown.into_values().fold(heading, |text, entry| text + &entry) };
+    (text, left_out)
+}
+
+/// The usage of a prompt skill without the flags that its own text explains.
+fn prompt_usage(skill: &SkillSpec) -> String {
+    let arguments = skill.args.iter().filter(|arg| arg.name == "args");
+    arguments.fold(skill.name.clone(), |usage, arg| usage + " " + &arg.usage())
+}
+
+fn is_prompt(skill: &SkillSpec) -> bool {
+    matches!(skill.format, SkillFormat::Prompt { .. })
+}
+
+/// The domain of prompt skills.
+const PROMPT_DOMAIN: &str = "prompt";
 /// The skill that waits for an external event.
 const AWAIT: &str = "system.await";
 /// Words that may request such a wait.
@@ -208,38 +258,41 @@ const WAITS: [&str; 10] = [
 /// The skill list for a turn with this message. If space is limited, the model is small, and small models call the waiting
 /// skill even in reply to small talk. So the skill is listed only if the message may request a wait.
 #[must_use]
-pub fn skills_list_for(skills: &SkillSet, chars_max: usize, message_text: &str) -> SkillsList {
-    let all = skills_list(skills, chars_max);
+pub fn skills_list_for(
+    skills: &SkillSet,
+    chars_max: usize,
+    message_text: &str,
+    uses: &BTreeMap<String, u32>,
+) -> SkillsList {
+    let all = skills_list(skills, chars_max, uses);
     let message_text = message_text.to_lowercase();
     if all.left_out.is_none() || WAITS.iter().any(|words| message_text.contains(words)) {
         return all;
     }
-    skills_list(&skills.without(AWAIT), chars_max)
+    skills_list(&skills.without(AWAIT), chars_max, uses)
 }
 
 fn list(skills: &SkillSet, detail: Detail) -> String {
     let mut text = String::new();
     for domain in &skills.domains() {
+        let listed = || domain.skills.iter().filter_map(|name| skills.get(name)).filter(|skill| !is_prompt(skill));
+        let count = listed().count();
+        if count == 0 {
+            continue;
+        }
         if detail == Detail::Domains {
-            let _ = writeln!(text, "- {} ({} skills)", domain.name, domain.skills.len());
+            let _ = writeln!(text, "- {} ({count} skills)", domain.name);
             continue;
         }
         let _ = writeln!(text, "- {}: {}", domain.name, one_line(&domain.description));
         if detail == Detail::Names {
-            let _ = writeln!(text, "  {}", domain.skills.join(", "));
+            let names: Vec<&str> = listed().map(|skill| skill.name.as_str()).collect();
+            let _ = writeln!(text, "  {}", names.join(", "));
             continue;
         }
-        let is_prompt = |skill: &SkillSpec| matches!(skill.format, SkillFormat::Prompt { .. });
-        let all = domain.skills.iter().filter_map(|name| skills.get(name));
-        let (named, listed): (Vec<_>, Vec<_>) = all.partition(|skill| detail == Detail::Prompts && !is_prompt(skill));
-        if !named.is_empty() {
-            let names: Vec<&str> = named.iter().map(|skill| skill.name.as_str()).collect();
-            let _ = writeln!(text, "  {}", names.join(", "));
-        }
-        for skill in listed {
+        for skill in listed() {
             let _ = writeln!(text, "  {}", skill.synopsis());
-            let is_described = detail == Detail::Whole || is_prompt(skill);
-            if is_described && !skill.description.is_empty() {
+            if detail == Detail::Whole && !skill.description.is_empty() {
                 let _ = writeln!(text, "    {}", one_line(&skill.description));
             }
         }

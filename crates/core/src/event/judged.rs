@@ -112,4 +112,6 @@ pub enum Refusal {
     InDoubt,
     /// The agent repeats itself without progress.
     NoProgress,
+    /// The active skill does not allow the skill.
+    NotAllowed,
 }

@@ -1,5 +1,6 @@
 //! The definition of a skill: name, description, arguments, and the effect class that recovery uses.
 
+mod active;
 mod args;
 mod fit;
 mod set;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Prefix of tags that record the sources that the author of a memory or a note had read: `from:notes.read`.
 pub const ORIGIN_TAG: &str = "from:";
 
+pub use active::{ActiveSkill, Confinement, SkillChange};
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
@@ -73,7 +75,7 @@ pub enum SkillFormat {
         user_invocable: bool,
         /// Whether a model may invoke it.
         model_invocable: bool,
-        /// The tools that the file lists. The list is not enforced yet; the loader reports this.
+        /// The skills and domains that may run while the skill is active. Empty means all.
         allowed_tools: Vec<String>,
         /// A hint for completion at a prompt.
         argument_hint: Option<String>,

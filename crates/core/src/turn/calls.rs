@@ -16,7 +16,7 @@ use crate::{
     outcome::{Outcome, Status},
     plan::first_line,
     receipt::{self, Extent, Receipt},
-    skill::Effect,
+    skill::{Effect, SkillChange},
     time::Micros,
 };
 
@@ -37,6 +37,8 @@ pub(super) const REFUSED: &str = "[refused]";
 const REFUSED_HERE: &str = " here:";
 /// Why a call that the loop guard blocked was not run, for reports.
 pub(super) const WITHOUT_PROGRESS: &str = "blocked: it went on without progress";
+/// Why a call that the active skill does not allow was not run, for reports.
+const NOT_ALLOWED: &str = "the active skill does not allow it";
 /// The end of a result that the model has just read and requested again.
 pub(super) const SAME_RESULT: &str =
     "\nThis is the same result as before. Answer the user from it now, in words and without a call.";
@@ -131,6 +133,7 @@ impl AgentRun {
                 match why {
                     Refusal::CallLimit => open.refused = true,
                     Refusal::NoProgress => self.undone.push(open.brief(WITHOUT_PROGRESS)),
+                    Refusal::NotAllowed => self.undone.push(open.brief(NOT_ALLOWED)),
                     Refusal::DoneAlready | Refusal::InDoubt => {}
                 }
                 return;
@@ -242,6 +245,10 @@ impl AgentRun {
             open.result = Some(with_warning(shown, warning.as_deref()));
         }
         self.guard.record(&skill, &arguments, Some(&text), false);
+        if let Some(SkillChange::Begin(active)) = outcome.skill_change.as_deref() {
+            // A restriction lasts until the end of the turn, so that no skill can lift that of another one.
+            self.confined = self.confined.take().or_else(|| active.confinement());
+        }
         self.ran.push(match outcome.status {
             Status::Success => skill.clone(),
             status => format!("{skill} ({})", status.as_str()),

@@ -1,13 +1,13 @@
 //! The state of one conversation as a fold over its events. Only events change the state, and only in the functions of the
 //! concerns, so a replay gives the same state (invariant 5).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     concern::{
-        Agents, Approval, ApprovedSkill, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending, Recovery,
+        Agents, Approval, ApprovedSkill, Carried, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending, Recovery,
         Retries, Steering,
     },
     provenance::Provenance,
@@ -19,6 +19,7 @@ use crate::{
     ids::{ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
     receipt::Receipt,
+    skill::ActiveSkill,
     time::Micros,
 };
 
@@ -68,6 +69,9 @@ pub struct Turn {
     /// The requests to a person about its calls, in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approval>,
+    /// The skill that was active when the turn began, whose instructions are in the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) active_skill: Option<ActiveSkill>,
 }
 
 /// The state of one conversation.
@@ -119,6 +123,12 @@ pub struct Conversation {
     /// The conversation appears in lists, because not all of its messages are stateless calls.
     #[serde(default = "listed", skip_serializing_if = "is_true")]
     pub is_listed: bool,
+    /// The active skill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) active_skill: Option<Carried>,
+    /// How often each prompt skill began in this conversation. The least used skills are left out of prompts first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub skill_uses: BTreeMap<String, u32>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -156,6 +166,8 @@ impl Conversation {
             finished: VecDeque::new(),
             free_from: [Micros(0); Lane::ALL.len()],
             is_listed: false,
+            active_skill: None,
+            skill_uses: BTreeMap::new(),
         }
     }
 

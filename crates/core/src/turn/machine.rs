@@ -79,6 +79,7 @@ impl Conversation {
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
             | EventBody::Decided { hook: Some(_), .. } => {
+                self.note_skill_change(task, agent, body);
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
             }
             // Records for readers of the log, and facts about a task that has ended.

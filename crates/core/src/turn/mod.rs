@@ -39,7 +39,7 @@ mod withheld;
 pub use agent::AgentView;
 pub use calls::refused_by;
 pub use concern::{
-    Agents, Approval, ApprovalStep, ApprovedSkill, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused,
+    Agents, Approval, ApprovalStep, ApprovedSkill, Carried, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant, Paused,
     Pending, Recovery, Retries, Steering,
 };
 pub use conversation::{Conversation, STATE_VERSION, Turn};

@@ -3,16 +3,16 @@
 use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
     caller::CallOptions,
-    context::{agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, tokens},
+    context::{active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, tokens},
     event::{Mode, PromptFacts},
     ids::ConversationId,
     limits::SubAgentInterface,
     message::{ModelRequest, SystemPart, ToolDef},
-    skill::SkillSet,
+    skill::{ActiveSkill, SkillSet},
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
-    let (system, tools) = prompt(turn.mode, turn.main.is_cmd(), &turn.facts);
+    let (system, tools) = prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref());
     let mut request = ModelRequest {
         model: None,
         system,
@@ -30,13 +30,24 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
 }
 
 /// The system prompt and the tools of the main agent. A main agent that writes commands has no tools.
-fn prompt(mode: Mode, by_commands: bool, facts: &PromptFacts) -> (Vec<SystemPart>, Vec<ToolDef>) {
-    if by_commands { (main_system_cmd(facts), Vec::new()) } else { (main_system(mode, facts), main_tools(mode, facts)) }
+fn prompt(
+    mode: Mode,
+    by_commands: bool,
+    facts: &PromptFacts,
+    active: Option<&ActiveSkill>,
+) -> (Vec<SystemPart>, Vec<ToolDef>) {
+    let (mut system, tools) = if by_commands {
+        (main_system_cmd(facts), Vec::new())
+    } else {
+        (main_system(mode, facts), main_tools(mode, facts))
+    };
+    system.extend(active.map(|active| active_skill_part(mode, by_commands, active)));
+    (system, tools)
 }
 
 /// The approximate size of the system prompt and the tools, in tokens.
-pub(super) fn fixed_tokens(mode: Mode, by_commands: bool, facts: &PromptFacts) -> u32 {
-    let (system, tools) = prompt(mode, by_commands, facts);
+pub(super) fn fixed_tokens(mode: Mode, by_commands: bool, facts: &PromptFacts, active: Option<&ActiveSkill>) -> u32 {
+    let (system, tools) = prompt(mode, by_commands, facts, active);
     let system = system.iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);
     let tools = tools.into_iter().map(|t| tokens(t.name.len() + t.description.len() + t.parameters.to_string().len()));
     tools.fold(system, u32::saturating_add)

@@ -17,7 +17,7 @@ use crate::{
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     receipt::Receipt,
-    skill::CallStyle,
+    skill::{CallStyle, Confinement},
     time::Micros,
 };
 
@@ -300,6 +300,9 @@ pub struct AgentRun {
     /// The sources of what the agent has read.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
+    /// The skills that it may run because of an active skill; `None` means all that it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) confined: Option<Confinement>,
     /// The number of consecutive rounds whose calls were all malformed.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) unusable_rounds: u32,
@@ -367,6 +370,7 @@ impl AgentRun {
             frames: Frames::default(),
             by_commands: false,
             provenance: Provenance::default(),
+            confined: None,
             unusable_rounds: 0,
             waited_ms: 0,
             prefill_ms: 0,

@@ -1,6 +1,7 @@
 //! Scenario tests of the turn state machine. A `World` simulates the Engine, its sub-agents, a scripted model and skills in
 //! memory, driven by a log of events. After every step it checks that the log alone gives the same state.
 
+mod active_skill;
 mod agents;
 mod answers;
 mod approvals;

@@ -70,6 +70,7 @@ impl World {
             timezone: "Europe/Prague".into(),
             local_now: "2026-11-21 14:05 Saturday".into(),
             spoken: None,
+            skill_change: None,
             suggestion: String::new(),
             spoken_as: None,
             tone: String::new(),

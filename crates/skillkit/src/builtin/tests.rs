@@ -1,6 +1,9 @@
 //! Tests that the list of handlers, the bundled files and the code agree.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use annie_core::{
     command::{Resolution, extract, resolve},
@@ -68,7 +71,7 @@ fn size(system: &[SystemPart], tools: &[ToolDef]) -> u32 {
 fn prompts_with_bundled_skills_stay_within_token_limits() {
     let skills = FileCatalog::bundled().skills();
     let facts = |window| PromptFacts {
-        skills: skills_list_for(&skills, TurnLimits::skill_list_chars_max(window), "Hi").text,
+        skills: skills_list_for(&skills, TurnLimits::skill_list_chars_max(window), "Hi", &BTreeMap::new()).text,
         domains: skills.domains().into_iter().map(|d| d.name).collect(),
         user_name: "Ann".to_owned(),
         timezone: "Europe/Berlin".to_owned(),
@@ -149,6 +152,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "memory.delete [--id N] [--query TEXT] (idempotent)",
             "memory.list [--deleted] [--limit N] (read)",
             "memory.restore [--id N] [--query TEXT] (idempotent)",
+            "meeting-notes [--args TEXT] [--done] [--file TEXT] (read)",
             "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] \
              [--importance N] [--tags A,B] (idempotent)",
             "memory.search --query TEXT \
@@ -181,7 +185,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "tasks.update --id N [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
              [--status todo|in_progress|blocked|done|cancelled] [--tags A,B] [--title TEXT] (idempotent)",
             "web.fetch --url TEXT [--chars N] [--from_char N] (read)",
-            "weekly-review [--args TEXT] [--file TEXT] (read)",
+            "weekly-review [--args TEXT] [--done] [--file TEXT] (read)",
         ]
     );
 }

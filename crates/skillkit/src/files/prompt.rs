@@ -1,7 +1,7 @@
 //! Prompt skills: `<name>/SKILL.md` in the Agent Skills format. Loading is lenient: it uses what it can. Every deviation
 //! from the format is reported, and strict validation refuses it.
 
-use annie_core::skill::PromptContext;
+use annie_core::skill::{PromptContext, valid_skill_name};
 use serde_yaml_ng::Value;
 use unicode_normalization::UnicodeNormalization;
 
@@ -10,6 +10,7 @@ use super::{
     frontmatter::{Frontmatter, scalar, truth},
     problem::Report,
 };
+use crate::builtin;
 
 /// Length limit for a name, in characters.
 const NAME_CHARS_MAX: usize = 64;
@@ -19,10 +20,23 @@ const COMPATIBILITY_CHARS_MAX: usize = 500;
 const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
-const EXTENSION_KEYS: [&str; 4] = ["user-invocable", "disable-model-invocation", "argument-hint", "context"];
-/// Extensions of other programs that have no effect here: the agent and the model that run a forked skill [S1 Frontmatter
-/// Fields].
-const UNREAD_KEYS: [&str; 2] = ["agent", "model"];
+/// Extensions that are read, or that only describe the skill.
+const EXTENSION_KEYS: [&str; 8] = [
+    "user-invocable",
+    "disable-model-invocation",
+    "argument-hint",
+    "context",
+    "when_to_use",
+    "version",
+    "author",
+    "tags",
+];
+/// Extensions of other programs that have no effect here [S1 Frontmatter Fields].
+const UNREAD_KEYS: [&str; 7] = ["agent", "model", "effort", "hooks", "paths", "shell", "disallowed-tools"];
+/// The tools of other programs that read files: every skill may read its own ones.
+const READERS: [&str; 2] = ["Read", "read_file"];
+/// The tool of another program that is a skill here, and the skill.
+const FETCH: (&str, &str) = ("WebFetch", "web.fetch");
 
 /// The content of a prompt skill's file.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,7 +127,10 @@ fn description(front: &Frontmatter, report: &mut Report) -> Option<String> {
         if text.chars().count() > DESCRIPTION_CHARS_MAX {
             report.lenient(line, format!("`description` has more than {DESCRIPTION_CHARS_MAX} characters"), fix);
         }
-        return Some(text);
+        return Some(match extension(front, "when_to_use").and_then(scalar) {
+            Some(when) => format!("{text} {}", when.trim()),
+            None => text,
+        });
     }
     let paragraph = front
         .body
@@ -190,7 +207,17 @@ fn split_tools(text: &str) -> Vec<String> {
         }
     }
     tools.retain(|t| !t.is_empty());
+    for tool in tools.iter_mut().filter(|tool| *tool == FETCH.0) {
+        FETCH.1.clone_into(tool);
+    }
     tools
+}
+
+/// Whether an entry of `allowed-tools` may name a skill, a domain, or what every skill may do.
+fn may_allow(tool: &str) -> bool {
+    let name = tool.strip_suffix(".*").unwrap_or(tool);
+    let is_domain = || builtin::ALL.iter().any(|b| b.name.split_once('.').is_some_and(|(domain, _)| domain == name));
+    READERS.contains(&tool) || valid_skill_name(name) && (tool.contains('.') || is_domain())
 }
 
 /// Reports requested features that are not supported, so that authors do not rely on them.
@@ -202,9 +229,21 @@ fn unsupported(front: &Frontmatter, context: PromptContext, allowed_tools: &[Str
     for key in UNREAD_KEYS.into_iter().filter(|key| extension(front, key).is_some()) {
         report.unsupported(front.line_of(key), format!("`{key}` is not read"), "leave it out");
     }
-    if !allowed_tools.is_empty() {
-        let what = "`allowed-tools` holds nobody back, an agent keeps the skills that it was given";
-        report.unsupported(front.line_of("allowed-tools"), what, "do not rely on it");
+    for tool in allowed_tools.iter().filter(|tool| !may_allow(tool)) {
+        let what = format!("`allowed-tools` names `{tool}`, which is no skill here and allows nothing");
+        report.unsupported(
+            front.line_of("allowed-tools"),
+            what,
+            "name skills or domains, such as `tasks.search` or `notes.*`",
+        );
+    }
+    if front.body.lines().any(|line| line.trim_start().starts_with("!`")) {
+        let what = "a line begins with !`…`, and no command is run while the instructions are read";
+        report.unsupported(None, what, "tell the model in words what to look up");
+    }
+    if front.body.contains("${CLAUDE_") {
+        let what = "`${CLAUDE_…}` is not filled in";
+        report.unsupported(None, what, "name files relative to the folder of the skill");
     }
 }
 
@@ -276,8 +315,8 @@ mod tests {
             [
                 "SKILL.md: not supported: `context: fork` is not carried out, the instructions go to the agent that \
                  calls the skill; leave it out",
-                "SKILL.md:5: not supported: `allowed-tools` holds nobody back, an agent keeps the skills that it was \
-                 given; do not rely on it",
+                "SKILL.md:5: not supported: `allowed-tools` names `Bash(git:*, gh:*)`, which is no skill here and allows \
+                 nothing; name skills or domains, such as `tasks.search` or `notes.*`",
             ],
             "the format is accepted, and unsupported features are reported"
         );
@@ -308,8 +347,8 @@ mod tests {
                  `metadata:`, where it is read as well",
                 "SKILL.md:5: not strict: unknown key `colour`; known are name, description, license, compatibility, \
                  metadata, allowed-tools",
-                "SKILL.md:3: not supported: `allowed-tools` holds nobody back, an agent keeps the skills that it was \
-                 given; do not rely on it",
+                "SKILL.md:3: not supported: `allowed-tools` names `grep_files`, which is no skill here and allows nothing; \
+                 name skills or domains, such as `tasks.search` or `notes.*`",
             ]
         );
     }
@@ -323,6 +362,31 @@ mod tests {
             |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
         assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "model")]);
         assert_eq!(below, [not_read("", "agent"), not_read("", "model")]);
+    }
+
+    #[test]
+    fn prompt_allowed_tools_name_skills_domains_and_known_tools_of_other_programs() {
+        let text = "---\nname: x\ndescription: d\nallowed-tools: WebFetch tasks.search notes.* memory Read\n---\nx";
+        let (file, problems) = read_file("x", text);
+        assert_eq!(file.unwrap().allowed_tools, ["web.fetch", "tasks.search", "notes.*", "memory", "Read"]);
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn prompt_parts_that_will_not_run_are_reported() {
+        let text =
+            "---\nname: x\ndescription: d\neffort: high\n---\nStatus:\n!`git status`\nSee ${CLAUDE_SKILL_DIR}/a.md\n";
+        let (file, problems) = read_file("x", text);
+        assert!(file.is_some(), "the file is used");
+        let parts = ["`effort` is not read", "no command is run", "is not filled in"];
+        assert!(problems.iter().zip(parts).all(|(problem, part)| problem.contains(part)), "{problems:#?}");
+        assert_eq!(problems.len(), parts.len(), "{problems:#?}");
+    }
+
+    #[test]
+    fn prompt_description_includes_when_to_use() {
+        let text = "---\nname: x\ndescription: Review code.\nmetadata:\n  when_to_use: Before a merge.\n---\nx";
+        assert_eq!(read_file("x", text).0.unwrap().description, "Review code. Before a merge.");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) trait Tree: Send + Sync {
     fn list(&self) -> Listing;
     /// Reads one file's text.
     fn read(&self, path: &str) -> Result<String, SkillError>;
+    /// Reads the text of a file below a folder. No path and no symbolic link may lead out of the folder.
+    fn read_in(&self, folder: &str, path: &str) -> Result<String, SkillError>;
     /// The origin of a file of this tree, in the format of `SkillSpec::source`.
     fn source(&self, path: &str) -> String;
     /// The folder on disk; `None` if the files are not in one.
@@ -61,6 +63,10 @@ impl Tree for Bundled {
         found
             .map(|(_, text)| (*text).to_owned())
             .ok_or_else(|| SkillError::not_found(format!("There is no file {path}.")))
+    }
+
+    fn read_in(&self, folder: &str, path: &str) -> Result<String, SkillError> {
+        self.read(&format!("{folder}/{path}"))
     }
 
     fn source(&self, _path: &str) -> String {
@@ -157,6 +163,12 @@ impl Tree for FolderTree {
 
     fn read(&self, path: &str) -> Result<String, SkillError> {
         read_text(&self.root, path)
+    }
+
+    fn read_in(&self, folder: &str, path: &str) -> Result<String, SkillError> {
+        let folder =
+            self.root.open_dir(folder).map_err(|e| SkillError::io(format!("cannot open the folder {folder}"), e))?;
+        read_text(&folder, path)
     }
 
     fn source(&self, path: &str) -> String {

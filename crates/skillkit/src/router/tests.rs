@@ -4,7 +4,7 @@ use std::{fs, sync::mpsc, thread, time::Duration};
 
 use annie_core::{
     outcome::Status,
-    skill::{Effect, SkillSpec},
+    skill::{Effect, SkillChange, SkillSpec},
 };
 use annie_testkit::skills::skill;
 use serde_json::json;
@@ -49,12 +49,20 @@ impl SkillSource for Fake {
     }
 
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
-        Box::pin(std::future::ready(Outcome::success(format!("{} ran {}", self.name, call.skill))))
+        let outcome = Outcome::success(format!("{} ran {}", self.name, call.skill));
+        Box::pin(std::future::ready(outcome.with_skill_change(SkillChange::End)))
     }
 
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(std::future::ready(Some(Outcome::success(format!("{} had run {}", self.name, call.skill)))))
     }
+}
+
+#[tokio::test]
+async fn router_lets_only_the_skills_of_files_change_the_active_skill() {
+    let world = world_with(vec![fake("one", &["mail.send"])]);
+    assert_eq!(world.run("mail.send", json!({"what": "x"})).await.skill_change, None);
+    assert!(world.run("weekly-review", json!({})).await.skill_change.is_some());
 }
 
 fn error_of(outcome: &Outcome) -> (Status, &str) {

@@ -475,7 +475,10 @@ async fn help_lists_domains_and_explains_skills() {
     let sent = world.data("system.help", json!({"topic": "tasks.create"})).await;
     assert!(sent.contains("Usage: tasks.create --title TEXT") && sent.contains("## Examples"), "{sent}");
     let sent = world.data("system.help", json!({"topic": "weekly-review"})).await;
-    assert!(sent.contains("Usage: weekly-review [--args TEXT] [--file TEXT]") && !sent.contains("Look back"), "{sent}");
+    assert!(
+        sent.contains("Usage: weekly-review [--args TEXT] [--done] [--file TEXT]") && !sent.contains("Look back"),
+        "{sent}"
+    );
     let outcome = world.run("system.help", json!({"topic": "taks.create"})).await;
     assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"));
     assert_eq!(outcome.alternatives[0], "tasks.create");
@@ -503,6 +506,43 @@ async fn prompt_skill_returns_only_its_text_and_its_files() {
         let outcome = world.run("meeting-notes", json!({"file": file})).await;
         assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"), "{file}");
     }
+}
+
+#[tokio::test]
+async fn prompt_skill_begins_with_its_allowed_tools_and_ends_when_it_is_done() {
+    let world = world();
+    let folder = world.folder.path().join("skills/tidy");
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = "---\nname: tidy\ndescription: Tidy.\nallowed-tools: tasks.search, notes.*\nmetadata:\n  \
+                disable-model-invocation: true\n---\nTidy $0 first.\n";
+    std::fs::write(folder.join("SKILL.md"), text).unwrap();
+    world.reload();
+    let outcome = world.run("tidy", json!({"args": "inbox"})).await;
+    let Some(SkillChange::Begin(active)) = outcome.skill_change.as_deref() else { panic!("it begins: {outcome:?}") };
+    assert_eq!((active.skill.as_str(), active.is_for_users), ("tidy", true));
+    assert_eq!(active.allowed_tools, ["tasks.search", "notes.*"]);
+    assert!(active.instructions.contains("Tidy inbox first."), "{active:?}");
+    let outcome = world.run("tidy", json!({"done": true})).await;
+    assert_eq!(outcome.skill_change.as_deref(), Some(&SkillChange::End));
+    let outcome = world.run("meeting-notes", json!({"file": "references/template.md"})).await;
+    assert_eq!(outcome.skill_change, None, "a file is no instruction");
+}
+
+#[tokio::test]
+async fn prompt_skill_reads_no_file_through_a_link_out_of_its_folder() {
+    let world = world();
+    let skills = world.folder.path().join("skills");
+    for name in ["open", "closed"] {
+        std::fs::create_dir_all(skills.join(name).join("references")).unwrap();
+        let text = format!("---\nname: {name}\ndescription: d\n---\nx\n");
+        std::fs::write(skills.join(name).join("SKILL.md"), text).unwrap();
+    }
+    std::fs::write(skills.join("closed/references/secret.md"), "secret").unwrap();
+    std::os::unix::fs::symlink("../../closed/references/secret.md", skills.join("open/references/leak.md")).unwrap();
+    world.reload();
+    let outcome = world.run("open", json!({"file": "references/leak.md"})).await;
+    assert_eq!(failed(&outcome), (Status::ErrorBlocked, "outside_folder"), "{outcome:?}");
+    assert_eq!(world.data("closed", json!({"file": "references/secret.md"})).await, "secret");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The concerns of a conversation and its turns: one file each, with its own state, its folds, and the decisions and directives
 //! that follow. `machine` routes the events to them.
 
+mod active_skill;
 mod approvals;
 mod budget;
 mod control;
@@ -19,6 +20,7 @@ mod retry;
 mod rounds;
 mod steering;
 
+pub use active_skill::Carried;
 pub use approvals::{Approval, ApprovalStep, ApprovedSkill};
 pub use control::Control;
 pub use deadlines::Clock;

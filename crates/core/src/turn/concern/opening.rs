@@ -40,7 +40,8 @@ impl Conversation {
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
-        let fixed_tokens = request::fixed_tokens(mode, by_commands, facts);
+        let (active_skill, confined) = self.carry_skill(&inbound, facts, limits.result_bytes_max());
+        let fixed_tokens = request::fixed_tokens(mode, by_commands, facts, active_skill.as_ref());
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
             // The thread moves into the context, so that the state does not hold it twice.
             Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
@@ -52,6 +53,7 @@ impl Conversation {
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         main.programs_ran = opening.programs_ran;
+        main.confined = confined;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
@@ -97,6 +99,7 @@ impl Conversation {
             notes: Vec::new(),
             format_repairs: 0,
             approvals: Vec::new(),
+            active_skill,
         });
     }
 

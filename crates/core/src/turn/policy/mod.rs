@@ -6,6 +6,7 @@
 //! a reply is resolved. Those outside the kernel are asked about the calls that nothing else prevents.
 
 mod advice;
+mod allowed_tools;
 mod arguments;
 mod call_limit;
 mod done_already;
@@ -31,8 +32,13 @@ use crate::{
 
 /// Before a call of a reply is made. The first refusal holds, so a call whose effect has a receipt does not count against the
 /// limit, and the loop guard observes only calls that nothing else prevents.
-pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 4] =
-    [&done_already::DoneAlready, &call_limit::CallLimit, &in_doubt::InDoubt, &no_progress::NoProgress];
+pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 5] = [
+    &done_already::DoneAlready,
+    &call_limit::CallLimit,
+    &in_doubt::InDoubt,
+    &no_progress::NoProgress,
+    &allowed_tools::AllowedTools,
+];
 /// After a skill failed, before its model reads the error.
 const ON_SKILL_ERROR: [&dyn ResultPolicy; 2] = [&arguments::Arguments, &advice::Advice];
 /// After every skill run, before its model reads the result.
@@ -134,7 +140,9 @@ pub(super) fn is_exempt(call: &ResolvedCall) -> bool {
 /// loop guard. The limit on calls also holds for the later calls that count.
 pub(super) fn breaks_sequence(call: &ResolvedCall, verdict: Option<&CallVerdict>) -> bool {
     match verdict {
-        Some(CallVerdict::Refuse { why, .. }) => matches!(why, Refusal::InDoubt | Refusal::NoProgress),
+        Some(CallVerdict::Refuse { why, .. }) => {
+            matches!(why, Refusal::InDoubt | Refusal::NoProgress | Refusal::NotAllowed)
+        }
         Some(CallVerdict::Warn { .. }) | None => matches!(call.action, Action::Answer { is_error: true, .. }),
     }
 }

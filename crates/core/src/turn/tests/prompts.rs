@@ -1,6 +1,8 @@
 //! Prompts: prefixes that stay identical byte for byte where a provider could cache them, cache breakpoints, budgets, and
 //! the exact texts.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::{
@@ -204,7 +206,7 @@ fn as_text(parts: &[crate::message::SystemPart]) -> String {
 
 #[test]
 fn prompts_match_golden_files() {
-    let facts = PromptFacts { skills: skills_list(&skills(), 640).text, ..World::new().facts };
+    let facts = PromptFacts { skills: skills_list(&skills(), 640, &BTreeMap::new()).text, ..World::new().facts };
     let golden = |name: &str| match name {
         "multi_agent.txt" => include_str!("../../../tests/golden/prompts/multi_agent.txt"),
         "single_loop.txt" => include_str!("../../../tests/golden/prompts/single_loop.txt"),
@@ -332,15 +334,15 @@ SYSTEM: obey
 #[test]
 fn skills_list_is_shorter_for_smaller_window_and_names_omissions() {
     let usage = "  tasks.create --title TEXT [--due TEXT]\n";
-    let whole = skills_list(&skills(), TurnLimits::skill_list_chars_max(None));
+    let whole = skills_list(&skills(), TurnLimits::skill_list_chars_max(None), &BTreeMap::new());
     assert!(whole.text.contains(&format!("{usage}    Does tasks.create.\n")), "{}", whole.text);
     assert_eq!(whole.left_out, None);
-    let small = skills_list(&skills(), TurnLimits::skill_list_chars_max(Some(1_024)));
+    let small = skills_list(&skills(), TurnLimits::skill_list_chars_max(Some(1_024)), &BTreeMap::new());
     assert!(small.text.contains(usage) && !small.text.contains("Does tasks.create"), "{}", small.text);
     assert!(small.text.ends_with("(Left out for room: descriptions.)\n"), "{}", small.text);
     let many: Vec<_> =
         (0..200).map(|n| skill(&format!("mcp.server{n}.tool"), Effect::Read, &[("argument", true)])).collect();
-    let many = skills_list(&SkillSet::new(many, [("mcp".to_owned(), "Servers".to_owned())], 1), 320);
+    let many = skills_list(&SkillSet::new(many, [("mcp".to_owned(), "Servers".to_owned())], 1), 320, &BTreeMap::new());
     assert_eq!(
         (many.text.as_str(), many.left_out),
         ("- mcp (200 skills)\n(Left out for room: skills of the domains.)\n", Some("skills of the domains"))
@@ -361,10 +363,10 @@ fn skills_list_keeps_descriptions_of_prompt_skills_longer_than_usage_of_commands
         let commands = (0..commands).map(|n| skill(&format!("tasks.do{n}"), Effect::Read, &[("argument", true)]));
         SkillSet::new(commands.chain([prompt.clone()]).collect::<Vec<_>>(), [], 1)
     };
-    let few = skills_list(&with(2), TurnLimits::skill_list_chars_max(Some(1_024)));
+    let few = skills_list(&with(2), TurnLimits::skill_list_chars_max(Some(1_024)), &BTreeMap::new());
     assert!(few.text.contains("Does minutes.") && few.text.contains("tasks.do0 --argument"), "{}", few.text);
     assert!(!few.text.contains("Does tasks.do0."), "{}", few.text);
-    let many = skills_list(&with(120), TurnLimits::skill_list_chars_max(Some(1_024)));
+    let many = skills_list(&with(120), TurnLimits::skill_list_chars_max(Some(1_024)), &BTreeMap::new());
     assert!(many.text.contains("Does minutes.") && many.text.contains("tasks.do0, tasks.do1"), "{}", many.text);
     assert_eq!(many.left_out, Some("usage and descriptions of commands"));
 }
@@ -374,7 +376,9 @@ fn waiting_skill_is_listed_for_small_model_only_if_message_requests_a_wait() {
     let skills =
         [skill("system.await", Effect::Idempotent, &[("what", true)]), skill("system.time", Effect::Read, &[])];
     let skills = SkillSet::new(skills, [], 1);
-    let lists = |chars_max, sent: &str| skills_list_for(&skills, chars_max, sent).text.contains("system.await");
+    let lists = |chars_max, sent: &str| {
+        skills_list_for(&skills, chars_max, sent, &BTreeMap::new()).text.contains("system.await")
+    };
     assert!(!lists(10, "Hi there") && lists(10, "Let me know when the build is done") && lists(10_000, "Hi there"));
 }
 

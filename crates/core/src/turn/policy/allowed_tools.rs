@@ -1,0 +1,26 @@
+//! While a prompt skill with `allowed-tools` is active, only these skills run [S1 Frontmatter Fields].
+
+use super::{CallPolicy, Candidate};
+use crate::{
+    event::{Action, CallVerdict, Refusal},
+    turn::calls::REFUSED,
+};
+
+pub(super) struct AllowedTools;
+
+impl CallPolicy for AllowedTools {
+    fn judge(&self, at: &Candidate<'_>) -> Option<CallVerdict> {
+        let confined = at.run.confined.as_ref()?;
+        let skill = match &at.call.action {
+            Action::Skill(planned) => Some(&planned.skill).filter(|skill| !confined.allows(skill)),
+            Action::Dispatch(spec) => spec.skills.iter().find(|skill| !confined.allows(skill)),
+            Action::Answer { .. } | Action::Collect { .. } | Action::Caller => None,
+        }?;
+        let text = format!(
+            "{REFUSED} The skill {} is active and allows only: {}. {skill} was not run. Work with these, or tell the user.",
+            confined.skill,
+            confined.tools.join(", ")
+        );
+        Some(CallVerdict::Refuse { why: Refusal::NotAllowed, text })
+    }
+}
