@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 use super::{AgentDone, hooks::skill_context};
 use crate::{
     breaker::RunRequest,
-    effects::{ApprovalAsk, Begin, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill},
+    effects::{
+        ApprovalAsk, Begin, ForkedBy, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill, fork_if_requested,
+    },
     observe::{Addr, Named},
     scheduler::RequestHandle,
     wiring::Wiring,
@@ -120,10 +122,14 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
         }),
-        Some(AgentEffect::Skill(request)) => tasks.spawn(id, async move {
-            let done = call_skill(wiring, *request).await;
-            me.tell(AgentDone::Skill(Box::new(done)).into());
-        }),
+        Some(AgentEffect::Skill(request)) => {
+            let by = ForkedBy::of(agent.0);
+            tasks.spawn(id, async move {
+                let done = call_skill(wiring.clone(), *request).await;
+                let done = fork_if_requested(&wiring, done, by).await;
+                me.tell(AgentDone::Skill(Box::new(done)).into());
+            });
+        }
         Some(AgentEffect::Hook(request)) => tasks.spawn(id, async move {
             let done = ask_hook(wiring, *request).await;
             me.tell(AgentDone::Hook(Box::new(done)).into());

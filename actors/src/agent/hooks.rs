@@ -46,6 +46,8 @@ pub(crate) struct JudgedTurn {
     pub refused: Option<String>,
     /// The prompt skill that the message calls by `/name`.
     pub called: Option<PlannedSkill>,
+    /// The answer if this skill was started as a task of its own. Then no turn begins.
+    pub answered: Option<String>,
 }
 
 /// The calls of a reply, each with what becomes of it.
@@ -222,7 +224,7 @@ pub(crate) async fn judge_turn(
             verdicts.push(Verdict { decided, what: what.to_owned() });
         }
     }
-    JudgedTurn { verdicts, refused, called }
+    JudgedTurn { verdicts, refused, called, answered: None }
 }
 
 /// The decision of a hook outside the kernel about a turn, or about a skill that is called by name. Neither has arguments of a
@@ -251,7 +253,12 @@ fn called_by_name(wiring: &Wiring, task: TaskId, inbound: &Inbound) -> Option<Pl
     let call = inbound.text.strip_prefix('/')?;
     let (name, arguments) = call.split_once(char::is_whitespace).unwrap_or((call, ""));
     let skills = wiring.catalog.skills();
-    let skill = skills.get(name).filter(|s| matches!(s.format, SkillFormat::Prompt { user_invocable: true, .. }))?;
+    // A model may call skills that users may not, and the task of such a skill begins here too.
+    let may_call = |format: &SkillFormat| match format {
+        SkillFormat::Command => false,
+        SkillFormat::Prompt { user_invocable, .. } => *user_invocable || inbound.is_forked(),
+    };
+    let skill = skills.get(name).filter(|skill| may_call(&skill.format))?;
     Some(PlannedSkill {
         intent: IntentId::for_call(task, &AgentId::orchestrator(), "slash"),
         skill: name.to_owned(),

@@ -196,5 +196,10 @@ async fn spoken(
     let run = caught(wiring.runner.run(call));
     let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), run).await.ok()?.ok()?;
     let text = format!("[Skill: {}]\n\n{}", called.skill, read.data);
-    read.status.is_ok().then_some((text, read.skill_change))
+    let change = read.skill_change.map(|change| match *change {
+        // The task that the skill was started as is this turn's.
+        SkillChange::Fork(active) => Box::new(SkillChange::Begin(active)),
+        other @ (SkillChange::Begin(_) | SkillChange::End) => Box::new(other),
+    });
+    read.status.is_ok().then_some((text, change))
 }

@@ -3,6 +3,7 @@
 
 mod context;
 mod facts;
+mod fork;
 mod hook;
 mod job_command;
 mod model;
@@ -10,6 +11,7 @@ mod route;
 mod skill;
 
 pub(crate) use facts::{SkillsInUse, read_facts};
+pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, future::Future};
 
 use annie_core::{
-    event::PromptFacts,
+    event::{Inbound, PromptFacts},
+    ids::{ConversationId, TaskId, UserId},
     turn::{Directive, DirectiveId},
 };
 
@@ -15,9 +16,10 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
-    effects::{SkillsInUse, read_facts, route, run_job_command, understand_job_command},
+    effects::{SkillsInUse, fork_called, read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
+    wiring::Wiring,
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
@@ -63,6 +65,29 @@ impl EngineState {
     }
 }
 
+/// Reads what a turn begins with. No turn begins if a hook refuses it, or if a task of its own carries out the skill that the
+/// message calls.
+async fn read_beginning(
+    wiring: &Wiring,
+    (user, conversation, task): (&UserId, ConversationId, TaskId),
+    inbound: &Inbound,
+    known: &SkillsInUse,
+) -> EngineMsg {
+    let route = Box::new(route(wiring, inbound));
+    let mut judged = Box::new(agent::judge_turn(wiring, (user, conversation, task), inbound).await);
+    if judged.refused.is_none()
+        && let Some(called) = &judged.called
+    {
+        judged.answered = fork_called(wiring, user, inbound, called).await;
+    }
+    let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
+        (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
+    } else {
+        read_facts(wiring, (user, conversation, task), inbound, (judged.called.as_ref(), known), &route).await
+    };
+    EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged }
+}
+
 async fn start(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -76,16 +101,9 @@ async fn start(
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             let known = SkillsInUse::of(&state.conv);
             state.spawn(id, async move {
-                let route = Box::new(route(&wiring, &inbound));
-                let judged = Box::new(agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await);
-                let (mode, facts, limits) = if judged.refused.is_some() {
-                    (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
-                } else {
-                    let called = judged.called.as_ref();
-                    read_facts(&wiring, (&user, conversation, task), &inbound, (called, &known), &route).await
-                };
+                let beginning = read_beginning(&wiring, (&user, conversation, task), &inbound, &known).await;
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
-                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });
+                me.tell(beginning);
             });
         }
         Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } | Directive::RunHook { task, .. } => {

@@ -79,6 +79,9 @@ pub(super) async fn begin(
         let end = refused_by_rule(text, inbound.format().is_some());
         return record_all(ctx, state, verdicts.chain([end]).map(new).collect()).await;
     }
+    if let Some(text) = judged.answered {
+        return record_all(ctx, state, verdicts.chain([EventBody::answered(text)]).map(new).collect()).await;
+    }
     let is_spoken = facts.spoken_as.is_some();
     let mut events = vec![new(mode_decided(mode, inbound.mode.is_some(), is_spoken))];
     events.extend(route.decided.into_iter().chain(verdicts).map(new));

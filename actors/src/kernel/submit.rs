@@ -7,7 +7,7 @@ use annie_core::{
     classify::{Basis, Classified, Emotion, classify, mood},
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry, Scope},
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
-    inbound::{DEAD_LETTER, OPERATION},
+    inbound::{DEAD_LETTER, FORK, OPERATION},
     jobs::{JobRequest, resolve, understand},
     ports::{Address, Append, AppendError, Fence},
     projection::text_sha256,
@@ -38,7 +38,7 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
-const RESERVED: [&str; 4] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE];
+const RESERVED: [&str; 5] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK];
 /// The source of messages that a channel received, before the name of the channel.
 pub(super) const CHANNEL: &str = "channel";
 

@@ -17,6 +17,9 @@ use crate::{
 pub const DEAD_LETTER: &str = "dead_letter";
 /// The source of a message that carries the result of a long-running operation, or reports that none arrived.
 pub const OPERATION: &str = "operation";
+/// The source, before the name of the skill, of a message that starts the work of a prompt skill as a task of its own; also the
+/// beginning of its client id.
+pub const FORK: &str = "fork";
 /// The role of a message in [`Inbound::preamble`] that an outside party sent, not the user. Its text is the kernel's line
 /// about the message, followed by the party's own text.
 pub const OUTSIDE: &str = "outside";
@@ -123,6 +126,12 @@ impl Inbound {
     pub fn outside_text(&self) -> Option<(&str, &str)> {
         let is_outside = self.resumes.is_some() || self.retry.as_ref().is_some_and(|retry| retry.is_outside);
         is_outside.then(|| self.text.split_once('\n').unwrap_or((&self.text, "")))
+    }
+
+    /// Whether the kernel started this task for a prompt skill. Only the kernel may use such client ids.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.client_id.strip_prefix(FORK).is_some_and(|rest| rest.starts_with(':'))
     }
 
     /// The format that the answer must have.

@@ -179,7 +179,7 @@ pub(crate) struct PromptArgs {
 pub(crate) fn prompt_args(hint: Option<&str>) -> Vec<ArgSpec> {
     let mut args = args_of::<PromptArgs>();
     if let Some((hint, arg)) = hint.zip(args.iter_mut().find(|arg| arg.name == "args")) {
-        arg.help = format!("{} Expected: {hint}", arg.help);
+        arg.help = format!("{} Expected: {hint}.", arg.help);
     }
     args
 }

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 use annie_core::{
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
-    skill::{ActiveSkill, SkillChange, SkillFormat, SkillSet, SkillSpec},
+    skill::{ActiveSkill, PromptContext, SkillChange, SkillFormat, SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
@@ -209,8 +209,12 @@ fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arg
         text.push_str(&format!("\n\nSupporting files (read one with --file PATH):\n{}", list.join("\n")));
     }
     let content = format!("<skill_content name=\"{name}\">\n{text}\n</skill_content>");
-    let begin = SkillChange::Begin(active(spec, &content));
-    Ok(Outcome::success(content).with_evidence(json!({"skill": name})).with_skill_change(begin))
+    let active = active(spec, &content);
+    let change = match spec.format {
+        SkillFormat::Prompt { context: PromptContext::Fork, .. } => SkillChange::Fork(active),
+        SkillFormat::Prompt { .. } | SkillFormat::Command => SkillChange::Begin(active),
+    };
+    Ok(Outcome::success(content).with_evidence(json!({"skill": name})).with_skill_change(change))
 }
 
 /// The skill as it stays active with these instructions.

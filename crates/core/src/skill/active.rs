@@ -13,6 +13,8 @@ pub enum SkillChange {
     Begin(ActiveSkill),
     /// The active skill is done.
     End,
+    /// A task of its own is to carry out the instructions. The kernel starts the task before it records the result.
+    Fork(ActiveSkill),
 }
 
 /// A prompt skill whose instructions hold until it is done or another skill begins.

@@ -57,7 +57,7 @@ pub enum PromptContext {
     /// The caller's own context.
     #[default]
     Inline,
-    /// A separate sub-agent.
+    /// A background task of its own, which does not see the caller's context.
     Fork,
 }
 
@@ -69,7 +69,7 @@ pub enum SkillFormat {
     Command,
     /// A file `<name>/SKILL.md` with instructions for a model.
     Prompt {
-        /// The destination that the file requests for its body. `fork` is not implemented yet; the loader reports this.
+        /// The destination that the file requests for its body.
         context: PromptContext,
         /// Whether `/name` invokes it.
         user_invocable: bool,

@@ -165,7 +165,8 @@ impl<'a> AgentView<'a> {
     }
 
     /// Whether the turn is local only.
-    const fn is_private(self) -> bool {
+    #[must_use]
+    pub const fn is_private(self) -> bool {
         match self {
             Self::Main { turn, .. } => turn.inbound.private,
             Self::Sub(turn) => turn.is_private,

@@ -152,6 +152,10 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "memory.delete [--id N] [--query TEXT] (idempotent)",
             "memory.list [--deleted] [--limit N] (read)",
             "memory.restore [--id N] [--query TEXT] (idempotent)",
+            "code-review [--args TEXT] [--done] [--file TEXT] (read)",
+            "commit [--args TEXT] [--done] [--file TEXT] (read)",
+            "day-plan [--args TEXT] [--done] [--file TEXT] (read)",
+            "decision-help [--args TEXT] [--done] [--file TEXT] (read)",
             "meeting-notes [--args TEXT] [--done] [--file TEXT] (read)",
             "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] \
              [--importance N] [--tags A,B] (idempotent)",
@@ -172,6 +176,8 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "schedules.cancel --id N (idempotent)",
             "schedules.create --message TEXT --when TEXT [--timezone TEXT] (idempotent)",
             "schedules.list (read)",
+            "page-summary [--args TEXT] [--done] [--file TEXT] (read)",
+            "reply-draft [--args TEXT] [--done] [--file TEXT] (read)",
             "system.await --what TEXT [--hours N] (idempotent)",
             "system.help [--topic TEXT] (read)",
             "system.time [--timezone TEXT] (read)",
@@ -184,6 +190,8 @@ fn synopsis_of_every_skill_matches_the_documentation() {
              [--status open|overdue|todo|in_progress|blocked|done|cancelled|all|deleted] [--tag TEXT] (read)",
             "tasks.update --id N [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
              [--status todo|in_progress|blocked|done|cancelled] [--tags A,B] [--title TEXT] (idempotent)",
+            "text-polish [--args TEXT] [--done] [--file TEXT] (read)",
+            "trip-plan [--args TEXT] [--done] [--file TEXT] (read)",
             "web.fetch --url TEXT [--chars N] [--from_char N] (read)",
             "weekly-review [--args TEXT] [--done] [--file TEXT] (read)",
         ]

@@ -33,6 +33,8 @@ const EXTENSION_KEYS: [&str; 8] = [
 ];
 /// Extensions of other programs that have no effect here [S1 Frontmatter Fields].
 const UNREAD_KEYS: [&str; 7] = ["agent", "model", "effort", "hooks", "paths", "shell", "disallowed-tools"];
+/// The values of `agent` and `model` that request nothing special.
+const DEFAULTS: [&str; 3] = ["general", "default", "inherit"];
 /// The tools of other programs that read files: every skill may read its own ones.
 const READERS: [&str; 2] = ["Read", "read_file"];
 /// The tool of another program that is a skill here, and the skill.
@@ -61,7 +63,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let allowed_tools = allowed_tools(&front, report);
     foreign_keys(&front, report);
     let context = context(&front, report);
-    unsupported(&front, context, &allowed_tools, report);
+    unsupported(&front, &allowed_tools, report);
     let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
@@ -207,7 +209,7 @@ fn split_tools(text: &str) -> Vec<String> {
         }
     }
     tools.retain(|t| !t.is_empty());
-    for tool in tools.iter_mut().filter(|tool| *tool == FETCH.0) {
+    for tool in tools.iter_mut().filter(|tool| tool.as_str() == FETCH.0) {
         FETCH.1.clone_into(tool);
     }
     tools
@@ -221,12 +223,10 @@ fn may_allow(tool: &str) -> bool {
 }
 
 /// Reports requested features that are not supported, so that authors do not rely on them.
-fn unsupported(front: &Frontmatter, context: PromptContext, allowed_tools: &[String], report: &mut Report) {
-    if context == PromptContext::Fork {
-        let what = "`context: fork` is not carried out, the instructions go to the agent that calls the skill";
-        report.unsupported(front.line_of("context"), what, "leave it out");
-    }
-    for key in UNREAD_KEYS.into_iter().filter(|key| extension(front, key).is_some()) {
+fn unsupported(front: &Frontmatter, allowed_tools: &[String], report: &mut Report) {
+    let is_default = |value: &Value| scalar(value).is_some_and(|text| DEFAULTS.contains(&text.as_str()));
+    let is_requested = |key: &&str| extension(front, key).is_some_and(|value| !is_default(value));
+    for key in UNREAD_KEYS.into_iter().filter(is_requested) {
         report.unsupported(front.line_of(key), format!("`{key}` is not read"), "leave it out");
     }
     for tool in allowed_tools.iter().filter(|tool| !may_allow(tool)) {
@@ -313,8 +313,6 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "SKILL.md: not supported: `context: fork` is not carried out, the instructions go to the agent that \
-                 calls the skill; leave it out",
                 "SKILL.md:5: not supported: `allowed-tools` names `Bash(git:*, gh:*)`, which is no skill here and allows \
                  nothing; name skills or domains, such as `tasks.search` or `notes.*`",
             ],

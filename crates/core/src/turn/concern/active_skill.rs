@@ -67,13 +67,14 @@ impl Conversation {
     }
 
     fn change_skill(&mut self, change: &SkillChange, private: bool) {
-        self.active_skill = match change {
+        match change {
             SkillChange::Begin(skill) => {
                 self.count_use(&skill.skill);
-                Some(Carried { skill: skill.clone(), private })
+                self.active_skill = Some(Carried { skill: skill.clone(), private });
             }
-            SkillChange::End => None,
-        };
+            SkillChange::End => self.active_skill = None,
+            SkillChange::Fork(skill) => self.count_use(&skill.skill),
+        }
     }
 
     fn count_use(&mut self, skill: &str) {

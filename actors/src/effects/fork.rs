@@ -1,0 +1,120 @@
+//! Starts the work of a prompt skill with `context: fork` as a task of its own, in a conversation of its own [S1 Fork]. The new
+//! task's message is the skill's `/name` with the arguments, so its turn reads the instructions like any other one. The user is
+//! notified of the result, as of all work that nobody waits for.
+//!
+//! The task is named by the intent of the call: a call that is made again after a crash starts no second task.
+
+use annie_core::{
+    event::{Inbound, PlannedSkill, Priority},
+    ids::{ConversationId, TaskId, UserId},
+    inbound::FORK,
+    outcome::Outcome,
+    skill::{PromptContext, SkillChange, SkillFormat},
+    turn::AgentView,
+};
+use serde_json::json;
+
+use super::SkillDone;
+use crate::{
+    kernel::{KernelError, Submission, accept_message},
+    wiring::Wiring,
+};
+
+/// The agent that calls a skill, as far as the new task depends on it.
+pub(crate) struct ForkedBy {
+    user: UserId,
+    is_private: bool,
+    channel: String,
+    /// The caller is itself a task that a skill started. Such tasks start no others, so their number is bounded.
+    is_forked: bool,
+}
+
+impl ForkedBy {
+    pub fn of(view: AgentView<'_>) -> Self {
+        Self {
+            user: view.user().clone(),
+            is_private: view.is_private(),
+            channel: view.channels().into_iter().next().unwrap_or_default(),
+            is_forked: is_fork(&view.facts().channel),
+        }
+    }
+}
+
+fn is_fork(source: &str) -> bool {
+    source.strip_prefix(FORK).is_some_and(|rest| rest.starts_with(':'))
+}
+
+/// Replaces an outcome that requests a task by the id of the started task.
+pub(crate) async fn fork_if_requested(wiring: &Wiring, mut done: SkillDone, by: ForkedBy) -> SkillDone {
+    let change = done.outcome.as_ref().and_then(|outcome| outcome.skill_change.as_deref().cloned());
+    let Some(SkillChange::Fork(active)) = change else { return done };
+    done.outcome = if by.is_forked {
+        done.outcome.map(|outcome| outcome.with_skill_change(SkillChange::Begin(active)))
+    } else {
+        Some(spawned(&done.request.skill, start_task(wiring, &done.request.skill, by).await))
+    };
+    done
+}
+
+fn spawned(planned: &PlannedSkill, started: Result<TaskId, KernelError>) -> Outcome {
+    match started {
+        Ok(task) => {
+            let status = json!({"task_id": task, "status": "spawned"});
+            let text = format!(
+                "{status}\nThe work goes on in the background, and the user is notified when it ends. Do not wait for it."
+            );
+            Outcome::success(text).with_evidence(json!({"skill": planned.skill, "task": task}))
+        }
+        Err(error) => {
+            let text = format!("{} could not be started as a task: {error}.", planned.skill);
+            match error {
+                KernelError::Invalid(_) => Outcome::permanent("invalid_arguments", text),
+                _ => Outcome::transient("not_spawned", text),
+            }
+        }
+    }
+}
+
+/// Starts the task of a prompt skill that a user called by `/name`, and returns the answer; `None` if the skill is to run in the
+/// turn. A program that requested a format or sends its own conversation waits for the result itself.
+pub(crate) async fn fork_called(
+    wiring: &Wiring,
+    user: &UserId,
+    inbound: &Inbound,
+    called: &PlannedSkill,
+) -> Option<String> {
+    let skills = wiring.catalog.skills();
+    let format = &skills.get(&called.skill)?.format;
+    let is_forked = matches!(format, SkillFormat::Prompt { context: PromptContext::Fork, .. });
+    if !is_forked || inbound.is_forked() || inbound.thread().is_some() || inbound.format().is_some() {
+        return None;
+    }
+    let by = ForkedBy {
+        user: user.clone(),
+        is_private: inbound.private,
+        channel: inbound.channel().to_owned(),
+        is_forked: false,
+    };
+    Some(match start_task(wiring, called, by).await {
+        Ok(task) => {
+            format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill)
+        }
+        Err(error) => format!("{} could not be started: {error}. Send the message again.", called.skill),
+    })
+}
+
+async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Result<TaskId, KernelError> {
+    let arguments = planned.arguments["args"].as_str().unwrap_or_default();
+    let text = format!("/{} {arguments}", planned.skill);
+    let (id, source) = (format!("{FORK}:{}", planned.intent), format!("{FORK}:{}", planned.skill));
+    let message = Submission {
+        conversation: Some(ConversationId::for_key(&by.user, &id)),
+        client_id: Some(id),
+        priority: Some(Priority::Normal),
+        private: by.is_private,
+        verbatim: true,
+        channel: by.channel,
+        ..Submission::new(by.user, &source, text.trim_end())
+    };
+    accept_message(wiring, message).await.map(|submitted| submitted.task)
+}
