@@ -28,6 +28,7 @@ mod operations;
 mod poisoned;
 mod postgres;
 mod programs;
+mod prompt_skills;
 mod repairs;
 mod resumed;
 mod routing;

@@ -1,6 +1,6 @@
 //! Starts the work of a prompt skill with `context: fork` as a task of its own, in a conversation of its own [S1 Fork]. The new
 //! task's message is the skill's `/name` with the arguments, so its turn reads the instructions like any other one. The user is
-//! notified of the result, as of all work that nobody waits for.
+//! notified of the result, as of all background work.
 //!
 //! The task is named by the intent of the call: a call that is made again after a crash starts no second task.
 

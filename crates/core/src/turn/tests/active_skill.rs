@@ -38,7 +38,7 @@ fn begun(mode: Mode, allowed: &[&str]) -> World {
     w.facts.skill_change = Some(Box::new(SkillChange::Begin(minutes(allowed))));
     w.say("/minutes");
     assert!(!system(&w).contains("Write down"), "the message itself has the instructions");
-    w.replies("Go ahead.", &[]);
+    w.replies("Fine.", &[]);
     w.facts.skill_change = None;
     w
 }
@@ -72,7 +72,7 @@ fn active_skill_is_in_the_system_prompt_of_later_turns_also_after_a_restart() {
                 shown.contains("Active skill: minutes.") && shown.contains("Write down every decision."),
                 "{shown}"
             );
-            w.replies("Noted.", &[]);
+            w.replies("Fine.", &[]);
         }
         assert_eq!(w.conv.active_skill(), Some("minutes"));
         let stored = serde_json::to_string(&w.conv).unwrap();
@@ -122,7 +122,7 @@ fn skill_of_a_private_turn_is_not_shown_in_a_public_one() {
     w.facts.skill_change = Some(Box::new(SkillChange::Begin(minutes(&[]))));
     let private = |text: &str| Inbound { private: true, ..World::inbound(text) };
     w.receive(private("/minutes my diagnosis"));
-    w.replies("Go ahead.", &[]);
+    w.replies("Fine.", &[]);
     w.facts.skill_change = None;
     w.say("Hello");
     assert!(!system(&w).contains("Write down"), "a cloud backend may see this prompt");
