@@ -478,6 +478,8 @@ pub enum Skills {
         /// Only skills of this domain
         domain: Option<String>,
     },
+    /// List what a message may begin with, such as /commit
+    Commands,
     /// Show how to use a skill
     Help {
         /// The skill's name: tasks.create

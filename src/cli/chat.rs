@@ -24,6 +24,7 @@ const HELP: &str = "\
 /status      show the server or kernel, and the conversation
 /steer TEXT  send a message into the running turn
 /new         begin a new conversation
+/NAME TEXT   use a prompt skill; `annie skills commands` lists them, and /done ends one
 /quit        leave (also Ctrl-D)
 Any other line is a message to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
 \"pause that\", \"resume it\" and \"cancel that\" list or control tasks, and so do /jobs, /top, /first, /urgent, /pause,

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use annie_core::{ports::Catalog, skill::edit_distance};
+use annie_core::{
+    ports::Catalog,
+    skill::{edit_distance, slash_commands},
+};
 use annie_skillkit::{FileCatalog, Problem, validate};
 use serde_json::{Value, json};
 
@@ -11,12 +14,13 @@ use super::{
     client::{Client, encoded},
     console::{Ink, table, tame},
     failure::{Exit, Failure},
+    listing::Listing,
     own,
     site::Site,
 };
 use crate::{
     boot,
-    ops::skills::{Skill, SkillDetail},
+    ops::skills::{Skill, SkillDetail, SlashCommands},
 };
 
 /// `annie skills`
@@ -26,6 +30,7 @@ use crate::{
 pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
     match command {
         Skills::List { domain } => list(site, domain.as_deref()).await,
+        Skills::Commands => commands(site).await,
         Skills::Help { name } => help(site, &name).await,
         Skills::Run { command } => own::command(site, &command).await,
         Skills::Validate { path } => check(site, path),
@@ -67,6 +72,20 @@ async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
     site.console.line(&table(&["skill", "effect", "what it does"], rows.collect()))?;
     site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` shows how to use one"));
     Ok(())
+}
+
+const COMMANDS: Listing = Listing {
+    command: "skills commands",
+    rows: "commands",
+    columns: &[("command", "name"), ("arguments", "argument_hint"), ("what it does", "description")],
+};
+
+async fn commands(site: &Site) -> Result<(), Failure> {
+    let answer = match named_server(site).await? {
+        Some(client) => client.get(COMMANDS.path()).await?,
+        None => json!(SlashCommands::from(slash_commands(&catalog(site).skills()))),
+    };
+    COMMANDS.print(site, &answer, "there are no commands")
 }
 
 async fn help(site: &Site, name: &str) -> Result<(), Failure> {

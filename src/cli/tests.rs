@@ -318,6 +318,8 @@ async fn skills_keys_and_configuration_are_shown() {
     assert!(list.out.contains("tasks.create") && !list.out.contains("notes.create"), "{}", list.out);
     let help = annie(data.path(), &["skills", "help", "tasks.create"]).await;
     assert!(help.out.contains("Usage: tasks.create --title"), "{}", help.out);
+    let commands = annie(data.path(), &["skills", "commands"]).await;
+    assert!(commands.out.contains("/commit") && !commands.out.contains("tasks.create"), "{}", commands.out);
     assert!(!data.path().join("annie.db").exists(), "reading skills creates no database");
 
     let file = data.path().join("key");

@@ -147,3 +147,20 @@ async fn forked_skill_called_by_name_answers_at_once_with_its_task() {
         last_message(&model.requests()[0])
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_messages_are_listed_for_completion_and_by_help() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let skills = [("minutes", "argument-hint: \"[meeting]\"", "x"), ("hidden", "user-invocable: false", "x")];
+    let (_folder, server) = server_of(&model, &skills).await;
+    let (status, list) = server.get("/api/v1/commands").await;
+    assert_eq!(status, 200, "{list}");
+    let commands = list["commands"].as_array().expect("a list");
+    let own = json!({"name": "/minutes", "description": "Does minutes well.", "argument_hint": "[meeting]"});
+    assert!(commands.contains(&own) && commands.iter().any(|command| command["name"] == "/commit"), "{list}");
+    assert!(commands.iter().all(|command| command["name"] != "/hidden"), "{list}");
+    let sent = ask(&server, "/help").await;
+    let answer = sent["answer"].as_str().unwrap_or_default();
+    assert!(answer.contains("- /minutes [meeting]: Does minutes well.") && answer.contains("- /done: "), "{sent}");
+    assert_eq!(model.request_count(), 0, "no model was asked");
+}

@@ -46,7 +46,7 @@ pub(crate) struct JudgedTurn {
     pub refused: Option<String>,
     /// The prompt skill that the message calls by `/name`.
     pub called: Option<PlannedSkill>,
-    /// The answer if this skill was started as a task of its own. Then no turn begins.
+    /// The answer if this skill was started as a task of its own, or the kernel itself answers. Then no turn begins.
     pub answered: Option<String>,
 }
 

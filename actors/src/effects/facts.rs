@@ -16,7 +16,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     ports::{ContextQuery, SkillCall},
-    skill::{SkillChange, SkillSet},
+    skill::{DONE_COMMAND, SkillChange, SkillSet},
     time::Micros,
     turn::{Conversation, manual_of},
 };
@@ -34,9 +34,7 @@ const READ_MS_MAX: u64 = 2_000;
 /// The last version of the skill set for which it was logged that skill descriptions were left out of prompts.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// The message that ends the active skill, unless a prompt skill has this name.
-const DONE: &str = "/done";
-/// What the model reads in place of that message.
+/// What the model reads in place of the message that ends the active skill.
 const ENDED: &str = "[The user has ended the active skill: its instructions no longer apply. Say so in a few words.]";
 
 /// The prompt skills of a conversation when a turn begins.
@@ -92,7 +90,7 @@ pub(crate) async fn read_facts(
     };
     let (instructions, skill_change) = match called {
         Some(called) => spoken(wiring, profile, (user, conversation, task), called).await.unzip(),
-        None if known.has_active && inbound.text.trim() == DONE => {
+        None if known.has_active && inbound.text.trim() == DONE_COMMAND => {
             (Some(ENDED.to_owned()), Some(Some(Box::new(SkillChange::End))))
         }
         None => (None, None),

@@ -9,6 +9,7 @@ mod job_command;
 mod model;
 mod route;
 mod skill;
+mod slash;
 
 pub(crate) use facts::{SkillsInUse, read_facts};
 pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
@@ -17,3 +18,4 @@ pub(crate) use job_command::{run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, route};
 pub(crate) use skill::{SkillDone, call_skill};
+pub(crate) use slash::help;

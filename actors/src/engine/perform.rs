@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
-    effects::{SkillsInUse, fork_called, read_facts, route, run_job_command, understand_job_command},
+    effects::{SkillsInUse, fork_called, help, read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
     wiring::Wiring,
@@ -65,8 +65,8 @@ impl EngineState {
     }
 }
 
-/// Reads what a turn begins with. No turn begins if a hook refuses it, or if a task of its own carries out the skill that the
-/// message calls.
+/// Reads what a turn begins with. No turn begins if a hook refuses it, if a task of its own carries out the skill that the
+/// message calls, or if the message asks for the commands.
 async fn read_beginning(
     wiring: &Wiring,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
@@ -75,10 +75,11 @@ async fn read_beginning(
 ) -> EngineMsg {
     let route = Box::new(route(wiring, inbound));
     let mut judged = Box::new(agent::judge_turn(wiring, (user, conversation, task), inbound).await);
-    if judged.refused.is_none()
-        && let Some(called) = &judged.called
-    {
-        judged.answered = fork_called(wiring, user, inbound, called).await;
+    if judged.refused.is_none() {
+        judged.answered = match &judged.called {
+            Some(called) => fork_called(wiring, user, inbound, called).await,
+            None => help(wiring, inbound),
+        };
     }
     let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
         (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())

@@ -186,10 +186,13 @@ impl Router {
     /// The source that runs a call, and whether it is the files, or the outcome of a call that no source can run.
     fn source_of(&self, call: &SkillCall) -> Result<(&dyn SkillSource, bool), Box<Outcome>> {
         let joined = self.current();
-        for (n, (source, listing)) in self.sources.iter().zip(&joined.listings).enumerate() {
+        for (source, listing) in self.sources.iter().zip(&joined.listings) {
             let Some(skill) = listing.admitted.get(&call.skill) else { continue };
             return match skill.check_arguments(&call.arguments) {
-                Ok(()) => Ok((source.as_ref(), n == 0)),
+                Ok(()) => {
+                    let is_first = joined.listings.first().is_some_and(|first| std::ptr::eq(first, listing));
+                    Ok((source.as_ref(), is_first))
+                }
                 Err(error) => Err(Box::new(Outcome::permanent("invalid_arguments", error.to_string()))),
             };
         }
@@ -256,8 +259,8 @@ impl SkillRunner for Router {
     fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
         Box::pin(async move {
             let (source, is_files) = self.source_of(&call).ok()?;
-            let outcome = source.reconcile(call).await?;
-            Some(self.files.scrubbed(trusted(is_files, outcome)).clipped())
+            let outcome = source.reconcile(call).await.map(|outcome| self.files.scrubbed(outcome).clipped());
+            outcome.map(|outcome| trusted(is_files, outcome))
         })
     }
 }

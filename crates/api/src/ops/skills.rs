@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annie_actors::SkillRun;
 use annie_core::{
     outcome,
-    skill::{Effect, SkillFormat, SkillSpec},
+    skill::{self, Effect, SkillFormat, SkillSpec, slash_commands},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,6 +41,9 @@ pub(super) fn table() -> Vec<Operation> {
         route(Post, "/api/v1/run", Scope(Chat), run_skill, SkillResult::from)
             .about("run_skill", "skills", RUN, "skills run")
             .rpc("/annie.v1.Skills/Run", asked_run, ran),
+        route(Get, "/api/v1/commands", AnyKey, list_commands, SlashCommands::from)
+            .about("list_commands", "skills", "List what a message may begin with.", "skills commands")
+            .rpc("/annie.v1.Skills/Commands", |_: v1::ListCommandsRequest| Ok(()), commands),
     ]
 }
 
@@ -214,6 +217,46 @@ fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
     Ok(call.state.kernel.run_skill(call.caller.user, "api", &asked.command, &asked.key).await?)
+}
+
+/// A command that a message may begin with.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SlashCommand {
+    /// The command with its slash.
+    name: String,
+    description: String,
+    /// What may follow the command; empty if that is not known.
+    argument_hint: String,
+}
+
+/// What a message may begin with: commands of the kernel, then prompt skills by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SlashCommands {
+    commands: Vec<SlashCommand>,
+}
+
+impl From<Vec<skill::SlashCommand>> for SlashCommands {
+    fn from(commands: Vec<skill::SlashCommand>) -> Self {
+        let shown = commands.into_iter().map(|command| SlashCommand {
+            name: command.name,
+            description: command.description,
+            argument_hint: command.argument_hint,
+        });
+        Self { commands: shown.collect() }
+    }
+}
+
+fn commands(commands: Vec<skill::SlashCommand>) -> v1::ListCommandsResponse {
+    let shown = commands.into_iter().map(|command| v1::SlashCommand {
+        name: command.name,
+        description: command.description,
+        argument_hint: command.argument_hint,
+    });
+    v1::ListCommandsResponse { commands: shown.collect() }
+}
+
+async fn list_commands(call: Call, (): ()) -> Result<Vec<skill::SlashCommand>, ApiError> {
+    Ok(slash_commands(&call.state.kernel.catalog().skills()))
 }
 
 /// The error for an unknown skill, with similar names as suggestions.

@@ -259,6 +259,8 @@ async fn grpc_skills_are_listed_and_described() {
     assert_eq!((all.skills.len(), all.skills[0].help.as_str()), (3, ""));
     let one = skills.get(v1::GetSkillRequest { name: "test.send".into() }).await.unwrap().into_inner();
     assert!(one.help.contains("Usage") && one.schema_json.contains("properties"));
+    let commands = skills.commands(v1::ListCommandsRequest {}).await.unwrap().into_inner().commands;
+    assert_eq!(commands.iter().map(|command| command.name.as_str()).collect::<Vec<_>>(), ["/help", "/done"]);
     let near = skills.get(v1::GetSkillRequest { name: "test.sent".into() }).await.unwrap_err();
     assert!(near.code() == Code::NotFound && near.message().contains("test.send"));
 }

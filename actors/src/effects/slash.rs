@@ -1,0 +1,26 @@
+//! The message `/help`, which the kernel answers without a model.
+
+use annie_core::{
+    event::Inbound,
+    skill::{HELP_COMMAND, slash_commands},
+};
+
+use crate::wiring::Wiring;
+
+/// The list of commands, if the message asks for it. A program that requested a format or sends its own conversation gets the
+/// answer of its model.
+pub(crate) fn help(wiring: &Wiring, inbound: &Inbound) -> Option<String> {
+    let is_asked = inbound.text.trim() == HELP_COMMAND && inbound.outside_text().is_none();
+    if !is_asked || inbound.thread().is_some() || inbound.format().is_some() {
+        return None;
+    }
+    let commands = slash_commands(&wiring.catalog.skills());
+    let lines: Vec<String> = commands
+        .iter()
+        .map(|command| {
+            let usage = format!("{} {}", command.name, command.argument_hint);
+            format!("- {}: {}", usage.trim_end(), command.description)
+        })
+        .collect();
+    Some(format!("A message may begin with:\n\n{}", lines.join("\n")))
+}
