@@ -220,7 +220,8 @@ pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
 /// The catalogue with the skills that the configuration allows.
 #[must_use]
 pub fn allowed(config: &Config, catalog: FileCatalog) -> FileCatalog {
-    let catalog = catalog.running_programs(config.program_skills());
+    let backends = config.facts().into_iter().map(|facts| facts.name);
+    let catalog = catalog.knowing_backends(backends).running_programs(config.program_skills());
     if config.egress.enabled { catalog.reaching_out() } else { catalog }
 }
 

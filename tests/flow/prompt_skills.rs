@@ -11,6 +11,12 @@ const SINGLE_LOOP: &str = "mode = \"single_loop\"";
 /// A server with these skills: a name, lines of front matter, and the instructions.
 async fn server_of(model: &FakeModelServer, skills: &[(&str, &str, &str)]) -> (tempfile::TempDir, Server) {
     let (folder, server) = server_with(model, SINGLE_LOOP).await;
+    put(&folder, &server, skills).await;
+    (folder, server)
+}
+
+/// Writes skills, and waits until the server knows them.
+async fn put(folder: &tempfile::TempDir, server: &Server, skills: &[(&str, &str, &str)]) {
     for (name, head, body) in skills {
         let own = folder.path().join("skills").join(name);
         std::fs::create_dir_all(&own).expect("made");
@@ -23,7 +29,6 @@ async fn server_of(model: &FakeModelServer, skills: &[(&str, &str, &str)]) -> (t
         skills.iter().all(|(name, ..)| list.contains(&format!("\"name\":\"{name}\""))).then_some(())
     };
     eventually("the skills are known", are_known).await;
-    (folder, server)
 }
 
 fn system_of(seen: &Seen) -> String {
@@ -163,4 +168,18 @@ async fn commands_of_messages_are_listed_for_completion_and_by_help() {
     let answer = sent["answer"].as_str().unwrap_or_default();
     assert!(answer.contains("- /minutes [meeting]: Does minutes well.") && answer.contains("- /done: "), "{sent}");
     assert_eq!(model.request_count(), 0, "no model was asked");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prompt_skill_prefers_the_backend_that_it_requests() {
+    let main = FakeModelServer::start(|_| Reply::says("From main.")).await;
+    let special = FakeModelServer::start(|_| Reply::says("From special.")).await;
+    let first = format!(
+        "{SINGLE_LOOP}\n[[backend]]\nname = \"main\"\nprofile = \"generic\"\nbase_url = \"{}\"\nmodel = \"m\"\n",
+        main.base_url()
+    );
+    let (folder, server) = server_with(&special, &first).await;
+    put(&folder, &server, &[("minutes", "model: fake", "x")]).await;
+    assert_eq!(ask(&server, "hello").await["answer"], "From main.");
+    assert_eq!(ask(&server, "/minutes").await["answer"], "From special.");
 }

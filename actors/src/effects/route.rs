@@ -66,6 +66,26 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
     }
 }
 
+/// Prefers the backend that a prompt skill requests, if it is one of those that may run the turn. Which these are is the operator's
+/// decision, and for a private request only local ones are among them.
+pub(crate) fn prefer(routed: &mut Routed, skill: &str, backend: &str) {
+    let Some(at) = routed.candidates.iter().position(|candidate| candidate == backend) else {
+        if routed.candidates.len() > 1 {
+            tracing::warn!(skill, backend, "the backend that a skill requests may not run the turn");
+        }
+        return;
+    };
+    let preferred = routed.candidates.remove(at);
+    routed.candidates.insert(0, preferred);
+    routed.decided = Some(EventBody::Decided {
+        component: "route".to_owned(),
+        decision: decision(&routed.candidates),
+        reasoning: format!("the skill {skill} requests {backend}"),
+        alternatives: Vec::new(),
+        hook: None,
+    });
+}
+
 fn decision(candidates: &[String]) -> String {
     match candidates {
         [] => "no backend".to_owned(),

@@ -5,6 +5,7 @@ use std::{collections::HashSet, future::Future};
 use annie_core::{
     event::{Inbound, PromptFacts},
     ids::{ConversationId, TaskId, UserId},
+    skill::SkillFormat,
     turn::{Directive, DirectiveId},
 };
 
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, RoundHandles},
-    effects::{SkillsInUse, fork_called, help, read_facts, route, run_job_command, understand_job_command},
+    effects::{SkillsInUse, fork_called, help, prefer, read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
     wiring::Wiring,
@@ -73,13 +74,19 @@ async fn read_beginning(
     inbound: &Inbound,
     known: &SkillsInUse,
 ) -> EngineMsg {
-    let route = Box::new(route(wiring, inbound));
+    let mut route = Box::new(route(wiring, inbound));
     let mut judged = Box::new(agent::judge_turn(wiring, (user, conversation, task), inbound).await);
     if judged.refused.is_none() {
         judged.answered = match &judged.called {
             Some(called) => fork_called(wiring, user, inbound, called).await,
             None => help(wiring, inbound),
         };
+    }
+    let skills = wiring.catalog.skills();
+    if let Some(skill) = judged.called.as_ref().and_then(|called| skills.get(&called.skill))
+        && let SkillFormat::Prompt { model: Some(backend), .. } = &skill.format
+    {
+        prefer(&mut route, &skill.name, backend);
     }
     let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
         (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())

@@ -7,14 +7,14 @@
 mod watch;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use annie_core::{
     ports::Catalog,
-    skill::{SkillSet, SkillSpec},
+    skill::{SkillFormat, SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
 
@@ -52,6 +52,8 @@ pub struct FileCatalog {
     reaches_out: bool,
     /// Lists the skills that start programs.
     programs: Option<ProgramSkills>,
+    /// The names of the backends; `None` if they are not known here.
+    backends: Option<BTreeSet<String>>,
     snapshot: ArcSwap<CatalogSnapshot>,
     /// The last good files of the data folder by path. Locked for a whole reload, so that reloads run one after another.
     good: Mutex<BTreeMap<String, Item>>,
@@ -79,6 +81,7 @@ impl FileCatalog {
             folder,
             reaches_out: false,
             programs: None,
+            backends: None,
             snapshot: ArcSwap::from_pointee(empty),
             good: Mutex::default(),
             version: tokio::sync::watch::Sender::new(0),
@@ -105,6 +108,14 @@ impl FileCatalog {
         self
     }
 
+    /// The same with the names of the configured backends. A skill that requests another model is reported.
+    #[must_use]
+    pub fn knowing_backends(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.backends = Some(names.into_iter().collect());
+        self.reload();
+        self
+    }
+
     /// Reads all files again (blocking) and returns the new version.
     pub fn reload(&self) -> u64 {
         let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,6 +133,10 @@ impl FileCatalog {
         self.leave_out(&mut base);
         let left_out = self.leave_out(&mut own);
         own.problems.extend(left_out);
+        if let Some(backends) = &self.backends {
+            let unknown = unknown_models(&own, backends);
+            own.problems.extend(unknown);
+        }
         let snapshot = merge(&mut base, &mut own, version);
         for problem in &snapshot.problems {
             match problem.severity {
@@ -209,6 +224,22 @@ impl Catalog for FileCatalog {
     fn skills(&self) -> Arc<SkillSet> {
         Arc::clone(&self.snapshot.load().set)
     }
+}
+
+/// Reports the prompt skills that request a model which no backend is called.
+fn unknown_models(layer: &Layer, backends: &BTreeSet<String>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, item) in &layer.items {
+        let Item::Skill(Entry { spec, .. }) = item else { continue };
+        let SkillFormat::Prompt { model: Some(model), .. } = &spec.format else { continue };
+        if !backends.contains(model) {
+            let mut report = Report::new(path);
+            let what = format!("no backend is called `{model}`, so any backend runs the skill");
+            report.unsupported(None, what, "name a `[[backend]]` of the configuration, or leave `model` out");
+            problems.extend(report.into_problems());
+        }
+    }
+    problems
 }
 
 fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {

@@ -40,6 +40,7 @@ fn prompt(name: &str, model_invocable: bool) -> SkillSpec {
         model_invocable,
         allowed_tools: Vec::new(),
         argument_hint: None,
+        model: None,
     };
     SkillSpec { domain: "prompt".into(), body: "Secret steps.".into(), format, ..skill(name, Vec::new()) }
 }

@@ -81,6 +81,9 @@ pub enum SkillFormat {
         allowed_tools: Vec<String>,
         /// A hint for completion at a prompt.
         argument_hint: Option<String>,
+        /// The backend that a turn prefers which begins with the skill, by its name in the configuration.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
     },
 }
 

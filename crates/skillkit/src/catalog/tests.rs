@@ -47,6 +47,37 @@ fn skill_in_data_folder_replaces_bundled_one_with_a_notice() {
 }
 
 #[test]
+fn prompt_skill_that_requests_an_unknown_backend_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, model) in [("known", "gpu"), ("unknown", "opus"), ("any", "default")] {
+        let text = format!("---\nname: {name}\ndescription: d\nmetadata:\n  model: {model}\n---\nx\n");
+        put(folder.path(), &format!("{name}/SKILL.md"), &text);
+    }
+    let catalog = FileCatalog::open(folder.path().to_owned()).knowing_backends(["gpu".to_owned()]);
+    assert_eq!(
+        problem_texts(&catalog),
+        ["unknown/SKILL.md: not supported: no backend is called `opus`, so any backend runs the skill; name a \
+          `[[backend]]` of the configuration, or leave `model` out"]
+    );
+}
+
+#[test]
+fn prompt_skill_with_scripts_is_used_and_they_are_reported_as_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), "tidy/SKILL.md", "---\nname: tidy\ndescription: d\n---\nx\n");
+    put(folder.path(), "tidy/scripts/run.sh", "rm -r .\n");
+    let catalog = FileCatalog::open(folder.path().to_owned());
+    assert!(catalog.skills().get("tidy").is_some());
+    assert_eq!(
+        problem_texts(&catalog),
+        [
+            "tidy/SKILL.md: not supported: the files in `scripts/` can be read, and are not run; tell the model in words what \
+          to do"
+        ]
+    );
+}
+
+#[test]
 fn prompt_skill_help_shows_the_argument_hint() {
     let folder = tempfile::tempdir().unwrap();
     let text = "---\nname: greet\ndescription: Greet.\nmetadata:\n  argument-hint: \"[name]\"\n---\nHello $0!\n";

@@ -190,6 +190,10 @@ fn prompt_item(
     }
     let file = prompt::read(folder.rsplit('/').next().unwrap_or(folder), text, report)?;
     let files = paths.iter().filter_map(|p| below(p, folder)).filter(|p| *p != "SKILL.md" && *p != "skill.md");
+    if files.clone().any(|file| file.starts_with("scripts/")) {
+        let what = "the files in `scripts/` can be read, and are not run";
+        report.unsupported(None, what, "tell the model in words what to do");
+    }
     let spec = SkillSpec {
         name: file.name,
         domain: PROMPT_DOMAIN.to_owned(),
@@ -205,6 +209,7 @@ fn prompt_item(
             model_invocable: file.model_invocable,
             allowed_tools: file.allowed_tools,
             argument_hint: file.argument_hint,
+            model: file.model,
         },
         source: tree.source(path),
     };

@@ -32,7 +32,9 @@ const EXTENSION_KEYS: [&str; 8] = [
     "tags",
 ];
 /// Extensions of other programs that have no effect here [S1 Frontmatter Fields].
-const UNREAD_KEYS: [&str; 7] = ["agent", "model", "effort", "hooks", "paths", "shell", "disallowed-tools"];
+const UNREAD_KEYS: [&str; 6] = ["agent", "effort", "hooks", "paths", "shell", "disallowed-tools"];
+/// The extension that names a backend. The catalogue reports a name that no backend has.
+const MODEL_KEY: &str = "model";
 /// The values of `agent` and `model` that request nothing special.
 const DEFAULTS: [&str; 3] = ["general", "default", "inherit"];
 /// The tools of other programs that read files: every skill may read its own ones.
@@ -50,6 +52,8 @@ pub(crate) struct PromptFile {
     pub(crate) model_invocable: bool,
     pub(crate) allowed_tools: Vec<String>,
     pub(crate) argument_hint: Option<String>,
+    /// The backend that the file requests.
+    pub(crate) model: Option<String>,
     pub(crate) body: String,
 }
 
@@ -82,6 +86,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
         model_invocable,
         allowed_tools,
         argument_hint,
+        model: model(&front),
         body: front.body,
     })
 }
@@ -248,7 +253,8 @@ fn unsupported(front: &Frontmatter, allowed_tools: &[String], report: &mut Repor
 }
 
 fn foreign_keys(front: &Frontmatter, report: &mut Report) {
-    let known = |key: &String| FORMAT_KEYS.contains(&key.as_str()) || UNREAD_KEYS.contains(&key.as_str());
+    let known =
+        |key: &String| FORMAT_KEYS.contains(&key.as_str()) || UNREAD_KEYS.contains(&key.as_str()) || key == MODEL_KEY;
     for key in front.keys().filter(|key| !known(key)) {
         let line = front.line_of(&key);
         if EXTENSION_KEYS.contains(&key.as_str()) {
@@ -271,6 +277,11 @@ fn hint(value: &Value) -> Option<String> {
         Value::Sequence(items) => Some(format!("[{}]", items.iter().filter_map(scalar).collect::<Vec<_>>().join(", "))),
         other => scalar(other),
     }
+}
+
+/// The backend that a file requests, unless any may run the skill.
+fn model(front: &Frontmatter) -> Option<String> {
+    extension(front, MODEL_KEY).and_then(scalar).filter(|name| !DEFAULTS.contains(&name.as_str()))
 }
 
 fn extension_flag(front: &Frontmatter, key: &str, report: &mut Report) -> Option<bool> {
@@ -353,13 +364,13 @@ mod tests {
 
     #[test]
     fn prompt_keys_without_effect_are_reported_at_both_levels() {
-        let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\nmodel: small\n---\nx");
+        let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\neffort: high\n---\nx");
         let (_, below) =
-            read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  model: small\n---\nx");
+            read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  effort: high\n---\nx");
         let not_read =
             |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
-        assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "model")]);
-        assert_eq!(below, [not_read("", "agent"), not_read("", "model")]);
+        assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "effort")]);
+        assert_eq!(below, [not_read("", "agent"), not_read("", "effort")]);
     }
 
     #[test]

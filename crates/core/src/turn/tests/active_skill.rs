@@ -28,6 +28,7 @@ fn prompt_skill(name: &str) -> SkillSpec {
         model_invocable: true,
         allowed_tools: Vec::new(),
         argument_hint: None,
+        model: None,
     };
     SkillSpec { format, domain: "prompt".to_owned(), ..skill(name, Effect::Read, &[("args", false)]) }
 }
