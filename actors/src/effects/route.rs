@@ -3,8 +3,9 @@
 use annie_core::{
     caller::Thread,
     context::tokens,
-    event::{EventBody, Inbound},
+    event::{EventBody, Inbound, PlannedSkill},
     route::{Asked, choose},
+    skill::SkillFormat,
 };
 
 use crate::wiring::Wiring;
@@ -68,7 +69,11 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
 
 /// Prefers the backend that a prompt skill requests, if it is one of those that may run the turn. Which these are is the operator's
 /// decision, and for a private request only local ones are among them.
-pub(crate) fn prefer(routed: &mut Routed, skill: &str, backend: &str) {
+pub(crate) fn prefer_requested(wiring: &Wiring, routed: &mut Routed, called: Option<&PlannedSkill>) {
+    let skills = wiring.catalog.skills();
+    let Some(spec) = called.and_then(|called| skills.get(&called.skill)) else { return };
+    let SkillFormat::Prompt { model: Some(backend), .. } = &spec.format else { return };
+    let skill = &spec.name;
     let Some(at) = routed.candidates.iter().position(|candidate| candidate == backend) else {
         if routed.candidates.len() > 1 {
             tracing::warn!(skill, backend, "the backend that a skill requests may not run the turn");

@@ -4,8 +4,7 @@ use std::{collections::HashSet, future::Future};
 
 use annie_core::{
     event::{Inbound, PromptFacts},
-    ids::{ConversationId, TaskId, UserId},
-    skill::SkillFormat,
+    ids::UserId,
     turn::{Directive, DirectiveId},
 };
 
@@ -16,8 +15,8 @@ use super::{
     state::{Asked, Engine, EngineState, EngineTask, answer_decided},
 };
 use crate::{
-    agent::{self, AgentTasks, RoundHandles},
-    effects::{SkillsInUse, fork_called, help, prefer, read_facts, route, run_job_command, understand_job_command},
+    agent::{self, AgentTasks, JudgedTurn, RoundHandles},
+    effects::{SkillsInUse, fork_called, help, prefer_requested, read_facts, route, run_job_command, understand_job_command},
     observe::{Context, NodeError},
     tasks::Tasks,
     wiring::Wiring,
@@ -66,34 +65,16 @@ impl EngineState {
     }
 }
 
-/// Reads what a turn begins with. No turn begins if a hook refuses it, if a task of its own carries out the skill that the
-/// message calls, or if the message asks for the commands.
-async fn read_beginning(
-    wiring: &Wiring,
-    (user, conversation, task): (&UserId, ConversationId, TaskId),
-    inbound: &Inbound,
-    known: &SkillsInUse,
-) -> EngineMsg {
-    let mut route = Box::new(route(wiring, inbound));
-    let mut judged = Box::new(agent::judge_turn(wiring, (user, conversation, task), inbound).await);
+/// The verdicts with the answer, if the message needs no turn: a task of its own carries out the skill that it calls, or it asks
+/// for the commands.
+async fn answered_at_once(wiring: &Wiring, user: &UserId, inbound: &Inbound, mut judged: JudgedTurn) -> JudgedTurn {
     if judged.refused.is_none() {
         judged.answered = match &judged.called {
             Some(called) => fork_called(wiring, user, inbound, called).await,
             None => help(wiring, inbound),
         };
     }
-    let skills = wiring.catalog.skills();
-    if let Some(skill) = judged.called.as_ref().and_then(|called| skills.get(&called.skill))
-        && let SkillFormat::Prompt { model: Some(backend), .. } = &skill.format
-    {
-        prefer(&mut route, &skill.name, backend);
-    }
-    let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
-        (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
-    } else {
-        read_facts(wiring, (user, conversation, task), inbound, (judged.called.as_ref(), known), &route).await
-    };
-    EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged }
+    judged
 }
 
 async fn start(
@@ -109,9 +90,18 @@ async fn start(
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             let known = SkillsInUse::of(&state.conv);
             state.spawn(id, async move {
-                let beginning = read_beginning(&wiring, (&user, conversation, task), &inbound, &known).await;
+                let mut route = Box::new(route(&wiring, &inbound));
+                let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
+                let judged = Box::new(answered_at_once(&wiring, &user, &inbound, judged).await);
+                prefer_requested(&wiring, &mut route, judged.called.as_ref());
+                let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
+                    (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
+                } else {
+                    let skills = (judged.called.as_ref(), &known);
+                    read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await
+                };
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
-                me.tell(beginning);
+                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });
             });
         }
         Directive::CallModel { task, .. } | Directive::CallSkill { task, .. } | Directive::RunHook { task, .. } => {
