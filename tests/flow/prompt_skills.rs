@@ -60,7 +60,7 @@ async fn prompt_skill_called_by_name_stays_active_in_later_turns_until_done() {
     ask(&server, "/minutes the board").await;
     let seen = |n: usize| model.requests()[n].clone();
     assert!(seen(0).last_user_text().contains("Write down every decision of the board."), "{}", last_message(&seen(0)));
-    assert!(system_of(&seen(0)).contains("  minutes [--args TEXT]\n    Does minutes well."), "{}", system_of(&seen(0)));
+    assert!(system_of(&seen(0)).contains("  minutes [args TEXT]\n    Does minutes well."), "{}", system_of(&seen(0)));
     ask(&server, "Ann said yes").await;
     let system = system_of(&seen(1));
     assert!(system.contains("Active skill: minutes.") && system.contains("every decision of the board."), "{system}");
@@ -76,7 +76,7 @@ async fn active_skill_keeps_the_model_from_tools_that_it_does_not_allow() {
     let skills = [("minutes", "allowed-tools: notes.* memory.search", "Keep minutes.")];
     let (_folder, server) = server_of(&model, &skills).await;
     let sent = ask(&server, "/minutes buy milk").await;
-    let refused = "[refused] The skill minutes is active and allows only: notes.*, memory.search.";
+    let refused = "The skill minutes is active and allows only: notes.*, memory.search.";
     let shown = last_message(&model.requests()[1]);
     assert!(shown.contains(refused), "{shown}");
     let conversation = sent["conversation_id"].as_str().expect("a conversation");

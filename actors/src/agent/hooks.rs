@@ -13,7 +13,7 @@ use annie_core::{
     },
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     message::ModelReply,
-    skill::{Effect, SkillFormat},
+    skill::{Effect, PromptContext, SkillFormat},
     turn::{AgentView, refused_by},
 };
 use serde_json::json;
@@ -256,7 +256,10 @@ fn called_by_name(wiring: &Wiring, task: TaskId, inbound: &Inbound) -> Option<Pl
     // A model may call skills that users may not, and the task of such a skill begins here too.
     let may_call = |format: &SkillFormat| match format {
         SkillFormat::Command => false,
-        SkillFormat::Prompt { user_invocable, .. } => *user_invocable || inbound.is_forked(),
+        SkillFormat::Prompt { user_invocable, context, .. } => {
+            let is_retry = inbound.retry.is_some() && *context == PromptContext::Fork;
+            *user_invocable || inbound.is_forked() || is_retry
+        }
     };
     let skill = skills.get(name).filter(|skill| may_call(&skill.format))?;
     Some(PlannedSkill {

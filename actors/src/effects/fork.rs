@@ -86,7 +86,9 @@ pub(crate) async fn fork_called(
     let skills = wiring.catalog.skills();
     let format = &skills.get(&called.skill)?.format;
     let is_forked = matches!(format, SkillFormat::Prompt { context: PromptContext::Fork, .. });
-    if !is_forked || inbound.is_forked() || inbound.thread().is_some() || inbound.format().is_some() {
+    // Only the task itself can have failed: the message that started the task was answered at once.
+    let is_the_task = inbound.is_forked() || inbound.retry.is_some();
+    if !is_forked || is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
     let by = ForkedBy {
