@@ -67,8 +67,8 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
     }
 }
 
-/// Prefers the backend that a prompt skill requests, if it is one of those that may run the turn. Which these are is the operator's
-/// decision, and for a private request only local ones are among them.
+/// Prefers the backend that a prompt skill requests, if it is one of those that may run the turn. The operator decides which
+/// these are, and for a private request only local ones are among them.
 pub(crate) fn prefer_requested(wiring: &Wiring, routed: &mut Routed, called: Option<&PlannedSkill>) {
     let skills = wiring.catalog.skills();
     let Some(spec) = called.and_then(|called| skills.get(&called.skill)) else { return };
