@@ -21,7 +21,8 @@ const MARK: (&str, &str) = ("MARK_OF_THE_SERVER", "a-value-of-the-server");
 
 /// Whether the level `strict` is in force on this machine. If not, the test is reported as skipped.
 fn is_sandboxed() -> bool {
-    let out = Command::new(ANNIE).args(["__sandbox", "--folder", "/tmp"]).output().expect("the binary starts");
+    let folder = std::env::temp_dir();
+    let out = Command::new(ANNIE).args(["__sandbox", "--folder"]).arg(folder).output().expect("the binary starts");
     if !out.status.success() {
         let why = String::from_utf8_lossy(&out.stderr).into_owned();
         annie_testkit::skip::skipped(&format!("no sandbox on this machine, so no script can run: {why}"));
