@@ -16,10 +16,10 @@ use super::{
 
 mod channels;
 mod egress;
-mod sandbox;
 mod hooks;
 mod mistakes;
 mod pool;
+mod sandbox;
 mod store;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
