@@ -43,8 +43,8 @@ pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
     DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
-    ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun, StreamItem, Submission, Submitted,
-    THREAD_BYTES_MAX,
+    ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun, StreamItem,
+    Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};

@@ -4,8 +4,8 @@ mod chaos;
 mod data;
 mod doctor;
 mod migrate;
-mod sandbox;
 mod own;
+mod sandbox;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -20,8 +20,8 @@ pub use chaos::*;
 pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
-pub use sandbox::*;
 pub use own::*;
+pub use sandbox::*;
 pub use work::*;
 
 use crate::api::check_key;

@@ -238,6 +238,7 @@ impl Town {
             env: self.env.clone(),
             node: NodeId::from_uuid(uuid::Uuid::from_u128(u128::from(self.folder.load(SeqCst)))),
             context_sources: annie_skillkit::context_sources(store.clone()),
+            documents: store.clone(),
             store,
             catalog: Arc::new(catalog()),
             runner: Arc::new(SimSkills::new(self.skills.clone(), run.number)),

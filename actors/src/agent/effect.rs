@@ -14,7 +14,8 @@ use super::{AgentDone, hooks::skill_context};
 use crate::{
     breaker::RunRequest,
     effects::{
-        ApprovalAsk, Begin, ForkedBy, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill, fork_if_requested,
+        ApprovalAsk, Begin, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill,
+        fork_if_requested,
     },
     observe::{Addr, Named},
     scheduler::RequestHandle,

@@ -16,7 +16,9 @@ use super::{
 };
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
-    effects::{SkillsInUse, fork_called, help, prefer_requested, read_facts, route, run_job_command, understand_job_command},
+    effects::{
+        SkillsInUse, fork_called, help, prefer_requested, read_facts, route, run_job_command, understand_job_command,
+    },
     observe::{Context, NodeError},
     tasks::Tasks,
     wiring::Wiring,

@@ -328,7 +328,7 @@ fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
             wiring.log.sibling::<WorkerMsg<Schedules>>(infra.child(Schedules::KIND)),
             |stored| {
                 let EventBody::SkillFinished { skill, .. } = &stored.event.body else { return None };
-                skill.starts_with("schedules.").then(|| WorkerMsg::New(()))
+                skill.starts_with("schedules.").then_some(WorkerMsg::New(()))
             },
             || WorkerMsg::New(()),
         ),

@@ -238,17 +238,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             vec![Change::OutboxPut { id, task, text, at }]
         }
         EventBody::DeadLetterDue { .. } => vec![Change::DeadLetterDue { task, at }],
-        EventBody::DeadLetterMoved { state, .. } => {
-            let moved = Change::DeadLetterMoved { task, state: *state, retry: None, at };
-            // The user was notified of the pending retry, so the user is also notified that there will be none.
-            let given_up = (*state == DeadLetterState::Archived).then(|| Change::OutboxPut {
-                id: OutboxId::for_dead_letter(task),
-                task,
-                text: GIVEN_UP.to_owned(),
-                at,
-            });
-            std::iter::once(moved).chain(given_up).collect()
-        }
+        EventBody::DeadLetterMoved { state, .. } => dead_letter_moved(task, *state, at),
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), final_text(text)],
         EventBody::Joined { .. }
         | EventBody::ModelFailed { .. }
@@ -266,6 +256,18 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::Ordered { .. }
         | EventBody::Resumed { .. } => Vec::new(),
     }
+}
+
+fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: Micros) -> Vec<Change> {
+    let moved = Change::DeadLetterMoved { task, state, retry: None, at };
+    // The user was notified of the pending retry, so the user is also notified that there will be none.
+    let given_up = (state == DeadLetterState::Archived).then(|| Change::OutboxPut {
+        id: OutboxId::for_dead_letter(task),
+        task,
+        text: GIVEN_UP.to_owned(),
+        at,
+    });
+    std::iter::once(moved).chain(given_up).collect()
 }
 
 fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {

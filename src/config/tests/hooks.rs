@@ -85,23 +85,6 @@ fn config_refuses_invalid_hook_with_its_location() {
             "annie.toml:6:10: `hook.0.when.skills`: \"tasks.*.x\" is not a skill pattern; write `tasks.create`, `tasks.*` or `*`",
         ),
         (
-            when("channels = [\"telegram\"]"),
-            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; the channels are cli, grpc, http, \
-             openai, voice, and channel:NAME for what the channel NAME of an extension receives",
-        ),
-        (
-            when("channels = [\"channel:Mail box\"]"),
-            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"channel:Mail box\"; the channels are cli, grpc, \
-             http, openai, voice, and channel:NAME for what the channel NAME of an extension receives",
-        ),
-        (
-            when("channels = [\"channel:desk\"]")
-                + "[[channel]]\nname = \"desk\"\nkind = \"webhook\"\nurl = \"http://h/\"\nsecret_env = \"KEY\"\n",
-            "annie.toml:6:10: `hook.0.when.channels`: \"channel:desk\" is a webhook, which receives no messages: name the front \
-             end; the channels are cli, grpc, http, openai, voice, and channel:NAME for what the channel NAME of an extension \
-             receives",
-        ),
-        (
             before_turn("skills = [\"tasks.create\"]"),
             "annie.toml:6:10: `hook.0.when.skills`: a turn begins before its skills are known; use point = \"before_skill\"",
         ),
@@ -149,6 +132,32 @@ fn config_refuses_invalid_hook_with_its_location() {
              see `annie config init` for every key and its values",
         ),
         (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),
+    ] {
+        assert_eq!(error_text(&text), wanted);
+    }
+}
+
+#[test]
+fn config_refuses_condition_of_a_hook_on_a_channel_that_receives_nothing() {
+    let when = |conditions: &str| format!("{HOOK}when = {{ {conditions} }}\n");
+    for (text, wanted) in [
+        (
+            when("channels = [\"telegram\"]"),
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"telegram\"; the channels are cli, grpc, http, \
+             openai, voice, and channel:NAME for what the channel NAME of an extension receives",
+        ),
+        (
+            when("channels = [\"channel:Mail box\"]"),
+            "annie.toml:6:10: `hook.0.when.channels`: there is no channel \"channel:Mail box\"; the channels are cli, grpc, \
+             http, openai, voice, and channel:NAME for what the channel NAME of an extension receives",
+        ),
+        (
+            when("channels = [\"channel:desk\"]")
+                + "[[channel]]\nname = \"desk\"\nkind = \"webhook\"\nurl = \"http://h/\"\nsecret_env = \"KEY\"\n",
+            "annie.toml:6:10: `hook.0.when.channels`: \"channel:desk\" is a webhook, which receives no messages: name the front \
+             end; the channels are cli, grpc, http, openai, voice, and channel:NAME for what the channel NAME of an extension \
+             receives",
+        ),
     ] {
         assert_eq!(error_text(&text), wanted);
     }

@@ -37,11 +37,11 @@ pub(super) fn table() -> Vec<Operation> {
         route(Post, "/api/v1/approvals/{id}/approve", Scope(JobsControl), approve, Approval::from)
             .about("approve", "jobs", "Approve a call of a task, so that it is made.", "approvals approve")
             .id("The task whose call waits")
-            .rpc("/annie.v1.Approvals/Approve", asked_approve, v1::Approval::from),
+            .rpc("/annie.v1.Approvals/Approve", asked_approve, message_of),
         route(Post, "/api/v1/approvals/{id}/deny", Scope(JobsControl), deny, Approval::from)
             .about("deny", "jobs", "Deny a call of a task, so that it is not made.", "approvals deny")
             .id("The task whose call waits")
-            .rpc("/annie.v1.Approvals/Deny", asked_deny, v1::Approval::from),
+            .rpc("/annie.v1.Approvals/Deny", asked_deny, message_of),
     ]
 }
 
@@ -100,23 +100,21 @@ impl From<OpenApproval> for Approval {
     }
 }
 
-impl From<OpenApproval> for v1::Approval {
-    fn from(open: OpenApproval) -> Self {
-        let status = status_of(&open);
-        let OpenApproval { conversation, task, approval } = open;
-        Self {
-            task_id: task.to_string(),
-            number: approval.number,
-            conversation_id: conversation.to_string(),
-            agent: approval.agent.to_string(),
-            skill: approval.skill,
-            arguments_json: approval.arguments.to_string(),
-            mode: approval.mode.as_str().to_owned(),
-            status,
-            requested_at_us: approval.requested_at.0,
-            expires_at_us: approval.expires_at.0,
-            by: approval.by,
-        }
+fn message_of(open: OpenApproval) -> v1::Approval {
+    let status = status_of(&open);
+    let OpenApproval { conversation, task, approval } = open;
+    v1::Approval {
+        task_id: task.to_string(),
+        number: approval.number,
+        conversation_id: conversation.to_string(),
+        agent: approval.agent.to_string(),
+        skill: approval.skill,
+        arguments_json: approval.arguments.to_string(),
+        mode: approval.mode.as_str().to_owned(),
+        status,
+        requested_at_us: approval.requested_at.0,
+        expires_at_us: approval.expires_at.0,
+        by: approval.by,
     }
 }
 
@@ -133,7 +131,7 @@ impl From<Vec<OpenApproval>> for Approvals {
 }
 
 fn listed(open: Vec<OpenApproval>) -> v1::ListApprovalsResponse {
-    v1::ListApprovalsResponse { approvals: open.into_iter().map(Into::into).collect() }
+    v1::ListApprovalsResponse { approvals: open.into_iter().map(message_of).collect() }
 }
 
 async fn list_approvals(call: Call, (): ()) -> Result<Vec<OpenApproval>, ApiError> {

@@ -37,16 +37,16 @@ pub(super) fn table() -> Vec<Operation> {
             .rpc("/annie.v1.Schedules/List", |_: v1::ListSchedulesRequest| Ok(()), listed),
         route(Post, "/api/v1/schedules", Scope(Chat), create_schedule, Schedule::from)
             .about("create_schedule", "jobs", "Have a message submitted again and again at fixed times.", "cron add")
-            .rpc("/annie.v1.Schedules/Create", asked_new, v1::Schedule::from),
+            .rpc("/annie.v1.Schedules/Create", asked_new, message_of),
         route(Get, "/api/v1/schedules/{number}/next", Scope(JobsRead), next_occurrences, Occurrences::from)
             .about("next_occurrences", "jobs", "Get the next ten times of a schedule.", "cron next")
             .rpc("/annie.v1.Schedules/Next", asked, occurrences),
         route(Post, "/api/v1/schedules/{number}/pause", Scope(JobsControl), pause_schedule, Schedule::from)
             .about("pause_schedule", "jobs", "Pause a schedule.", "cron pause")
-            .rpc("/annie.v1.Schedules/Pause", asked, v1::Schedule::from),
+            .rpc("/annie.v1.Schedules/Pause", asked, message_of),
         route(Post, "/api/v1/schedules/{number}/resume", Scope(JobsControl), resume_schedule, Schedule::from)
             .about("resume_schedule", "jobs", "Resume a schedule that is paused.", "cron resume")
-            .rpc("/annie.v1.Schedules/Resume", asked, v1::Schedule::from),
+            .rpc("/annie.v1.Schedules/Resume", asked, message_of),
         command("/api/v1/schedules/{number}/remove", Scope(JobsControl), remove_schedule, "The schedule is removed")
             .about("remove_schedule", "jobs", "Remove a schedule.", "cron remove")
             .rpc("/annie.v1.Schedules/Remove", asked, |()| v1::RemoveScheduleResponse {}),
@@ -128,25 +128,23 @@ impl From<NumberedSchedule> for Schedule {
     }
 }
 
-impl From<NumberedSchedule> for v1::Schedule {
-    fn from(NumberedSchedule { number, schedule, created_at }: NumberedSchedule) -> Self {
-        Self {
-            number,
-            cron: cron_of(&schedule),
-            text: schedule.text,
-            when: schedule.when,
-            timezone: schedule.timezone,
-            conversation_id: schedule.conversation.to_string(),
-            reply_to: schedule.reply_to.map(|Address { channel, to }| v1::ReplyTo { channel, to }),
-            next_at_us: schedule.due_at.map(|at| at.0),
-            paused: schedule.paused.unwrap_or_default(),
-            runs: schedule.runs,
-            missed: schedule.missed,
-            skipped: schedule.skipped,
-            last_at_us: schedule.last_at.map(|at| at.0),
-            last_task_id: schedule.last_task.map(|task| task.to_string()).unwrap_or_default(),
-            created_at_us: created_at.0,
-        }
+pub(super) fn message_of(NumberedSchedule { number, schedule, created_at }: NumberedSchedule) -> v1::Schedule {
+    v1::Schedule {
+        number,
+        cron: cron_of(&schedule),
+        text: schedule.text,
+        when: schedule.when,
+        timezone: schedule.timezone,
+        conversation_id: schedule.conversation.to_string(),
+        reply_to: schedule.reply_to.map(|Address { channel, to }| v1::ReplyTo { channel, to }),
+        next_at_us: schedule.due_at.map(|at| at.0),
+        paused: schedule.paused.unwrap_or_default(),
+        runs: schedule.runs,
+        missed: schedule.missed,
+        skipped: schedule.skipped,
+        last_at_us: schedule.last_at.map(|at| at.0),
+        last_task_id: schedule.last_task.map(|task| task.to_string()).unwrap_or_default(),
+        created_at_us: created_at.0,
     }
 }
 
@@ -164,7 +162,7 @@ impl From<Vec<NumberedSchedule>> for Schedules {
 }
 
 fn listed(all: Vec<NumberedSchedule>) -> v1::ListSchedulesResponse {
-    v1::ListSchedulesResponse { schedules: all.into_iter().map(Into::into).collect() }
+    v1::ListSchedulesResponse { schedules: all.into_iter().map(message_of).collect() }
 }
 
 async fn list_schedules(call: Call, (): ()) -> Result<Vec<NumberedSchedule>, ApiError> {

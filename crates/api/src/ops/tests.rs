@@ -22,7 +22,7 @@ use prost_types::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{ALL, RULES, dead_letters, need, operations, row::Verb};
+use super::{ALL, RULES, dead_letters, need, operations, row::Verb, schedules};
 use crate::{
     auth::{
         KeyScope,
@@ -331,6 +331,6 @@ fn grpc_messages_of_full_rows_have_every_field() {
         last_at: Some(at),
         last_task: Some(task),
     };
-    let schedule = v1::Schedule::from(NumberedSchedule { number: 1, schedule, created_at: at });
+    let schedule = schedules::message_of(NumberedSchedule { number: 1, schedule, created_at: at });
     assert_full(&protobuf, "Schedule", &schedule);
 }

@@ -190,7 +190,7 @@ fn user() -> UserId {
 fn stored(write: &DocumentWrite, seen: &[Document]) -> Option<Document> {
     let body = match (write.decide)(seen).unwrap() {
         DocumentChange::Insert(body) | DocumentChange::Replace { body, .. } => body,
-        DocumentChange::Keep | DocumentChange::Archive(_) => return None,
+        DocumentChange::Keep | DocumentChange::Archive(_) | DocumentChange::Restore(_) => return None,
     };
     Some(Document { number: 1, body, created_at: write.at, updated_at: write.at, accessed_at: None })
 }

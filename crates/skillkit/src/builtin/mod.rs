@@ -4,8 +4,8 @@
 pub(crate) mod memory;
 pub(crate) mod notes;
 mod python;
-mod shell;
 pub(crate) mod schedules;
+mod shell;
 mod system;
 pub(crate) mod tasks;
 mod web;
