@@ -134,7 +134,8 @@ async fn start(
                 me.tell(EngineMsg::JobCommand(JobCommandMsg::CarriedOut { task, text }));
             });
         }
-        Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,
+        // On the heap: the start of an actor is large, and every message of an Engine would have room for it on the stack.
+        Directive::RunAgent { task, agent } => Box::pin(agents::run(ctx, state, task, agent)).await?,
     }
     Ok(())
 }

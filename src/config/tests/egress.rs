@@ -36,7 +36,7 @@ fn config_refuses_invalid_egress_with_its_location() {
         ),
         (
             "[egress]\nenabled = true\ncredentials = { \"api.test:80\" = \"a\" }\n",
-            "annie.toml:3:1: `egress.credentials`: the secret for \"api.test:80\" would never be sent: requests to port 80 of \
+            "annie.toml:3:17: `egress.credentials`: the secret for \"api.test:80\" would never be sent: requests to port 80 of \
              api.test are not encrypted; allow the host for https in hosts and ports, or list it with its port in allow_private",
         ),
         (

@@ -241,8 +241,8 @@ fn config_refuses_invalid_approval_settings_with_their_location() {
         ),
         (
             "[approval]\nrules = [{ mode = \"ask\", when = { channels = [\"telegram\"] } }]\n".to_owned(),
-            "annie.toml:2:1: `approval.rules.0.when.channels`: there is no channel \"telegram\"; known are cli, grpc, http, \
-             openai, voice, and channel:NAME for what the channel NAME receives",
+            "annie.toml:2:1: `approval.rules.0.when.channels`: there is no channel \"telegram\"; the channels are cli, \
+             grpc, http, openai, voice, and channel:NAME for what the channel NAME of an extension receives",
         ),
         (ask.clone(), "annie.toml:5:1: `hook.0.text`: the person gives the reason; remove it"),
         (
