@@ -2,9 +2,16 @@
 //!
 //! Owns: nothing beside its counters. Supervised by: the supervisor of extensions. Survives its death: the texts and the
 //! attempts, which the store keeps. An attempt is stored before the channel is called. If its end is not stored, the text may
-//! have been sent: it is sent again only if the recipient recognises its id, otherwise its user is notified of the doubt.
+//! have been sent: it is sent again only if the recipient recognises its id, otherwise its user is notified of the doubt. So a
+//! stop waits for the attempts under way.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use annie_core::{
     ids::NodeId,
@@ -44,9 +51,17 @@ const TASK: &str = "delivery";
 
 /// The chore of a channel.
 pub(crate) struct Delivery {
-    channel: Arc<dyn Channel>,
+    sender: Sender,
     wiring: Arc<Wiring>,
     counts: Counts,
+}
+
+/// What a pass delivers with.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    channel: Arc<dyn Channel>,
+    /// The worker stops.
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// What a pass did.
@@ -60,13 +75,15 @@ pub(crate) struct Counts {
 impl Chore for Delivery {
     const KIND: &'static str = "channel";
     const SUBJECT: &'static str = "the texts of a channel";
+    // Most receivers answer sooner. All extensions together have 5,000 ms.
+    const STOP_MS_MAX: u64 = 4_000;
     type Config = Arc<dyn Channel>;
     type Hint = ();
-    type Batch = Arc<dyn Channel>;
+    type Batch = Sender;
     type Done = Counts;
 
     fn new(channel: Arc<dyn Channel>, wiring: Arc<Wiring>, _owner: Branch) -> Self {
-        Self { channel, wiring, counts: Counts::default() }
+        Self { sender: Sender { channel, is_stopping: Arc::default() }, wiring, counts: Counts::default() }
     }
 
     fn start(&mut self) {
@@ -78,12 +95,12 @@ impl Chore for Delivery {
         0
     }
 
-    fn batch(&mut self) -> Arc<dyn Channel> {
-        self.channel.clone()
+    fn batch(&mut self) -> Sender {
+        self.sender.clone()
     }
 
-    async fn pass(wiring: &Wiring, channel: &Arc<dyn Channel>) -> Result<Pass<Counts>, String> {
-        deliver_due(wiring, channel.as_ref()).await
+    async fn pass(wiring: &Wiring, sender: &Sender) -> Result<Pass<Counts>, String> {
+        deliver_due(wiring, sender).await
     }
 
     fn passed(&mut self, done: Counts) {
@@ -92,9 +109,13 @@ impl Chore for Delivery {
         self.counts.diverted += done.diverted;
     }
 
-    fn failed(&mut self, _channel: Arc<dyn Channel>) {
+    fn failed(&mut self, _sender: Sender) {
         // A text may have been diverted although the reply of the store was lost.
         wake_notifier(&self.wiring);
+    }
+
+    fn stop(&mut self) {
+        self.sender.is_stopping.store(true, Relaxed);
     }
 
     fn view(&self) -> Map<String, Value> {
@@ -108,7 +129,8 @@ impl Chore for Delivery {
 
 /// Delivers the oldest text of each address, if it is due. The next pass follows at once if a text was handled, because others
 /// may wait behind it.
-async fn deliver_due(wiring: &Wiring, channel: &dyn Channel) -> Result<Pass<Counts>, String> {
+async fn deliver_due(wiring: &Wiring, sender: &Sender) -> Result<Pass<Counts>, String> {
+    let channel = sender.channel.as_ref();
     let rows = wiring.store.next_deliveries(channel.name().to_owned(), ADDRESSES_MAX).await;
     let rows = rows.map_err(|error| error.to_string())?;
     let (now, node) = (wiring.env.now(), wiring.store.is_shared().then(|| wiring.lease.node()));
@@ -126,6 +148,9 @@ async fn deliver_due(wiring: &Wiring, channel: &dyn Channel) -> Result<Pass<Coun
     let mut done = Counts::default();
     let mut failed = None;
     for rows in due.chunks(AT_ONCE_MAX) {
+        if sender.is_stopping.load(Relaxed) {
+            break;
+        }
         // All of them end before an error is returned: dropping a delivery that is under way would leave it in doubt.
         let ended: Vec<_> = rows.iter().map(|row| caught(deliver_one(wiring, channel, row))).collect();
         for end in join_all(ended).await {

@@ -78,6 +78,11 @@ impl DueTimer {
         self.tasks.spawn(Work::Pass, work);
     }
 
+    /// Waits for the end of the pass under way, at most this long; then aborts it. For an actor that stops.
+    pub async fn finish_pass(&mut self, within: Duration) {
+        self.tasks.finish(&Work::Pass, within).await;
+    }
+
     /// Handles the end of a pass, and when the next item is due.
     pub fn pass_ended(&mut self, now: Micros, next: Option<Micros>) {
         self.failures = 0;

@@ -2,7 +2,7 @@
 //! when the actor's state is dropped. A panic of a task ends its actor, because the actor would otherwise wait for the
 //! task's result for ever; the next incarnation starts the task again.
 
-use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe};
+use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe, time::Duration};
 
 use crate::observe::Branch;
 use futures_util::FutureExt;
@@ -62,6 +62,14 @@ impl<K: Eq + Hash> Tasks<K> {
     /// Removes a task; aborts it if it still runs.
     pub fn remove(&mut self, key: &K) -> bool {
         self.running.remove(key).is_some()
+    }
+
+    /// Waits until a task has ended, at most this long, and removes it; aborts it if it still runs.
+    pub async fn finish(&mut self, key: &K, within: Duration) {
+        if let Some(mut running) = self.running.remove(key) {
+            // A task that panicked has already killed its actor.
+            let _ = tokio::time::timeout(within, &mut running.0).await;
+        }
     }
 
     /// Keeps only the tasks whose key passes; aborts the others.

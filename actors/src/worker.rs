@@ -5,7 +5,7 @@
 //! Owns: when its next item is due. Supervised by: infra. Survives its death: the items, which the store keeps; the
 //! next incarnation begins with a pass. Passes are idempotent, because a pass may be repeated after a crash.
 
-use std::{fmt::Display, future::Future, marker::PhantomData, sync::Arc};
+use std::{fmt::Display, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use annie_core::time::Micros;
 use serde_json::{Map, Value};
@@ -31,6 +31,9 @@ pub(crate) trait Chore: Sized + Send + Sync + 'static {
     const KIND: &'static str;
     /// The items of a pass, for log lines: "the dead letters".
     const SUBJECT: &'static str;
+    /// How long a stop waits for the pass under way before it aborts the pass, in milliseconds. Shorter than the 5,000 ms after
+    /// which the supervisor kills the worker.
+    const STOP_MS_MAX: u64 = 0;
     /// What the tree gives to each incarnation.
     type Config: Clone + Send + 'static;
     /// The log writer's notification of a new row.
@@ -64,6 +67,9 @@ pub(crate) trait Chore: Sized + Send + Sync + 'static {
 
     /// Puts back the hints of a failed pass, so that the next pass gets them.
     fn failed(&mut self, _batch: Self::Batch) {}
+
+    /// Called when the worker stops: the pass under way must begin nothing more.
+    fn stop(&mut self) {}
 
     /// The view of the worker without the timer, which the worker adds.
     fn view(&self) -> Map<String, Value>;
@@ -155,6 +161,11 @@ impl<C: Chore> Node for Worker<C> {
             }
         }
         Ok(())
+    }
+
+    async fn stopping(_ctx: &Context<Self>, state: &mut WorkerState<C>) {
+        state.chore.stop();
+        state.due_timer.finish_pass(Duration::from_millis(C::STOP_MS_MAX)).await;
     }
 
     fn view(state: &WorkerState<C>) -> Value {

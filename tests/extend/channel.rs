@@ -21,6 +21,7 @@ use annie_testkit::{
     faults::FaultPlan,
     scripted_model::{ScriptedModel, says},
 };
+use tokio::sync::Semaphore;
 
 use crate::world::{World, WorldParts, ann, eventually, kill, last_text};
 
@@ -30,6 +31,8 @@ enum Does {
     Refuse,
     Panic,
     Hang,
+    /// Delivers when the test allows one more delivery.
+    Wait,
 }
 
 /// A chat service with one chat for each user, `chat:USER`.
@@ -40,6 +43,8 @@ struct ChatService {
     does: Mutex<VecDeque<Does>>,
     is_down_until: Option<tokio::time::Instant>,
     calls: AtomicUsize,
+    /// Deliveries that the test allows.
+    allowed: Semaphore,
     /// Messages that it has received, and hands over each time that it starts.
     incoming: Vec<Incoming>,
     accepted: Mutex<Vec<Result<TaskId, InboxError>>>,
@@ -54,6 +59,7 @@ impl ChatService {
             does: Mutex::default(),
             is_down_until: None,
             calls: AtomicUsize::new(0),
+            allowed: Semaphore::new(0),
             incoming: Vec::new(),
             accepted: Mutex::default(),
             sent: tokio::sync::watch::Sender::default(),
@@ -77,7 +83,11 @@ impl ChatService {
     }
 
     async fn until_called(&self) {
-        eventually("the channel is called", async || (self.calls.load(Relaxed) > 0).then_some(())).await;
+        self.until_calls(1).await;
+    }
+
+    async fn until_calls(&self, count: usize) {
+        eventually("the channel is called", async || (self.calls.load(Relaxed) >= count).then_some(())).await;
     }
 }
 
@@ -110,6 +120,7 @@ impl Channel for ChatService {
                 Does::Refuse => return Err(DeliveryError::Refused("the chat was deleted".to_owned())),
                 Does::Panic => panic!("the chat service panics"),
                 Does::Hang => std::future::pending().await,
+                Does::Wait => self.allowed.acquire().await.unwrap().forget(),
             }
             self.sent.send_modify(|sent| sent.push((text.text.clone(), text.id)));
             Ok(Delivered::Received)
@@ -300,6 +311,48 @@ async fn channel_whose_actor_or_process_dies_in_a_delivery_is_not_called_again_f
         assert_eq!((chats.calls.load(Relaxed), notifications(&world).await.len()), (2, 1));
         world.kernel.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn channel_ends_its_deliveries_before_a_stop_and_begins_no_others() {
+    let chats =
+        Arc::new(ChatService { does: Mutex::new((0..9).map(|_| Does::Wait).collect()), ..ChatService::named("chats") });
+    let parts = parts(&[&chats]);
+    let world = parts.start().await;
+    // The first text is a pass of its own. The others are stored meanwhile, so the next pass finds nine addresses.
+    for n in 0..10 {
+        let user = UserId::new(format!("user{n}")).unwrap();
+        let mut message = Submission::new(user.clone(), "test", format!("text {n}"));
+        message.reply_to = Some(Address { channel: "chats".to_owned(), to: format!("chat:{user}") });
+        world.kernel.submit(message).await.expect("the message is accepted");
+        chats.until_called().await;
+    }
+    eventually("all answers are stored", async || {
+        (world.kernel.store().outbox(20).await.ok()?.len() == 10).then_some(())
+    })
+    .await;
+    chats.allowed.add_permits(1);
+    chats.until_calls(9).await;
+    let release = async {
+        eventually("the worker stops", async || {
+            let actors = world.kernel.tree();
+            let worker = actors.iter().find(|actor| actor.path.as_str() == "/infra/extensions/channel:chats")?;
+            (worker.status == "stopping").then_some(())
+        })
+        .await;
+        chats.allowed.add_permits(8);
+    };
+    tokio::join!(world.kernel.stop(), release);
+    assert_eq!((chats.calls.load(Relaxed), chats.texts().len()), (9, 9), "the tenth delivery has not begun");
+    let world = parts.start().await;
+    assert_eq!(chats.until_sent(10).await.len(), 10);
+    all_delivered(&world).await;
+    assert_eq!(chats.calls.load(Relaxed), 10);
+    for n in 0..10 {
+        let user = UserId::new(format!("user{n}")).unwrap();
+        assert_eq!(world.kernel.notifications(&user, 0, 100).await.expect("readable"), [], "user {n}");
+    }
+    world.kernel.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
