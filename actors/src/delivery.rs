@@ -45,6 +45,9 @@ const ATTEMPTS_MAX: u32 = 300;
 const OTHER_NODE_MS_MAX: u64 = 600_000;
 /// Interval at which this node checks again an address to which another node delivers, in milliseconds.
 const OTHER_NODE_CHECK_MS: u64 = 5_000;
+/// Wait before the end of an attempt that could not be stored is stored again, in milliseconds: the first wait, which each further
+/// failure doubles, and the last one; 12.7 s in all. A restart of PostgreSQL usually takes less.
+const STORE_AGAIN_MS: (u64, u64) = (100, 6_400);
 
 /// The name of an attempt in fault points.
 const TASK: &str = "delivery";
@@ -194,7 +197,7 @@ async fn deliver_one(wiring: &Wiring, channel: &dyn Channel, row: &DeliveryRow) 
     if let Err(error) = &result {
         tracing::warn!(channel = channel.name(), %id, attempts, %error, "a delivery failed");
     }
-    end(wiring, row, attempts, end_of(result, channel.is_idempotent(), attempts, wiring.env.now())).await
+    end_known(wiring, row, attempts, end_of(result, channel.is_idempotent(), attempts, wiring.env.now())).await
 }
 
 /// Calls the channel, at most for its time limit. A panic ends this attempt only.
@@ -224,6 +227,28 @@ fn end_of(result: Result<Delivered, DeliveryError>, is_idempotent: bool, attempt
     let (first, most) = RETRY_MS;
     let wait_ms = first.saturating_mul(1 << attempts.saturating_sub(1).min(10)).max(after_ms).min(most);
     DeliveryEnd::Retry(later(now, wait_ms))
+}
+
+/// Stores the end of an attempt that this process made. A write that fails is repeated, because the text would be in doubt without
+/// it, although its result is known. The store compares the number of attempts, so a repeated write changes nothing more.
+async fn end_known(
+    wiring: &Wiring,
+    row: &DeliveryRow,
+    attempts: u32,
+    known: DeliveryEnd,
+) -> Result<Option<DeliveryEnd>, String> {
+    let (mut wait_ms, last_ms) = STORE_AGAIN_MS;
+    loop {
+        match end(wiring, row, attempts, known).await {
+            Err(error) if wait_ms <= last_ms => {
+                let id = row.text.id;
+                tracing::warn!(%id, attempts, error, wait_ms, "the end of a delivery was not stored, trying again");
+                tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                wait_ms *= 2;
+            }
+            stored => return stored,
+        }
+    }
 }
 
 /// Stores the end of an attempt.
