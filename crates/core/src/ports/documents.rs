@@ -48,7 +48,8 @@ impl Namespace {
 /// A stored document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Its number, from 1 per user and namespace, by which people and models refer to it. A number is not used again.
+    /// Its number, from 1 per user and namespace, by which people and models refer to it. A number is not
+    /// used again until [`Documents::delete_documents`] deletes all documents of the user.
     pub number: u64,
     /// The content, which only the skill understands.
     pub body: Value,
@@ -254,8 +255,8 @@ pub struct ExportedDocument {
 /// [`Seen::Archived`].
 pub trait Documents: Send + Sync {
     /// Writes at most one document: reads what the write sees, decides, and stores the decision with the intent, all in one
-    /// transaction. Writes of the same user and namespace run one after the other, in all processes. A repeated intent changes
-    /// nothing and does not decide.
+    /// transaction. Writes of the same user and namespace, and the deletion of the user's documents, run one after the other, in
+    /// all processes. A repeated intent changes nothing and does not decide.
     ///
     /// # Errors
     /// The error of the decision, or `Internal` if the namespace is not valid, the body is no object, a declared field has

@@ -75,9 +75,7 @@ const TOUCH: &str = "UPDATE documents SET accessed_at = greatest(coalesce(access
 pub(super) const EXPORT: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at \
      FROM documents WHERE user_id = $1 AND (namespace, number) > ($2, $3) ORDER BY namespace, number LIMIT $4";
 const DELETE: &str = "DELETE FROM documents WHERE user_id = $1 RETURNING number";
-/// Only those of deleted documents: a write may have committed since the documents were deleted.
-const DELETE_INTENTS: &str = "DELETE FROM document_intents i WHERE i.user_id = $1 AND NOT EXISTS (SELECT 1 FROM documents d \
-     WHERE d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number)";
+const DELETE_INTENTS: &str = "DELETE FROM document_intents WHERE user_id = $1";
 
 /// The condition of a query, with the arguments 1 to 13.
 macro_rules! matching {
@@ -308,6 +306,8 @@ impl Documents for PostgresStore {
                 .transaction("deleting documents", |attempt| {
                     let user = user.clone();
                     Box::pin(async move {
+                        // A write under way may have read a document that is deleted here.
+                        attempt.lock(all_documents(&user)).await?;
                         let rows = attempt.rows(DELETE, Bound::default().with(&user)).await?;
                         attempt.rows(DELETE_INTENTS, Bound::default().with(&user)).await?;
                         Ok(rows.len() as u64)
@@ -318,8 +318,14 @@ impl Documents for PostgresStore {
     }
 }
 
+/// The lock that a write shares with writes of other namespaces, and that a deletion has alone.
+fn all_documents(user: &UserId) -> String {
+    format!("all documents of {user}")
+}
+
 async fn execute(attempt: &mut Attempt<'_>, write: &DocumentWrite) -> Result<Written, Failure> {
     let DocumentWrite { user, namespace, intent, seen, decide, at } = write;
+    attempt.lock_shared(all_documents(user)).await?;
     attempt.lock(format!("documents {} of {user}", namespace.name)).await?;
     let owned = || Bound::default().with(user).with(namespace.name);
     let before = attempt.rows(WRITTEN_BEFORE, owned().with(intent.uuid())).await?;

@@ -7,6 +7,8 @@ use super::{Postgres, bound::Bound, connections::Held, errors::Failure};
 
 /// Waits for all other transactions that change the same user's data, until this transaction ends.
 const LOCK_USER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+/// Waits only for those that hold the lock alone.
+const LOCK_USER_SHARED: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
 
 /// A transaction, or an attempt at one.
 pub(super) struct Attempt<'a> {
@@ -57,5 +59,10 @@ impl Attempt<'_> {
     /// Locks the data that this word names against other processes until the end of the transaction.
     pub async fn lock(&mut self, word: String) -> Result<(), Failure> {
         self.rows(LOCK_USER, Bound::default().with(word)).await.map(drop)
+    }
+
+    /// The same together with other transactions that share the lock.
+    pub async fn lock_shared(&mut self, word: String) -> Result<(), Failure> {
+        self.rows(LOCK_USER_SHARED, Bound::default().with(word)).await.map(drop)
     }
 }

@@ -14,10 +14,11 @@ use std::{
 use annie_core::{
     event::Scope,
     ids::{ConversationId, Seq},
-    ports::{AppendError, Appended, Log, Records, Store, StoreErrorKind},
+    ports::{AppendError, Appended, Documents, Log, Records, Store, StoreErrorKind, WriteKind},
 };
 use annie_store::{PostgresOptions, PostgresStore};
 use annie_testkit::postgres::{Options, Server, database};
+use serde_json::json;
 use sqlx::{Executor, PgConnection, Row};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    documents::{TASKS, insertion},
     make::*,
     postgres_only::{all, beside, is_dense, message, signed, two},
     stores::at,
@@ -200,6 +202,31 @@ async fn until(db: &mut PgConnection, query: &'static str) {
 /// Whether a statement of a store waits for another connection's lock.
 const WAITS: &str = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'annie' AND wait_event_type = 'Lock'";
+
+/// Whether the statements of two stores wait for a lock.
+const BOTH_WAIT: &str = "SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database() \
+     AND application_name = 'annie' AND wait_event_type = 'Lock'";
+
+#[tokio::test]
+async fn postgres_deletion_of_documents_waits_for_the_write_under_way() {
+    let Some((one, other, database)) = two().await else { return };
+    let (mut holder, mut first, mut second) =
+        (beside(&database.url).await, beside(&database.url).await, beside(&database.url).await);
+    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('documents tasks of ann', 0))";
+    holder.execute(lock).await.unwrap();
+    let write = one.write_document(insertion("ann", &TASKS, 1, json!({"title": "a"})));
+    let deletion = async {
+        until(&mut first, WAITS).await;
+        other.delete_documents(user("ann")).await
+    };
+    let release = async {
+        until(&mut second, BOTH_WAIT).await;
+        holder.execute("ROLLBACK").await.unwrap();
+    };
+    let (written, deleted, ()) = tokio::join!(write, deletion, release);
+    assert_eq!((written.unwrap().kind, deleted.unwrap()), (WriteKind::Inserted, 1));
+    assert_eq!(one.export_documents(user("ann"), None, 9).await.unwrap(), []);
+}
 
 /// A conversation with one message, and a second message whose commit was abandoned while it waited for a lock of another
 /// connection.
