@@ -232,7 +232,7 @@ pub struct Written {
     /// What the write did. For a repeated intent, what its first write did.
     pub kind: WriteKind,
     /// The document after the write; for a repeated intent, as it is now, also if it is archived. `None` if the write changed
-    /// nothing.
+    /// nothing, or if the document was deleted since.
     pub document: Option<Document>,
 }
 
@@ -332,7 +332,7 @@ pub trait Documents: Send + Sync {
         limit: u32,
     ) -> Fut<'_, Result<Vec<ExportedDocument>, StoreError>>;
 
-    /// Deletes all documents of a user with their intents, and returns their number. Afterwards numbers begin at 1 again, and an
-    /// intent of before decides again.
+    /// Deletes all documents of a user, and returns their number. Afterwards numbers begin at 1 again. The intents stay without
+    /// their documents: a repeated intent of before writes nothing, so that it does not bring the data back.
     fn delete_documents(&self, user: UserId) -> Fut<'_, Result<u64, StoreError>>;
 }

@@ -162,7 +162,12 @@ impl Documents for MemoryStore {
         Box::pin(self.write("delete_documents", move |data| {
             let before = data.documents.len();
             data.documents.retain(|(owner, ..), _| *owner != user);
-            data.document_intents.retain(|(owner, ..), _| *owner != user);
+            // The intents stay without a document, so that a repeated intent does not write again.
+            for ((owner, ..), (number, _)) in &mut data.document_intents {
+                if *owner == user {
+                    *number = 0;
+                }
+            }
             (before - data.documents.len()) as u64
         }))
     }

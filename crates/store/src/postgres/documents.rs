@@ -32,8 +32,9 @@ const STEMS_BYTES_MAX: usize = 300_000;
 /// The last position that a word can have; later ones become this one.
 const POSITION_MAX: usize = 16_383;
 
-const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.updated_at, d.accessed_at \
-     FROM document_intents i JOIN documents d ON d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number \
+const WRITTEN_BEFORE: &str = "SELECT i.kind, coalesce(d.number, 0), d.number, d.body, d.created_at, d.updated_at, d.accessed_at \
+     FROM document_intents i \
+     LEFT JOIN documents d ON d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number \
      WHERE i.user_id = $1 AND i.namespace = $2 AND i.intent_id = $3";
 const NEXT_NUMBER: &str = "SELECT 1 + coalesce(max(number), 0) FROM documents WHERE user_id = $1 AND namespace = $2";
 pub(super) const BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
@@ -75,7 +76,8 @@ const TOUCH: &str = "UPDATE documents SET accessed_at = greatest(coalesce(access
 pub(super) const EXPORT: &str = "SELECT namespace, archived_at, number, body, created_at, updated_at, accessed_at \
      FROM documents WHERE user_id = $1 AND (namespace, number) > ($2, $3) ORDER BY namespace, number LIMIT $4";
 const DELETE: &str = "DELETE FROM documents WHERE user_id = $1 RETURNING number";
-const DELETE_INTENTS: &str = "DELETE FROM document_intents WHERE user_id = $1";
+/// The intents stay without a document, so that a repeated intent does not write again. No document has the number 0.
+const CLOSE_INTENTS: &str = "UPDATE document_intents SET number = 0 WHERE user_id = $1";
 
 /// The condition of a query, with the arguments 1 to 13.
 macro_rules! matching {
@@ -309,7 +311,7 @@ impl Documents for PostgresStore {
                         // A write under way may have read a document that is deleted here.
                         attempt.lock(all_documents(&user)).await?;
                         let rows = attempt.rows(DELETE, Bound::default().with(&user)).await?;
-                        attempt.rows(DELETE_INTENTS, Bound::default().with(&user)).await?;
+                        attempt.rows(CLOSE_INTENTS, Bound::default().with(&user)).await?;
                         Ok(rows.len() as u64)
                     })
                 })

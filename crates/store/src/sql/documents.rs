@@ -32,10 +32,12 @@ pub fn document_hit_of(row: &mut Columns<'_>) -> Result<DocumentHit, StoreError>
     Ok(DocumentHit { document: document_of(row)?, rank: row.real()? })
 }
 
-/// The earlier result of an intent: what it did, then the columns of the document.
+/// The earlier result of an intent: what it did, the number of the document or 0 if it was deleted since, then the columns of the
+/// document.
 pub fn written_of(row: &mut Columns<'_>) -> Result<Written, StoreError> {
-    let kind = row.word()?;
-    Ok(Written { kind, document: Some(document_of(row)?) })
+    let (kind, number) = (row.word()?, row.count()?);
+    let document = if number == 0 { None } else { Some(document_of(row)?) };
+    Ok(Written { kind, document })
 }
 
 /// A document in an export: its namespace, the time at which it was archived, then the columns of the document.

@@ -20,8 +20,9 @@ use crate::{
     },
 };
 
-const WRITTEN_BEFORE: &str = "SELECT i.kind, d.number, d.body, d.created_at, d.updated_at, d.accessed_at \
-     FROM document_intents i JOIN documents d ON d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number \
+const WRITTEN_BEFORE: &str = "SELECT i.kind, coalesce(d.number, 0), d.number, d.body, d.created_at, d.updated_at, d.accessed_at \
+     FROM document_intents i \
+     LEFT JOIN documents d ON d.user_id = i.user_id AND d.namespace = i.namespace AND d.number = i.number \
      WHERE i.user_id = ? AND i.namespace = ? AND i.intent_id = ?;";
 const NEXT_NUMBER: &str = "SELECT '', 1 + coalesce(max(number), 0) FROM documents WHERE user_id = ? AND namespace = ?;";
 const BY_NUMBER: &str = "SELECT number, body, created_at, updated_at, accessed_at FROM documents \
@@ -50,7 +51,8 @@ const EXPORT: &str = "SELECT namespace, archived_at, number, body, created_at, u
      WHERE user_id = $1 AND (namespace, number) > ($2, $3) ORDER BY namespace, number LIMIT $4";
 const DELETE: &str = "DELETE FROM documents WHERE user_id = ?;";
 const CHANGED: &str = "SELECT changes();";
-const DELETE_INTENTS: &str = "DELETE FROM document_intents WHERE user_id = ?;";
+/// The intents stay without a document, so that a repeated intent does not write again. No document has the number 0.
+const CLOSE_INTENTS: &str = "UPDATE document_intents SET number = 0 WHERE user_id = ?;";
 
 /// The condition of a query, with the arguments 1 to 12.
 macro_rules! matching {
@@ -295,7 +297,7 @@ impl Documents for SqliteStore {
         Box::pin(async move {
             let mut guard = self.db.lock_writer("deleting documents").await?;
             let mut statements = Statements::begin();
-            statements.push(DELETE).with(name(&user)).push(CHANGED).push(DELETE_INTENTS).with(name(&user));
+            statements.push(DELETE).with(name(&user)).push(CHANGED).push(CLOSE_INTENTS).with(name(&user));
             let rows = guard.begin(statements).await?;
             guard.commit(Statements::default()).await?;
             rows.first().map_or(Ok(0), |row| Columns::of(row).count())

@@ -394,7 +394,7 @@ pub async fn documents_that_were_used_are_touched(store: Arc<dyn Storage>) {
     assert_eq!((bobs.accessed_at, bobs.updated_at), (None, Micros(1)));
 }
 
-pub async fn documents_are_exported_in_pages_and_deleted_with_their_intents(store: Arc<dyn Storage>) {
+pub async fn documents_are_exported_in_pages_and_deleted(store: Arc<dyn Storage>) {
     for n in 1..=3 {
         insert(&*store, "ann", &TASKS, n, titled(&n.to_string())).await;
     }
@@ -420,7 +420,25 @@ pub async fn documents_are_exported_in_pages_and_deleted_with_their_intents(stor
     let words = DocumentQuery { find: Find::AnyWord("fact".to_owned()), ..all() };
     assert_eq!(found(&*store, &MEMORY, words).await, [0_u64; 0]);
     assert_eq!(store.export_documents(user("bob"), None, 9).await.unwrap().len(), 1);
-    assert_eq!(insert(&*store, "ann", &TASKS, 1, titled("again")).await, 1, "the intents are deleted too");
+    assert_eq!(insert(&*store, "ann", &TASKS, 8, titled("new")).await, 1);
+}
+
+pub async fn document_that_was_deleted_is_not_brought_back_by_its_intent(store: Arc<dyn Storage>) {
+    insert(&*store, "ann", &TASKS, 1, titled("a")).await;
+    insert(&*store, "bob", &TASKS, 1, titled("bob's")).await;
+    replace(&*store, &TASKS, 1, 2, titled("b")).await;
+    archive(&*store, 1, 3).await;
+    assert_eq!(store.delete_documents(user("ann")).await.unwrap(), 1);
+    assert_eq!(store.delete_documents(user("ann")).await.unwrap(), 0);
+    assert_eq!(insert(&*store, "ann", &TASKS, 4, titled("new")).await, 1);
+    for (n, kind) in [(1, WriteKind::Inserted), (2, WriteKind::Replaced), (3, WriteKind::Archived)] {
+        let again = store.write_document(insertion("ann", &TASKS, n, titled("a"))).await.unwrap();
+        assert_eq!(again, Written { kind, document: None }, "intent {n}");
+    }
+    assert_eq!(store.document(user("ann"), &TASKS, 1).await.unwrap().unwrap().body["title"], "new");
+    assert_eq!(found(&*store, &TASKS, all()).await, [1]);
+    let bobs = store.write_document(insertion("bob", &TASKS, 1, titled("other"))).await.unwrap();
+    assert_eq!(bobs.document.unwrap().body["title"], "bob's");
 }
 
 /// Adds a tag to document 1 under an intent of its own.

@@ -180,7 +180,8 @@ macro_rules! contract {
                     documents_are_counted_in_groups,
                     documents_that_are_due_are_those_of_all_users_in_order_of_time,
                     documents_that_were_used_are_touched,
-                    documents_are_exported_in_pages_and_deleted_with_their_intents,
+                    documents_are_exported_in_pages_and_deleted,
+                    document_that_was_deleted_is_not_brought_back_by_its_intent,
                     racing_document_writes_lose_no_change,
                 ],
                 document_search: [

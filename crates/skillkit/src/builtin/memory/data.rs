@@ -142,7 +142,7 @@ pub(crate) async fn save(documents: &dyn Documents, call: &SkillCall, new: State
     let (user, seen) = (user.clone(), Seen::Query(alike));
     let write = DocumentWrite { user, namespace: &MEMORY, intent: *intent, seen, decide, at: *at };
     let written = documents.write_document(write).await?;
-    let document = written.document.ok_or_else(|| corrupt("the new memory was not stored"))?;
+    let document = written.document.ok_or_else(|| corrupt("the new memory was not stored, or it was deleted since"))?;
     Ok(Saved { memory: Memory::of(&document)?, is_merged: written.kind == WriteKind::Replaced })
 }
 
