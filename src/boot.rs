@@ -26,12 +26,16 @@ use annie_skillkit::{
     EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
 };
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
+use tokio::sync::Semaphore;
 
 use crate::{
     config::{BackendConfig, ChannelError, ClientConfig, Config, ConfigError, Environment, Loaded, Location},
     secrets::StoredSecrets,
     system,
 };
+
+/// Programs of hooks that run at a time. Sub-agents and users ask hooks in parallel, and each program is a process.
+const HOOK_PROGRAMS_MAX: usize = 8;
 
 /// The parts cannot be assembled.
 #[derive(Debug, thiserror::Error)]
@@ -185,11 +189,12 @@ fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Resul
 /// The configured hooks: rules, and programs that are started like those of backends.
 fn hooks(config: &Config, environment: &Environment) -> Result<Hooks, BootError> {
     let mut outside = Vec::new();
+    let slots = Arc::new(Semaphore::new(HOOK_PROGRAMS_MAX));
     for hook in &config.hook {
         let Some(command) = hook.command() else { continue };
         let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
-        let program =
-            ProgramHook::new(CommandConfig { shim, ..command }, |name| environment.get(name).map(str::to_owned))?;
+        let lookup = |name: &str| environment.get(name).map(str::to_owned);
+        let program = ProgramHook::new(CommandConfig { shim, ..command }, slots.clone(), lookup)?;
         outside.push(hook.outside(Arc::new(program)));
     }
     Ok(Hooks { inside: config.hooks(), outside, approval: config.approval_policy() })

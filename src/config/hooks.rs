@@ -16,7 +16,7 @@ use annie_core::{
     ids::UserId,
     ports::HookRunner,
 };
-use annie_llm::CommandConfig;
+use annie_llm::{CommandConfig, ProgramHook};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -108,7 +108,7 @@ impl HookConfig {
             point: self.point,
             when: self.when.clone(),
             on_failure: self.on_failure.unwrap_or_default(),
-            ms_max: self.answer_ms(),
+            ms_max: self.answer_ms().saturating_add(ProgramHook::OVERHEAD_MS_MAX),
             runner,
         }
     }

@@ -1,5 +1,7 @@
 //! Hooks: where every key takes effect, and the errors of invalid keys.
 
+use std::sync::Arc;
+
 use annie_core::{
     approval::ApprovalMode,
     hooks::{Decided, HookContext, HookPoint, HookSet, HookSubject, HookVerdict, OnFailure},
@@ -7,6 +9,7 @@ use annie_core::{
     inbound::Inbound,
     skill::Effect,
 };
+use tokio::sync::Semaphore;
 
 use super::*;
 
@@ -178,6 +181,9 @@ fn configured_program_has_its_settings_and_their_defaults() {
     let command = own.command().unwrap();
     assert_eq!((command.args, command.run_ms_max), (vec!["-v".to_owned()], 7));
     assert_eq!(own.on_failure, Some(OnFailure::Continue));
+    let runner = annie_llm::ProgramHook::new(usual.command().unwrap(), Arc::new(Semaphore::new(1)), |_| None).unwrap();
+    let outside = own.outside(Arc::new(runner));
+    assert_eq!(outside.ms_max, 11_007, "the wait for a slot is no part of the time of the program");
     assert!(config(HOOK).hook[0].command().is_none(), "a rule starts no program");
     let broken = config(PROGRAM).broken_hook_programs();
     assert_eq!(broken, [("x".to_owned(), PathBuf::from("/no/such/program"))]);

@@ -1,7 +1,7 @@
 //! A program as a hook. It gets the question as JSON on stdin and answers with JSON on stdout. An exit code of 2 refuses, and
 //! stderr is the reason, as hooks of other agents do it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     event::HookAnswer,
@@ -9,6 +9,7 @@ use annie_core::{
     ports::{DraftSink, Fut, HookRunner},
 };
 use annie_process::ShimReport;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     CommandConfig, CommandModel, outcome,
@@ -21,20 +22,32 @@ const REFUSES: i32 = 2;
 /// The reason of a program that gives none.
 const NO_REASON: &str = "The rule's program refused it.";
 
+/// How long a question waits for a slot, in milliseconds. A person may wait for the turn.
+const SLOT_MS_MAX: u64 = 10_000;
+
 /// A hook that is a program on this machine. It is started like the program of a backend, under the same limits.
 #[derive(Debug)]
 pub struct ProgramHook {
     program: CommandModel,
+    slots: Arc<Semaphore>,
 }
 
 impl ProgramHook {
-    /// Creates a hook for one configured program. `lookup` reads the variables of this process that are passed on. Does not
-    /// start the program.
+    /// How long a question may take in addition to the time limit of the program, in milliseconds: the wait for a slot, and a
+    /// second for the end of a program that was late.
+    pub const OVERHEAD_MS_MAX: u64 = SLOT_MS_MAX + 1_000;
+
+    /// Creates a hook for one configured program. `slots` are shared with all hooks whose programs may run at the same time. `lookup`
+    /// reads the variables of this process that are passed on. Does not start the program.
     ///
     /// # Errors
     /// Fails if a setting is invalid.
-    pub fn new(config: CommandConfig, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, LlmError> {
-        Ok(Self { program: CommandModel::new(config, lookup)? })
+    pub fn new(
+        config: CommandConfig,
+        slots: Arc<Semaphore>,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, LlmError> {
+        Ok(Self { program: CommandModel::new(config, lookup)?, slots })
     }
 
     async fn run(&self, question: &HookQuestion) -> Result<HookAnswer, String> {
@@ -43,6 +56,9 @@ impl ProgramHook {
         if input.len() > config.prompt_bytes_max {
             return Err(format!("the question has {} bytes, {} are allowed", input.len(), config.prompt_bytes_max));
         }
+        let Ok(Ok(_slot)) = timeout(Duration::from_millis(SLOT_MS_MAX), self.slots.acquire()).await else {
+            return Err(format!("it was not started, because other programs of hooks ran for {SLOT_MS_MAX} ms"));
+        };
         // Nothing of the output is shown before the answer is whole.
         let drafts: DraftSink = Arc::new(|_| ());
         let ended = execute(&self.program, input, &drafts).await;
@@ -76,7 +92,60 @@ impl HookRunner for ProgramHook {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use annie_core::{
+        hooks::HookPoint,
+        ids::{AgentId, ConversationId, TaskId, UserId},
+    };
+
     use super::*;
+
+    /// A hook whose program has no objection.
+    fn hook(slots: &Arc<Semaphore>, change: impl FnOnce(&mut CommandConfig)) -> ProgramHook {
+        let mut config = CommandConfig {
+            program: PathBuf::from("/bin/sh"),
+            args: ["-c", "cat > /dev/null"].map(str::to_owned).into(),
+            folder: PathBuf::from("/"),
+            ..CommandConfig::default()
+        };
+        change(&mut config);
+        ProgramHook::new(config, slots.clone(), |_| None).unwrap()
+    }
+
+    fn question() -> HookQuestion {
+        let id = uuid::Uuid::nil();
+        HookQuestion {
+            v: HookQuestion::VERSION,
+            id: "1".to_owned(),
+            hook: "family".to_owned(),
+            point: HookPoint::BeforeTurn,
+            user: UserId::new("ann").unwrap(),
+            channels: Vec::new(),
+            conversation_id: ConversationId::from_uuid(id),
+            task_id: TaskId::from_uuid(id),
+            agent: AgentId::orchestrator(),
+            message: Some("hello".to_owned()),
+            skill: None,
+            arguments: None,
+            effect: None,
+            external: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn program_hook_waits_for_a_slot_and_fails_if_none_becomes_free() {
+        let slots = Arc::new(Semaphore::new(1));
+        let hook = hook(&slots, |_| ());
+        let held = slots.acquire().await.unwrap();
+        let failure = hook.ask(&question()).await.unwrap_err();
+        assert_eq!(failure, "it was not started, because other programs of hooks ran for 10000 ms");
+        drop(held);
+        // A program takes real time.
+        tokio::time::resume();
+        assert_eq!(hook.ask(&question()).await, Ok(HookAnswer::Continue));
+        assert_eq!(slots.available_permits(), 1, "the slot is free again");
+    }
 
     #[test]
     fn program_hook_output_is_read_as_an_answer_or_is_a_failure() {
