@@ -191,7 +191,7 @@ fn hooks(config: &Config, environment: &Environment) -> Result<Hooks, BootError>
     let mut outside = Vec::new();
     let slots = Arc::new(Semaphore::new(HOOK_PROGRAMS_MAX));
     for hook in &config.hook {
-        let Some(command) = hook.command() else { continue };
+        let Some(command) = hook.command(config.limits.message_bytes_max) else { continue };
         let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
         let lookup = |name: &str| environment.get(name).map(str::to_owned);
         let program = ProgramHook::new(CommandConfig { shim, ..command }, slots.clone(), lookup)?;

@@ -42,6 +42,10 @@ pub enum HookKind {
 
 /// The time limit of a program's answer, in milliseconds. A person may wait for the turn.
 const ANSWER_MS_DEFAULT: u64 = 2_000;
+/// Bytes of a question beside the message. The arguments of a call are a part of a model's reply.
+const QUESTION_BYTES_MIN: usize = 64 * 1024;
+/// Bytes that JSON needs at most for a byte of a text, such as `\u0000`.
+const ESCAPED_BYTES_MAX: usize = 6;
 /// Size limit for the answer of a program, in bytes. It replaces the arguments of one call at most.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 
@@ -85,9 +89,9 @@ impl HookConfig {
         }
     }
 
-    /// The program, if this hook asks one.
+    /// The program, if this hook asks one. Its question has room for every message of this size.
     #[must_use]
-    pub fn command(&self) -> Option<CommandConfig> {
+    pub fn command(&self, message_bytes_max: usize) -> Option<CommandConfig> {
         let program = self.program.clone().filter(|_| self.kind == HookKind::Program)?;
         Some(CommandConfig {
             name: self.name.clone(),
@@ -96,6 +100,7 @@ impl HookConfig {
             args: self.args.clone(),
             run_ms_max: self.answer_ms(),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            prompt_bytes_max: message_bytes_max.saturating_mul(ESCAPED_BYTES_MAX).saturating_add(QUESTION_BYTES_MIN),
             ..CommandConfig::default()
         })
     }
@@ -314,7 +319,7 @@ impl Config {
             use std::os::unix::fs::PermissionsExt;
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
         };
-        let commands = self.hook.iter().filter_map(HookConfig::command);
+        let commands = self.hook.iter().filter_map(|hook| hook.command(self.limits.message_bytes_max));
         commands
             .filter(|command| !is_program(&command.program))
             .map(|command| (command.name, command.program))

@@ -173,18 +173,20 @@ const PROGRAM: &str =
 #[test]
 fn configured_program_has_its_settings_and_their_defaults() {
     let usual = config(PROGRAM).hook.remove(0);
-    let command = usual.command().unwrap();
+    let command = usual.command(1_000).unwrap();
     assert_eq!((command.program, command.folder), (PathBuf::from("/no/such/program"), PathBuf::from("/no/such")));
     assert_eq!((command.args.len(), command.run_ms_max, usual.on_failure), (0, 2_000, None));
+    assert_eq!(command.prompt_bytes_max, 6_000 + 65_536, "a message of 1,000 bytes fits, whatever it contains");
     let own =
         config(&format!("{PROGRAM}args = [\"-v\"]\nanswer_ms_max = 7\non_failure = \"continue\"\n")).hook.remove(0);
-    let command = own.command().unwrap();
+    let command = own.command(1_000).unwrap();
     assert_eq!((command.args, command.run_ms_max), (vec!["-v".to_owned()], 7));
     assert_eq!(own.on_failure, Some(OnFailure::Continue));
-    let runner = annie_llm::ProgramHook::new(usual.command().unwrap(), Arc::new(Semaphore::new(1)), |_| None).unwrap();
+    let runner =
+        annie_llm::ProgramHook::new(usual.command(1_000).unwrap(), Arc::new(Semaphore::new(1)), |_| None).unwrap();
     let outside = own.outside(Arc::new(runner));
     assert_eq!(outside.ms_max, 11_007, "the wait for a slot is no part of the time of the program");
-    assert!(config(HOOK).hook[0].command().is_none(), "a rule starts no program");
+    assert!(config(HOOK).hook[0].command(1_000).is_none(), "a rule starts no program");
     let broken = config(PROGRAM).broken_hook_programs();
     assert_eq!(broken, [("x".to_owned(), PathBuf::from("/no/such/program"))]);
     assert!(config(&PROGRAM.replace("/no/such/program", "/bin/sh")).broken_hook_programs().is_empty());

@@ -54,7 +54,10 @@ impl ProgramHook {
         let config = self.program.config();
         let input = serde_json::to_string(question).map_err(|e| e.to_string())?;
         if input.len() > config.prompt_bytes_max {
-            return Err(format!("the question has {} bytes, {} are allowed", input.len(), config.prompt_bytes_max));
+            // No failure: a hook whose failure lets through could be evaded by a long text.
+            let (bytes, bytes_max) = (input.len(), config.prompt_bytes_max);
+            let text = format!("The question to the rule's program has {bytes} bytes, {bytes_max} are allowed.");
+            return Ok(HookAnswer::Refuse { text });
         }
         let Ok(Ok(_slot)) = timeout(Duration::from_millis(SLOT_MS_MAX), self.slots.acquire()).await else {
             return Err(format!("it was not started, because other programs of hooks ran for {SLOT_MS_MAX} ms"));
@@ -145,6 +148,15 @@ mod tests {
         tokio::time::resume();
         assert_eq!(hook.ask(&question()).await, Ok(HookAnswer::Continue));
         assert_eq!(slots.available_permits(), 1, "the slot is free again");
+    }
+
+    #[tokio::test]
+    async fn program_hook_refuses_what_is_too_long_for_its_question() {
+        let hook = hook(&Arc::new(Semaphore::new(1)), |config| config.prompt_bytes_max = 100);
+        let answer = hook.ask(&question()).await;
+        let bytes = serde_json::to_string(&question()).unwrap().len();
+        let text = format!("The question to the rule's program has {bytes} bytes, 100 are allowed.");
+        assert_eq!(answer, Ok(HookAnswer::Refuse { text }), "whatever `on_failure` says");
     }
 
     #[test]
