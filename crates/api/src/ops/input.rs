@@ -1,8 +1,11 @@
 //! What the request of an operation consists of over HTTP: a query, a body, an id in the path, or an id with one of the others.
 
-use annie_core::ids::{ConversationId, IdError, OperationId, TaskId};
+use annie_core::{
+    ids::{ConversationId, IdError, OperationId, TaskId},
+    ports::Before,
+};
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use std::str::FromStr;
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
@@ -16,10 +19,10 @@ use utoipa::{
 
 use super::row::{About, JSON, Schemas, reference};
 use crate::{
-    api::AppState,
+    api::{AppState, page},
     error::ApiError,
     http::{
-        extract::{Args, Body, Id, Name},
+        extract::{Args, Body, Id, Name, page_of},
         schema,
     },
 };
@@ -63,6 +66,35 @@ impl<T: DeserializeOwned + ToSchema + Send + 'static> Input for Body<T> {
         let content = ContentBuilder::new().schema(Some(reference::<T>(schemas))).build();
         let body = RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True));
         to.request_body(Some(body.build()))
+    }
+}
+
+/// The query of a list whose rows are open at first, newest first.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct OpenPage {
+    /// Only open ones: tasks that have not ended, operations whose result is still awaited.
+    #[serde(default)]
+    open: bool,
+    /// The `next` of an earlier page; this page continues after it.
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
+    next: Option<String>,
+    /// The maximum number of rows; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
+}
+
+impl OpenPage {
+    /// The query of a gRPC message.
+    pub(super) fn of_rpc(open: bool, limit: u32, next: String) -> Args<Self> {
+        Args(Self { open, next: Some(next), limit: page::text_of(limit) })
+    }
+
+    /// Whether only open rows are listed, the start of the page, and its maximum number of rows.
+    pub(super) fn parts(&self) -> Result<(bool, Before, u32), ApiError> {
+        let (before, limit) = page_of(self.next.as_deref(), self.limit.as_deref())?;
+        Ok((self.open, before, limit))
     }
 }
 

@@ -5,12 +5,15 @@ use annie_core::{
     ids::{ConversationId, OperationId, TaskId},
     ports::{OperationGrant, OperationRow},
 };
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::row::{Call, Operation, Verb::Get, route};
+use super::{
+    input::OpenPage,
+    row::{Call, Operation, Verb::Get, route},
+};
 use crate::{
-    api::page::{self, Page},
+    api::page::Page,
     auth::{
         KeyScope::{JobsControl, JobsRead},
         Need::Scope,
@@ -18,7 +21,7 @@ use crate::{
     error::ApiError,
     grpc::{convert::path_id, v1},
     http::{
-        extract::{Args, Id, page_of},
+        extract::{Args, Id},
         schema,
     },
 };
@@ -118,29 +121,14 @@ fn listed(page: Page<OperationRow>) -> v1::ListOperationsResponse {
     v1::ListOperationsResponse { operations, next: page.next.unwrap_or_default() }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct OperationsPage {
-    /// Only operations whose result is still awaited.
-    #[serde(default)]
-    open: bool,
-    /// The `next` of an earlier page; this page continues after it.
-    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
-    next: Option<String>,
-    /// The maximum number of rows; 50 by default.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
-    limit: Option<String>,
-}
-
-fn asked_page(asked: v1::ListOperationsRequest) -> Result<Args<OperationsPage>, ApiError> {
+fn asked_page(asked: v1::ListOperationsRequest) -> Result<Args<OpenPage>, ApiError> {
     let v1::ListOperationsRequest { open, limit, next } = asked;
-    Ok(Args(OperationsPage { open, next: Some(next), limit: page::text_of(limit) }))
+    Ok(OpenPage::of_rpc(open, limit, next))
 }
 
-async fn list_operations(call: Call, Args(page): Args<OperationsPage>) -> Result<Page<OperationRow>, ApiError> {
-    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
-    let rows = call.state.kernel.operations(call.caller.scope(), page.open, before, limit).await?;
+async fn list_operations(call: Call, Args(page): Args<OpenPage>) -> Result<Page<OperationRow>, ApiError> {
+    let (open, before, limit) = page.parts()?;
+    let rows = call.state.kernel.operations(call.caller.scope(), open, before, limit).await?;
     Ok(Page::of(rows, limit, OperationRow::page_start))
 }
 

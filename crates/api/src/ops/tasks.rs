@@ -7,15 +7,18 @@ use annie_core::{
     ports::{TaskRow, TaskState},
 };
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    route,
+use super::{
+    input::OpenPage,
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        route,
+    },
 };
 use crate::{
-    api::page::{self, Page},
+    api::page::Page,
     auth::{
         KeyScope::{JobsControl, JobsRead},
         Need::Scope,
@@ -26,7 +29,7 @@ use crate::{
         v1,
     },
     http::{
-        extract::{Args, Body, Id, page_of},
+        extract::{Args, Body, Id},
         schema,
     },
 };
@@ -159,29 +162,14 @@ fn listed(page: Page<TaskRow>) -> v1::ListTasksResponse {
     v1::ListTasksResponse { tasks, next: page.next.unwrap_or_default() }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct TasksPage {
-    /// Only tasks that have not ended.
-    #[serde(default)]
-    open: bool,
-    /// The `next` of an earlier page; this page continues after it.
-    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
-    next: Option<String>,
-    /// The maximum number of rows; 50 by default.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
-    limit: Option<String>,
-}
-
-fn asked_page(asked: v1::ListTasksRequest) -> Result<Args<TasksPage>, ApiError> {
+fn asked_page(asked: v1::ListTasksRequest) -> Result<Args<OpenPage>, ApiError> {
     let v1::ListTasksRequest { open, limit, next } = asked;
-    Ok(Args(TasksPage { open, next: Some(next), limit: page::text_of(limit) }))
+    Ok(OpenPage::of_rpc(open, limit, next))
 }
 
-async fn list_tasks(call: Call, Args(page): Args<TasksPage>) -> Result<Page<TaskRow>, ApiError> {
-    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
-    let rows = call.state.kernel.tasks(call.caller.scope(), page.open, before, limit).await?;
+async fn list_tasks(call: Call, Args(page): Args<OpenPage>) -> Result<Page<TaskRow>, ApiError> {
+    let (open, before, limit) = page.parts()?;
+    let rows = call.state.kernel.tasks(call.caller.scope(), open, before, limit).await?;
     Ok(Page::of(rows, limit, TaskRow::page_start))
 }
 
