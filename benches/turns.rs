@@ -1,7 +1,7 @@
 //! Benchmark of turns per second and CPU time per turn against a model that answers at once: a plain answer, one skill call, an
-//! orchestrator with two parallel sub-agents of one skill call each (six model calls); with 1, 16 and 128 concurrent
-//! conversations, on SQLite (synchronous FULL) and in memory. Also 256 conversations against a model that takes 50 ms, idle
-//! conversations, cold start, and Engine crash to the next answer.
+//! orchestrator with two parallel sub-agents of one skill call each (six model calls), and a plain answer in a conversation of
+//! its own; with 1, 16 and 128 concurrent conversations, on SQLite (synchronous FULL) and in memory. Also 256 conversations
+//! against a model that takes 50 ms, idle conversations, cold start, and Engine crash to the next answer.
 //!
 //! `cargo bench --bench turns` prints tables; `-- --quick` runs a tenth of the turns, `-- --only turns|slow|idle|recovery` one
 //! part. Each figure is the median of three rounds. The fsync cost of the disk is printed with the durable figures, because
@@ -42,6 +42,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, calls, commands, says},
     skills::{FakeSkills, FixedCatalog},
 };
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 /// The parts of the benchmark.
@@ -52,10 +53,19 @@ enum Scene {
     Plain,
     Skill,
     Agents,
+    /// A plain answer; each turn is the first of its conversation.
+    New,
 }
 
-const SCENES: [(Scene, &str); 3] =
-    [(Scene::Plain, "plain"), (Scene::Skill, "one skill"), (Scene::Agents, "two agents")];
+const SCENES: [(Scene, &str); 4] = [
+    (Scene::Plain, "plain"),
+    (Scene::Skill, "one skill"),
+    (Scene::Agents, "two agents"),
+    (Scene::New, "plain, new conversation"),
+];
+/// After how long an Engine of the scene `New` is passivated, in milliseconds: a conversation of one turn is not used again, and
+/// thousands of awake Engines would make the later rounds dearer than the first.
+const NEW_PASSIVATE_MS: u64 = 1_000;
 
 fn last_text(request: &ModelRequest) -> &str {
     match request.messages.last() {
@@ -72,7 +82,7 @@ fn last_text(request: &ModelRequest) -> &str {
 fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
     let last = last_text(request);
     match scene {
-        Scene::Plain => says("All is well."),
+        Scene::Plain | Scene::New => says("All is well."),
         Scene::Skill => match request.messages.last() {
             Some(Message::Tool { .. }) => says("Done."),
             _ => calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "x"}}))]),
@@ -138,13 +148,20 @@ fn user(n: usize) -> UserId {
     UserId::new(format!("user{n}")).expect("a user id")
 }
 
+/// One turn in the user's conversation of this benchmark.
 async fn turn(kernel: &Kernel, n: usize) -> Duration {
+    answer(kernel, n, Some(ConversationId::for_key(&user(n), "bench"))).await
+}
+
+/// One turn; without a conversation it opens a new one.
+async fn answer(kernel: &Kernel, n: usize, conversation: Option<ConversationId>) -> Duration {
     let from = Instant::now();
-    let conversation = ConversationId::for_key(&user(n), "bench");
-    let message = Submission::new(user(n), "bench", "How are things?").within(conversation);
+    let mut message = Submission::new(user(n), "bench", "How are things?");
+    message.conversation = conversation;
     let submitted = kernel.submit(message).await.expect("the message is accepted");
     let scope = Scope::User(user(n));
-    let mut follow = kernel.follow(scope, conversation, Seq(submitted.seq.0)).await.expect("followed");
+    let seq = Seq(submitted.seq.0);
+    let mut follow = kernel.follow(scope, submitted.conversation, seq).await.expect("followed");
     while let Some(item) = follow.next().await.expect("the log can be read") {
         if let StreamItem::Event(event) = item
             && event.task == submitted.task
@@ -156,12 +173,17 @@ async fn turn(kernel: &Kernel, n: usize) -> Duration {
     from.elapsed()
 }
 
-/// CPU time of this process so far, user and system, in seconds (from /proc, with 100 ticks a second).
+/// CPU time of this process so far, user and system, ended threads included, in seconds. The kernel counts it in nanoseconds; the
+/// ticks of 10 ms in /proc/self/stat are a sixth of a quick round.
 fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |n: usize| fields.get(n).and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / 100.0
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+}
+
+/// Appends to the log since the kernel started.
+async fn appends(kernel: &Kernel) -> u64 {
+    let (_, view) = kernel.view("/infra/log").await.expect("the log writer runs");
+    view.and_then(|view| view["appends"].as_u64()).expect("the log writer answers")
 }
 
 fn rss_mb() -> f64 {
@@ -178,11 +200,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 struct Load {
     per_s: f64,
     cpu_ms: f64,
+    appends: f64,
     p50_ms: f64,
     p99_ms: f64,
 }
 
-async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
+async fn load(kernel: &Kernel, scene: Scene, at_once: usize, turns: usize) -> Load {
+    let appends_before = appends(kernel).await;
     let (from, cpu) = (Instant::now(), cpu_s());
     let each = turns / at_once;
     let mut running = Vec::new();
@@ -191,7 +215,8 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
         running.push(tokio::spawn(async move {
             let mut took = Vec::with_capacity(each);
             for _ in 0..each {
-                took.push(turn(&kernel, n).await.as_secs_f64() * 1e3);
+                let spent = if scene == Scene::New { answer(&kernel, n, None).await } else { turn(&kernel, n).await };
+                took.push(spent.as_secs_f64() * 1e3);
             }
             took
         }));
@@ -201,10 +226,12 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
         took.extend(task.await.expect("the load runs"));
     }
     let (wall, cpu) = (from.elapsed().as_secs_f64(), cpu_s() - cpu);
+    let appended = appends(kernel).await - appends_before;
     took.sort_by(f64::total_cmp);
     let at = |q: f64| took[((took.len() - 1) as f64 * q) as usize];
     let n = took.len() as f64;
-    Load { per_s: n / wall, cpu_ms: cpu * 1e3 / n, p50_ms: at(0.5), p99_ms: at(0.99) }
+    let appends = appended as f64 / n;
+    Load { per_s: n / wall, cpu_ms: cpu * 1e3 / n, appends, p50_ms: at(0.5), p99_ms: at(0.99) }
 }
 
 /// Opens the store of a scene.
@@ -221,26 +248,30 @@ async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Sto
 async fn slow_table(quick: bool, folder: &std::path::Path) {
     const AT_ONCE: usize = 256;
     const MODEL_MS: u64 = 50;
-    println!("\n| scene | store | concurrent | model ms | turns/s | of the ideal | CPU ms/turn | p50 ms | p99 ms |");
-    println!("|---|---|---|---|---|---|---|---|---|");
-    // The number of sequential model calls in a turn; two agents work in parallel.
+    println!(
+        "\n| scene | store | concurrent | model ms | turns/s | of the ideal | CPU ms/turn | appends/turn | p50 ms | p99 ms |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    // The number of sequential model calls in a turn; two agents work in parallel. A slow model hides what a new conversation
+    // costs, so the scene `New` is left out.
     for ((scene, name), calls) in SCENES.into_iter().zip([1_u64, 2, 4]) {
         for store_name in ["sqlite", "memory"] {
             let store = store(store_name, folder, &format!("slow {name}")).await;
             let model = ScriptedModel::new(move |request, _| Ok(reply(scene, request)));
             let kernel = kernel_with(store, scene, 60_000, model.taking(Duration::from_millis(MODEL_MS))).await;
-            load(&kernel, AT_ONCE, AT_ONCE).await;
+            load(&kernel, scene, AT_ONCE, AT_ONCE).await;
             let mut rounds = Vec::new();
             for _ in 0..3 {
-                rounds.push(load(&kernel, AT_ONCE, AT_ONCE * if quick { 4 } else { 40 }).await);
+                rounds.push(load(&kernel, scene, AT_ONCE, AT_ONCE * if quick { 4 } else { 40 }).await);
             }
             let of = |f: fn(&Load) -> f64| median(rounds.iter().map(f).collect());
             let ideal = AT_ONCE as f64 * 1e3 / (MODEL_MS * calls) as f64;
             println!(
-                "| {name} | {store_name} | {AT_ONCE} | {MODEL_MS} | {:.0} | {:.0} % | {:.2} | {:.2} | {:.2} |",
+                "| {name} | {store_name} | {AT_ONCE} | {MODEL_MS} | {:.0} | {:.0} % | {:.2} | {:.2} | {:.2} | {:.2} |",
                 of(|l| l.per_s),
                 of(|l| l.per_s) * 100.0 / ideal,
                 of(|l| l.cpu_ms),
+                of(|l| l.appends),
                 of(|l| l.p50_ms),
                 of(|l| l.p99_ms)
             );
@@ -250,23 +281,26 @@ async fn slow_table(quick: bool, folder: &std::path::Path) {
 }
 
 async fn turns_table(quick: bool, folder: &std::path::Path) {
-    println!("| scene | store | concurrent | turns/s | CPU ms/turn | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
+    println!("| scene | store | concurrent | turns/s | CPU ms/turn | appends/turn | p50 ms | p99 ms |");
+    println!("|---|---|---|---|---|---|---|---|");
     for (scene, name) in SCENES {
         for store_name in ["sqlite", "memory"] {
             let store = store(store_name, folder, name).await;
-            let kernel = kernel(store, scene, 60_000).await;
+            let passivate_ms = if scene == Scene::New { NEW_PASSIVATE_MS } else { 60_000 };
+            let kernel = kernel(store, scene, passivate_ms).await;
             for at_once in [1, 16, 128] {
                 let turns = if quick { 256 } else { 2_560 };
-                load(&kernel, at_once, at_once.max(64)).await;
+                load(&kernel, scene, at_once, at_once.max(64)).await;
                 let mut rounds = Vec::new();
                 for _ in 0..3 {
-                    rounds.push(load(&kernel, at_once, turns).await);
+                    rounds.push(load(&kernel, scene, at_once, turns).await);
                 }
                 let of = |f: fn(&Load) -> f64| median(rounds.iter().map(f).collect());
                 println!(
-                    "| {name} | {store_name} | {at_once} | {:.0} | {:.2} | {:.2} | {:.2} |",
+                    "| {name} | {store_name} | {at_once} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} |",
                     of(|l| l.per_s),
                     of(|l| l.cpu_ms),
+                    of(|l| l.appends),
                     of(|l| l.p50_ms),
                     of(|l| l.p99_ms)
                 );
