@@ -63,6 +63,19 @@ async fn frequent_queries_use_an_index() {
 }
 
 #[tokio::test]
+async fn sqlite_is_compiled_with_the_flags_of_the_cargo_configuration() {
+    let mut db = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    let rows = sqlx::query("PRAGMA compile_options").fetch_all(&mut db).await.unwrap();
+    let options: Vec<String> = rows.iter().map(|row| row.get::<String, _>(0)).collect();
+    let has = |option: &str| options.iter().any(|o| o == option);
+    let reason = "libsqlite3-sys was not built with LIBSQLITE3_FLAGS of .cargo/config.toml";
+    assert!(has("ENABLE_QPSG"), "{reason}: {options:?}");
+    assert!(has("DEFAULT_MEMSTATUS=0"), "{reason}: {options:?}");
+    assert!(!has("ENABLE_MEMORY_MANAGEMENT"), "{reason}: {options:?}");
+    assert!(has("THREADSAFE=1"), "the options were not read: {options:?}");
+}
+
+#[tokio::test]
 async fn sqlite_reads_a_known_secret_without_a_write() {
     use annie_core::ports::Operations;
     let folder = tempfile::tempdir().unwrap();
