@@ -1,12 +1,12 @@
 //! One message through the kernel itself, without a front end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use annie_core::event::{EventBody, Mode};
-use annie_testkit::scripted_model::{calls, says};
+use annie_testkit::scripted_model::{ScriptedModel, calls, says};
 use serde_json::json;
 
-use crate::world::{WorldParts, ann, check_log, last_text, two_agents};
+use crate::world::{World, WorldParts, ann, check_log, eventually, last_text, two_agents};
 
 #[tokio::test]
 async fn message_is_stored_and_then_answered() {
@@ -24,6 +24,40 @@ async fn message_is_stored_and_then_answered() {
             "orchestrator answered"
         ]
     );
+    world.kernel.stop().await;
+}
+
+/// Appends to the log since the start.
+async fn appends(world: &World) -> u64 {
+    let (_, view) = world.kernel.view("/infra/log").await.expect("the log writer runs");
+    view.and_then(|view| view["appends"].as_u64()).expect("the log writer answers")
+}
+
+/// Each append is an fsync, and page writes of its own.
+#[tokio::test(start_paused = true)]
+async fn plain_turn_with_a_reply_within_the_save_time_makes_two_appends() {
+    let model = ScriptedModel::new(|_, _| Ok(says("Hello Ann."))).taking(Duration::from_millis(50));
+    let world = WorldParts::with_model(Arc::new(model)).start().await;
+    let before = appends(&world).await;
+    let sent = world.say("hello").await;
+    assert_eq!(world.answer(&sent).await, "Hello Ann.");
+    assert_eq!(appends(&world).await - before, 2, "{:#?}", world.kinds(sent.conversation).await);
+    check_log(&world.log(sent.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_whose_reply_takes_long_is_stored_as_begun_while_its_round_runs() {
+    let model = ScriptedModel::new(|_, _| Ok(says("Hello Ann."))).taking(Duration::from_secs(2));
+    let world = WorldParts::with_model(Arc::new(model)).start().await;
+    let sent = world.say("hello").await;
+    let begun = eventually("the turn is stored as begun", async || {
+        let kinds = world.kinds(sent.conversation).await;
+        kinds.iter().any(|kind| kind.ends_with("turn_started")).then_some(kinds)
+    })
+    .await;
+    assert!(!begun.iter().any(|kind| kind.ends_with("answered")), "{begun:#?}");
+    assert_eq!(world.answer(&sent).await, "Hello Ann.");
     world.kernel.stop().await;
 }
 

@@ -28,8 +28,10 @@ use crate::{
 const DECISIONS_MAX: u32 = 1_000;
 /// Events that are stored in one append. Later events follow from the stored ones, in this incarnation or the next.
 const APPEND_EVENTS_MAX: usize = 1_000;
-/// How long the beginning of a turn waits for the model's reply before it is stored on its own, in milliseconds.
-const SAVE_MS: u64 = 5;
+/// How long the beginning of a turn waits for the model's reply before it is stored on its own, in milliseconds. Until then a
+/// list shows the task as waiting, so the time is one that a person does not notice. Recovery does not need the beginning: the
+/// next incarnation begins the turn anew, and what the turn has done is stored with the beginning or after it.
+const SAVE_MS: u64 = 250;
 
 /// Records one event and what follows from it.
 pub(super) async fn record(
@@ -104,12 +106,15 @@ pub(super) async fn begin(
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
     state.unsaved.extend(events);
-    let me = ctx.me();
-    state.tasks.spawn(EngineTask::SaveTimer, async move {
-        tokio::time::sleep(Duration::from_millis(SAVE_MS)).await;
-        // If the message is lost, this incarnation has ended, and the next one begins the turn.
-        me.tell(EngineMsg::Save);
-    });
+    // The timer of an earlier beginning also stores this one.
+    if !state.tasks.contains(&EngineTask::SaveTimer) {
+        let me = ctx.me();
+        state.tasks.spawn(EngineTask::SaveTimer, async move {
+            tokio::time::sleep(Duration::from_millis(SAVE_MS)).await;
+            // If the message is lost, this incarnation has ended, and the next one begins the turn.
+            me.tell(EngineMsg::Save);
+        });
+    }
     perform::perform(ctx, state).await?;
     // The first round may take longer than the soft deadline.
     clock::set_timer(ctx, state);
@@ -241,6 +246,10 @@ fn forbid_rounds(state: &mut EngineState, task: TaskId) -> bool {
 /// this incarnation stops and starts nothing more.
 async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<bool, NodeError> {
     let mut events = std::mem::take(&mut state.unsaved);
+    if !events.is_empty() {
+        // Otherwise every turn would wake its Engine once more for nothing.
+        state.tasks.remove(&EngineTask::SaveTimer);
+    }
     events.extend(new);
     ctx.fault_point("deciding").await?;
     let count = events.len() as u64;
