@@ -29,9 +29,9 @@ use annie_actors::{
     Backend, Extensions, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission,
 };
 use annie_core::{
-    event::{Mode, Scope},
+    event::Mode,
     hooks::Hooks,
-    ids::{ConversationId, Seq, UserId},
+    ids::{ConversationId, UserId},
     message::{Message, ModelReply, ModelRequest},
     ports::Storage,
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
@@ -158,10 +158,8 @@ async fn answer(kernel: &Kernel, n: usize, conversation: Option<ConversationId>)
     let from = Instant::now();
     let mut message = Submission::new(user(n), "bench", "How are things?");
     message.conversation = conversation;
-    let submitted = kernel.submit(message).await.expect("the message is accepted");
-    let scope = Scope::User(user(n));
-    let seq = Seq(submitted.seq.0);
-    let mut follow = kernel.follow(scope, submitted.conversation, seq).await.expect("followed");
+    // As `POST /api/v1/messages?wait=` does.
+    let (submitted, mut follow) = kernel.ask(message).await.expect("the message is accepted");
     while let Some(item) = follow.next().await.expect("the log can be read") {
         if let StreamItem::Event(event) = item
             && event.task == submitted.task

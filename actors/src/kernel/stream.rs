@@ -10,7 +10,7 @@ use annie_core::{
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted};
+use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, submit::conversation_of};
 use crate::hub::{Hub, Live};
 
 /// An item of a stream.
@@ -70,14 +70,15 @@ impl Kernel {
     }
 
     /// Takes in a message and follows its conversation from the message on. The subscription begins before the message is
-    /// stored, so that no draft of its turn is missed; only a repeat may miss drafts, because its turn may be under way.
+    /// stored, so that no draft of its turn is missed and the log need not be read; only a repeat may miss drafts, because its
+    /// turn may be under way.
+    ///
     /// # Errors
     /// As [`Kernel::submit`].
-    pub async fn ask(&self, mut message: Submission) -> Result<(Submitted, Follow), KernelError> {
-        let new_id = || ConversationId::from_uuid(self.wiring.env.uuid());
-        let conversation = *message.conversation.get_or_insert_with(new_id);
+    pub async fn ask(&self, message: Submission) -> Result<(Submitted, Follow), KernelError> {
+        let conversation = conversation_of(&self.wiring, &message);
         let mut follow = self.listen(Scope::User(message.user.clone()), conversation, Seq(0));
-        let submitted = self.submit(message).await?;
+        let submitted = self.submit_to(Some(conversation), message).await?;
         follow.seen = submitted.seq;
         // Every event after a new message is published to the subscription, which began before the message was stored.
         follow.behind = submitted.repeated;

@@ -189,6 +189,15 @@ impl Kernel {
     /// If the message is not acceptable, there is no capacity, or it could not be stored. Then nothing happened, except that
     /// after `Unavailable` and `Store` it may have been stored: send it again with the same client id.
     pub async fn submit(&self, message: Submission) -> Result<Submitted, KernelError> {
+        self.submit_to(None, message).await
+    }
+
+    /// As [`Kernel::submit`], into the conversation that [`conversation_of`] gave for this message.
+    pub(super) async fn submit_to(
+        &self,
+        conversation: Option<ConversationId>,
+        message: Submission,
+    ) -> Result<Submitted, KernelError> {
         let is_reserved =
             |id: &String| RESERVED.iter().any(|r| id.strip_prefix(r).is_some_and(|rest| rest.starts_with(':')));
         if !message.is_the_kernels() && message.client_id.as_ref().is_some_and(is_reserved) {
@@ -197,15 +206,23 @@ impl Kernel {
                 RESERVED.join(":` or `")
             )));
         }
-        self.accept(message).await
+        self.accept_to(conversation, message).await
     }
 
     /// As [`Kernel::submit`], for messages whose ids only the kernel may use.
     pub(super) async fn accept(&self, message: Submission) -> Result<Submitted, KernelError> {
+        self.accept_to(None, message).await
+    }
+
+    async fn accept_to(
+        &self,
+        conversation: Option<ConversationId>,
+        message: Submission,
+    ) -> Result<Submitted, KernelError> {
         if self.draining.load(Relaxed) {
             return Err(KernelError::NotReady("it is shutting down".to_owned()));
         }
-        accept_message(&self.wiring, message).await
+        accept_message_to(&self.wiring, conversation, message).await
     }
 }
 
@@ -213,13 +230,21 @@ impl Kernel {
 ///
 /// # Errors
 /// As [`Kernel::submit`].
-pub(crate) async fn accept_message(wiring: &Wiring, mut message: Submission) -> Result<Submitted, KernelError> {
+pub(crate) async fn accept_message(wiring: &Wiring, message: Submission) -> Result<Submitted, KernelError> {
+    accept_message_to(wiring, None, message).await
+}
+
+async fn accept_message_to(
+    wiring: &Wiring,
+    conversation: Option<ConversationId>,
+    mut message: Submission,
+) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
     check_reply_to(wiring, &message).await?;
     message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());
-    let conversation = conversation_of(wiring, &message);
+    let conversation = conversation.unwrap_or_else(|| conversation_of(wiring, &message));
     let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
     let mut classified = classify(&message.source, &message.text, message.priority);
     if let Some(mood) = &mood {
@@ -340,7 +365,7 @@ async fn accepted_before(
 }
 
 /// The given conversation; or the one of named work, so that equal work meets there; or a new one.
-fn conversation_of(wiring: &Wiring, message: &Submission) -> ConversationId {
+pub(super) fn conversation_of(wiring: &Wiring, message: &Submission) -> ConversationId {
     let named = || message.name.as_ref().map(|n| ConversationId::for_key(&message.user, &format!("work:{n}")));
     message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(wiring.env.uuid()))
 }

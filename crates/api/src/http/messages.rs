@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annie_actors::Submitted;
+use annie_actors::{Submission, Submitted};
 use annie_core::{
     event::{Event, FinalEvent, Mode, Priority},
     ids::{ConversationId, TaskId},
@@ -198,6 +198,15 @@ impl From<Submitted> for Accepted {
     }
 }
 
+impl Accepted {
+    /// The acknowledgement of a stored message whose end cannot be waited for.
+    fn not_waited(mut self, error: &ApiError) -> Self {
+        tracing::warn!(%error, task = %self.task_id, "an answer could not be waited for");
+        self.not_waited = Some(error.to_string());
+        self
+    }
+}
+
 /// How a turn ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ending {
@@ -289,33 +298,35 @@ pub async fn post_message(
         },
     };
     let submission = submission(&state, &caller, "http", message).await?;
-    let mut accepted = Accepted::from(state.kernel.submit(submission).await?);
-    if let Some(seconds) = wait.filter(|s| *s > 0) {
-        // The message is stored: if the wait fails, the acknowledgement is still returned.
-        accepted.ending = match wait_for(&state, &caller, &accepted, Duration::from_secs(seconds)).await {
-            Ok(ending) => ending,
-            Err(error) => {
-                tracing::warn!(%error, task = %accepted.task_id, "an answer could not be waited for");
-                accepted.not_waited = Some(error.to_string());
-                None
-            }
-        };
-    }
+    let accepted = match wait.filter(|s| *s > 0) {
+        Some(seconds) => submit_and_wait(&state, &caller, submission, Duration::from_secs(seconds)).await?,
+        None => Accepted::from(state.kernel.submit(submission).await?),
+    };
     let status = if accepted.ending.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(accepted)).into_response())
 }
 
-async fn wait_for(
+/// Stores the message and waits for its answer. The follower begins before the message is stored, so that it receives every event
+/// and reads nothing from the log.
+async fn submit_and_wait(
     state: &AppState,
     caller: &Caller,
-    accepted: &Accepted,
+    submission: Submission,
     wait: Duration,
-) -> Result<Option<Ending>, ApiError> {
-    let after = annie_core::ids::Seq(accepted.seq);
-    let slot = state.slot(caller)?;
-    let follow = state.kernel.follow(caller.scope(), accepted.conversation_id, after).await?;
+) -> Result<Accepted, ApiError> {
+    let slot = match state.slot(caller) {
+        Ok(slot) => slot,
+        Err(error) => return Ok(Accepted::from(state.kernel.submit(submission).await?).not_waited(&error)),
+    };
+    let (submitted, follow) = state.kernel.ask(submission).await?;
+    let mut accepted = Accepted::from(submitted);
     let mut feed = Feed::of(state, caller, slot, follow, Some(accepted.task_id)).at_most(wait);
-    Ok(feed.last().await?.and_then(|event| Ending::of(&event)))
+    match feed.last().await {
+        Ok(event) => accepted.ending = event.and_then(|event| Ending::of(&event)),
+        // The message is stored: if the wait fails, the acknowledgement is still returned.
+        Err(error) => return Ok(accepted.not_waited(&error)),
+    }
+    Ok(accepted)
 }
 
 fn conversation_ref(id: Option<String>, key: Option<String>) -> Result<ConversationRef, ApiError> {
