@@ -183,3 +183,27 @@ fn thanks_are_recognised_if_the_message_says_nothing_else() {
         assert_eq!(only_thanks(message), is_thanks, "{message}");
     }
 }
+
+#[test]
+fn truth_words_of_claims_are_in_every_claim_and_in_few_other_texts() {
+    for text in [
+        "**Cre**ated the task.",
+        "okcreated the task",
+        "```x```Deleted it.",
+        "I'll remembered that",
+        "Task #1 is done",
+        "The timer is set",
+        "Ich habe die Aufgabe GELÖSCHT",
+        "Ich werde dich morgen daran erinnern",
+    ] {
+        assert!(may_claim(text), "{text}");
+    }
+    for text in [
+        "All is well.",
+        "It is 17 °C in Zürich – a little colder than yesterday.",
+        "The settlement of the restored address book is absent.",
+        "Morgen um neun beginnt dein Tag mit einem Gespräch über die Räume.",
+    ] {
+        assert!(!may_claim(text) && untrue_claim(text, false, &Earlier::default()).is_none(), "{text}");
+    }
+}
