@@ -2,6 +2,9 @@
 //! write each row to its table. One statement for each table would cost more, because the end of each statement wakes a
 //! thread, and each new text must be prepared. Here the texts differ only in the number of their rows.
 //!
+//! Each row runs the conditions of all triggers of its view, so the kinds of rows of which nearly every batch consists have a
+//! view with their triggers alone.
+//!
 //! The first rows may be guards: facts that were taken from memory and not read. If a guard does not match the
 //! database, the whole statement is rolled back, as by any violated constraint.
 
@@ -10,14 +13,16 @@ use crate::sql::{Cell, Kind, Row};
 
 /// The most rows in one statement.
 pub(super) const ROWS_MAX: usize = 512;
-/// The most values of a row, as many as [`VIEW`] has columns beside the kind.
+/// The most values of a row, as many as the views have columns beside the kind ([`COLUMNS`]).
 const CELLS_MAX: usize = 15;
 /// Up to this number of rows every number has its own text; beyond it, numbers are rounded up.
 const EXACT_ROWS_MAX: usize = 16;
 
-const VIEW: &str = "CREATE TEMP VIEW batch (kind, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) AS \
+const COLUMNS: &str = "(kind, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) AS \
      SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;";
 const INSERT: &str = "INSERT INTO batch VALUES ";
+/// For a batch of frequent kinds alone.
+const INSERT_FREQUENT: &str = "INSERT INTO frequent VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
@@ -38,6 +43,27 @@ const KINDS: [Kind; 15] = [
     Kind::OperationEnd,
     Kind::Address,
 ];
+
+/// Whether rows of a kind are in the batches of turns that succeed.
+const fn is_frequent(kind: Kind) -> bool {
+    match kind {
+        Kind::HeadGuard
+        | Kind::IntentGuard
+        | Kind::Conversation
+        | Kind::Event
+        | Kind::Task
+        | Kind::Move
+        | Kind::Plan
+        | Kind::Run
+        | Kind::Outbox => true,
+        Kind::DeadLetter
+        | Kind::Operation
+        | Kind::DeadLetterDue
+        | Kind::DeadLetterMove
+        | Kind::OperationEnd
+        | Kind::Address => false,
+    }
+}
 
 const INSERT_TASK: &str = "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, \
      source, title, received_at, not_before, after_ids, is_order, is_steer, joins, state) VALUES (new.a, new.b, new.c, new.d, \
@@ -123,16 +149,21 @@ const fn sql_of(kind: Kind) -> &'static str {
     }
 }
 
-/// The view and its triggers, for the connection that executes this text. They are temporary, so that a newer Annie may define
+/// The views and their triggers, for the connection that executes this text. They are temporary, so that a newer Annie may define
 /// them differently.
 pub(super) fn definition() -> String {
-    let triggers = KINDS.map(|kind| {
+    view("batch", |_| true) + &view("frequent", is_frequent)
+}
+
+/// A view with the triggers of the kinds that it takes.
+fn view(name: &str, takes: impl Fn(Kind) -> bool) -> String {
+    let triggers = KINDS.into_iter().filter(|kind| takes(*kind)).map(|kind| {
         let (number, sql_of) = (kind as i64, sql_of(kind));
         format!(
-            "CREATE TEMP TRIGGER batch_{number} INSTEAD OF INSERT ON batch WHEN new.kind = {number} BEGIN {sql_of} END;"
+            "CREATE TEMP TRIGGER {name}_{number} INSTEAD OF INSERT ON {name} WHEN new.kind = {number} BEGIN {sql_of} END;"
         )
     });
-    [VIEW.to_owned()].into_iter().chain(triggers).collect()
+    [format!("CREATE TEMP VIEW {name} {COLUMNS}")].into_iter().chain(triggers).collect()
 }
 
 /// One statement for each [`ROWS_MAX`] rows, in order; none if there is nothing to write.
@@ -147,7 +178,8 @@ pub(super) fn statements(mut rows: Vec<Row>) -> impl Iterator<Item = Statements>
 fn insert(rows: Vec<Row>) -> Statements {
     let mut statements = Statements::default();
     let padded_rows = padded_rows(rows.len());
-    statements.push(INSERT).push_list(ROW, padded_rows).push(";");
+    let into = if rows.iter().all(|(kind, _)| is_frequent(*kind)) { INSERT_FREQUENT } else { INSERT };
+    statements.push(into).push_list(ROW, padded_rows).push(";");
     let nothing = (padded_rows - rows.len()) * (1 + CELLS_MAX);
     for (kind, cells) in rows {
         debug_assert!(cells.len() <= CELLS_MAX, "{kind:?} has {} values", cells.len());
@@ -183,7 +215,17 @@ mod tests {
     #[test]
     fn sqlite_batch_kinds_have_their_own_numbers() {
         assert!(KINDS.iter().enumerate().all(|(n, kind)| *kind as usize == n));
-        assert_eq!(VIEW.matches("NULL").count(), 1 + CELLS_MAX);
+        assert_eq!(COLUMNS.matches("NULL").count(), 1 + CELLS_MAX);
         assert_eq!(ROW.matches('?').count(), 1 + CELLS_MAX);
+    }
+
+    #[test]
+    fn sqlite_batch_of_frequent_kinds_runs_their_triggers_alone() {
+        let text = |kinds: &[Kind]| insert(kinds.iter().map(|kind| (*kind, Vec::new())).collect()).finish().unwrap().0;
+        let frequent: Vec<Kind> = KINDS.into_iter().filter(|kind| is_frequent(*kind)).collect();
+        assert!(text(&frequent).starts_with(INSERT_FREQUENT));
+        assert!(text(&KINDS).starts_with(INSERT));
+        assert_eq!(view("frequent", is_frequent).matches("CREATE TEMP TRIGGER").count(), frequent.len());
+        assert_eq!(view("batch", |_| true).matches("CREATE TEMP TRIGGER").count(), KINDS.len());
     }
 }
