@@ -45,8 +45,8 @@ const ATTEMPTS_MAX: u32 = 300;
 const OTHER_NODE_MS_MAX: u64 = 600_000;
 /// Interval at which this node checks again an address to which another node delivers, in milliseconds.
 const OTHER_NODE_CHECK_MS: u64 = 5_000;
-/// Wait before the end of an attempt that could not be stored is stored again, in milliseconds: the first wait, which each further
-/// failure doubles, and the last one; 12.7 s in all. A restart of PostgreSQL usually takes less.
+/// Wait before the end of an attempt that could not be stored is stored again, in milliseconds: the first wait, which each
+/// further failure doubles, and the last one; 12.7 s in all. A restart of PostgreSQL usually takes less.
 const STORE_AGAIN_MS: (u64, u64) = (100, 6_400);
 
 /// The name of an attempt in fault points.
@@ -229,8 +229,8 @@ fn end_of(result: Result<Delivered, DeliveryError>, is_idempotent: bool, attempt
     DeliveryEnd::Retry(later(now, wait_ms))
 }
 
-/// Stores the end of an attempt that this process made. A write that fails is repeated, because the text would be in doubt without
-/// it, although its result is known. The store compares the number of attempts, so a repeated write changes nothing more.
+/// Stores the end of an attempt that this process made. A write that fails is repeated, because the text would be in doubt
+/// without it, although its result is known. The store compares the number of attempts, so a repeated write changes nothing more.
 async fn end_known(
     wiring: &Wiring,
     row: &DeliveryRow,

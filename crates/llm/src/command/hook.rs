@@ -37,8 +37,8 @@ impl ProgramHook {
     /// second for the end of a program that was late.
     pub const OVERHEAD_MS_MAX: u64 = SLOT_MS_MAX + 1_000;
 
-    /// Creates a hook for one configured program. `slots` are shared with all hooks whose programs may run at the same time. `lookup`
-    /// reads the variables of this process that are passed on. Does not start the program.
+    /// Creates a hook for one configured program. `slots` are shared by all hooks whose programs together are
+    /// limited. `lookup` reads the variables of this process that are passed on. Does not start the program.
     ///
     /// # Errors
     /// Fails if a setting is invalid.
