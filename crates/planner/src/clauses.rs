@@ -64,6 +64,11 @@ const CONTINUES: [&str; 30] = [
 
 /// The requests of a message, in order.
 pub(super) fn split(source: &str, catalog: &Catalog) -> Vec<Clause> {
+    // A colon at the beginning: the text is the payload of a request that was not sent with it. The colon stays, so that a
+    // sub-agent that gets the clause does not split it either.
+    if source.trim_start().starts_with(':') {
+        return vec![Clause { text: source.trim().to_owned(), then: false }];
+    }
     let text = Text::new(source);
     let splitter = Splitter { text: &text, catalog, payload: text.payload_at(), looks_left: Cell::new(LOOKS_MAX) };
     let mut clauses = Vec::new();

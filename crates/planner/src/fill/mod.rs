@@ -160,6 +160,9 @@ impl<'a> Filler<'a> {
         match command::parse(line) {
             Ok(parsed) if !parsed.flags.is_empty() => {
                 for (flag, value) in parsed.flags {
+                    if value.is_none() && self.flag(&[&flag]).is_some_and(|arg| arg.kind != ArgKind::Bool) {
+                        return Filled::Missing(format!("{} needs a value after --{flag}", self.skill.name));
+                    }
                     let value = value.unwrap_or_else(|| "true".to_owned());
                     if !self.put(&mut call, &[&flag], &value) {
                         let what = format!("{} takes no “{flag}”, or not “{value}” for it", self.skill.name);

@@ -71,7 +71,7 @@ fn lead_in() -> impl Strategy<Value = &'static str> {
 
 /// The commands that were run and change data.
 fn effects(ran: &[String]) -> Vec<&String> {
-    let effect = ["create", "update", "delete", "save", "edit", "await"];
+    let effect = ["create", "update", "delete", "restore", "rename", "cancel", "save", "edit", "await"];
     ran.iter()
         .filter(|line| effect.iter().any(|e| line.contains(&format!(".{e}")) || line.contains(&format!("__{e}"))))
         .collect()
@@ -154,6 +154,27 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn payload_without_a_request_before_its_colon_is_one_request() {
+    for (sent, effects_max) in [
+        (": tasks.create --title a and then tasks.create --title b", 1),
+        (": remember that Bob likes tea; create a task to call Bob", 1),
+        ("tasks.create --title", 0),
+        (": tasks.create --title and then tasks.create --title", 1),
+    ] {
+        let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
+        let answer = world.turn(Mode::MultiAgent, sent);
+        assert!(effects(&world.ran).len() <= effects_max, "{sent}: {answer}: {:?}", world.ran);
+    }
+}
+
+#[test]
+fn flag_without_its_value_is_asked_for() {
+    let mut world = World::new(SubAgentInterface::Cmd, bundled_runner);
+    let answer = world.turn(Mode::MultiAgent, "tasks.create --title");
+    assert!(world.ran.is_empty() && answer.contains("needs a value after --title"), "{answer}: {:?}", world.ran);
 }
 
 #[test]
