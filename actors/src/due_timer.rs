@@ -33,13 +33,15 @@ pub(crate) struct DueTimer {
     next_at: Option<Micros>,
     /// The time to which the timer is set.
     set_to: Option<Micros>,
+    /// The time had come when the timer was set, so that it rings at once.
+    rings_at_once: bool,
     failures: u32,
 }
 
 impl DueTimer {
     /// No pass is due.
     pub fn of(owner: Branch) -> Self {
-        Self { tasks: Tasks::of(owner), next_at: None, set_to: None, failures: 0 }
+        Self { tasks: Tasks::of(owner), next_at: None, set_to: None, rings_at_once: false, failures: 0 }
     }
 
     /// Requests a pass at this time.
@@ -50,10 +52,13 @@ impl DueTimer {
     /// Sets the timer to the time of the next pass, unless a pass is under way. The timer calls `ring`.
     pub fn set_timer(&mut self, now: Micros, ring: impl FnOnce() -> bool + Send + 'static) {
         let Some(at) = self.next_at.filter(|_| !self.tasks.contains(&Work::Pass)) else { return };
-        if self.set_to == Some(at) {
+        // The wall clock may have been set forward, or the machine slept, since the timer was set.
+        let has_come = at <= now;
+        if self.set_to == Some(at) && (self.rings_at_once || !has_come) {
             return;
         }
         self.set_to = Some(at);
+        self.rings_at_once = has_come;
         let wait = Duration::from_micros(at.0.saturating_sub(now.0).max(0).unsigned_abs());
         self.tasks.spawn(Work::Sleep, async move {
             tokio::time::sleep(wait.min(Duration::from_millis(SLEEP_MS_MAX))).await;

@@ -39,7 +39,7 @@ async fn schedule_worker_that_dies_at_any_step_submits_the_occurrence_once() {
             dies_at("schedule", point, action).await;
         }
     }
-    for point in ["before:New", "after:New", "before:Clock", "after:Clock", "before:Looked", "after:Looked"] {
+    for point in ["before:New", "after:New", "before:Clock", "after:Clock", "before:PassEnded", "after:PassEnded"] {
         for action in [FaultAction::Panic, FaultAction::Kill] {
             dies_at("schedules", point, action).await;
         }
