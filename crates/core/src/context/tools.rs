@@ -173,7 +173,9 @@ const NAMES_CHARS_MIN: usize = 2_000;
 #[must_use]
 pub fn skills_list(skills: &SkillSet, chars_max: usize, uses: &BTreeMap<String, u32>) -> SkillsList {
     let (mut text, left_out) = commands_list(skills, chars_max);
-    let (prompts, skills_left_out) = prompts_list(skills, chars_max, uses);
+    // Without room for the descriptions of commands, prompt skills have half the room: the commands need more than theirs.
+    let prompts_chars_max = if left_out.is_some() { chars_max / 2 } else { chars_max };
+    let (prompts, skills_left_out) = prompts_list(skills, prompts_chars_max, uses);
     text.push_str(&prompts);
     if let Some(left_out) = left_out {
         let _ = writeln!(text, "(Left out for room: {left_out}.)");

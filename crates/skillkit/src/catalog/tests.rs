@@ -123,7 +123,7 @@ fn command_file_must_have_a_handler_and_match_it() {
     put(folder.path(), "README.md", "text");
     let catalog = FileCatalog::open(folder.path().to_owned());
     assert!(catalog.skills().get("mail.send").is_none());
-    assert_eq!(catalog.skills().get("tasks.delete").unwrap().effect, Effect::Once);
+    assert_eq!(catalog.skills().get("tasks.delete").unwrap().effect, Effect::Idempotent);
     assert_eq!(
         problem_texts(&catalog),
         [
@@ -131,7 +131,7 @@ fn command_file_must_have_a_handler_and_match_it() {
              `<name>/SKILL.md`",
             "mail/send.md: error: there is no built-in handler `mail.send`; name one with `handler: tasks.search`, or \
              write a prompt skill (`<name>/SKILL.md`)",
-            "tasks/delete.md: error: `effect: read` is not what the handler does; write `effect: once`",
+            "tasks/delete.md: error: `effect: read` is not what the handler does; write `effect: idempotent`",
             "tasks/get.md:2: error: `name: tasks.other` does not fit the file's place; write `name: tasks.get`, or move \
              the file to where its name says",
         ]

@@ -330,9 +330,7 @@ mod tests {
         for url in ["http://example.org/a", "https://example.org:8443/a", "https://www.example.org/a"] {
             assert!(!first.is_same_origin(&target(url)), "{url}");
         }
-        assert_eq!(
-            (first.authority(), target("https://a.test:8443/").authority()),
-            ("example.org".into(), "a.test:8443".into())
-        );
+        assert_eq!(first.authority(), "example.org");
+        assert_eq!(target("https://a.test:8443/").authority(), "a.test:8443");
     }
 }
