@@ -14,15 +14,13 @@ use annie_core::{
     ids::{OutboxId, TaskId, UserId},
     ports::{
         Address, Channel, Delivered, DeliveryError, FaultAction, Fut, Inbox, InboxError, Incoming, Notification,
-        OutboxRow, StoreErrorKind,
+        OutboxRow,
     },
 };
-use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
     faults::FaultPlan,
     scripted_model::{ScriptedModel, says},
 };
-use tokio::sync::Semaphore;
 
 use crate::world::{World, WorldParts, ann, eventually, kill, last_text};
 
@@ -45,7 +43,7 @@ struct ChatService {
     is_down_until: Option<tokio::time::Instant>,
     calls: AtomicUsize,
     /// Deliveries that the test allows.
-    allowed: Semaphore,
+    allowed: tokio::sync::Semaphore,
     /// Messages that it has received, and hands over each time that it starts.
     incoming: Vec<Incoming>,
     accepted: Mutex<Vec<Result<TaskId, InboxError>>>,
@@ -60,7 +58,7 @@ impl ChatService {
             does: Mutex::default(),
             is_down_until: None,
             calls: AtomicUsize::new(0),
-            allowed: Semaphore::new(0),
+            allowed: tokio::sync::Semaphore::new(0),
             incoming: Vec::new(),
             accepted: Mutex::default(),
             sent: tokio::sync::watch::Sender::default(),
@@ -354,28 +352,6 @@ async fn channel_ends_its_deliveries_before_a_stop_and_begins_no_others() {
         assert_eq!(world.kernel.notifications(&user, 0, 100).await.expect("readable"), [], "user {n}");
     }
     world.kernel.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn channel_delivery_whose_end_cannot_be_stored_at_once_is_not_in_doubt() {
-    for fault in [StoreFault::Fail(StoreErrorKind::Unavailable), StoreFault::LoseReply(StoreErrorKind::Unavailable)] {
-        let chats = Arc::new(ChatService::named("chats"));
-        let failed = Arc::new(AtomicUsize::new(0));
-        let counter = failed.clone();
-        let hook = move |point: StorePoint<'_>| match point {
-            StorePoint::Write("end_delivery") if counter.fetch_add(1, Relaxed) < 3 => fault,
-            _ => StoreFault::Pass,
-        };
-        let mut parts = parts(&[&chats]);
-        parts.store = Arc::new(MemoryStore::new().with_hook(Arc::new(hook)));
-        let world = parts.start().await;
-        ask(&world, "hello", "chats").await;
-        all_delivered(&world).await;
-        eventually("the write is repeated", async || (failed.load(Relaxed) == 4).then_some(())).await;
-        assert_eq!((chats.calls.load(Relaxed), chats.texts()), (1, vec!["hello".to_owned()]), "{fault:?}");
-        assert_eq!(notifications(&world).await, [], "{fault:?}");
-        world.kernel.stop().await;
-    }
 }
 
 #[tokio::test(start_paused = true)]

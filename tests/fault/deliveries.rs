@@ -1,13 +1,17 @@
 //! Faults are injected into the worker of a channel at every message and at every step of a delivery. A text is never sent twice,
 //! and never lost: it is delivered, or its user is notified.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use annie_actors::Submission;
 use annie_core::{
     ids::UserId,
-    ports::{Address, Channel, Delivered, DeliveryError, FaultAction, Fut, OutboxRow},
+    ports::{Address, Channel, Delivered, DeliveryError, FaultAction, Fut, OutboxRow, StoreErrorKind},
 };
+use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
     faults::FaultPlan,
     scripted_model::{ScriptedModel, says},
@@ -82,5 +86,33 @@ async fn channel_worker_that_dies_at_any_step_loses_and_repeats_nothing() {
         for point in ["before", "after"] {
             assert!(inject("delivery", point, action).await, "no delivery passes {point}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivery_whose_end_cannot_be_stored_at_once_is_not_in_doubt() {
+    for fault in [StoreFault::Fail(StoreErrorKind::Unavailable), StoreFault::LoseReply(StoreErrorKind::Unavailable)] {
+        let pager = Arc::new(Pager::default());
+        let failed = Arc::new(AtomicUsize::new(0));
+        let counter = failed.clone();
+        let hook = move |point: StorePoint<'_>| match point {
+            StorePoint::Write("end_delivery") if counter.fetch_add(1, Relaxed) < 3 => fault,
+            _ => StoreFault::Pass,
+        };
+        let mut parts = WorldParts::new(|request, _| Ok(says(last_text(request))));
+        parts.extensions.channels.push(pager.clone());
+        parts.store = Arc::new(MemoryStore::new().with_hook(Arc::new(hook)));
+        let world = parts.start().await;
+        let mut message = Submission::new(ann(), "test", "hello");
+        message.reply_to = Some(Address { channel: "pager".to_owned(), to: "ann".to_owned() });
+        world.kernel.submit(message).await.expect("accepted");
+        eventually("the outbox is empty", async || {
+            world.kernel.store().outbox(10).await.ok()?.is_empty().then_some(())
+        })
+        .await;
+        eventually("the write is repeated", async || (failed.load(Relaxed) == 4).then_some(())).await;
+        assert_eq!(*pager.0.lock().unwrap(), ["hello"], "{fault:?}");
+        assert_eq!(world.kernel.notifications(&ann(), 0, 100).await.expect("readable"), [], "{fault:?}");
+        world.kernel.stop().await;
     }
 }

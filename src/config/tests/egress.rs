@@ -41,7 +41,7 @@ fn config_refuses_invalid_egress_with_its_location() {
         ),
         (
             "[egress]\nenabled = true\nhosts = [\"example.org\"]\ncredentials = { \"api.test\" = \"a\" }\n",
-            "annie.toml:4:1: `egress.credentials`: the secret for \"api.test\" would never be sent: api.test is not allowed by \
+            "annie.toml:4:17: `egress.credentials`: the secret for \"api.test\" would never be sent: api.test is not allowed by \
              egress.hosts; allow the host for https in hosts and ports, or list it with its port in allow_private",
         ),
         (
