@@ -71,6 +71,8 @@ pub struct EgressReply {
     pub status: u16,
     /// The content type in lower case, with its parameters. Empty if the response has none.
     pub content_type: String,
+    /// The headers whose values are texts, with their names in lower case.
+    pub headers: Vec<(String, String)>,
     /// The decompressed body.
     pub body: Vec<u8>,
     /// The URL that answered, after redirects.

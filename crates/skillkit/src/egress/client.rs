@@ -151,7 +151,16 @@ impl HttpEgress {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(EgressReply { status: response.status().as_u16(), content_type, body, url: response.url().to_string() })
+        let headers = response.headers().iter();
+        let headers =
+            headers.filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
+        Ok(EgressReply {
+            status: response.status().as_u16(),
+            content_type,
+            headers: headers.collect(),
+            body,
+            url: response.url().to_string(),
+        })
     }
 }
 

@@ -136,7 +136,7 @@ mod tests {
 
     fn reply(content_type: &str, body: &[u8]) -> EgressReply {
         let (status, url) = (200, "https://example.org/".to_owned());
-        EgressReply { status, content_type: content_type.to_owned(), body: body.to_vec(), url }
+        EgressReply { status, content_type: content_type.to_owned(), headers: Vec::new(), body: body.to_vec(), url }
     }
 
     #[test]
