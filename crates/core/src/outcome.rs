@@ -261,7 +261,8 @@ impl Outcome {
     /// Whether a breaker counts the outcome as a failure of the skill. Only failures of the skill itself count: invalid
     /// arguments, a missing record or a guard's refusal say nothing about the skill's health. Neither does the failure of a site
     /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable. A program that
-    /// fails (`program_failed`) may be code that a model wrote.
+    /// fails (`program_failed`) may be code that a model wrote. A `tool_error` is the answer of a tool that works, mostly about its
+    /// arguments.
     #[must_use]
     pub fn counts_against_the_skill(&self) -> bool {
         if self.error_type.as_deref().is_some_and(|error_type| error_type.starts_with("site_")) {
@@ -278,6 +279,7 @@ impl Outcome {
                         | "empty_result"
                         | "conflict"
                         | "program_failed"
+                        | "tool_error"
                 )
             ),
             Status::Success | Status::Partial | Status::ErrorBlocked | Status::Pending => false,
@@ -371,6 +373,7 @@ mod tests {
         assert!(!Outcome::permanent("invalid_arguments", "").counts_against_the_skill());
         assert!(!Outcome::blocked("ssrf", "").counts_against_the_skill());
         assert!(!Outcome::permanent("site_404", "").counts_against_the_skill());
+        assert!(!Outcome::permanent("tool_error", "").counts_against_the_skill());
         assert!(!Outcome::transient("site_timeout", "").counts_against_the_skill());
     }
 }

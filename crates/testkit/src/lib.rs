@@ -3,6 +3,7 @@
 pub mod env;
 pub mod faults;
 pub mod hooks;
+pub mod mcp;
 pub mod model_server;
 pub mod openapi;
 pub mod postgres;

@@ -1,0 +1,60 @@
+//! A fake MCP server: a script of `/bin/sh` that uses no other program.
+
+/// The arguments of `/bin/sh` that make it an MCP server of the revision `modern` or `legacy`.
+#[must_use]
+pub fn arguments(revision: &str) -> Vec<String> {
+    ["-c", SCRIPT, "fake-mcp-server", revision].map(str::to_owned).into()
+}
+
+/// Reads one message a line. The tools: `echo` says its text, `put` adds a line to the file `$FAKE_PUTS`, `env` says its
+/// variables, `fail` reports an error, `hang` never answers, `die` ends the server after it has added a line, `flood` writes
+/// without end, `change` changes the description of `echo` and announces it.
+const SCRIPT: &str = r#"
+about='Says a text.'
+say() { printf '%s\n' "$1"; }
+answer() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}"; }
+refuse() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":$1,\"message\":\"$2\"}}"; }
+text() { answer "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":\"$1\"}]}"; }
+put() { if [ -n "$FAKE_PUTS" ]; then say put >> "$FAKE_PUTS"; fi; }
+plain() { printf '%s' ",{\"name\":\"$1\",\"description\":\"Tool $1.\",\"inputSchema\":{\"type\":\"object\"}}"; }
+list() {
+    schema='{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}'
+    echo="{\"name\":\"echo\",\"description\":\"$about\",\"inputSchema\":$schema,\"annotations\":{\"readOnlyHint\":true}}"
+    rest=$(for name in put env fail hang die flood change; do plain $name; done)
+    answer "{\"tools\":[$echo$rest]}"
+}
+call() {
+    case $1 in
+        *'"name":"echo"'*) said=${1#*'"text":"'}; text "${said%%'"'*}" ;;
+        *'"name":"put"'*) put; text 'Put.' ;;
+        *'"name":"env"'*) text "token=$TOKEN home=${HOME-none}" ;;
+        *'"name":"fail"'*) answer '{"isError":true,"content":[{"type":"text","text":"no such thing"}]}' ;;
+        *'"name":"hang"'*) ;;
+        *'"name":"die"'*) put; say 'I die now' >&2; exit 3 ;;
+        *'"name":"flood"'*) while :; do printf '%s' 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done ;;
+        *'"name":"change"'*)
+            about='Says a text, and more.'
+            say '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+            text 'Changed.' ;;
+        *) refuse -32602 'no such tool' ;;
+    esac
+}
+while IFS= read -r line; do
+    id=${line#*'"id":'}; id=${id%%,*}
+    case $line in
+        *'"method":"server/discover"'*)
+            if [ "$1" = modern ]; then
+                info='{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}}'
+                answer "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}},\"_meta\":$info}"
+            else
+                refuse -32601 'no such method'
+            fi ;;
+        *'"method":"initialize"'*)
+            answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}' ;;
+        *'"method":"tools/list"'*) list ;;
+        *'"method":"tools/call"'*) call "$line" ;;
+        *'"method":"notifications/'*) ;;
+        *) refuse -32601 'no such method' ;;
+    esac
+done
+"#;
