@@ -1,4 +1,5 @@
-//! One run of a program: start it, write its input, read its output, wait for it, and kill all remaining processes.
+//! One run of a program: start it, write its input, read its output, wait for it, and kill all remaining processes. Or start it,
+//! and leave its pipes to the caller.
 
 use std::{
     io,
@@ -9,7 +10,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{Child, ChildStdin, Command},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
 
@@ -65,37 +66,94 @@ pub struct Ended {
 /// # Errors
 /// If the shim, or the program of a launch without one, cannot be started, or if a sandbox is required without a shim.
 pub async fn execute(launch: Launch, on_output: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<Ended> {
-    if launch.sandbox.is_some() && launch.shim.is_none() {
-        return Err(io::Error::other("a sandbox needs the shim"));
-    }
-    let has_shim = launch.shim.is_some();
-    let pipe = has_shim.then(ShimPipe::new).transpose()?;
-    let mut child = start(&launch, pipe.as_ref())?;
+    let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
     // From here on, dropping this future kills the group and the processes that left it.
-    let mut group = Group::of(&child, has_shim);
+    let mut running = Running::start(&launch, stdin)?;
     let (mut stdout, mut stderr) = (Vec::new(), StderrTail::default());
     let limit = Duration::from_millis(launch.run_ms_max);
-    let work = attend(launch, &mut child, &mut group, (&mut stdout, &mut stderr), on_output);
+    let work = attend(launch, &mut running, (&mut stdout, &mut stderr), on_output);
     let how = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
-    if how.is_ok() {
-        group.leader_has_ended();
-    }
-    group.kill();
-    let report = pipe.map_or(ShimReport::Nothing, |pipe| pipe.report());
-    if let (Ok(status), ShimReport::Group(program)) = (&how, report)
-        && status.signal().is_some()
-    {
-        // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
-        Group::led_by(program).kill();
-    }
+    let report = running.end(how.as_ref().ok().copied());
     if how.is_err() {
         // Waited for, so that no zombie stays in the process table.
-        let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
+        let _ = timeout(Duration::from_millis(GONE_MS_MAX), running.child.wait()).await;
     }
     Ok(Ended { how, report, stdout, stderr })
 }
 
-fn start(launch: &Launch, pipe: Option<&ShimPipe>) -> io::Result<Child> {
+/// Starts a program whose pipes the caller reads and writes. It may run until the returned [`Running`] is dropped; the limits of
+/// time and output and the input of the launch are not used.
+///
+/// # Errors
+/// As for [`execute`].
+pub fn spawn(launch: &Launch) -> io::Result<(Running, Pipes)> {
+    let mut running = Running::start(launch, Stdio::piped())?;
+    let child = &mut running.child;
+    match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+        (Some(stdin), Some(stdout), Some(stderr)) => Ok((running, Pipes { stdin, stdout, stderr })),
+        _ => Err(io::Error::other("the program has no pipes")),
+    }
+}
+
+/// A program that was started. When it is dropped, no process of it is left.
+pub struct Running {
+    // Dropped before the child: the descendants of a shim are found only until the shim has been waited for.
+    group: Group,
+    child: Child,
+    pipe: Option<ShimPipe>,
+}
+
+/// The pipes of a program.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What the program reads.
+    pub stdin: ChildStdin,
+    /// What it writes.
+    pub stdout: ChildStdout,
+    /// Its messages.
+    pub stderr: ChildStderr,
+}
+
+impl Running {
+    fn start(launch: &Launch, stdin: Stdio) -> io::Result<Self> {
+        if launch.sandbox.is_some() && launch.shim.is_none() {
+            return Err(io::Error::other("a sandbox needs the shim"));
+        }
+        let has_shim = launch.shim.is_some();
+        let pipe = has_shim.then(ShimPipe::new).transpose()?;
+        let child = start(launch, pipe.as_ref(), stdin)?;
+        let group = Group::of(&child, has_shim);
+        Ok(Self { group, child, pipe })
+    }
+
+    /// Waits until the program has ended, and kills the processes that it left.
+    ///
+    /// # Errors
+    /// If the program cannot be waited for.
+    pub async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        self.end(status.as_ref().ok().copied());
+        status
+    }
+
+    /// Kills all processes that are left, and returns what the shim reported. There is a status if the program was waited for.
+    fn end(&mut self, status: Option<ExitStatus>) -> ShimReport {
+        if status.is_some() {
+            self.group.leader_has_ended();
+        }
+        self.group.kill();
+        let report = self.pipe.as_ref().map_or(ShimReport::Nothing, ShimPipe::report);
+        if let (Some(status), ShimReport::Group(program)) = (status, report)
+            && status.signal().is_some()
+        {
+            // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
+            Group::led_by(program).kill();
+        }
+        report
+    }
+}
+
+fn start(launch: &Launch, pipe: Option<&ShimPipe>, stdin: Stdio) -> io::Result<Child> {
     let (program, args) = launch.argv(pipe.map(ShimPipe::descriptor));
     Command::new(program)
         .args(args)
@@ -104,7 +162,7 @@ fn start(launch: &Launch, pipe: Option<&ShimPipe>) -> io::Result<Child> {
         .current_dir(&launch.folder)
         .process_group(0)
         .kill_on_drop(true)
-        .stdin(if launch.input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -114,11 +172,11 @@ fn start(launch: &Launch, pipe: Option<&ShimPipe>) -> io::Result<Child> {
 /// then.
 async fn attend(
     launch: Launch,
-    child: &mut Child,
-    group: &mut Group,
+    running: &mut Running,
     (output, tail): (&mut Vec<u8>, &mut StderrTail),
     on_output: &mut (dyn FnMut(&[u8]) + Send),
 ) -> Result<ExitStatus, Broken> {
+    let Running { group, child, .. } = running;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let work = async {
         tokio::try_join!(
