@@ -36,7 +36,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("crates/chaos", &["annie-core"], &["annie-store", "annie-testkit"]),
     ("crates/core", &[], &[]),
     ("crates/llm", &["annie-core", "annie-process"], &["annie-testkit"]),
-    ("crates/mcp", &["annie-core"], &["annie-testkit"]),
+    ("crates/mcp", &["annie-core", "annie-process"], &["annie-testkit"]),
     ("crates/planner", &["annie-core"], &["annie-testkit"]),
     ("crates/process", &[], &[]),
     ("crates/proto", &[], &[]),

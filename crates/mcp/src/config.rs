@@ -1,9 +1,9 @@
 //! The settings of one server, as the program that embeds this package gives them.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use annie_core::{ports::Egress, skill::Effect};
-use rustix::process::Pid;
+use annie_process::ProcessLimits;
 use serde::{Deserialize, Serialize};
 
 /// The protocol revision that a server is addressed with.
@@ -77,17 +77,10 @@ pub struct McpProgram {
     pub env: Vec<(String, String)>,
     /// Variables whose values are stored secrets of the installation, by the name of the variable.
     pub secret_env: BTreeMap<String, String>,
-    /// The program that sets limits and then runs the configured one. Without it the operating system limits nothing.
-    pub shim: Option<Shim>,
-}
-
-/// The program that runs another one under limits, and ends it when this process is gone.
-#[derive(Clone)]
-pub struct Shim {
-    /// The shim and its arguments, up to the program that it runs.
-    pub argv: Vec<OsString>,
-    /// Ends the descendants of the shim, which may have left its process group.
-    pub end_descendants: fn(Pid),
+    /// Limits that the shim sets.
+    pub limits: ProcessLimits,
+    /// The program that sets the limits, which is `annie` itself. Without it the operating system limits nothing.
+    pub shim: Option<PathBuf>,
 }
 
 /// A service.

@@ -21,7 +21,7 @@ mod text;
 mod tools;
 mod view;
 
-pub use config::{McpConfig, McpEndpoint, McpProgram, McpTransport, ProtocolChoice, Shim};
+pub use config::{McpConfig, McpEndpoint, McpProgram, McpTransport, ProtocolChoice};
 pub use error::McpError;
 pub use rpc::{REVISION_LEGACY, REVISION_MODERN};
 pub use source::McpSource;

@@ -13,6 +13,7 @@ use annie_core::{
     ports::{Fut, Secrets, SkillCall, SkillSource},
     skill::SkillSet,
 };
+use annie_process::Pipes;
 use serde_json::{Value, json};
 use tokio::{
     sync::Notify,
@@ -26,7 +27,7 @@ use crate::{
     http::HttpLink,
     link::Link,
     names::DOMAIN,
-    program::{Program, ProgramPipes, read_stderr},
+    program::{read_stderr, start},
     rpc::Revision,
     stdio,
     text::one_line,
@@ -170,11 +171,11 @@ impl McpSource {
 
     /// Starts the program and uses it until the connection ends. Then no process of it is left.
     async fn connect_program(&self, config: &McpProgram, secrets: &[(String, String)]) -> String {
-        let (mut program, pipes) = match Program::start(config, secrets) {
+        let (mut program, pipes) = match start(config, secrets) {
             Ok(started) => started,
             Err(why) => return why.to_string(),
         };
-        let ProgramPipes { stdin, stdout, stderr } = pipes;
+        let Pipes { stdin, stdout, stderr } = pipes;
         let (link, pipes) = stdio::connect(stdin, stdout, self.changed.clone(), self.config.message_bytes_max);
         let open = Open { source: self, link: Arc::new(Link::Stdio(link)) };
         let mut tail = Vec::new();

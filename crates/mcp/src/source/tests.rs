@@ -8,6 +8,7 @@ use annie_core::{
     skill::Effect,
     time::Micros,
 };
+use annie_process::ProcessLimits;
 use annie_testkit::mcp::arguments;
 
 use super::*;
@@ -21,6 +22,7 @@ fn source(revision: &str, reads: &[&str], env: &[(&str, &str)]) -> McpSource {
         folder: PathBuf::from("/"),
         env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         secret_env: BTreeMap::from([("TOKEN".to_owned(), "fake".to_owned())]),
+        limits: ProcessLimits::default(),
         shim: None,
     };
     let config = McpConfig {

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use annie_core::skill::SkillSet;
+use annie_process::ProcessLimits;
 use serde_json::json;
 
 use super::*;
@@ -13,6 +14,7 @@ fn config() -> McpConfig {
         folder: PathBuf::from("/"),
         env: Vec::new(),
         secret_env: BTreeMap::new(),
+        limits: ProcessLimits::default(),
         shim: None,
     };
     McpConfig {
