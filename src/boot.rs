@@ -1,5 +1,6 @@
 //! Assembles store, skills, models and kernel. Used by `serve` and by commands that run the kernel in their own process.
 
+mod mcp;
 mod node;
 
 use std::{
@@ -21,6 +22,7 @@ use annie_core::{
     skill::SkillSet,
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook};
+use annie_mcp::McpSource;
 use annie_planner::OfflinePlanner;
 use annie_skillkit::{
     EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
@@ -103,6 +105,8 @@ pub struct Assembled {
     pub chaos: Option<Chaos>,
     /// The state of the notes folder.
     pub notes: Arc<NotesWatch>,
+    /// The MCP servers whose tools are skills.
+    pub mcp: Vec<Arc<McpSource>>,
     runner: Arc<Runner>,
     folder: PathBuf,
     _lock: Option<FolderLock>,
@@ -256,7 +260,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
 pub async fn assemble_with(
     loaded: &Loaded,
     folder: &Path,
-    sources: Vec<Arc<dyn SkillSource>>,
+    mut sources: Vec<Arc<dyn SkillSource>>,
 ) -> Result<Assembled, BootError> {
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
@@ -271,7 +275,9 @@ pub async fn assemble_with(
         Some(chaos) => chaos.store(store),
         None => store,
     };
-    let secrets = Arc::new(StoredSecrets::new(store.clone(), key));
+    let secrets: Arc<dyn Secrets> = Arc::new(StoredSecrets::new(store.clone(), key));
+    let mcp = mcp::sources(config, environment, &secrets)?;
+    sources.extend(mcp.iter().map(|source| -> Arc<dyn SkillSource> { source.clone() }));
     let egress = egress(config, Some(secrets.clone()))?;
     let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
@@ -314,7 +320,7 @@ pub async fn assemble_with(
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
-    let assembled = Assembled { kernel, skills, chaos, notes, runner, folder: folder.to_owned(), _lock: lock };
+    let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, folder: folder.to_owned(), _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
 }

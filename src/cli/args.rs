@@ -174,6 +174,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Notes,
     },
+    /// MCP servers, whose tools are skills
+    Mcp {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Mcp,
+    },
     /// Secrets that skills send to other machines
     Secret {
         /// The subcommand.
@@ -403,6 +409,17 @@ pub enum Breakers {
     Reset {
         /// The skill's name: tasks.create
         skill: String,
+    },
+}
+
+/// `annie mcp`
+#[derive(Debug, Subcommand)]
+pub enum Mcp {
+    /// List the MCP servers with the state of their connections
+    List {
+        /// List their tools instead, each with the hash of its definition
+        #[arg(long)]
+        tools: bool,
     },
 }
 

@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, operations, tasks},
+        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks},
         http::document,
     };
 
@@ -116,6 +116,7 @@ mod tests {
             &cron::LIST,
             &dlq::LIST,
             &jobs::LIST,
+            &mcp::LIST,
             &operations::LIST,
             &tasks::LIST,
         ];

@@ -22,6 +22,7 @@ mod jobs;
 mod key;
 mod limited;
 mod listing;
+mod mcp;
 mod migrate;
 mod notices;
 mod operations;
@@ -201,6 +202,7 @@ async fn with_config(
         Command::Todos { command } => own::todos(&site, command).await,
         Command::Memory { command } => own::memory(&site, command).await,
         Command::Notes { command } => own::notes(&site, command).await,
+        Command::Mcp { command } => mcp::run(&site, command).await,
         Command::Secret { command } => secret::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Migrate(options) => migrate::run(&site, options).await,

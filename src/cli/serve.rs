@@ -101,7 +101,7 @@ pub(super) fn state_of(
     metrics: Option<PrometheusHandle>,
 ) -> AppState {
     let state = AppState::new(assembled.kernel.clone(), auth, limits, metrics).with_chaos(assembled.chaos.clone());
-    state.with_notes(assembled.notes.clone()).with_skills(assembled.skills.clone())
+    state.with_notes(assembled.notes.clone()).with_skills(assembled.skills.clone()).with_mcp(&assembled.mcp)
 }
 
 async fn listen(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {

@@ -311,7 +311,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Whether a host, in lower case, is on this machine or in a private network.
-fn is_private(host: &str) -> bool {
+pub(super) fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(at)) => at.is_loopback() || at.is_private() || at.is_link_local(),

@@ -24,7 +24,7 @@ const SYSTEM_FILE: &str = "/etc/annie/annie.toml";
 /// The prefix of environment variables for settings.
 const PREFIX: &str = "ANNIE__";
 /// The keys whose values are lists of tables.
-const LISTS: [&str; 4] = ["backend", "channel", "hook", "route"];
+const LISTS: [&str; 5] = ["backend", "channel", "hook", "mcp", "route"];
 /// The maximum size of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -309,7 +309,7 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
 const MISTAKES_MAX: usize = 20;
 
 /// All structural errors of a table. After each error the wrong entry is removed and the rest is checked again. Of one
-/// backend, channel, rule or hook only the first error is reported, because others may follow from it.
+/// backend, channel, rule, hook or MCP server only the first error is reported, because others may follow from it.
 fn misshapen(mut table: Table) -> Vec<KeyError> {
     let mut found = Vec::new();
     while found.len() < MISTAKES_MAX
@@ -335,6 +335,7 @@ fn take_out(table: &mut Table, path: &[String]) -> bool {
             let right = match list.as_str() {
                 "route" => "name = \"x\"\nwhen = {}\nto = {}\n",
                 "channel" => "name = \"x\"\nkind = \"webhook\"\nurl = \"http://x\"\n",
+                "mcp" => "name = \"x\"\ncommand = [\"/x\"]\n",
                 "hook" => "name = \"x\"\npoint = \"before_skill\"\nkind = \"refuse\"\n",
                 _ => "",
             };

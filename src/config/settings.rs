@@ -25,6 +25,7 @@ use super::{
     channels::ChannelConfig,
     egress::EgressSettings,
     hooks::HookConfig,
+    mcp::McpServerConfig,
     routing::{Routing, planner},
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
@@ -98,6 +99,9 @@ pub struct Config {
     /// The channels to which answers are delivered (`[[channel]]`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channel: Vec<ChannelConfig>,
+    /// The servers whose tools are skills (`[[mcp]]`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServerConfig>,
 }
 
 /// `[server]`
@@ -291,6 +295,7 @@ impl Config {
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
         found.extend(self.channel_problems());
+        found.extend(self.mcp_problems());
         found.extend(self.egress_problems());
         found.extend(self.sandbox_problems());
         found.extend(self.secrets.check().err());

@@ -17,6 +17,7 @@ use super::{
 mod channels;
 mod egress;
 mod hooks;
+mod mcp;
 mod mistakes;
 mod pool;
 mod sandbox;
@@ -452,6 +453,23 @@ url = "https://example.org/annie"
 secret_file = "/run/secrets/annie"
 users = ["ann"]
 deduplicates = true
+[[mcp]]
+name = "git"
+enabled = false
+command = ["/usr/bin/mcp-server-git"]
+folder = "/srv"
+env_pass = ["PATH"]
+env = { GIT_PAGER = "cat" }
+env_secrets = { GITHUB_TOKEN = "github" }
+process = { files_max = 9 }
+protocol = "2025-11-25"
+timeout_ms = 1
+message_bytes_max = 2
+refresh_ms = 3
+trust_annotations = true
+effects = { git_status = "read" }
+external = false
+pins = { git_status = "1111111111111111111111111111111111111111111111111111111111111111" }
 "#;
 
 #[test]

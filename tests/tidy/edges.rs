@@ -29,7 +29,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("actors", &["annie-core"], &["annie-testkit"]),
     (
         "crates/api",
-        &["annie-actors", "annie-chaos", "annie-core", "annie-proto", "annie-skillkit"],
+        &["annie-actors", "annie-chaos", "annie-core", "annie-mcp", "annie-proto", "annie-skillkit"],
         &["annie-llm", "annie-store", "annie-testkit"],
     ),
     ("crates/channels", &["annie-core"], &["annie-testkit"]),

@@ -43,6 +43,7 @@ const MAKING: &[&str] = &[
 /// Test helpers that may sleep: those that poll for a state, and those that simulate a slow environment.
 const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/world.rs", "eventually_within"),
+    ("crates/mcp/src/source/tests.rs", "until"),
     ("tests/fault/injected.rs", "until"),
     ("tests/world.rs", "final_of"),
     ("tests/world.rs", "sleep_for_ms"),

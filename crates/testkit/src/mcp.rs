@@ -7,8 +7,8 @@ pub fn arguments(revision: &str) -> Vec<String> {
 }
 
 /// Reads one message a line. The tools: `echo` says its text, `put` adds a line to the file `$FAKE_PUTS`, `env` says its
-/// variables, `fail` reports an error, `hang` never answers, `die` ends the server after it has added a line, `flood` writes
-/// without end, `change` changes the description of `echo` and announces it.
+/// variables, `fail` reports an error, `hang` adds a line and never answers, `die` ends the server after it has added a line,
+/// `flood` writes without end, `change` changes the description of `echo` and announces it.
 const SCRIPT: &str = r#"
 about='Says a text.'
 say() { printf '%s\n' "$1"; }
@@ -29,7 +29,7 @@ call() {
         *'"name":"put"'*) put; text 'Put.' ;;
         *'"name":"env"'*) text "token=$TOKEN home=${HOME-none}" ;;
         *'"name":"fail"'*) answer '{"isError":true,"content":[{"type":"text","text":"no such thing"}]}' ;;
-        *'"name":"hang"'*) ;;
+        *'"name":"hang"'*) put ;;
         *'"name":"die"'*) put; say 'I die now' >&2; exit 3 ;;
         *'"name":"flood"'*) while :; do printf '%s' 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done ;;
         *'"name":"change"'*)

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use annie_actors::Kernel;
 use annie_chaos::Chaos;
 use annie_core::time::Micros;
+use annie_mcp::McpSource;
 use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
@@ -61,6 +62,8 @@ pub struct AppState {
     pub notes: Option<Arc<NotesWatch>>,
     /// The sources of the skills, if the status reports their problems.
     pub skills: Option<Arc<Router>>,
+    /// The MCP servers whose tools are skills.
+    pub mcp: Arc<[Arc<McpSource>]>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -92,7 +95,8 @@ impl AppState {
             closing: watch::channel(false).0,
         };
         let (limits, shared) = (Arc::new(limits), Arc::new(shared));
-        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, shared }
+        let mcp: Arc<[Arc<McpSource>]> = Arc::new([]);
+        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, mcp, shared }
     }
 
     /// Adds fault injection.
@@ -111,6 +115,12 @@ impl AppState {
     #[must_use]
     pub fn with_skills(self, skills: Arc<Router>) -> Self {
         Self { skills: Some(skills), ..self }
+    }
+
+    /// Adds the MCP servers, which the front ends list.
+    #[must_use]
+    pub fn with_mcp(self, mcp: &[Arc<McpSource>]) -> Self {
+        Self { mcp: mcp.into(), ..self }
     }
 
     /// Takes a slot for a stream or a waiting request of the caller.

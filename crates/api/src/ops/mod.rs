@@ -8,6 +8,7 @@ pub mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
+mod mcp;
 pub(crate) mod notifications;
 mod operations;
 mod row;
@@ -41,6 +42,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     scheduler::table,
     schedules::table,
     skills::table,
+    mcp::table,
     actors::table,
 ];
 

@@ -263,6 +263,8 @@ async fn grpc_skills_are_listed_and_described() {
     assert_eq!(commands.iter().map(|command| command.name.as_str()).collect::<Vec<_>>(), ["/help", "/done"]);
     let near = skills.get(v1::GetSkillRequest { name: "test.sent".into() }).await.unwrap_err();
     assert!(near.code() == Code::NotFound && near.message().contains("test.send"));
+    let servers = skills.list_mcp_servers(v1::ListMcpServersRequest {}).await.unwrap().into_inner();
+    assert!(servers.servers.is_empty(), "{servers:?}");
 }
 
 #[tokio::test]
