@@ -43,6 +43,7 @@ fn mechanisms_of_invariants_can_be_removed_as_listed() {
             "annie-store" => &["crates/store/"],
             "annie-channels" => &["crates/channels/"],
             "annie-llm" => &["crates/llm/"],
+            "annie-mcp" => &["crates/mcp/"],
             "annie-planner" => &["crates/planner/"],
             "annie-process" => &["crates/process/"],
             "annie-skillkit" => &["crates/skillkit/"],

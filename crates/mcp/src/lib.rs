@@ -1,4 +1,4 @@
-//! Servers of the Model Context Protocol (MCP) as sources of skills (ADR 0036).
+//! Servers of the Model Context Protocol (MCP) as sources of skills (ADR 0038).
 //!
 //! An [`McpSource`] follows one server of the configuration: it starts the program or opens the HTTP session, agrees on one of two
 //! protocol revisions, lists the tools, and connects again when the connection ends. Each tool is a skill `mcp.SERVER.TOOL`.

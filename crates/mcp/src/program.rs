@@ -35,3 +35,34 @@ pub(crate) async fn read_stderr(mut stderr: impl AsyncRead + Unpin, tail: &mut V
         tail.drain(..more);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+    use annie_process::ProcessLimits;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn program_that_is_dropped_ends_with_all_processes_of_its_group() {
+        let config = McpProgram {
+            program: PathBuf::from("/bin/sh"),
+            args: ["-c", "sleep 600 & echo started; wait"].map(str::to_owned).into(),
+            folder: PathBuf::from("/"),
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            secret_env: BTreeMap::new(),
+            limits: ProcessLimits::default(),
+            shim: None,
+        };
+        let (program, mut pipes) = start(&config, &[]).unwrap();
+        let mut started = [0; 8];
+        pipes.stdout.read_exact(&mut started).await.unwrap();
+        assert_eq!(&started, b"started\n");
+        drop(program);
+        // The process in the background holds the pipe as long as it runs.
+        let mut rest = Vec::new();
+        let end = tokio::time::timeout(Duration::from_secs(20), pipes.stdout.read_to_end(&mut rest)).await;
+        assert_eq!(end.expect("all processes have ended").unwrap(), 0);
+    }
+}
