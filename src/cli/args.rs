@@ -421,6 +421,8 @@ pub enum Mcp {
         #[arg(long)]
         tools: bool,
     },
+    /// Answer MCP requests from stdin on stdout: the tool `annie` sends a message to the running server
+    Serve,
 }
 
 /// Limits a listing to a page.

@@ -1,4 +1,6 @@
-//! `annie mcp`: the MCP servers whose tools are skills.
+//! `annie mcp`: the MCP servers whose tools are skills, and Annie as an MCP server.
+
+mod serve;
 
 use serde_json::Value;
 
@@ -26,10 +28,11 @@ pub(super) const LIST: Listing = Listing {
 /// `annie mcp`
 ///
 /// # Errors
-/// If no server runs.
+/// If no server runs, or stdout is closed.
 pub async fn run(site: &Site, command: Mcp) -> Result<(), Failure> {
     match command {
         Mcp::List { tools } => list(site, tools).await,
+        Mcp::Serve => serve::run(site).await,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Tools of MCP servers as skills, through the real binary and its configuration.
 
 use std::{
+    collections::BTreeMap,
+    path::Path,
     process::Command,
     sync::{
         Arc,
@@ -8,6 +10,14 @@ use std::{
     },
 };
 
+use annie_core::{
+    ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
+    outcome::Status,
+    ports::{OperationGrant, SkillCall, SkillSource},
+    time::Micros,
+};
+use annie_mcp::{McpConfig, McpProgram, McpSource, McpTransport, ProtocolChoice, ServerState};
+use annie_process::ProcessLimits;
 use annie_testkit::{
     mcp::arguments,
     model_server::{FakeModelServer, Reply},
@@ -87,6 +97,8 @@ async fn mcp_tool_of_a_program_is_called_in_a_turn_whatever_another_server_does(
     assert!(row["error"].as_str().is_some_and(|why| !why.is_empty()) && row["tools"] == json!([]), "{row}");
     let shown = Command::new(env!("CARGO_BIN_EXE_annie"))
         .args(["--data".as_ref(), folder.path().as_os_str(), "mcp".as_ref(), "list".as_ref(), "--tools".as_ref()])
+        .env_clear()
+        .env("HOME", folder.path())
         .output()
         .expect("the command runs");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -200,5 +212,71 @@ async fn mcp_tool_of_a_service_is_called_by_either_revision_and_after_the_sessio
         listed(&server, "web", "a new session", |row| row["state"] == "connected" && row["connections"] == 2).await;
         let sent = ask(&server, "call mcp.web.echo once more").await;
         assert!(sent["answer"].as_str().is_some_and(|text| text.contains("over the wire")), "{sent}");
+    }
+}
+
+/// A client of `annie mcp serve` in front of the server of this folder.
+fn client_of(folder: &Path, protocol: ProtocolChoice) -> McpSource {
+    let folder = folder.to_string_lossy().into_owned();
+    let program = McpProgram {
+        program: env!("CARGO_BIN_EXE_annie").into(),
+        args: ["--data", &folder, "mcp", "serve"].map(str::to_owned).into(),
+        env: vec![("HOME".to_owned(), folder.clone())],
+        folder: folder.into(),
+        secret_env: BTreeMap::new(),
+        limits: ProcessLimits::default(),
+        shim: None,
+    };
+    let config = McpConfig {
+        name: "annie".to_owned(),
+        transport: McpTransport::Stdio(program),
+        protocol,
+        timeout_ms: 20_000,
+        message_bytes_max: 1_000_000,
+        refresh_ms: 3_600_000,
+        trust_annotations: false,
+        effects: BTreeMap::new(),
+        external: true,
+        pins: BTreeMap::new(),
+    };
+    McpSource::new(config, None)
+}
+
+/// A call of the tool `annie` with this message.
+fn message(text: &str) -> SkillCall {
+    let task = TaskId::from_uuid(uuid::Uuid::from_u128(1));
+    let intent = IntentId::for_call(task, &AgentId::orchestrator(), text);
+    SkillCall {
+        intent,
+        skill: "mcp.annie.annie".to_owned(),
+        arguments: json!({"message": text}),
+        origin: Vec::new(),
+        user: UserId::local(),
+        conversation: ConversationId::from_uuid(uuid::Uuid::from_u128(2)),
+        task,
+        agent: AgentId::orchestrator(),
+        now: Micros(0),
+        timezone: "UTC".to_owned(),
+        operation: OperationGrant { id: OperationId::for_intent(intent), key: String::new(), path: String::new() },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mcp_client_gets_the_answer_of_annie_by_either_revision() {
+    let model = caller().await;
+    let (folder, _server) = server_with(&model, "mode = \"single_loop\"\n").await;
+    for protocol in [ProtocolChoice::Modern, ProtocolChoice::Legacy] {
+        let client = client_of(folder.path(), protocol);
+        let calls = async {
+            let is_connected = async || (client.view().state == ServerState::Connected).then_some(());
+            eventually("the client is connected", is_connected).await;
+            (client.run(message("hello")).await, client.run(message(" ")).await)
+        };
+        let (answer, refused) = tokio::select! {
+            ended = client.changes() => panic!("{ended:?}"),
+            outcomes = calls => outcomes,
+        };
+        assert_eq!((answer.status, answer.data.as_str()), (Status::Success, "Fine."), "{answer:?}");
+        assert_eq!(refused.error_type.as_deref(), Some("invalid_arguments"), "{refused:?}");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     McpError, ProtocolChoice,
     link::Link,
-    rpc::{NO_METHOD, REVISION_LEGACY, REVISION_MODERN, Revision, client_info, is_legacy},
+    rpc::{NO_METHOD, REVISION_LEGACY, REVISION_MODERN, Revision, client_info, is_legacy_revision},
     text::one_line,
 };
 
@@ -67,7 +67,7 @@ async fn initialize(link: &Link, timeout_ms: u64) -> Result<Agreed, McpError> {
     let params = json!({"protocolVersion": REVISION_LEGACY, "capabilities": {}, "clientInfo": client_info()});
     let found = link.request(Revision::Legacy, "initialize", params, timeout_ms).await.result?;
     let version = found["protocolVersion"].as_str().unwrap_or_default();
-    if !is_legacy(version) {
+    if !is_legacy_revision(version) {
         let version = one_line(version, SERVER_BYTES_MAX);
         return Err(McpError::Protocol(format!("it wants the unknown revision {version:?}")));
     }

@@ -23,6 +23,6 @@ mod view;
 
 pub use config::{McpConfig, McpEndpoint, McpProgram, McpTransport, ProtocolChoice};
 pub use error::McpError;
-pub use rpc::{REVISION_LEGACY, REVISION_MODERN};
+pub use rpc::{REVISION_LEGACY, REVISION_MODERN, is_legacy_revision};
 pub use source::McpSource;
 pub use view::{McpServerView, McpToolView, ServerState, ToolState};

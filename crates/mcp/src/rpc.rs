@@ -25,8 +25,9 @@ pub(crate) enum Revision {
     Legacy,
 }
 
-/// Whether a session may have this revision.
-pub(crate) fn is_legacy(version: &str) -> bool {
+/// Whether a session may have this revision: the one before the newest, or an earlier one whose tools are the same.
+#[must_use]
+pub fn is_legacy_revision(version: &str) -> bool {
     version == REVISION_LEGACY || EARLIER.contains(&version)
 }
 
