@@ -423,6 +423,12 @@ pub enum Mcp {
     },
     /// Answer MCP requests from stdin on stdout: the tool `annie` sends a message to the running server
     Serve,
+    /// Print the MCP servers of another program's configuration as [[mcp]]
+    Import {
+        /// A JSON file in the shape of Claude Desktop or VS Code
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
 }
 
 /// Limits a listing to a page.

@@ -1,5 +1,6 @@
 //! `annie mcp`: the MCP servers whose tools are skills, and Annie as an MCP server.
 
+mod import;
 mod serve;
 
 use serde_json::Value;
@@ -28,11 +29,12 @@ pub(super) const LIST: Listing = Listing {
 /// `annie mcp`
 ///
 /// # Errors
-/// If no server runs, or stdout is closed.
+/// If no server runs, a file cannot be imported, or stdout is closed.
 pub async fn run(site: &Site, command: Mcp) -> Result<(), Failure> {
     match command {
         Mcp::List { tools } => list(site, tools).await,
         Mcp::Serve => serve::run(site).await,
+        Mcp::Import { file } => import::run(site, &file),
     }
 }
 

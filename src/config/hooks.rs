@@ -304,7 +304,9 @@ impl Config {
     /// of `[approval]` are named [`APPROVAL`].
     #[must_use]
     pub fn idle_hooks(&self, skills: &[String]) -> Vec<(String, String)> {
-        let is_idle = |pattern: &str| pattern != "*" && !skills.iter().any(|skill| skill_matches(pattern, skill));
+        // The tools of MCP servers are listed only once their servers are connected.
+        let is_known = |pattern: &str| pattern == "*" || pattern.starts_with("mcp.");
+        let is_idle = |pattern: &str| !is_known(pattern) && !skills.iter().any(|skill| skill_matches(pattern, skill));
         let hooks = self.hook.iter().map(|hook| (hook.name.as_str(), &hook.when));
         let rules = self.approval.rules.iter().map(|rule| (APPROVAL, &rule.when));
         let patterns = hooks.chain(rules).flat_map(|(name, when)| when.skills.iter().map(move |skill| (name, skill)));

@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn result_of_a_tool_is_its_text_or_its_error() {
         let outcome = |result: Value| answered("fake", &result);
-        let text = json!({"content": [{"type": "text", "text": "one"}, {"type": "image", "mimeType": "image/png", "data": "AAAA"}]});
+        let image = json!({"type": "image", "mimeType": "image/png", "data": "AAAA"});
+        let text = json!({"content": [{"type": "text", "text": "one"}, image]});
         assert_eq!(outcome(text).data, "one\n[image image/png, about 3 bytes]");
         assert_eq!(outcome(json!({"content": [], "structuredContent": {"sum": 3}})).data, "{\"sum\":3}");
         assert_eq!(outcome(json!({})).data, "Done. The tool returned no text.");

@@ -222,8 +222,9 @@ mod tests {
     async fn http_link_reads_json_and_event_streams_and_names_errors() {
         let ok = Ok(json!({"a": 1}));
         assert_eq!(answer(reply(200, "application/json", r#"{"id":1,"result":{"a":1}}"#)).await, ok);
-        let events = "event: message\r\ndata: {\"method\":\"notifications/progress\"}\r\n\r\ndata: {\"id\":1,\r\ndata: \"result\":{\"a\":1}}";
-        assert_eq!(answer(reply(200, "text/event-stream; charset=utf-8", events)).await, ok);
+        let progress = "event: message\r\ndata: {\"method\":\"notifications/progress\"}\r\n\r\n";
+        let events = format!("{progress}data: {{\"id\":1,\r\ndata: \"result\":{{\"a\":1}}}}");
+        assert_eq!(answer(reply(200, "text/event-stream; charset=utf-8", &events)).await, ok);
         let unknown =
             answer(reply(404, "application/json", r#"{"id":null,"error":{"code":-32601,"message":"no"}}"#)).await;
         assert_eq!(unknown, Err(McpError::Refused { code: -32601, message: "no".to_owned() }));

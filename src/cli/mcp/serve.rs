@@ -70,8 +70,8 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
     }
 }
 
-/// Sends a message to Annie and waits for its answer. Each further wait repeats the message under its id, so that a server that is
-/// restarted in between answers it once.
+/// Sends a message to Annie and waits for its answer. Each further wait repeats the message under its id, so that a server that
+/// is restarted in between answers it once.
 async fn send(client: &Client, wait_s: u64, id: Value, text: String, conversation: String) -> Value {
     let client_id = system::env().uuid().simple().to_string();
     let body = json!({"text": text, "conversation_key": conversation, "client_id": client_id});
@@ -164,12 +164,12 @@ fn discovered() -> Value {
 fn tool() -> Value {
     json!({
         "name": "annie",
-        "description": "Sends a message to the assistant Annie and returns the answer. Annie has skills of its own, such as to-dos, \
-                        notes and memories, and may change them when the message asks for it.",
+        "description": "Sends a message to the assistant Annie and returns the answer. Annie has skills of its own, such as \
+                        to-dos, notes and memories, and may change them when the message asks for it.",
         "inputSchema": {
             "type": "object",
             "properties": {
-                "message": {"type": "string", "description": "What Annie is asked or told."},
+                "message": {"type": "string", "description": "What to ask or to tell Annie."},
                 "conversation": {
                     "type": "string",
                     "description": "A name of your own. Messages with the same name belong to one conversation.",
