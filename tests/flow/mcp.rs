@@ -280,3 +280,24 @@ async fn mcp_client_gets_the_answer_of_annie_by_either_revision() {
         assert_eq!(refused.error_type.as_deref(), Some("invalid_arguments"), "{refused:?}");
     }
 }
+
+#[test]
+fn mcp_servers_of_another_program_are_printed_as_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("claude.json");
+    std::fs::write(&file, r#"{"mcpServers": {"My Shell": {"command": "sh", "args": ["-c", "x"]}}}"#).expect("written");
+    let import = |file: &Path| {
+        let annie = Command::new(env!("CARGO_BIN_EXE_annie"))
+            .args(["--data".as_ref(), folder.path().as_os_str(), "mcp".as_ref(), "import".as_ref(), file.as_os_str()])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", folder.path())
+            .output();
+        annie.expect("the command runs")
+    };
+    let printed = String::from_utf8(import(&file).stdout).expect("text");
+    let is_whole = printed.contains("\"/usr/bin/sh\"") || printed.contains("\"/bin/sh\"");
+    assert!(printed.contains("name = \"my_shell\"") && is_whole, "{printed}");
+    let missing = import(Path::new("/nonexistent.json"));
+    assert_eq!(missing.status.code(), Some(3), "{missing:?}");
+}
