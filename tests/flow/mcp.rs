@@ -45,13 +45,12 @@ fn program(name: &str, revision: &str, more: &str) -> String {
 async fn caller() -> FakeModelServer {
     FakeModelServer::start(|seen| {
         let last = seen.messages().last().cloned().unwrap_or_default();
-        let text = last["content"].as_str().unwrap_or_default().to_owned();
         if last["role"] != "user" {
-            return Reply::says(format!("It returned: {text}"));
+            return Reply::says(format!("It returned: {}", last["content"].as_str().unwrap_or_default()));
         }
-        let Some(skill) = text.split_whitespace().find(|word| word.starts_with("mcp.")) else {
-            return Reply::says("Fine.");
-        };
+        let said = seen.last_user_text();
+        let mut words = said.split("call ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+        let Some(skill) = words.find(|word| word.starts_with("mcp.")) else { return Reply::says("Fine.") };
         let arguments = if skill.ends_with(".echo") { json!({"text": "over the wire"}) } else { json!({}) };
         Reply::calls([("use_skill", json!({"skill": skill, "arguments": arguments}))])
     })

@@ -132,7 +132,8 @@ impl McpSource {
         let mut pause_ms = PAUSE_MS_MIN;
         loop {
             let since = Instant::now();
-            let why = self.connect().await;
+            // A server may repeat its credential, and this text reaches the log and operators.
+            let why = self.scrubbed(&self.connect().await);
             if since.elapsed() >= Duration::from_millis(STABLE_MS_MIN) {
                 pause_ms = PAUSE_MS_MIN;
             }
@@ -193,7 +194,7 @@ impl McpSource {
             }),
         };
         open.link.end(&why);
-        let tail = self.scrubbed(&one_line(&String::from_utf8_lossy(&tail), STDERR_BYTES_MAX));
+        let tail = one_line(&String::from_utf8_lossy(&tail), STDERR_BYTES_MAX);
         if tail.is_empty() { why.to_string() } else { format!("{why}; it wrote to stderr: {tail}") }
     }
 
@@ -208,7 +209,8 @@ impl McpSource {
     async fn keep_current(&self, link: &Arc<Link>) -> Result<Infallible, McpError> {
         let agreed = agree(link, self.config.protocol, self.config.timeout_ms).await?;
         loop {
-            let listed = list_tools(link, agreed.revision, self.config.timeout_ms).await?;
+            let mut listed = list_tools(link, agreed.revision, self.config.timeout_ms).await?;
+            listed.iter_mut().for_each(|tool| self.scrub(tool));
             self.publish(link, &agreed, &listed);
             tokio::select! {
                 () = self.changed.notified() => sleep(Duration::from_millis(LIST_PAUSE_MS)).await,
@@ -239,7 +241,7 @@ impl McpSource {
         state.toolbox = toolbox;
         state.phase = ServerState::Connected;
         agreed.version.clone_into(&mut state.protocol);
-        agreed.server.clone_into(&mut state.server);
+        state.server = self.scrubbed(&agreed.server);
         state.connection = Some(Connection { link: link.clone(), revision: agreed.revision });
     }
 
@@ -258,6 +260,16 @@ impl McpSource {
 
     fn scrubbed(&self, text: &str) -> String {
         self.secrets.as_ref().map_or_else(|| text.to_owned(), |secrets| secrets.scrubbed(text))
+    }
+
+    /// Masks secrets in all texts that a server says of a tool: they reach prompts.
+    fn scrub(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.scrubbed(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.scrub(item)),
+            Value::Object(fields) => fields.values_mut().for_each(|item| self.scrub(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 
     /// The tool of a skill and the connection to call it on, or the outcome of a call that cannot be made.

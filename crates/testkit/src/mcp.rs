@@ -10,7 +10,7 @@ pub fn arguments(revision: &str) -> Vec<String> {
 /// variables, `fail` reports an error, `hang` adds a line and never answers, `die` ends the server after it has added a line,
 /// `flood` writes without end, `change` changes the description of `echo` and announces it.
 const SCRIPT: &str = r#"
-about='Says a text.'
+about="Says a text.$FAKE_ABOUT"
 say() { printf '%s\n' "$1"; }
 answer() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}"; }
 refuse() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":$1,\"message\":\"$2\"}}"; }

@@ -143,6 +143,16 @@ async fn mcp_program_gets_only_the_variables_of_its_configuration() {
 }
 
 #[tokio::test]
+async fn mcp_server_that_repeats_a_secret_shows_it_in_no_description() {
+    let source = source("legacy", &[], &[("FAKE_ABOUT", " My key is a-secret-value.")]);
+    while_followed(&source, connected(&source)).await;
+    let skills = source.specs().unwrap();
+    let echo = skills.get("mcp.fake.echo").expect("a skill");
+    assert_eq!(echo.description, "Says a text. My key is [secret].");
+    assert!(!echo.body.contains("a-secret-value"), "{}", echo.body);
+}
+
+#[tokio::test]
 async fn mcp_server_that_dies_leaves_a_once_call_in_doubt_and_is_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let puts = folder.path().join("puts");
