@@ -423,7 +423,7 @@ pub enum Mcp {
     },
     /// Answer MCP requests from stdin on stdout: the tool `annie` sends a message to the running server
     Serve,
-    /// Print the MCP servers of another program's configuration as [[mcp]]
+    /// Print the MCP servers of another program's configuration in the form of Annie's
     Import {
         /// A JSON file in the shape of Claude Desktop or VS Code
         #[arg(value_hint = ValueHint::FilePath)]

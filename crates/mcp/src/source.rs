@@ -194,7 +194,7 @@ impl McpSource {
             }),
         };
         open.link.end(&why);
-        let tail = one_line(&String::from_utf8_lossy(&tail), STDERR_BYTES_MAX);
+        let tail = one_line(&self.scrubbed(&String::from_utf8_lossy(&tail)), STDERR_BYTES_MAX);
         if tail.is_empty() { why.to_string() } else { format!("{why}; it wrote to stderr: {tail}") }
     }
 

@@ -156,7 +156,8 @@ async fn mcp_server_that_repeats_a_secret_shows_it_in_no_description() {
 async fn mcp_server_that_dies_leaves_a_once_call_in_doubt_and_is_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let puts = folder.path().join("puts");
-    let source = source("legacy", &[], &[("FAKE_PUTS", &puts.to_string_lossy())]);
+    let path = puts.to_string_lossy().into_owned();
+    let source = source("legacy", &[], &[("FAKE_PUTS", path.as_str())]);
     let test = async {
         connected(&source).await;
         let died = source.run(call("die", json!({}))).await;
