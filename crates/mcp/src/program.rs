@@ -26,7 +26,7 @@ pub(crate) fn start(config: &McpProgram, secrets: &[(String, String)]) -> Result
     spawn(&launch).map_err(|why| McpError::Start(format!("{}: {why}", config.program.display())))
 }
 
-/// Reads stderr to its end, and keeps the end of it.
+/// Reads stderr to its end. `tail` is the last part of it.
 pub(crate) async fn read_stderr(mut stderr: impl AsyncRead + Unpin, tail: &mut Vec<u8>) {
     let mut piece = vec![0; READ_BYTES];
     while let Ok(bytes @ 1..) = stderr.read(&mut piece).await {

@@ -31,7 +31,7 @@ pub fn is_legacy_revision(version: &str) -> bool {
     version == REVISION_LEGACY || EARLIER.contains(&version)
 }
 
-/// Who Annie is.
+/// The name and the version by which Annie introduces itself.
 pub(crate) fn client_info() -> Value {
     json!({"name": "annie", "version": env!("CARGO_PKG_VERSION")})
 }

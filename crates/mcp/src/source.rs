@@ -180,14 +180,14 @@ impl McpSource {
         let (link, pipes) = stdio::connect(stdin, stdout, self.changed.clone(), self.config.message_bytes_max);
         let open = Open { source: self, link: Arc::new(Link::Stdio(link)) };
         let mut tail = Vec::new();
-        let keep_stderr = async {
+        let read_errors = async {
             read_stderr(stderr, &mut tail).await;
             std::future::pending::<McpError>().await
         };
         let why = tokio::select! {
             why = self.attend(&open.link) => why,
             why = pipes.run() => why,
-            why = keep_stderr => why,
+            why = read_errors => why,
             ended = program.ended() => McpError::Ended(match ended {
                 Ok(status) => format!("the program ended with {status}"),
                 Err(why) => format!("the program cannot be waited for: {why}"),
@@ -198,15 +198,15 @@ impl McpSource {
         if tail.is_empty() { why.to_string() } else { format!("{why}; it wrote to stderr: {tail}") }
     }
 
-    /// Agrees on a revision, and then keeps the list of tools current until the connection fails.
+    /// Agrees on a revision, and then lists the tools again and again until the connection fails.
     async fn attend(&self, link: &Arc<Link>) -> McpError {
-        match self.keep_current(link).await {
+        match self.follow_tools(link).await {
             Ok(never) => match never {},
             Err(why) => why,
         }
     }
 
-    async fn keep_current(&self, link: &Arc<Link>) -> Result<Infallible, McpError> {
+    async fn follow_tools(&self, link: &Arc<Link>) -> Result<Infallible, McpError> {
         let agreed = agree(link, self.config.protocol, self.config.timeout_ms).await?;
         loop {
             let mut listed = list_tools(link, agreed.revision, self.config.timeout_ms).await?;

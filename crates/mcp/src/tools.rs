@@ -36,7 +36,7 @@ pub(crate) struct Tool {
     pub(crate) arguments: Arguments,
 }
 
-/// The tools of a server after a look at them all.
+/// The tools of a server, checked.
 #[derive(Default)]
 pub(crate) struct Toolbox {
     /// By the names of their skills.
@@ -81,7 +81,7 @@ fn canonical(value: &Value, text: &mut String) {
 }
 
 impl Toolbox {
-    /// Looks at the tools that a server lists. `pins` are the hashes of the definitions seen first since the start, by the
+    /// Checks the tools that a server lists. `pins` are the hashes of the definitions seen first since the start, by the
     /// server's name of the tool; those of new tools are added.
     pub(crate) fn of(config: &McpConfig, listed: &[Value], pins: &mut BTreeMap<String, String>) -> Self {
         let names: Vec<&str> = listed.iter().map(|tool| tool["name"].as_str().unwrap_or_default()).collect();
@@ -90,7 +90,7 @@ impl Toolbox {
         for ((tool, name), skill) in listed.iter().zip(&names).zip(skills) {
             let hash = hash_of(tool);
             let effect = effect_of(config, name, tool);
-            let found = toolbox.look_at(config, tool, name, &skill, effect, &hash, pins);
+            let found = toolbox.to_skill(config, tool, name, &skill, effect, &hash, pins);
             let (state, reason) = match found {
                 Ok(tool) => {
                     toolbox.tools.insert(skill.clone(), Arc::new(tool));
@@ -106,7 +106,7 @@ impl Toolbox {
 
     /// The tool as a skill, or why it is none.
     #[expect(clippy::too_many_arguments, reason = "the parts of one tool")]
-    fn look_at(
+    fn to_skill(
         &self,
         config: &McpConfig,
         tool: &Value,

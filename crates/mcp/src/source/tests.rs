@@ -1,3 +1,5 @@
+//! A source over the fake server: connections, calls, failures, changed tools, and secrets.
+
 use std::path::PathBuf;
 
 use annie_core::{
@@ -117,8 +119,8 @@ async fn mcp_source_agrees_on_either_revision_and_calls_tools() {
             let skills = source.specs().unwrap();
             let echo = skills.get("mcp.fake.echo").expect("a skill");
             assert_eq!((echo.effect, echo.external, skills.version()), (Effect::Once, true, 1));
-            let said = source.run(call("echo", json!({"text": "hello"}))).await;
-            assert_eq!((said.status, said.data.as_str()), (Status::Success, "hello"));
+            let echoed = source.run(call("echo", json!({"text": "hello"}))).await;
+            assert_eq!((echoed.status, echoed.data.as_str()), (Status::Success, "hello"));
             let failed = source.run(call("fail", json!({}))).await;
             assert_eq!(failed.error_type.as_deref(), Some("tool_error"));
             let unknown = source.run(call("nothing", json!({}))).await;

@@ -1,3 +1,5 @@
+//! Effects, approved definitions, and tools that are left out.
+
 use std::path::PathBuf;
 
 use annie_core::skill::SkillSet;
