@@ -304,9 +304,13 @@ impl Config {
     /// of `[approval]` are named [`APPROVAL`].
     #[must_use]
     pub fn idle_hooks(&self, skills: &[String]) -> Vec<(String, String)> {
-        // The tools of MCP servers are listed only once their servers are connected.
-        let is_known = |pattern: &str| pattern == "*" || pattern.starts_with("mcp.");
-        let is_idle = |pattern: &str| !is_known(pattern) && !skills.iter().any(|skill| skill_matches(pattern, skill));
+        // The tools of an MCP server are listed only once it is connected.
+        let is_awaited = |pattern: &str| {
+            let mut servers = self.mcp.iter().filter(|server| server.enabled);
+            servers.any(|server| pattern == "mcp.*" || pattern.starts_with(&format!("mcp.{}.", server.name)))
+        };
+        let is_listed = |pattern: &str| pattern == "*" || skills.iter().any(|skill| skill_matches(pattern, skill));
+        let is_idle = |pattern: &str| !is_listed(pattern) && !is_awaited(pattern);
         let hooks = self.hook.iter().map(|hook| (hook.name.as_str(), &hook.when));
         let rules = self.approval.rules.iter().map(|rule| (APPROVAL, &rule.when));
         let patterns = hooks.chain(rules).flat_map(|(name, when)| when.skills.iter().map(move |skill| (name, skill)));

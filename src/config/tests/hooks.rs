@@ -65,6 +65,16 @@ fn idle_hooks_lists_patterns_that_match_no_skill() {
 }
 
 #[test]
+fn idle_hooks_lists_no_pattern_of_an_mcp_server_that_connects_later() {
+    let server = |name: &str, more: &str| format!("[[mcp]]\nname = \"{name}\"\ncommand = [\"/bin/x\"]\n{more}");
+    let patterns = "\"mcp.*\", \"mcp.git.status\", \"mcp.git.*\", \"mcp.gti.*\", \"mcp.off.put\"";
+    let servers = server("git", "") + &server("off", "enabled = false\n");
+    let own = config(&format!("{HOOK}when = {{ skills = [{patterns}] }}\n{servers}"));
+    let idle = |pattern: &str| ("x".to_owned(), pattern.to_owned());
+    assert_eq!(own.idle_hooks(&[]), [idle("mcp.gti.*"), idle("mcp.off.put")]);
+}
+
+#[test]
 fn hook_may_be_about_what_a_channel_receives() {
     let own =
         config(&format!("{HOOK}when = {{ channels = [\"channel:mail\"] }}\n").replace("before_skill", "before_turn"));
