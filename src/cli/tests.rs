@@ -119,6 +119,7 @@ fn command_line_is_consistent_and_its_help_lists_all_commands() {
         "queue",
         "gate",
         "skills",
+        "mcp",
         "secret",
         "key",
         "data",
