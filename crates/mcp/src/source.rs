@@ -200,10 +200,8 @@ impl McpSource {
 
     /// Agrees on a revision, and then lists the tools again and again until the connection fails.
     async fn attend(&self, link: &Arc<Link>) -> McpError {
-        match self.follow_tools(link).await {
-            Ok(never) => match never {},
-            Err(why) => why,
-        }
+        let Err(why) = self.follow_tools(link).await;
+        why
     }
 
     async fn follow_tools(&self, link: &Arc<Link>) -> Result<Infallible, McpError> {

@@ -91,7 +91,8 @@ async fn send(client: &Client, wait_s: u64, id: Value, text: String, conversatio
             tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
         }
     }
-    let text = "Annie has the message and still works on it, or waits until a person approves a call (`annie approvals`).";
+    let text =
+        "Annie has the message and still works on it, or waits until a person approves a call (`annie approvals`).";
     answered(&id, text, false, &task)
 }
 
