@@ -277,7 +277,7 @@ pub async fn assemble_with(
     };
     let secrets: Arc<dyn Secrets> = Arc::new(StoredSecrets::new(store.clone(), key));
     let mcp = mcp::sources(config, environment, &secrets)?;
-    sources.extend(mcp.iter().map(|source| -> Arc<dyn SkillSource> { source.clone() }));
+    sources.extend(mcp.iter().map(|source| Arc::clone(source) as Arc<dyn SkillSource>));
     let egress = egress(config, Some(secrets.clone()))?;
     let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
