@@ -1,4 +1,4 @@
-//! `annie skills`: lists skills, from the files on this machine or, with `--url`, from a server.
+//! `annie skills`: lists skills, of the running server or, without one, from the files on this machine.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::Skills,
-    client::{Client, encoded},
+    client::encoded,
     console::{Ink, table, tame},
     failure::{Exit, Failure},
     listing::Listing,
@@ -47,13 +47,8 @@ pub fn catalog(site: &Site) -> FileCatalog {
     }
 }
 
-/// The server of `--url`, if given.
-async fn named_server(site: &Site) -> Result<Option<Client>, Failure> {
-    if site.loaded.config.client.url.is_some() { site.server().await } else { Ok(None) }
-}
-
 async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
-    let mut skills: Vec<Value> = match named_server(site).await? {
+    let mut skills: Vec<Value> = match site.server().await? {
         Some(client) => client.get("/api/v1/skills").await?["skills"].as_array().cloned().unwrap_or_default(),
         None => catalog(site).skills().iter().map(|spec| json!(Skill::from(spec.as_ref()))).collect(),
     };
@@ -81,7 +76,7 @@ const COMMANDS: Listing = Listing {
 };
 
 async fn commands(site: &Site) -> Result<(), Failure> {
-    let answer = match named_server(site).await? {
+    let answer = match site.server().await? {
         Some(client) => client.get(COMMANDS.path()).await?,
         None => json!(SlashCommands::from(slash_commands(&catalog(site).skills()))),
     };
@@ -89,7 +84,7 @@ async fn commands(site: &Site) -> Result<(), Failure> {
 }
 
 async fn help(site: &Site, name: &str) -> Result<(), Failure> {
-    let skill = match named_server(site).await? {
+    let skill = match site.server().await? {
         Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
         None => {
             let set = catalog(site).skills();

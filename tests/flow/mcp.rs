@@ -94,13 +94,19 @@ async fn mcp_tool_of_a_program_is_called_in_a_turn_whatever_another_server_does(
     assert!(sent["answer"].as_str().is_some_and(|text| text.contains("over the wire")), "{sent}");
     let row = listed(&server, "broken", "it is tried again", |row| row["connections"].as_u64() > Some(1)).await;
     assert!(row["error"].as_str().is_some_and(|why| !why.is_empty()) && row["tools"] == json!([]), "{row}");
-    let shown = Command::new(env!("CARGO_BIN_EXE_annie"))
-        .args(["--data".as_ref(), folder.path().as_os_str(), "mcp".as_ref(), "list".as_ref(), "--tools".as_ref()])
-        .env_clear()
-        .env("HOME", folder.path())
-        .output()
-        .expect("the command runs");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = |arguments: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_annie"))
+            .args(["--data".as_ref(), folder.path().as_os_str()])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", folder.path())
+            .output()
+            .expect("the command runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    assert!(shown(&["skills", "list"]).contains("mcp.fake.echo"));
+    assert!(shown(&["skills", "help", "mcp.fake.echo"]).contains("--text"));
+    let shown = shown(&["mcp", "list", "--tools"]);
     assert!(shown.contains("mcp.fake.echo") && !shown.contains("withheld"), "{shown}");
 }
 

@@ -107,10 +107,13 @@ impl SkillSet {
         self.iter().filter(|s| s.is_model_invocable())
     }
 
-    /// The skills of a domain, sorted by name.
+    /// The skills of a domain, sorted by name. The beginning of names of several parts is a domain too: `mcp.git` are the tools
+    /// of one server, and a whole name is one skill.
     #[must_use]
     pub fn in_domain(&self, domain: &str) -> Vec<&Arc<SkillSpec>> {
-        self.for_model().filter(|s| s.domain == domain).collect()
+        let is_below =
+            |name: &str| name.strip_prefix(domain).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        self.for_model().filter(|s| s.domain == domain || is_below(&s.name)).collect()
     }
 
     /// The domain summary, sorted.
