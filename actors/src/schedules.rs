@@ -1,8 +1,8 @@
 //! Schedules: submits the message of each occurrence that is due to the conversation of its schedule.
 //!
-//! Owns: when the next occurrence is due. Supervised by: infra. Survives its death: the schedules, which are documents. An
-//! occurrence is claimed in its schedule before its message is submitted, so that after a crash, and in every process, the same
-//! occurrence is submitted; the log stores one message with its id.
+//! Owns: when the next occurrence is due. Supervised by: infra. Survives its death: the schedules, which are documents. The
+//! worker stores the claim of an occurrence in the schedule before it submits the message. After a crash, this or another process
+//! therefore submits the same occurrence again under the same message id, and the log stores that message once.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::{
     worker::{Chore, Pass, wait_for},
 };
 
-/// Schedules that are read at once.
+/// Page size: how many due schedules one query returns, in addition to blocked ones.
 const DUE_MAX: u32 = 100;
-/// While a schedule exists, the wall clock is read after this time at the latest, in milliseconds: a machine that slept continues
-/// with timers that are late by the time of its sleep.
+/// Maximum interval between two passes while an occurrence is awaited, in milliseconds. After the machine slept, timers fire late
+/// by the length of the sleep; a pass reads the wall clock.
 const CLOCK_READ_MS_MAX: u64 = 60_000;
 
 /// The chore of the worker for schedules.
@@ -98,8 +98,8 @@ async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
     Ok(Pass { next: earlier(next, clock_read), done: submitted })
 }
 
-/// Claims the occurrence of a schedule that is due, submits its message, and sets the next occurrence. Each step is repeated
-/// after a crash, and has no effect the second time. Returns whether a message was submitted.
+/// Processes a due schedule: claims the occurrence, submits the message, and sets the next occurrence. Every step is idempotent,
+/// because a crash may cause a repetition. Returns whether a message was submitted.
 async fn run_due(wiring: &Wiring, user: &UserId, document: &Document) -> Result<bool, KernelError> {
     let NumberedSchedule { number, schedule, .. } = NumberedSchedule::of(document)?;
     let (occurrence, schedule) = match (schedule.claimed, schedule.due_at) {
@@ -145,7 +145,7 @@ fn count(result: &'static str) {
     metrics::counter!("annie_schedule_occurrences_total", "result" => result).increment(1);
 }
 
-/// The message of a schedule.
+/// Builds the message of one occurrence. `id` makes the submission idempotent.
 pub(crate) fn message_of(user: &UserId, schedule: &Schedule, id: String) -> Submission {
     let mut message = Submission::new(user.clone(), SCHEDULE, schedule.text.clone()).within(schedule.conversation);
     message.client_id = Some(id);

@@ -503,7 +503,7 @@ pub enum Skills {
         /// Only skills of this domain
         domain: Option<String>,
     },
-    /// List what a message may begin with, such as /commit
+    /// List the slash commands, such as /commit
     Commands,
     /// Show how to use a skill
     Help {

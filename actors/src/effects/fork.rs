@@ -1,8 +1,9 @@
-//! Starts the work of a prompt skill with `context: fork` as a task of its own, in a conversation of its own [S1 Fork]. The new
-//! task's message is the skill's `/name` with the arguments, so its turn reads the instructions like any other one. The user is
-//! notified of the result, as of all background work.
+//! Starts the work of a prompt skill with `context: fork` as a new task in a new conversation [S1 Fork]. The message of the task
+//! is `/name` with the arguments, so its turn gets the instructions as if a user had sent that message. The user is notified of
+//! the result.
 //!
-//! The task is named by the intent of the call: a call that is made again after a crash starts no second task.
+//! The id of the task's message is derived from the intent of the call, so a call that is repeated after a crash starts no second
+//! task.
 
 use annie_core::{
     event::{Inbound, PlannedSkill, Priority},
@@ -20,12 +21,12 @@ use crate::{
     wiring::Wiring,
 };
 
-/// The agent that calls a skill, as far as the new task depends on it.
+/// What the forked task inherits from its caller: an agent, or a user's message.
 pub(crate) struct ForkedBy {
     user: UserId,
     is_private: bool,
     channel: String,
-    /// The caller is itself a task that a skill started. Such tasks start no others, so their number is bounded.
+    /// The agent belongs to a forked task. A forked task forks no further tasks, so forks do not nest.
     is_forked: bool,
 }
 
@@ -44,7 +45,8 @@ fn is_fork(source: &str) -> bool {
     source.strip_prefix(FORK).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// Replaces an outcome that requests a task by the id of the started task.
+/// If the outcome requests a fork, starts the task and returns its id as the outcome. In a forked task, the skill begins in the
+/// running turn instead.
 pub(crate) async fn fork_if_requested(wiring: &Wiring, mut done: SkillDone, by: ForkedBy) -> SkillDone {
     let change = done.outcome.as_ref().and_then(|outcome| outcome.skill_change.as_deref().cloned());
     let Some(SkillChange::Fork(active)) = change else { return done };
@@ -75,8 +77,9 @@ fn spawned(planned: &PlannedSkill, started: Result<TaskId, KernelError>) -> Outc
     }
 }
 
-/// Starts the task of a prompt skill that a user called by `/name`, and returns the answer; `None` if the skill is to run in the
-/// turn. A program that requested a format or sends its own conversation waits for the result itself.
+/// Starts the task of a prompt skill that a user called by `/name`, and returns the answer to the message. Returns `None` if the
+/// skill runs in the turn of the message. It always does so if a program requested a format or sends its own history, because
+/// that program waits for the result.
 pub(crate) async fn fork_called(
     wiring: &Wiring,
     user: &UserId,
@@ -85,10 +88,11 @@ pub(crate) async fn fork_called(
 ) -> Option<String> {
     let skills = wiring.catalog.skills();
     let format = &skills.get(&called.skill)?.format;
-    let is_forked = matches!(format, SkillFormat::Prompt { context: PromptContext::Fork, .. });
-    // Only the task itself can have failed: the message that started the task was answered at once.
+    let has_fork_context = matches!(format, SkillFormat::Prompt { context: PromptContext::Fork, .. });
+    // A retry can only be a retry of the forked task: the message that started the task was answered at once, so it cannot have
+    // failed.
     let is_the_task = inbound.is_forked() || inbound.retry.is_some();
-    if !is_forked || is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
+    if !has_fork_context || is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
     let by = ForkedBy {

@@ -1,4 +1,4 @@
-//! Requests for approvals: the Engine records those of all agents of its turns, and the decisions of persons.
+//! Approvals: the Engine records the requests of all agents of its turns and the decisions about them.
 
 use annie_core::{
     approval::{ApprovalMode, ApprovalVerdict},
@@ -18,12 +18,13 @@ use crate::{
     observe::{Context, NodeError},
 };
 
-/// Answers a call that waits for a person, or records its request.
+/// Handles a call that needs an approval: replies if the verdict is known; otherwise keeps the reply channel, and records a new
+/// request.
 pub(super) async fn asked(ctx: &Context<Engine>, state: &mut EngineState, ask: ApprovalAsk) -> Result<(), NodeError> {
     let ApprovalAsk { task, agent, skill, mode, reply } = ask;
     let expires_at = ctx.now().later_ms(state.wiring.hooks.approval().expires_ms);
     match state.conv.approval_step(task, &skill, mode, expires_at) {
-        // The turn is over, and the task that asks ends with it.
+        // The turn is over. Its Tokio tasks are stopped, including the one that waits for this reply.
         None => Ok(()),
         Some(ApprovalStep::Answered(answer)) => {
             // The agent may have ended meanwhile.
@@ -52,7 +53,8 @@ pub(super) async fn decide(
     reply: oneshot::Sender<Result<Approval, NotDecided>>,
 ) -> Result<(), NodeError> {
     if let Some(Decision { task, agent, body }) = state.conv.expired_approval(ctx.now()) {
-        // The timer of the expiry has not gone off yet. Further ones are recorded when it does.
+        // The expiry timer may fire after this message. One expired request is recorded here, the others when the timer fires;
+        // until then the check of `expires_at` below rejects decisions about them.
         record::record(ctx, state, task, agent, body).await?;
     }
     let found = {
@@ -116,7 +118,8 @@ fn allowed<'a>(turn: &'a Turn, decide: &Decide, skills: &SkillSet) -> Result<&'a
     Ok(approval)
 }
 
-/// The request with this number, or the only open one.
+/// The request with this number. Without a number: the only open request, or the last request if none is open, so that the caller
+/// can report its verdict.
 fn requested(turn: &Turn, number: Option<u32>) -> Result<&Approval, NotDecided> {
     if let Some(number) = number {
         return turn.approvals.iter().find(|approval| approval.number == number).ok_or(NotDecided::NotFound);
@@ -124,7 +127,7 @@ fn requested(turn: &Turn, number: Option<u32>) -> Result<&Approval, NotDecided> 
     let open: Vec<&Approval> = turn.approvals.iter().filter(|approval| approval.verdict.is_none()).collect();
     match open[..] {
         [one] => Ok(one),
-        // The error says what became of the last one.
+        // No request is open. The caller reports the verdict of the last one as an error.
         [] => turn.approvals.last().ok_or(NotDecided::NotFound),
         _ => {
             let numbers: Vec<String> = open.iter().map(|approval| approval.number.to_string()).collect();

@@ -1,4 +1,5 @@
-//! The only way in which an Engine's state changes: fold, decide, store, and only then act.
+//! The only way in which the state of a conversation changes: fold, decide, store, then act. Only the beginning of a turn may be
+//! stored after its first round has started, together with the model's reply (see `begin`).
 
 use std::{collections::HashMap, time::Duration};
 

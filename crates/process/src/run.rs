@@ -60,14 +60,15 @@ pub struct Ended {
     pub stderr: StderrTail,
 }
 
-/// Runs a program until it ends or reaches a limit. No process of it is left, also if the returned future is dropped.
-/// `on_output` receives all of stdout so far whenever more has arrived.
+/// Runs a program until it ends or reaches a limit. Afterwards no process of the program's group is left, and with a shim no
+/// descendant either. This also holds if the returned future is dropped. `on_output` receives all of stdout so far whenever more
+/// has arrived.
 ///
 /// # Errors
 /// If the shim, or the program of a launch without one, cannot be started, or if a sandbox is required without a shim.
 pub async fn execute(launch: Launch, on_output: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<Ended> {
     let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
-    // From here on, dropping this future kills the group and the processes that left it.
+    // From here on, dropping this future kills the process group and, with a shim, the descendants that left the group.
     let mut running = Running::start(&launch, stdin)?;
     let (mut stdout, mut stderr) = (Vec::new(), StderrTail::default());
     let limit = Duration::from_millis(launch.run_ms_max);
@@ -75,7 +76,7 @@ pub async fn execute(launch: Launch, on_output: &mut (dyn FnMut(&[u8]) + Send)) 
     let how = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
     let report = running.end(how.as_ref().ok().copied());
     if how.is_err() {
-        // Waited for, so that no zombie stays in the process table.
+        // Reaps the killed child, so that no zombie stays in the process table.
         let _ = timeout(Duration::from_millis(GONE_MS_MAX), running.child.wait()).await;
     }
     Ok(Ended { how, report, stdout, stderr })
@@ -95,7 +96,7 @@ pub fn spawn(launch: &Launch) -> io::Result<(Running, Pipes)> {
     }
 }
 
-/// A program that was started. When it is dropped, no process of it is left.
+/// A running program. Dropping it kills the process group and, with a shim, all descendants of the shim.
 pub struct Running {
     // Dropped before the child: the descendants of a shim are found only until the shim has been waited for.
     group: Group,
@@ -136,7 +137,8 @@ impl Running {
         status
     }
 
-    /// Kills all processes that are left, and returns what the shim reported. There is a status if the program was waited for.
+    /// Kills all processes that are left, and returns what the shim reported. `status` is the exit status, or `None` if the child
+    /// has not been reaped.
     fn end(&mut self, status: Option<ExitStatus>) -> ShimReport {
         if status.is_some() {
             self.group.leader_has_ended();
@@ -146,7 +148,8 @@ impl Running {
         if let (Some(status), ShimReport::Group(program)) = (status, report)
             && status.signal().is_some()
         {
-            // Two cases: the shim ended by the program's signal and left no process, or the program killed only the shim.
+            // A signal ended the shim. Either the shim repeated the signal that ended the program, and no process is left, or the
+            // program killed the shim and still runs. Killing the group is right in both cases.
             Group::led_by(program).kill();
         }
         report

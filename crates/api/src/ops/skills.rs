@@ -1,4 +1,4 @@
-//! The skills that agents can use.
+//! The operations on skills: list, get, run, and the list of slash commands.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ pub(super) fn table() -> Vec<Operation> {
             .about("run_skill", "skills", RUN, "skills run")
             .rpc("/annie.v1.Skills/Run", asked_run, ran),
         route(Get, "/api/v1/commands", AnyKey, list_commands, SlashCommands::from)
-            .about("list_commands", "skills", "List what a message may begin with.", "skills commands")
+            .about("list_commands", "skills", "List the slash commands.", "skills commands")
             .rpc("/annie.v1.Skills/Commands", |_: v1::ListCommandsRequest| Ok(()), commands),
     ]
 }
 
-const RUN: &str = "Run a skill on your own data by a command, without a model.";
+const RUN: &str = "Run a skill from a typed command on your own data. No model is called.";
 
 /// A skill.
 #[derive(Debug, Serialize, ToSchema)]
@@ -183,7 +183,7 @@ async fn get_skill(call: Call, Name(name): Name) -> Result<Arc<SkillSpec>, ApiEr
 pub struct SkillCommand {
     /// Such as `tasks.search --status done`, or `tasks.search {"status": "done"}`.
     command: String,
-    /// A repetition with the same key changes nothing more: 1 to 200 bytes.
+    /// The idempotency key, 1 to 200 bytes. Repeating the command with the same key has no further effect.
     key: String,
 }
 
@@ -229,7 +229,7 @@ pub struct SlashCommand {
     argument_hint: String,
 }
 
-/// What a message may begin with: commands of the kernel, then prompt skills by name.
+/// The slash commands: those of the kernel, then the prompt skills by name.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SlashCommands {
     commands: Vec<SlashCommand>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::SkillSpec;
 use crate::context::clip;
 
-/// What a run of a prompt skill changes about the active skill of its agent.
+/// What follows from a run of a prompt skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum SkillChange {
@@ -13,7 +13,7 @@ pub enum SkillChange {
     Begin(ActiveSkill),
     /// The active skill is done.
     End,
-    /// A task of its own is to carry out the instructions. The kernel starts the task before it records the result.
+    /// A new task runs the instructions. The kernel starts this task before it records the skill's result.
     Fork(ActiveSkill),
 }
 
@@ -64,11 +64,12 @@ pub struct Confinement {
     pub tools: Vec<String>,
 }
 
-/// A skill that is always allowed, because a model reads there how the allowed ones are called.
+/// The help skill. It is always allowed, because a model needs it to learn how to call the allowed skills.
 const HELP: &str = "system.help";
 
 impl Confinement {
-    /// Whether a skill may run. The active skill itself may: it shows its files, and it is ended by a call.
+    /// Whether a skill may run. The active skill itself is always allowed: a model calls it to read the skill's files and to end
+    /// the skill.
     #[must_use]
     pub fn allows(&self, skill: &str) -> bool {
         let is_listed = |tool: &String| {

@@ -1,4 +1,4 @@
-//! The documents of skills.
+//! The in-memory implementation of the port `Documents`.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -81,6 +81,7 @@ impl Documents for MemoryStore {
             let own =
                 data.documents.iter().filter(|((_, of, _), kept)| *of == namespace.name && kept.archived_at.is_none());
             let mut due: Vec<(f64, UserId, Document)> = own
+                // The second number is the time at which the document is due.
                 .filter_map(|((user, ..), kept)| Some((kept.keys.numbers[1]?, user.clone(), kept.document.clone())))
                 .filter(|(at, ..)| *at <= until)
                 .collect();
@@ -191,7 +192,7 @@ fn execute(data: &mut Data, write: DocumentWrite) -> Result<Written, StoreError>
         Seen::Query(query) => find(data, &user, namespace, &query).into_iter().map(|hit| hit.document).collect(),
     };
     let change = decide(&seen)?;
-    // A database may run the decision again, so one that is not pure is an error in its skill.
+    // A database may call `decide` several times for one write. A decision that is not pure is a bug of the skill.
     debug_assert_eq!(decide(&seen).as_ref(), Ok(&change), "the decision of a write must be pure");
     let decided = decided(namespace, change, &seen, next, at)?;
     if let Some(document) = &decided.document {
@@ -219,7 +220,7 @@ fn all<'a>(data: &'a Data, user: &UserId, namespace: &Namespace) -> impl Iterato
     data.documents.range(key(0)..=key(u64::MAX)).map(|(_, kept)| kept)
 }
 
-/// Whether a document is archived and not purged.
+/// Whether a document is archived and not purged. A purge replaces the body by an empty object.
 fn is_restorable(kept: &KeptDocument) -> bool {
     kept.archived_at.is_some() && kept.document.body != json!({})
 }
@@ -262,7 +263,8 @@ fn find(data: &Data, user: &UserId, namespace: &Namespace, query: &DocumentQuery
     hits.into_iter().map(|(kept, rank)| DocumentHit { document: kept.document.clone(), rank }).collect()
 }
 
-/// The rank of each document of a user and a namespace that has any of the text's words, by number.
+/// Maps the number of each document of this user and namespace that contains at least one word of the text to its bm25 rank. As
+/// in SQLite, word frequencies are counted over the documents of all users.
 fn ranks(data: &Data, user: &UserId, namespace: &Namespace, text: &str) -> BTreeMap<u64, f64> {
     let indexed: Vec<_> = data.documents.iter().filter(|(_, kept)| !kept.keys.words.is_empty()).collect();
     let index = Index::of(indexed.iter().map(|(_, kept)| all_stems(&kept.keys.words).collect()));
