@@ -30,6 +30,7 @@ mod poisoned;
 mod postgres;
 mod programs;
 mod prompt_skills;
+mod redaction;
 mod repairs;
 mod resumed;
 mod routing;

@@ -15,6 +15,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{Append, AppendError, Draft, DraftSink, Fence},
+    redact::{DraftRedactor, Redaction},
     route,
     time::Micros,
     turn::Withheld,
@@ -164,6 +165,8 @@ pub(crate) struct ModelCall {
     pub progress: Option<(u32, u32)>,
     /// How long the round waits for its permits.
     pub waits: Waits,
+    /// What is redacted in drafts, and the user's own words, which are not.
+    pub redaction: (Vec<Redaction>, String),
 }
 
 /// The result of a round.
@@ -433,6 +436,9 @@ fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> Dra
     let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
     // A program that brings its own thread gets the model's text unfiltered.
     let withheld = (!call.request.options.is_thread).then(|| Mutex::new(Withheld::default()));
+    let (what, own) = &call.redaction;
+    let redactor = || DraftRedactor::new(what, own).map(Mutex::new);
+    let (redacted, redacted_reasoning) = (redactor(), redactor());
     Arc::new(move |draft: Draft| {
         begins();
         let draft = match draft {
@@ -443,14 +449,22 @@ fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> Dra
                 if let Some(filter) = &withheld {
                     text = filter.lock().push(&text);
                 }
-                Draft::Text(text)
+                Draft::Text(pushed(redacted.as_ref(), text))
             }
-            Draft::Reasoning(_) => draft,
+            Draft::Reasoning(text) => Draft::Reasoning(pushed(redacted_reasoning.as_ref(), text)),
         };
-        if !matches!(&draft, Draft::Text(text) if text.is_empty()) {
+        if !matches!(&draft, Draft::Text(text) | Draft::Reasoning(text) if text.is_empty()) {
             hub.publish(conversation, Live::Draft { task, round, draft });
         }
     })
+}
+
+/// What may be shown of a draft after this piece.
+fn pushed(redactor: Option<&Mutex<DraftRedactor>>, piece: String) -> String {
+    match redactor {
+        Some(redactor) => redactor.lock().push(&piece),
+        None => piece,
+    }
 }
 
 fn measure(backend: &str, result: &Result<ModelReply, ModelError>, ran_us: u64) {

@@ -145,6 +145,7 @@ fn refused_by_rule(text: String, has_format: bool) -> EventBody {
         outcome: AnswerOutcome::Declined,
         finish: Finish::Stop,
         calls: Vec::new(),
+        redacted: Vec::new(),
     }
 }
 
@@ -199,6 +200,7 @@ pub(super) async fn record_all(
             return Err(NodeError::new("the core decides in a circle"));
         }
         state.conv.fold(now, decision.task, &decision.agent, &decision.body);
+        count_redactions(&decision.body);
         events.push(NewEvent { at: now, task: decision.task, agent: decision.agent, body: decision.body });
     }
     while !events.is_empty() {
@@ -213,6 +215,14 @@ pub(super) async fn record_all(
         clock::start_idle_timer(ctx, state);
     }
     Ok(())
+}
+
+fn count_redactions(body: &EventBody) {
+    if let EventBody::Answered { redacted, .. } = body {
+        for kind in redacted {
+            metrics::counter!("annie_answers_redacted_total", "kind" => kind.as_str()).increment(1);
+        }
+    }
 }
 
 /// Notes in the state which rounds have begun on an agentic backend. This happens before anything is decided, so that an

@@ -24,6 +24,7 @@ use crate::{
     limits::{MainInterface, TurnLimits},
     message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
     outcome::Outcome,
+    redact::RedactedKind,
     skill::{Effect, SkillChange},
     time::Micros,
 };
@@ -632,6 +633,9 @@ pub enum EventBody {
         /// Calls of the caller's own tools: the caller runs them, and its next request brings their results.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
+        /// What was redacted in the text, in its order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        redacted: Vec<RedactedKind>,
     },
     /// The task failed, and its user is notified.
     Failed {
@@ -718,6 +722,7 @@ impl EventBody {
             outcome: AnswerOutcome::Done,
             finish: Finish::Stop,
             calls: Vec::new(),
+            redacted: Vec::new(),
         }
     }
 }

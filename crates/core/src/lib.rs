@@ -30,6 +30,7 @@ pub mod ports;
 pub mod projection;
 pub mod queue;
 pub mod receipt;
+pub mod redact;
 pub mod route;
 pub mod schedule;
 pub mod secret;

@@ -8,6 +8,7 @@ use crate::{
     dead_letter::DeadLetterLimits,
     event::{Mode, Priority},
     outcome::Outcome,
+    redact::Redaction,
 };
 
 /// The interface by which a sub-agent calls skills.
@@ -98,6 +99,8 @@ pub struct TurnLimits {
     pub interface: SubAgentInterface,
     /// The interface by which the agent that answers the user calls skills.
     pub main_interface: MainInterface,
+    /// What is redacted in answers. Empty means nothing.
+    pub redact: Vec<Redaction>,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
@@ -127,6 +130,7 @@ impl Default for TurnLimits {
             voice_response_tokens_max: 300,
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
+            redact: vec![Redaction::Secrets, Redaction::Pii],
             defer_ms: 900_000,
             dead_letters: DeadLetterLimits::default(),
         }

@@ -7,6 +7,7 @@ use super::{AnswerOutcome, EventBody};
 use crate::{
     dead_letter::DeadLetter,
     message::{Finish, ToolCall, Usage},
+    redact::RedactedKind,
 };
 
 /// The component that records the events of a kind.
@@ -45,6 +46,8 @@ pub enum FinalEvent<'a> {
         finish: Finish,
         /// Calls of the caller's own tools.
         calls: &'a [ToolCall],
+        /// What was redacted in the text.
+        redacted: &'a [RedactedKind],
     },
     /// [`EventBody::Failed`].
     Failed {
@@ -163,8 +166,9 @@ impl EventBody {
     #[must_use]
     pub fn as_final(&self) -> Option<FinalEvent<'_>> {
         match self {
-            Self::Answered { text, paused, usage, outcome, finish, calls } => {
-                Some(FinalEvent::Answered { text, paused: *paused, usage, outcome: *outcome, finish: *finish, calls })
+            Self::Answered { text, paused, usage, outcome, finish, calls, redacted } => {
+                let (paused, outcome, finish) = (*paused, *outcome, *finish);
+                Some(FinalEvent::Answered { text, paused, usage, outcome, finish, calls, redacted })
             }
             Self::Failed { code, text, detail, dead_letter } => {
                 Some(FinalEvent::Failed { code, text, detail, dead_letter: dead_letter.as_ref() })

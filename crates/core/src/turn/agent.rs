@@ -17,6 +17,7 @@ use crate::{
     event::{Action, JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
+    redact::Redaction,
     skill::SkillSet,
     time::Micros,
 };
@@ -60,6 +61,16 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { of, .. } => &of.user,
             Self::Sub(turn) => &turn.user,
+        }
+    }
+
+    /// What is redacted in the drafts that listeners see, and the user's own words, which are not. Nothing for a sub-agent,
+    /// whose drafts are not shown.
+    #[must_use]
+    pub fn redaction(self) -> (Vec<Redaction>, String) {
+        match self {
+            Self::Main { turn, .. } => (turn.limits.redact.clone(), turn.inbound.text.clone()),
+            Self::Sub(_) => (Vec::new(), String::new()),
         }
     }
 

@@ -200,6 +200,7 @@ impl Turn {
     }
 
     pub(in crate::turn) fn main(&self, body: EventBody) -> Decision {
+        let body = body.redacted(&self.limits.redact, &self.inbound.text);
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
 }

@@ -260,6 +260,7 @@ impl Turn {
                     outcome,
                     finish,
                     calls: Vec::new(),
+                    redacted: Vec::new(),
                 })
             }
             Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail, true),

@@ -179,7 +179,15 @@ impl Turn {
         let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
             let is_own = matches!(self.main.ending(), Some(Ending::Output(_) | Ending::Silent(_)));
             let finish = if is_own { self.main.finish } else { Finish::Stop };
-            EventBody::Answered { text, paused, usage: self.usage(), outcome, finish, calls: Vec::new() }
+            EventBody::Answered {
+                text,
+                paused,
+                usage: self.usage(),
+                outcome,
+                finish,
+                calls: Vec::new(),
+                redacted: Vec::new(),
+            }
         };
         let all_reported = self.agents.plan.unreported().next().is_none();
         match self.main.ending()? {
