@@ -371,6 +371,7 @@ context_tokens_max = 9000
 window_tokens_max = 31000
 voice_response_tokens_max = 19
 main_interface = "cmd"
+redact = ["pii"]
 system_tokens_reserve = 14
 response_tokens_reserve = 15
 defer_ms = 16

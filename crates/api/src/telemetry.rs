@@ -16,6 +16,7 @@ type Help = (&'static str, &'static str);
 const COUNTERS: &[Help] = &[
     ("annie_conversations_lost_total", "Engines that ended because this process did not own their conversation"),
     ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
+    ("annie_answers_redacted_total", "Secrets and numbers of persons replaced in answers"),
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
     ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),

@@ -1,3 +1,5 @@
+//! Cases of redaction: texts whole and in pieces.
+
 use super::*;
 
 const ALL: [Redaction; 2] = [Redaction::Secrets, Redaction::Pii];
