@@ -384,6 +384,18 @@ async fn response_of_another_type_and_a_site_that_is_down_are_errors() {
     let url = site.url("/?token=secret");
     drop(site);
     let failed = get(&client, &url).await.result.expect_err("nothing listens there");
-    assert!(matches!(failed, EgressError::Network(_)), "{failed:?}");
+    assert!(matches!(failed, EgressError::Unreached(_)), "{failed:?}");
     assert!(!failed.to_string().contains("secret"), "{failed}");
+}
+
+#[tokio::test]
+async fn redirect_target_that_is_down_leaves_the_effect_of_the_first_request_in_doubt() {
+    let down = Site::start(|_| page("")).await;
+    let to = down.url("/");
+    let first = Site::start(move |_| redirect(&to)).await;
+    let client = client_for(&[&first, &down]);
+    let url = first.url("/");
+    drop(down);
+    let failed = get(&client, &url).await.result.expect_err("nothing listens behind the redirect");
+    assert!(matches!(&failed, EgressError::Network(why) if why.contains("redirects")), "{failed:?}");
 }

@@ -88,7 +88,11 @@ impl McpError {
             Self::Http(status) => (400..500).contains(status) && *status != 408,
             Self::Egress(why) => matches!(
                 why,
-                EgressError::Invalid(_) | EgressError::Denied(_) | EgressError::Credential(_) | EgressError::Setup(_)
+                EgressError::Invalid(_)
+                    | EgressError::Denied(_)
+                    | EgressError::Credential(_)
+                    | EgressError::Setup(_)
+                    | EgressError::Unreached(_)
             ),
             Self::Timeout { .. } | Self::TooLarge { .. } | Self::Ended(_) | Self::Protocol(_) => false,
         }

@@ -150,6 +150,12 @@ fn egress_outcome(error: &EgressError, effect: Effect) -> Outcome {
         EgressError::Denied(_) => return Outcome::blocked("ssrf_blocked", message),
         EgressError::Credential(_) => return Outcome::blocked("credential_unavailable", message),
         EgressError::Setup(_) => return Outcome::permanent("egress_setup", message),
+        EgressError::Unreached(_) => {
+            return Outcome::transient(
+                "site_unreachable",
+                format!("{message} Nothing was sent, so nothing has happened."),
+            );
+        }
         EgressError::Timeout { .. } => ("site_timeout", true),
         EgressError::Network(_) => ("site_unreachable", true),
         EgressError::TooLarge { .. } => ("site_too_large", false),
@@ -190,6 +196,7 @@ mod tests {
             (EgressError::Denied("no".into()), Status::ErrorBlocked, Status::ErrorBlocked),
             (EgressError::Invalid("no".into()), Status::ErrorPermanent, Status::ErrorPermanent),
             (EgressError::Timeout { ms_max: 1 }, Status::ErrorTransient, Status::Unknown),
+            (EgressError::Unreached("no".into()), Status::ErrorTransient, Status::ErrorTransient),
             (EgressError::Network("no".into()), Status::ErrorTransient, Status::Unknown),
             (EgressError::TooLarge { bytes_max: 1 }, Status::ErrorPermanent, Status::Unknown),
         ] {

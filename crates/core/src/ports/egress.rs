@@ -109,7 +109,10 @@ pub enum EgressError {
         /// The limit.
         redirects_max: u32,
     },
-    /// The host cannot be found or reached, or the connection broke off.
+    /// The first host cannot be found or connected to. No byte of the request was sent.
+    #[error("{0}")]
+    Unreached(String),
+    /// The connection broke off, or the target of a redirect cannot be reached. The request may have had its effect.
     #[error("{0}")]
     Network(String),
     /// The credential for the host cannot be used. Nothing was sent.

@@ -77,8 +77,9 @@ impl HttpEgress {
             headers.insert(AUTHORIZATION, self.authorization(request.user.clone(), name).await?);
         }
         let redirects_max = self.rules.limits.redirects_max;
-        for _ in 0..=redirects_max {
-            let response = self.exchange(request, &target, headers.clone(), sent).await?;
+        for hop in 0..=redirects_max {
+            let response = self.exchange(request, &target, headers.clone(), sent).await;
+            let response = response.map_err(|why| if hop == 0 { why } else { behind_redirect(why) })?;
             let Some(url) = redirected(request.method, &target.url, &response)? else {
                 return self.read(request, response, sent).await;
             };
@@ -241,6 +242,14 @@ fn of_redirect(why: EgressError) -> EgressError {
     }
 }
 
+/// The failure to reach the target of a redirect. The first request was sent, so it may have had its effect.
+fn behind_redirect(why: EgressError) -> EgressError {
+    match why {
+        EgressError::Unreached(why) => EgressError::Network(format!("the response redirects, and {why}")),
+        other => other,
+    }
+}
+
 /// The headers that are sent to another origin after a redirect. All others may be credentials.
 fn harmless(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
@@ -273,7 +282,9 @@ fn failure(target: &Target, error: &reqwest::Error) -> EgressError {
         cause = error.source();
     }
     let what = if error.is_dns() { "cannot be found" } else { "cannot be reached" };
-    EgressError::Network(format!("{} {what}: {}", target.authority(), innermost(error)))
+    let text = format!("{} {what}: {}", target.authority(), innermost(error));
+    // A request is written only after its connection is established, and no connection is used twice.
+    if error.is_connect() { EgressError::Unreached(text) } else { EgressError::Network(text) }
 }
 
 /// The first cause. The texts around it name the URL, which may contain secrets.
