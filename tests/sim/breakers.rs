@@ -76,7 +76,7 @@ impl BreakerWatch {
         let planned = *self.planned.get(&intent).filter(|_| !self.is_blind)?;
         let Row { row, seen_at, is_passed } = self.rows.get(skill)?;
         let opened_at = row.opened_at;
-        if row.state == BreakerState::Open && *seen_at <= planned && now.since_ms(opened_at) < self.open_ms {
+        if row.state == BreakerState::Open && *seen_at < planned && now.since_ms(opened_at) < self.open_ms {
             return Some(format!("{skill} begins for {intent}, and its breaker has been open since {opened_at}"));
         }
         if row.state == BreakerState::Closed || *is_passed || planned < opened_at {
@@ -115,6 +115,9 @@ fn breaker_watch_notices_a_run_behind_an_open_breaker_or_beside_a_probe() {
     let mut watch = seen(BreakerState::Open);
     assert_eq!(watch.begins("s", intent(1), ms(140)), None, "it was admitted before");
     assert!(watch.begins("s", intent(2), ms(140)).is_some());
+    let mut watch = seen(BreakerState::Open);
+    watch.plans(intent(4), ms(110));
+    assert_eq!(watch.begins("s", intent(4), ms(140)), None, "planned when the row was seen: it may have been admitted before");
     assert_eq!(seen(BreakerState::Open).begins("s", intent(2), ms(1_100)), None, "the open time is over");
     let mut watch = seen(BreakerState::HalfOpen);
     assert_eq!(watch.begins("s", intent(2), ms(1_200)), None, "this run is the probe");
