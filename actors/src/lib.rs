@@ -30,6 +30,7 @@ mod scheduler;
 mod schedules;
 mod services;
 mod shared_effects;
+mod spend;
 mod sub_agent;
 mod subscriptions;
 mod supervise;

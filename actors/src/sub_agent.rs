@@ -196,8 +196,12 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             }
         }
         Err(error) => {
-            let body = agent::failed(&done, error);
-            record(ctx, state, body).await
+            let bodies = agent::failed(&done, error);
+            let now = ctx.now();
+            for body in &bodies {
+                state.args.turn.fold(now, body);
+            }
+            store(ctx, state, now, bodies).await
         }
     }
 }

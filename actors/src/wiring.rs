@@ -10,6 +10,7 @@ use annie_core::{
     notice::NotifyLimits,
     ports::{Catalog, ContextSource, Documents, Env, Model, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
+    spend::SpendLimits,
 };
 
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     ownership::OwnershipMsg,
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
+    spend::SpendLedger,
 };
 
 /// One model endpoint of the pool.
@@ -79,6 +81,8 @@ pub struct KernelLimits {
     pub notify: NotifyLimits,
     /// The lease of this node, where others share its store.
     pub lease: LeaseLimits,
+    /// The caps on what rounds spend.
+    pub spend: SpendLimits,
 }
 
 impl Default for KernelLimits {
@@ -96,6 +100,7 @@ impl Default for KernelLimits {
             queue: annie_core::queue::QueueLimits::default(),
             notify: NotifyLimits::default(),
             lease: LeaseLimits::default(),
+            spend: SpendLimits::default(),
         }
     }
 }
@@ -120,6 +125,8 @@ pub(crate) struct Wiring {
     pub operations: OperationKeys,
     pub hub: Arc<Hub>,
     pub leases: Arc<Leases>,
+    /// What rounds spend, and the caps on it.
+    pub spend: Arc<SpendLedger>,
     pub log: Handle<LogMsg>,
     pub scheduler: Handle<SchedulerMsg>,
     pub breakers: Handle<BreakersMsg>,

@@ -129,6 +129,8 @@ pub enum Command {
         #[command(subcommand)]
         command: DeadLetters,
     },
+    /// Show what model calls cost: tokens and US dollars
+    Usage(UsageArgs),
     /// List and decide calls of skills that wait for your approval
     Approvals {
         /// The subcommand.

@@ -93,7 +93,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks},
+        cli::{
+            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks, usage,
+        },
         http::document,
     };
 
@@ -119,6 +121,7 @@ mod tests {
             &mcp::LIST,
             &operations::LIST,
             &tasks::LIST,
+            &usage::LIST,
         ];
         for listing in listings {
             let reply = &document["paths"][listing.path()]["get"]["responses"]["200"]["content"]["application/json"];

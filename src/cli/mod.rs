@@ -41,6 +41,7 @@ mod status;
 mod talk;
 mod tasks;
 mod turns;
+mod usage;
 mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -195,6 +196,7 @@ async fn with_config(
         Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
+        Command::Usage(options) => usage::run(&site, options).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,

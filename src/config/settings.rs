@@ -15,6 +15,7 @@ use annie_core::{
     notice::NotifyLimits,
     queue::QueueLimits,
     route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
+    spend::SpendLimits,
 };
 use annie_llm::Secret;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,8 @@ pub struct Config {
     pub queue: QueueLimits,
     /// How often users are notified of ended background work.
     pub notify: NotifyLimits,
+    /// The caps on what model calls spend.
+    pub spend: SpendLimits,
     /// How routing rules are used.
     pub routing: Routing,
     /// When a skill's breaker opens.
@@ -274,6 +277,7 @@ impl Config {
             queue: self.queue.clone(),
             notify: self.notify.clone(),
             lease: self.store.lease(),
+            spend: self.spend,
         }
     }
 
@@ -291,6 +295,7 @@ impl Config {
         found.extend(self.deadline_problems());
         found.extend(self.people_problems());
         found.extend(self.client_problems());
+        found.extend(self.spend_problem());
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
@@ -428,6 +433,12 @@ impl Config {
     }
 
     /// Checks that users and rules can distinguish the backends, each of which is valid by itself.
+    fn spend_problem(&self) -> Option<KeyError> {
+        let (key, usd) = self.spend.flaw()?;
+        let what = format!("{usd} is no amount of money");
+        Some(KeyError::value(&["spend", key], &what, "give US dollars, such as 2.5; 0 means no limit"))
+    }
+
     fn check_names(&self) -> Result<(), KeyError> {
         let facts = self.facts();
         for (at, backend) in self.backend.iter().enumerate() {

@@ -40,5 +40,6 @@ mod scripts;
 mod secrets;
 mod settings;
 mod skill_files;
+mod spend;
 mod spoken;
 pub mod voice;

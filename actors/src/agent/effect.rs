@@ -19,6 +19,7 @@ use crate::{
     },
     observe::{Addr, Named},
     scheduler::RequestHandle,
+    spend::Payer,
     wiring::Wiring,
 };
 
@@ -77,6 +78,14 @@ impl AgentEffect {
                 progress: view.progress(),
                 waits: handles.waits,
                 redaction: view.redaction(),
+                payer: Payer {
+                    task,
+                    conversation: view.conversation(),
+                    user: view.user().clone(),
+                    epoch,
+                    spent_in_turn: view.spent(),
+                    is_first_round: view.is_first_round(),
+                },
             }))),
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
                 Some(Self::Skill(Box::new(RunRequest {

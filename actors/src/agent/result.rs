@@ -69,9 +69,18 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
-/// The event of a failed round.
-pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> EventBody {
-    EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms }
+/// The events of a failed round: the failure, and before it the decision if a cap on spending kept the round from running.
+pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
+    let is_capped = matches!(error.kind, ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap);
+    let decided = is_capped.then(|| EventBody::Decided {
+        component: "spend".to_owned(),
+        decision: "the round is not run".to_owned(),
+        reasoning: error.detail.clone(),
+        alternatives: Vec::new(),
+        hook: None,
+    });
+    let failed = EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms };
+    decided.into_iter().chain([failed]).collect()
 }
 
 /// A skill run that is over.

@@ -27,6 +27,7 @@ use crate::{
     log_writer::{LogError, append},
     observe::task_point,
     scheduler::{PermitRequest, RequestHandle, Verdict, acquire},
+    spend::Payer,
     tasks::caught,
     wiring::{Backend, Wiring},
 };
@@ -167,6 +168,8 @@ pub(crate) struct ModelCall {
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
     pub redaction: (Vec<Redaction>, String),
+    /// Whose accounts the round uses.
+    pub payer: Payer,
 }
 
 /// The result of a round.
@@ -247,6 +250,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         is_task: true,
     };
     let (task, round) = (call.task, call.round);
+    wiring.spend.read(wiring.store.as_ref(), &call.payer, wiring.env.now()).await;
     call.waits.begin(wiring.env.now());
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
     let permit = acquire(&wiring.scheduler, wanted, &call.handle).await;
@@ -257,25 +261,13 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     };
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
-    let mut is_asked = true;
-    let mut acted = false;
-    let mut prefill_ms = 0;
-    let result = match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
-        (Err(why), _) => unavailable(&why),
-        (Ok(()), Some(endpoint)) => match prepare(wiring, call, endpoint).await {
-            Ok(handed_over) => {
-                acted = handed_over.is_some();
-                let (result, read_ms) = run(wiring, call, endpoint, handed_over).await;
-                prefill_ms = read_ms;
-                result
-            }
-            Err(why) => {
-                is_asked = false;
-                Err(why)
-            }
-        },
-        (Ok(()), None) => unavailable(&format!("there is no backend {backend:?}")),
-    };
+    let asked = |result| Asked { result, acted: false, prefill_ms: 0, is_asked: true };
+    let Asked { result, acted, prefill_ms, is_asked } =
+        match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
+            (Err(why), _) => asked(unavailable(&why)),
+            (Ok(()), Some(endpoint)) => ask(wiring, call, endpoint).await,
+            (Ok(()), None) => asked(unavailable(&format!("there is no backend {backend:?}"))),
+        };
     // After an agentic backend may have acted, the round must not be retried, whatever happened to its result.
     let lost = |why: &dyn std::fmt::Display| {
         let kind = if acted { ModelErrorKind::InDoubt } else { ModelErrorKind::Unavailable };
@@ -297,6 +289,39 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Err(why) => lost(&why),
     };
     ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, acted, is_asked }
+}
+
+/// What became of a round with a permit.
+struct Asked {
+    result: Result<ModelReply, ModelError>,
+    acted: bool,
+    prefill_ms: u64,
+    is_asked: bool,
+}
+
+/// Runs a round, unless it would exceed a cap on spending or may not begin.
+async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Asked {
+    let not_asked = |why| Asked { result: Err(why), acted: false, prefill_ms: 0, is_asked: false };
+    let now = wiring.env.now();
+    let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, &call.request, now) {
+        Ok(reservation) => reservation,
+        Err(refusal) => {
+            metrics::counter!("annie_spend_refusals_total", "cap" => refusal.cap.as_str()).increment(1);
+            tracing::info!(task = %call.task, cap = refusal.cap.as_str(), "a round would exceed a cap on spending");
+            return not_asked(refusal.into_error(now));
+        }
+    };
+    match prepare(wiring, call, endpoint).await {
+        Ok(handed_over) => {
+            let acted = handed_over.is_some();
+            let (result, prefill_ms) = run(wiring, call, endpoint, handed_over).await;
+            if let Ok(reply) = &result {
+                reservation.settle(&reply.usage);
+            }
+            Asked { result, acted, prefill_ms, is_asked: true }
+        }
+        Err(why) => not_asked(why),
+    }
 }
 
 /// The result of a round that got no permit.

@@ -26,7 +26,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
             bodies.push(agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now())));
             bodies
         }
-        Err(error) => vec![agent::failed(&done, error)],
+        Err(error) => agent::failed(&done, error),
     };
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
     record::record_in_order(ctx, state, task, agent, bodies).await?;

@@ -141,6 +141,7 @@ impl Kernel {
             runner: parts.runner,
             backends: parts.backends.into_iter().map(|b| (b.name.clone(), b)).collect::<BTreeMap<_, _>>(),
             profiles: parts.profiles,
+            spend: Arc::new(SpendLedger::new(parts.limits.spend)),
             limits: parts.limits,
             routing,
             operations: OperationKeys::new(secret),

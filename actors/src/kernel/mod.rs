@@ -15,6 +15,7 @@ mod schedules;
 mod skills;
 mod stream;
 mod submit;
+mod usage;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ mod process;
 use std::sync::OnceLock;
 
 use annie_actors::Kernel;
-use annie_core::event::Priority;
+use annie_core::{event::Priority, spend::Cap};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Upper bounds of the buckets of time histograms, in seconds.
@@ -18,6 +18,7 @@ const COUNTERS: &[Help] = &[
     ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
     ("annie_answers_redacted_total", "Secrets and numbers of persons replaced in answers"),
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
+    ("annie_llm_cost_nanodollars_total", "Money that model calls cost, in billionths of a US dollar"),
     ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),
@@ -58,6 +59,7 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_llm_tokens_total", "Tokens: input (not from a cache), cached, cache_written, output"),
     ("annie_rounds_failed_over_total", "Rounds tried on another backend after this one failed"),
     ("annie_routes_total", "Turns by the backend that is first on their route"),
+    ("annie_spend_refusals_total", "Model calls not made because of a cap on spending: turn, conversation, user_day"),
     ("annie_skill_refusals_total", "Skill runs not begun: breaker open, or busy"),
     ("annie_skill_runs_total", "Skill runs by skill and outcome"),
     ("annie_tasks_refused_total", "Messages refused because a queue is full"),
@@ -70,6 +72,7 @@ const GAUGES: &[Help] = &[
     ("annie_build_info", "Version; always 1"),
     ("annie_conversations_in_memory", "Conversations whose Engine is in memory"),
     ("annie_dead_letters_waiting", "Failed work that may be tried again"),
+    ("annie_llm_cache_hit_ratio", "Input tokens read from a cache, as a part of all input tokens since the start"),
     ("annie_queue_depth", "Tasks that wait, by class"),
     ("annie_sse_clients", "Open event streams"),
 ];
@@ -138,6 +141,13 @@ fn describe() {
         metrics::gauge!("annie_actors_alive", "kind" => kind).set(0.0);
         metrics::counter!("annie_actor_crashes_total", "kind" => kind).increment(0);
         metrics::counter!("annie_actors_stuck_total", "kind" => kind).increment(0);
+    }
+    metrics::gauge!("annie_llm_cache_hit_ratio").set(0.0);
+    for kind in ["input", "cached", "cache_written", "output"] {
+        metrics::counter!("annie_llm_tokens_total", "type" => kind).increment(0);
+    }
+    for cap in [Cap::Turn, Cap::Conversation, Cap::UserDay] {
+        metrics::counter!("annie_spend_refusals_total", "cap" => cap.as_str()).increment(0);
     }
     for class in Priority::ALL {
         metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(0);

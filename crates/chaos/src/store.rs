@@ -14,6 +14,7 @@ use annie_core::{
         NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal,
         SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
     },
+    spend::{UsageQuery, UsageRow},
     time::Micros,
 };
 
@@ -114,6 +115,7 @@ impl Records for ChaosStore {
         tasks(scope: Scope, open: bool, before: Before, limit: u32) -> Vec<TaskRow>;
         message(user: UserId, client_id: String) -> Option<MessageRow>;
         intents(task: TaskId) -> Vec<IntentRow>;
+        usage(query: UsageQuery) -> Vec<UsageRow>;
         rebuild() -> u64;
     }
 }

@@ -35,6 +35,7 @@ pub mod route;
 pub mod schedule;
 pub mod secret;
 pub mod skill;
+pub mod spend;
 mod stem;
 pub mod time;
 pub mod turn;

@@ -316,13 +316,26 @@ pub enum ModelErrorKind {
     InDoubt,
     /// The backend or its model does not accept tool definitions. The same request without tools may succeed.
     ToolsUnsupported,
+    /// The round would have exceeded the cap on the spending of its turn. The detail is a text for the user.
+    TurnSpendCap,
+    /// The round would have exceeded the cap on the spending of its conversation, or of its user on this day. The detail is a
+    /// text for the user.
+    SpendCap,
 }
 
 impl ModelErrorKind {
     /// Whether the failure is caused by this request alone. Then the next round is unaffected, and the backend is healthy.
     #[must_use]
     pub const fn is_about_request(self) -> bool {
-        matches!(self, Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported)
+        matches!(
+            self,
+            Self::Content
+                | Self::Overflow
+                | Self::InvalidRequest
+                | Self::ToolsUnsupported
+                | Self::TurnSpendCap
+                | Self::SpendCap
+        )
     }
 
     /// The wire name.
@@ -341,6 +354,8 @@ impl ModelErrorKind {
             Self::Protocol => "protocol",
             Self::InDoubt => "in_doubt",
             Self::ToolsUnsupported => "tools_unsupported",
+            Self::TurnSpendCap => "turn_spend_cap",
+            Self::SpendCap => "spend_cap",
         }
     }
 }

@@ -3,14 +3,18 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use std::collections::BTreeSet;
+
 use crate::{
     approval::question,
     dead_letter::{DeadLetter, DeadLetterState},
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
+    message::Usage,
     outcome::{Operation, Status},
     ports::{Address, IntentState, TaskState},
     skill::Effect,
+    spend::{Day, UsageTotals},
     time::Micros,
 };
 
@@ -171,6 +175,17 @@ pub enum Change {
         /// Time of the change.
         at: Micros,
     },
+    /// A round was answered.
+    UsageAdded {
+        /// The day of the answer.
+        day: Day,
+        /// The backend that ran the round.
+        backend: String,
+        /// The skills that the round called: sorted names, separated by commas. Empty if it called none.
+        skills: String,
+        /// The usage of the round.
+        totals: UsageTotals,
+    },
     /// The final texts of a task are to be delivered to an address.
     AddressPut {
         /// The task.
@@ -200,7 +215,10 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
     match &event.body {
         EventBody::Received(inbound) => received(task, inbound, at),
         EventBody::TurnStarted { .. } => vec![moved(TaskState::Running, None)],
-        EventBody::ModelReplied { calls, .. } => planned(task, calls, at),
+        EventBody::ModelReplied { calls, usage, backend, .. } => {
+            let used = usage_added(calls, usage, backend, at);
+            planned(task, calls, at).into_iter().chain(used).collect()
+        }
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
         EventBody::SkillFinished { intent, skill, outcome, .. } => {
             let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
@@ -284,6 +302,23 @@ fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
             at,
         })
         .collect()
+}
+
+/// The usage of a round. A round of the offline planner, which counts nothing, is no usage.
+fn usage_added(calls: &[ResolvedCall], usage: &Usage, backend: &str, at: Micros) -> Option<Change> {
+    if *usage == Usage::default() {
+        return None;
+    }
+    let skills: BTreeSet<&str> = calls
+        .iter()
+        .filter_map(|call| match &call.action {
+            Action::Skill(planned) => Some(planned.skill.as_str()),
+            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+        })
+        .collect();
+    let skills = skills.into_iter().collect::<Vec<_>>().join(", ");
+    let (backend, totals) = (backend.to_owned(), UsageTotals::of(usage));
+    Some(Change::UsageAdded { day: Day::of(at), backend, skills, totals })
 }
 
 fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {

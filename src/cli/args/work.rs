@@ -7,6 +7,7 @@ use annie_core::{
     dead_letter::DeadLetterState,
     event::Priority,
     ids::{ConversationId, OperationId, TaskId},
+    spend::UsageBy,
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
@@ -397,4 +398,52 @@ pub struct OnBackend {
     /// Name of the holder
     #[arg(long, default_value = "the command line")]
     pub holder: String,
+}
+
+/// `annie usage`
+#[derive(Debug, Args)]
+pub struct UsageArgs {
+    /// What the sums are made for
+    #[arg(long, value_enum, default_value_t = UsageByArg::Day)]
+    pub by: UsageByArg,
+    /// The first day in UTC, such as 2026-02-18
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<String>,
+    /// The last day in UTC
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<String>,
+    /// The usage of all users; the key needs the scope `admin`
+    #[arg(long)]
+    pub all: bool,
+    /// Maximum number of rows
+    #[arg(long, short = 'n', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub limit: u32,
+}
+
+/// What the sums of usage are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UsageByArg {
+    /// Each day (UTC), newest first
+    Day,
+    /// Each user
+    User,
+    /// Each conversation
+    Conversation,
+    /// The skills that the rounds called
+    Skill,
+    /// Each backend
+    Backend,
+}
+
+impl UsageByArg {
+    /// The wire word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => UsageBy::Day.as_str(),
+            Self::User => UsageBy::User.as_str(),
+            Self::Conversation => UsageBy::Conversation.as_str(),
+            Self::Skill => UsageBy::Skill.as_str(),
+            Self::Backend => UsageBy::Backend.as_str(),
+        }
+    }
 }

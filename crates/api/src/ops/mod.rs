@@ -18,6 +18,7 @@ pub mod skills;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::sync::LazyLock;
 
@@ -43,6 +44,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     skills::table,
     mcp::table,
+    usage::table,
     actors::table,
 ];
 

@@ -11,6 +11,7 @@ use crate::{
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
     ids::{ConversationId, Epoch, IntentId, NodeIncarnation, Seq, TaskId, UserId},
     skill::Effect,
+    spend::{UsageQuery, UsageRow},
     time::Micros,
 };
 
@@ -407,6 +408,10 @@ pub trait Records: Send + Sync {
     /// The intents of a task, in the order in which they were planned. An intent that was started and then interrupted with
     /// its task is `Unknown`.
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>>;
+
+    /// Sums of recorded usage: those that cost most first, then those with most tokens, then by key; days newest first. A row
+    /// without usage is not listed.
+    fn usage(&self, query: UsageQuery) -> Fut<'_, Result<Vec<UsageRow>, StoreError>>;
 
     /// Deletes all projections and folds the log again. Returns the number of events read.
     fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>>;

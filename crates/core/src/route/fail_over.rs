@@ -28,7 +28,9 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
         | Kind::InDoubt
         | Kind::Content
         | Kind::InvalidRequest
-        | Kind::ToolsUnsupported => FailOver::No,
+        | Kind::ToolsUnsupported
+        | Kind::TurnSpendCap
+        | Kind::SpendCap => FailOver::No,
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     message::{ModelReply, ModelRequest},
     redact::Redaction,
     skill::SkillSet,
+    spend::Spent,
     time::Micros,
 };
 
@@ -163,6 +164,26 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { turn, .. } => Some((turn.main.round, turn.main.rounds_max)),
             Self::Sub(_) => None,
+        }
+    }
+
+    /// What the turn has spent according to the log, as far as this agent knows: a sub-agent knows its own rounds only.
+    #[must_use]
+    pub fn spent(self) -> Spent {
+        match self {
+            Self::Main { turn, .. } => Spent::of(&turn.usage()),
+            Self::Sub(turn) => Spent::of(&turn.run.usage),
+        }
+    }
+
+    /// Whether this is the first round of its conversation, so that nothing was spent on the conversation before.
+    #[must_use]
+    pub fn is_first_round(self) -> bool {
+        match self {
+            Self::Main { of, turn } => {
+                turn.main.round == 1 && of.turns.len() == 1 && of.finished.is_empty() && of.history.is_empty()
+            }
+            Self::Sub(_) => false,
         }
     }
 

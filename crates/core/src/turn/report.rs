@@ -365,6 +365,9 @@ pub(super) fn model_failed(error: &ModelError) -> (&'static str, Cow<'static, st
         let text = format!("The language model takes no requests for the next {}. Please try again then.", about(ms));
         return ("model_rate_limited", text.into());
     }
+    if error.kind == ModelErrorKind::SpendCap {
+        return ("spend_cap", error.detail.clone().into());
+    }
     let (code, text) = failure_words(error.kind);
     (code, text.into())
 }
@@ -415,6 +418,9 @@ const fn failure_words(kind: ModelErrorKind) -> (&'static str, &'static str) {
             "model_in_doubt",
             "A program that worked on this was interrupted. What it did may have taken effect, so I have not started it again.",
         ),
+        ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap => {
+            ("spend_cap", "A limit on what may be spent stopped this.")
+        }
         ModelErrorKind::Protocol => {
             ("model_protocol", "The language model gave an answer that cannot be used. Please try again.")
         }

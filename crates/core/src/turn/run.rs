@@ -590,6 +590,8 @@ impl AgentRun {
         self.round_ends();
         match self.cut.take() {
             Some(before) => self.end_with_cut_text(before),
+            // The turn stops like at its other limits: with a report, and the user may continue it.
+            None if error.kind == ModelErrorKind::TurnSpendCap => self.end(Ending::Tripped(error.detail.clone())),
             None => self.end(Ending::ModelFailed(error.clone())),
         }
     }

@@ -11,6 +11,7 @@ use annie_core::{
         Notification, OperationRow, SealedSecret, Snapshot, TaskRow, TaskState, WriteKind,
     },
     projection::{self, Change},
+    spend::{Day, UsageTotals},
     time::Micros,
 };
 
@@ -99,6 +100,8 @@ pub(super) struct Data {
     pub messages: BTreeMap<(UserId, String), Received>,
     pub intents: BTreeMap<IntentId, Intent>,
     pub addresses: BTreeMap<TaskId, (ConversationId, Address)>,
+    /// By conversation, day, backend and skills.
+    pub usage: BTreeMap<(ConversationId, Day, String, String), (UserId, UsageTotals)>,
     pub outbox: BTreeMap<OutboxId, OutboxMessage>,
     pub dead_letters: BTreeMap<TaskId, DeadLetterRow>,
     pub operations: BTreeMap<OperationId, OperationRow>,
@@ -234,6 +237,11 @@ impl Data {
                     kept.row.state = *state;
                 }
             }
+            Change::UsageAdded { day, backend, skills, totals } => {
+                let key = (id, *day, backend.clone(), skills.clone());
+                let row = self.usage.entry(key).or_insert_with(|| (user.clone(), UsageTotals::default()));
+                row.1.add(totals);
+            }
             Change::AddressPut { task, address } => {
                 self.addresses.entry(*task).or_insert_with(|| (id, address.clone()));
             }
@@ -342,6 +350,7 @@ impl Data {
         self.messages.clear();
         self.intents.clear();
         self.addresses.clear();
+        self.usage.clear();
         self.dead_letters.clear();
         self.operations.clear();
         let deliveries: BTreeMap<OutboxId, Delivery> =

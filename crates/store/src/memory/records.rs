@@ -1,11 +1,12 @@
 //! Lists and look-ups.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use annie_core::{
     event::Scope,
     ids::{ConversationId, TaskId, UserId},
     ports::{Before, ConversationRow, Fut, IntentRow, IntentState, MessageRow, Records, StoreError, TaskRow},
+    spend::{UsageBy, UsageQuery, UsageRow, UsageTotals},
 };
 
 use super::MemoryStore;
@@ -95,6 +96,39 @@ impl Records for MemoryStore {
                 _ => row.clone(),
             };
             found.into_iter().map(|intent| shown(&intent.row)).collect()
+        }))
+    }
+
+    fn usage(&self, query: UsageQuery) -> Fut<'_, Result<Vec<UsageRow>, StoreError>> {
+        Box::pin(self.read("usage", move |data| {
+            let mut sums: BTreeMap<String, UsageTotals> = BTreeMap::new();
+            let conversation = query.conversation.filter(|_| query.user.is_some());
+            let by = if conversation.is_some() { UsageBy::All } else { query.by };
+            for ((of, day, backend, skills), (user, totals)) in &data.usage {
+                let is_wanted = query.user.as_ref().is_none_or(|wanted| wanted == user)
+                    && conversation.is_none_or(|wanted| wanted == *of)
+                    && (query.from..=query.to).contains(day);
+                if !is_wanted {
+                    continue;
+                }
+                let key = match by {
+                    UsageBy::All => String::new(),
+                    UsageBy::Day => day.to_string(),
+                    UsageBy::User => user.as_str().to_owned(),
+                    UsageBy::Conversation => of.to_string(),
+                    UsageBy::Skill => skills.clone(),
+                    UsageBy::Backend => backend.clone(),
+                };
+                sums.entry(key).or_default().add(totals);
+            }
+            let mut rows: Vec<_> = sums.into_iter().map(|(key, totals)| UsageRow { key, totals }).collect();
+            match by {
+                UsageBy::Day => rows.reverse(),
+                // The sort is stable: equal costs stay in the order of their keys.
+                _ => rows.sort_by_key(|row| Reverse((row.totals.nanodollars, row.totals.spent().tokens))),
+            }
+            rows.truncate(query.limit as usize);
+            rows
         }))
     }
 

@@ -93,6 +93,7 @@ const TABLES: &[Table] = &[
     Table { name: "snapshots", key: &["conversation_id"] },
     Table { name: "tasks", key: &["id"] },
     Table { name: "addresses", key: &["task_id"] },
+    Table { name: "usage_totals", key: &["conversation_id", "day", "backend", "skills"] },
     Table { name: "intents", key: &["id"] },
     Table { name: "outbox", key: &["id"] },
     Table { name: "dead_letters", key: &["task_id"] },

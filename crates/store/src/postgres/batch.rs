@@ -209,6 +209,7 @@ impl Part {
                 Kind::DeadLetterMove => "dead_letter_move",
                 Kind::OperationEnd => "operation_end",
                 Kind::Address => "address",
+                Kind::Usage => "used",
             },
         }
     }
@@ -236,6 +237,9 @@ impl Part {
                 Kind::DeadLetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
                 Kind::OperationEnd => &[Ids, Numbers, Ids, Ids, Numbers],
                 Kind::Address => &[Ids, Ids, Texts, Texts],
+                Kind::Usage => {
+                    &[Ids, Numbers, Texts, Texts, Texts, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]
+                }
             },
         }
     }
@@ -304,6 +308,18 @@ const INSERT_OUTBOX: &str = "INSERT INTO outbox (id, user_id, conversation_id, t
      LEFT JOIN addresses r ON r.task_id = new.d AND r.conversation_id = new.c \
      WHERE (SELECT yes FROM agreed) ON CONFLICT (id) DO NOTHING";
 
+/// The conversations' rows are locked, so no two batches add to the same row at the same time.
+const ADD_USAGE: &str = "INSERT INTO usage_totals AS u (conversation_id, day, backend, skills, user_id, rounds, input_tokens, \
+     cached_tokens, cache_written_tokens, output_tokens, reasoning_tokens, nanodollars) SELECT new.a, new.b, new.c, new.d, \
+     new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l FROM {new} WHERE (SELECT yes FROM agreed) \
+     ON CONFLICT (conversation_id, day, backend, skills) DO UPDATE SET \
+     rounds = u.rounds + excluded.rounds, input_tokens = u.input_tokens + excluded.input_tokens, \
+     cached_tokens = u.cached_tokens + excluded.cached_tokens, \
+     cache_written_tokens = u.cache_written_tokens + excluded.cache_written_tokens, \
+     output_tokens = u.output_tokens + excluded.output_tokens, \
+     reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens, \
+     nanodollars = u.nanodollars + excluded.nanodollars";
+
 const fn written(kind: Kind) -> &'static str {
     match kind {
         Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => "SELECT",
@@ -360,6 +376,7 @@ const fn written(kind: Kind) -> &'static str {
              AND k.closed_by IS NULL ORDER BY new.c, new.e) m \
              WHERE o.id = m.c AND o.closed_by IS NULL AND (SELECT yes FROM agreed)"
         }
+        Kind::Usage => ADD_USAGE,
         Kind::Address => {
             "INSERT INTO addresses (task_id, conversation_id, channel, recipient) \
              SELECT new.a, new.b, new.c, new.d FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a \

@@ -32,8 +32,9 @@ const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = d.delivered_at, a
      begun_by = d.begun_by, begun_at = d.begun_at, retry_at = d.retry_at, diverted = d.diverted \
      FROM pg_temp.delivered d WHERE d.id = outbox.id;";
 /// Deletes all rows except those of the conversations that are left unchanged.
-const CLEAR: [&str; 6] = [
+const CLEAR: [&str; 7] = [
     "DELETE FROM tasks WHERE conversation_id <> ALL($1)",
+    "DELETE FROM usage_totals WHERE conversation_id <> ALL($1)",
     "DELETE FROM addresses WHERE conversation_id <> ALL($1)",
     "DELETE FROM intents WHERE conversation_id <> ALL($1)",
     "DELETE FROM outbox WHERE conversation_id <> ALL($1)",

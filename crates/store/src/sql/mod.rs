@@ -16,6 +16,7 @@ mod recent;
 mod records;
 mod secrets;
 mod trouble;
+mod usage;
 mod writes;
 
 use std::time::Instant;

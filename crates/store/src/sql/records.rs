@@ -4,6 +4,7 @@ use annie_core::{
     event::Scope,
     ids::{ConversationId, IntentId, NodeIncarnation, TaskId, UserId},
     ports::{Before, ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
+    spend::{UsageQuery, UsageRow},
 };
 
 use super::{Cell, Columns, Database, SqlStore, user_of};
@@ -100,6 +101,10 @@ impl<D: Database> Records for SqlStore<D> {
 
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
         Box::pin(self.list("reading intents", INTENTS, vec![task.uuid().into()], intent_of))
+    }
+
+    fn usage(&self, query: UsageQuery) -> Fut<'_, Result<Vec<UsageRow>, StoreError>> {
+        Box::pin(super::usage::usage(self, query))
     }
 
     fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>> {

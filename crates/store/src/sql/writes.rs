@@ -7,6 +7,7 @@ use annie_core::{
     ids::{ConversationId, IntentId, Seq, TaskId, UserId},
     ports::{IntentState, StoreError, TaskState},
     projection::Change,
+    spend::{Day, UsageTotals},
     time::Micros,
 };
 
@@ -30,6 +31,7 @@ pub enum Kind {
     DeadLetterMove,
     OperationEnd,
     Address,
+    Usage,
 }
 
 /// The purpose of a row and its values.
@@ -94,6 +96,8 @@ pub struct Writes {
     dead_letter_moves: Vec<Vec<Cell>>,
     operation_ends: Vec<Vec<Cell>>,
     addresses: Vec<Vec<Cell>>,
+    /// By the key of the row, so that a batch changes each row once.
+    usage: BTreeMap<(ConversationId, Day, String, String), (String, UsageTotals)>,
 }
 
 impl Writes {
@@ -170,6 +174,11 @@ impl Writes {
                 }
                 Change::IntentClosed { intent, state, at } => {
                     self.run(conversation, *intent, *state, *at);
+                }
+                Change::UsageAdded { day, backend, skills, totals } => {
+                    let key = (conversation, *day, backend.clone(), skills.clone());
+                    let row = self.usage.entry(key).or_insert_with(|| (user.as_str().to_owned(), Default::default()));
+                    row.1.add(totals);
                 }
                 Change::AddressPut { task, address } => self.addresses.push(vec![
                     Cell::Id(task.uuid()),
@@ -331,6 +340,7 @@ impl Writes {
         let conversations = self.conversations.into_iter().map(|(id, moved)| moved.cells(id)).collect();
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
+        let usage = self.usage.into_iter().map(usage_cells).collect();
         [
             (Kind::Conversation, conversations),
             (Kind::Event, self.events),
@@ -345,11 +355,31 @@ impl Writes {
             (Kind::DeadLetterDue, self.dead_letter_dues),
             (Kind::DeadLetterMove, self.dead_letter_moves),
             (Kind::OperationEnd, self.operation_ends),
+            (Kind::Usage, usage),
         ]
         .into_iter()
         .flat_map(|(kind, rows): (Kind, Vec<Vec<Cell>>)| rows.into_iter().map(move |cells| (kind, cells)))
         .collect()
     }
+}
+
+type UsageOf = ((ConversationId, Day, String, String), (String, UsageTotals));
+
+fn usage_cells(((conversation, day, backend, skills), (user, totals)): UsageOf) -> Vec<Cell> {
+    vec![
+        Cell::Id(conversation.uuid()),
+        Cell::Number(day.0),
+        Cell::Text(backend),
+        Cell::Text(skills),
+        Cell::Text(user),
+        Cell::Number(signed(totals.rounds)),
+        Cell::Number(signed(totals.input_tokens)),
+        Cell::Number(signed(totals.cached_tokens)),
+        Cell::Number(signed(totals.cache_written_tokens)),
+        Cell::Number(signed(totals.output_tokens)),
+        Cell::Number(signed(totals.reasoning_tokens)),
+        Cell::Number(signed(totals.nanodollars)),
+    ]
 }
 
 /// Words as one JSON list.

@@ -26,7 +26,7 @@ const INSERT_FREQUENT: &str = "INSERT INTO frequent VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::HeadGuard,
     Kind::IntentGuard,
     Kind::Conversation,
@@ -42,6 +42,7 @@ const KINDS: [Kind; 15] = [
     Kind::DeadLetterMove,
     Kind::OperationEnd,
     Kind::Address,
+    Kind::Usage,
 ];
 
 /// Whether rows of a kind are in the batches of turns that succeed.
@@ -55,7 +56,8 @@ const fn is_frequent(kind: Kind) -> bool {
         | Kind::Move
         | Kind::Plan
         | Kind::Run
-        | Kind::Outbox => true,
+        | Kind::Outbox
+        | Kind::Usage => true,
         Kind::DeadLetter
         | Kind::Operation
         | Kind::DeadLetterDue
@@ -79,6 +81,15 @@ const INSERT_OUTBOX: &str = "INSERT INTO outbox (id, user_id, conversation_id, t
      (SELECT channel FROM addresses WHERE task_id = new.d AND conversation_id = new.c), \
      (SELECT recipient FROM addresses WHERE task_id = new.d AND conversation_id = new.c)) \
      ON CONFLICT (id) DO NOTHING;";
+
+const ADD_USAGE: &str = "INSERT INTO usage_totals (conversation_id, day, backend, skills, user_id, rounds, input_tokens, \
+     cached_tokens, cache_written_tokens, output_tokens, reasoning_tokens, nanodollars) VALUES (new.a, new.b, new.c, new.d, \
+     new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l) ON CONFLICT (conversation_id, day, backend, skills) DO UPDATE SET \
+     rounds = rounds + excluded.rounds, input_tokens = input_tokens + excluded.input_tokens, \
+     cached_tokens = cached_tokens + excluded.cached_tokens, \
+     cache_written_tokens = cache_written_tokens + excluded.cache_written_tokens, \
+     output_tokens = output_tokens + excluded.output_tokens, \
+     reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens, nanodollars = nanodollars + excluded.nanodollars;";
 
 /// The SQL for a row, whose values are `new.a`, `new.b` and so on. A guard for an absent row has the id and nothing else.
 const fn sql_of(kind: Kind) -> &'static str {
@@ -146,6 +157,7 @@ const fn sql_of(kind: Kind) -> &'static str {
             "INSERT INTO addresses (task_id, conversation_id, channel, recipient) VALUES (new.a, new.b, new.c, new.d) \
              ON CONFLICT (task_id) DO NOTHING;"
         }
+        Kind::Usage => ADD_USAGE,
     }
 }
 

@@ -24,6 +24,7 @@ const PREPARE: &str = "CREATE TEMP TABLE IF NOT EXISTS delivered (id BLOB, at IN
      CREATE TEMP TABLE IF NOT EXISTS unreadable (id BLOB); DELETE FROM temp.unreadable;";
 const UNREADABLE: &str = "INSERT INTO temp.unreadable VALUES (?);";
 const CLEAR: &str = "DELETE FROM tasks WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
+     DELETE FROM usage_totals WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM addresses WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM intents WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM outbox WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \

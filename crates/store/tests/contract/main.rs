@@ -104,6 +104,8 @@ macro_rules! contract {
                     conversation_title_is_its_first_words,
                     open_conversations_are_those_with_open_tasks,
                     tables_are_the_same_after_a_rebuild_and_deliveries_are_kept,
+                    usage_is_summed_by_each_key_and_within_its_borders,
+                    usage_of_one_batch_and_after_a_rebuild_is_the_same,
                 ],
                 tasks: [
                     task_keeps_its_start_time_and_dependencies,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use annie_core::{
-    event::{EventBody, Priority, Scope},
+    event::{EventBody, NewEvent, Priority, Scope},
     ids::{OutboxId, Seq},
+    message::Usage,
     outcome::Outcome,
     ports::{ConversationRow, Store, TaskRow, TaskState},
     skill::Effect,
+    spend::{Day, UsageBy, UsageQuery, UsageRow},
     time::Micros,
 };
 
@@ -229,4 +231,101 @@ pub async fn tables_are_the_same_after_a_rebuild_and_deliveries_are_kept(store: 
     assert!(commit(&*store, start).await.is_err());
     let next = inbox(conversation(1), "bob", vec![received(task(71), "new", "x", 1)]);
     assert_eq!(commit(&*store, next).await.unwrap().first, Seq(6));
+}
+
+/// A reply that used this much of a backend, and called these skills.
+fn used(n: u128, at: i64, backend: &str, skills: &[&str], (input, output): (u64, u64), cost_usd: f64) -> NewEvent {
+    let calls =
+        skills.iter().zip(1..).map(|(skill, call)| planned(intent(100 * n + call), skill, Effect::Read)).collect();
+    let mut event = replied(task(n), annie_core::ids::AgentId::orchestrator(), calls, at);
+    if let EventBody::ModelReplied { usage, backend: by, .. } = &mut event.body {
+        *by = backend.to_owned();
+        *usage = Usage { input_tokens: input, output_tokens: output, cached_tokens: 1, cost_usd, ..Usage::default() };
+    }
+    event
+}
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Ann has two conversations and two days, Bob one of each.
+async fn with_usage(store: &dyn Store) {
+    let epoch = opened(store, conversation(1), "ann", task(1), 1).await;
+    let rounds = vec![
+        used(1, 2, "main", &["web.fetch", "tasks.get", "web.fetch"], (100, 10), 0.01),
+        used(1, 3, "main", &[], (50, 5), 0.002),
+        // The offline planner counts nothing.
+        used(1, 4, "offline", &[], (0, 0), 0.0),
+        used(1, DAY_US + 1, "local", &[], (1_000, 1), 0.0),
+    ];
+    let rounds = rounds.into_iter().map(|mut event| {
+        if let EventBody::ModelReplied { usage, backend, .. } = &mut event.body
+            && backend == "offline"
+        {
+            *usage = Usage::default();
+        }
+        event
+    });
+    commit(store, owned(conversation(1), "ann", epoch, rounds.collect())).await.unwrap();
+    let epoch = opened(store, conversation(2), "ann", task(2), 1).await;
+    commit(store, owned(conversation(2), "ann", epoch, vec![used(2, 2, "main", &[], (7, 3), 0.000_000_001)]))
+        .await
+        .unwrap();
+    let epoch = opened(store, conversation(3), "bob", task(3), 1).await;
+    commit(store, owned(conversation(3), "bob", epoch, vec![used(3, 2, "main", &[], (9, 9), 5.0)])).await.unwrap();
+}
+
+/// The sums of a query as (key, rounds, tokens, nanodollars).
+async fn sums(store: &dyn Store, query: UsageQuery) -> Vec<(String, u64, u64, u64)> {
+    let rows = store.usage(UsageQuery { limit: 10, ..query }).await.unwrap();
+    let row = |row: UsageRow| {
+        assert_eq!(row.totals.cached_tokens, row.totals.rounds, "one cached token a round");
+        (row.key, row.totals.rounds, row.totals.spent().tokens, row.totals.nanodollars)
+    };
+    rows.into_iter().map(row).collect()
+}
+
+pub async fn usage_is_summed_by_each_key_and_within_its_borders(store: Arc<dyn Store>) {
+    with_usage(&*store).await;
+    let ann = |by| UsageQuery::all(by, Some(user("ann")));
+    let row = |key: &str, rounds, tokens, money| (key.to_owned(), rounds, tokens, money);
+    for (query, wanted) in [
+        (ann(UsageBy::All), vec![row("", 4, 1_176, 12_000_001)]),
+        (ann(UsageBy::Day), vec![row("1970-01-02", 1, 1_001, 0), row("1970-01-01", 3, 175, 12_000_001)]),
+        (ann(UsageBy::User), vec![row("ann", 4, 1_176, 12_000_001)]),
+        (ann(UsageBy::Skill), vec![row("tasks.get, web.fetch", 1, 110, 10_000_000), row("", 3, 1_066, 2_000_001)]),
+        (ann(UsageBy::Backend), vec![row("main", 3, 175, 12_000_001), row("local", 1, 1_001, 0)]),
+        (
+            ann(UsageBy::Conversation),
+            vec![row(&conversation(1).to_string(), 3, 1_166, 12_000_000), row(&conversation(2).to_string(), 1, 10, 1)],
+        ),
+        (UsageQuery { to: Day(0), ..ann(UsageBy::All) }, vec![row("", 3, 175, 12_000_001)]),
+        (UsageQuery { from: Day(2), ..ann(UsageBy::All) }, vec![]),
+        (UsageQuery { conversation: Some(conversation(2)), ..ann(UsageBy::All) }, vec![row("", 1, 10, 1)]),
+        (UsageQuery { conversation: Some(conversation(3)), ..ann(UsageBy::All) }, vec![]),
+        (
+            UsageQuery::all(UsageBy::User, None),
+            vec![row("bob", 1, 18, 5_000_000_000), row("ann", 4, 1_176, 12_000_001)],
+        ),
+        (UsageQuery::all(UsageBy::All, Some(user("eve"))), vec![]),
+    ] {
+        assert_eq!(sums(&*store, query.clone()).await, wanted, "{query:?}");
+    }
+    let most = UsageQuery { limit: 1, ..UsageQuery::all(UsageBy::User, None) };
+    assert_eq!(store.usage(most).await.unwrap().len(), 1);
+}
+
+pub async fn usage_of_one_batch_and_after_a_rebuild_is_the_same(store: Arc<dyn Store>) {
+    with_usage(&*store).await;
+    let epoch = opened(&*store, conversation(4), "ann", task(4), 1).await;
+    for at in [5, 6] {
+        // The same row in one batch twice, and again in a later batch.
+        let rounds = vec![used(4, at, "main", &[], (10, 1), 0.1), used(4, at, "main", &[], (10, 1), 0.1)];
+        commit(&*store, owned(conversation(4), "ann", epoch, rounds)).await.unwrap();
+    }
+    let of_four =
+        UsageQuery { conversation: Some(conversation(4)), ..UsageQuery::all(UsageBy::All, Some(user("ann"))) };
+    assert_eq!(sums(&*store, of_four.clone()).await, [(String::new(), 4, 44, 400_000_000)]);
+    let all = sums(&*store, UsageQuery::all(UsageBy::Conversation, None)).await;
+    store.rebuild().await.unwrap();
+    assert_eq!(sums(&*store, UsageQuery::all(UsageBy::Conversation, None)).await, all);
 }

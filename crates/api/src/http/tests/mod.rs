@@ -20,4 +20,5 @@ mod routes;
 mod schedules;
 mod security;
 mod stream;
+mod usage;
 mod world;

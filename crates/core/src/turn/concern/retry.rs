@@ -144,5 +144,7 @@ pub(in crate::turn) const fn may_succeed_on_retry(error: &ModelError) -> bool {
             | ModelErrorKind::ToolsUnsupported
             | ModelErrorKind::Overflow
             | ModelErrorKind::InDoubt
+            | ModelErrorKind::TurnSpendCap
+            | ModelErrorKind::SpendCap
     )
 }

@@ -1,0 +1,236 @@
+//! The accounts of what this node's rounds spend, and the reservations of rounds under way.
+//!
+//! The accounts are in memory. What was spent before is read from the store: on the first round that this process runs of a
+//! conversation, and of a user every [`STALE_MS`], because other nodes spend on the same day. So the caps hold over restarts. On
+//! one node they are exact up to the difference between the expected and the real cost of the rounds under way. Several nodes
+//! together may exceed the cap of a day by what the others spend within [`STALE_MS`].
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
+
+use annie_core::{
+    context,
+    ids::{ConversationId, Epoch, TaskId, UserId},
+    message::{ModelRequest, Usage},
+    ports::Store,
+    route::BackendFacts,
+    spend::{Account, Cap, Day, SpendLimits, SpendRefusal, Spent, UsageBy, UsageQuery, UsageTotals, expected},
+    time::Micros,
+};
+use parking_lot::Mutex;
+
+/// After this time the spending of a user's day is read again, in milliseconds.
+const STALE_MS: u64 = 5_000;
+/// How long a round waits for the store, in milliseconds. After this, the accounts are used as they are.
+const READ_MS_MAX: u64 = 2_000;
+/// Accounts of each kind that are kept after their last use, at least; at most twice as many.
+const EACH_MAX: usize = 8_192;
+
+/// Whose accounts a round uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Payer {
+    pub task: TaskId,
+    pub conversation: ConversationId,
+    pub user: UserId,
+    /// The epoch of the Engine. If another node owned the conversation meanwhile, the account is read again.
+    pub epoch: Epoch,
+    /// What the turn has spent according to the log.
+    pub spent_in_turn: Spent,
+    /// Whether nothing was spent on the conversation before.
+    pub is_first_round: bool,
+}
+
+/// The accounts of a process.
+pub(crate) struct SpendLedger {
+    limits: SpendLimits,
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    turns: Recent<TaskId, Account>,
+    /// With the epoch in which the account was read.
+    conversations: Recent<ConversationId, (Account, Option<Epoch>)>,
+    /// With the time at which the account was read.
+    days: Recent<(UserId, Day), (Account, Option<Micros>)>,
+    /// What a thousand tokens of a backend cost last, in nanodollars.
+    prices: BTreeMap<String, u64>,
+    /// The usage of all rounds of this process.
+    totals: UsageTotals,
+}
+
+impl SpendLedger {
+    pub fn new(limits: SpendLimits) -> Self {
+        Self { limits, books: Mutex::default() }
+    }
+
+    /// Reads what was spent before, as far as it is not known. If the store does not answer, the accounts stay as they are: the
+    /// round fails anyway if its result cannot be stored.
+    pub async fn read(&self, store: &dyn Store, payer: &Payer, now: Micros) {
+        let (of_conversation, of_day) = self.unknown(payer, now);
+        if let Some(query) = of_conversation {
+            let spent = spent(store, query).await;
+            let mut books = self.books.lock();
+            let (account, read_in) = books.conversations.entry(payer.conversation);
+            if let Some(spent) = spent {
+                account.spent = account.spent.max(spent);
+                *read_in = Some(payer.epoch);
+            }
+        }
+        if let Some(query) = of_day {
+            let spent = spent(store, query).await;
+            let mut books = self.books.lock();
+            let (account, read_at) = books.days.entry((payer.user.clone(), Day::of(now)));
+            if let Some(spent) = spent {
+                account.spent = account.spent.max(spent);
+                *read_at = Some(now);
+            }
+        }
+    }
+
+    /// The queries for what is not known.
+    fn unknown(&self, payer: &Payer, now: Micros) -> (Option<UsageQuery>, Option<UsageQuery>) {
+        let all = UsageQuery::all(UsageBy::All, Some(payer.user.clone()));
+        let mut books = self.books.lock();
+        let (_, read_in) = books.conversations.entry(payer.conversation);
+        if payer.is_first_round {
+            read_in.get_or_insert(payer.epoch);
+        }
+        let knows_conversation = !self.limits.has(Cap::Conversation) || *read_in == Some(payer.epoch);
+        let day = Day::of(now);
+        let (_, read_at) = books.days.entry((payer.user.clone(), day));
+        let knows_day =
+            !self.limits.has(Cap::UserDay) || read_at.is_some_and(|at| now.since_ms(at) < STALE_MS && at <= now);
+        (
+            (!knows_conversation).then(|| UsageQuery { conversation: Some(payer.conversation), ..all.clone() }),
+            (!knows_day).then_some(UsageQuery { from: day, to: day, ..all }),
+        )
+    }
+
+    /// Reserves the expected cost of a round on a backend.
+    ///
+    /// # Errors
+    /// The cap that the round would exceed.
+    pub fn reserve(
+        self: &Arc<Self>,
+        payer: &Payer,
+        backend: &BackendFacts,
+        request: &ModelRequest,
+        now: Micros,
+    ) -> Result<Reservation, SpendRefusal> {
+        let mut guard = self.books.lock();
+        let books = &mut *guard;
+        let seen = books.prices.get(&backend.name).copied().unwrap_or_default();
+        let output_max = backend.output_tokens_max.unwrap_or(u32::MAX).min(request.output_tokens_max);
+        let needed = expected(input_tokens(request), output_max.into(), backend, seen);
+        let key = (payer.user.clone(), Day::of(now));
+        let turn = books.turns.entry(payer.task);
+        turn.spent = turn.spent.max(payer.spent_in_turn);
+        self.limits.check(Cap::Turn, turn, needed)?;
+        self.limits.check(Cap::Conversation, &books.conversations.entry(payer.conversation).0, needed)?;
+        self.limits.check(Cap::UserDay, &books.days.entry(key.clone()).0, needed)?;
+        let needed = needed.spent;
+        books.each(payer, &key, |account| account.reserved = account.reserved.plus(needed));
+        drop(guard);
+        let (ledger, payer, backend) = (Arc::clone(self), payer.clone(), backend.name.clone());
+        Ok(Reservation { ledger, payer, key, backend, needed })
+    }
+}
+
+/// What the store has recorded; `None` if it does not answer.
+async fn spent(store: &dyn Store, query: UsageQuery) -> Option<Spent> {
+    let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), store.usage(query)).await;
+    match read {
+        Ok(Ok(rows)) => Some(rows.first().map(|row| row.totals.spent()).unwrap_or_default()),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "what was spent before could not be read; the caps count what this process knows");
+            None
+        }
+        Err(_) => {
+            tracing::warn!("what was spent before was not read in time; the caps count what this process knows");
+            None
+        }
+    }
+}
+
+/// The tokens of a prompt, estimated from its length.
+fn input_tokens(request: &ModelRequest) -> u64 {
+    let system: usize = request.system.iter().map(|part| part.text.len()).sum();
+    let tools: usize = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len())
+        .sum();
+    u64::from(context::tokens_of(&request.messages)) + u64::from(context::tokens(system + tools))
+}
+
+impl Books {
+    /// Changes the three accounts of a payer.
+    fn each(&mut self, payer: &Payer, day: &(UserId, Day), change: impl Fn(&mut Account)) {
+        change(self.turns.entry(payer.task));
+        change(&mut self.conversations.entry(payer.conversation).0);
+        change(&mut self.days.entry(day.clone()).0);
+    }
+}
+
+/// The expected cost of a round under way. It is released when the round ends in any way.
+pub(crate) struct Reservation {
+    ledger: Arc<SpendLedger>,
+    payer: Payer,
+    key: (UserId, Day),
+    backend: String,
+    needed: Spent,
+}
+
+impl Reservation {
+    /// Replaces the expected cost by the reported one.
+    pub fn settle(self, usage: &Usage) {
+        let spent = Spent::of(usage);
+        let mut books = self.ledger.books.lock();
+        books.totals.add(&UsageTotals::of(usage));
+        metrics::counter!("annie_llm_cost_nanodollars_total").increment(spent.nanodollars);
+        let UsageTotals { input_tokens, cached_tokens, .. } = books.totals;
+        if input_tokens > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+            metrics::gauge!("annie_llm_cache_hit_ratio").set(cached_tokens as f64 / input_tokens as f64);
+        }
+        books.each(&self.payer, &self.key, |account| account.spent = account.spent.plus(spent));
+        if spent.nanodollars > 0 && spent.tokens > 0 {
+            books.prices.insert(self.backend.clone(), spent.nanodollars.saturating_mul(1_000) / spent.tokens);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let needed = self.needed;
+        let mut books = self.ledger.books.lock();
+        books.each(&self.payer, &self.key, |account| account.reserved = account.reserved.minus(needed));
+    }
+}
+
+/// A bounded map: when the young half is full, it becomes the old half, and entries that were not used since are dropped.
+struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash, V: Default> Recent<K, V> {
+    fn entry(&mut self, key: K) -> &mut V {
+        if self.young.len() >= EACH_MAX && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let known = self.old.remove(&key);
+        self.young.entry(key).or_insert_with(|| known.unwrap_or_default())
+    }
+}
