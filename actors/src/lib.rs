@@ -27,6 +27,7 @@ mod operations;
 mod ownership;
 mod root;
 mod scheduler;
+mod reminders;
 mod schedules;
 mod services;
 mod shared_effects;

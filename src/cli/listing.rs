@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks},
+        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders, tasks},
         http::document,
     };
 
@@ -118,6 +118,7 @@ mod tests {
             &jobs::LIST,
             &mcp::LIST,
             &operations::LIST,
+            &reminders::LIST,
             &tasks::LIST,
         ];
         for listing in listings {

@@ -24,6 +24,7 @@ mod process;
 mod quiet;
 mod residency;
 mod scheduler;
+mod reminders;
 mod schedules;
 mod sigkill;
 mod snapshots;

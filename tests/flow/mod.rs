@@ -31,6 +31,7 @@ mod postgres;
 mod programs;
 mod prompt_skills;
 mod redaction;
+pub mod reminders;
 mod repairs;
 mod resumed;
 mod routing;

@@ -154,7 +154,7 @@ async fn schedule_whose_message_is_refused_is_paused_with_the_reason() {
 }
 
 /// A source without skills: with one source, a test kernel has the bundled skills.
-struct Nothing;
+pub struct Nothing;
 
 impl SkillSource for Nothing {
     fn name(&self) -> &str {

@@ -107,7 +107,7 @@ impl Kernel {
     }
 
     /// Makes the worker read the schedules.
-    fn schedules_changed(&self) {
+    pub(super) fn schedules_changed(&self) {
         let path = Path::root().child("infra").child(Schedules::KIND);
         self.system.handle::<WorkerMsg<Schedules>>(&path).tell(WorkerMsg::New(()));
     }

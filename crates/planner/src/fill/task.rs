@@ -9,6 +9,7 @@ use super::{
     words::{as_title, level},
 };
 use crate::{
+    dates,
     pattern::number,
     text::{Mark, shortened, unquoted},
 };
@@ -17,6 +18,9 @@ pub(super) const DUE: [&str; 7] = ["due", "due_date", "due_on", "date", "deadlin
 pub(super) const TITLE: [&str; 6] = ["title", "name", "subject", "summary", "task", "text"];
 pub(super) const TAGS: [&str; 2] = ["tags", "tag"];
 pub(super) const STATUS: [&str; 2] = ["status", "state"];
+
+/// When a reminder for a day without a time of day reminds.
+const REMINDED_AT: &str = "9:00";
 
 impl Filler<'_> {
     /// A new task from the remaining words.
@@ -33,8 +37,15 @@ impl Filler<'_> {
         let mut call = self.call();
         let mut left_out = Vec::new();
         let titled = self.quoted_title(&rest);
+        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
+        let mut has_time = false;
         if let Some(due) = self.date(rest.clone()).filter(|_| self.flag(&DUE).is_some()) {
-            self.put(&mut call, &DUE, &due.value);
+            has_time = dates::names_time(&due.value);
+            // A reminder needs a time of day. That of today may have passed.
+            let adds_time = reminds && !has_time && due.value != "today";
+            has_time |= adds_time;
+            let value = if adds_time { format!("{} {REMINDED_AT}", due.value) } else { due.value };
+            self.put(&mut call, &DUE, &value);
             left_out.extend(due.words);
         }
         let head = start..rest.start;
@@ -82,10 +93,10 @@ impl Filler<'_> {
         }
         // The title comes first, in the order that people expect.
         call.args.sort_by_key(|(name, _)| !TITLE.contains(&name.as_str()));
-        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
         match self.ready(call) {
-            Filled::Ready(mut calls) if reminds && calls.len() == 1 => {
-                let text = "It stands on your list; no reminder will be sent.";
+            Filled::Ready(mut calls) if reminds && !has_time && calls.len() == 1 => {
+                let text = "It stands on your list without a reminder, because I found no time of day. Say for example: “remind \
+                            me to call Bob tomorrow at 9”.";
                 Filled::Noted(calls.remove(0), text.to_owned())
             }
             filled => filled,

@@ -135,10 +135,11 @@ fn every_argument_and_every_domain_has_a_description() {
 }
 
 #[test]
-fn tasks_create_description_denies_an_alarm() {
+fn tasks_create_description_says_when_it_reminds() {
     let skills = bundled().skills();
     let description = &skills.get("tasks.create").unwrap().description;
-    assert!(description.contains("no alarm rings"), "the model would promise a reminder: {description}");
+    let promise = "with a time of day also reminds at this time; a day alone does not";
+    assert!(description.contains(promise), "the model would promise a reminder: {description}");
 }
 
 #[test]
