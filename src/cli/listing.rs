@@ -93,7 +93,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders, tasks},
+        cli::{
+            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders, tasks,
+        },
         http::document,
     };
 

@@ -41,5 +41,6 @@ mod scripts;
 mod secrets;
 mod settings;
 mod skill_files;
+mod skill_schedules;
 mod spoken;
 pub mod voice;

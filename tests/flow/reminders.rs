@@ -76,10 +76,8 @@ async fn reminder_notifies_once_at_its_minute_and_is_snoozed_and_ended() {
     let all = notified(&world, 1).await;
     let text = "Reminder: Stretch (task #1, due 2026-02-18 14:15).";
     assert!(all[0].text.starts_with(text), "{}", all[0].text);
-    eventually("the reminder has ended", async || {
-        world.kernel.reminders(&ann()).await.ok()?.is_empty().then_some(())
-    })
-    .await;
+    eventually("the reminder has ended", async || world.kernel.reminders(&ann()).await.ok()?.is_empty().then_some(()))
+        .await;
 
     world.kernel.snooze_reminder(&ann(), 1, 30).await.expect("the task is open");
     clock.set_by_ms(31 * MINUTE_MS);

@@ -38,7 +38,7 @@ pub fn parts() -> (WorldParts, Arc<TestClock>) {
 /// Creates the first schedule, whose message is `digest`.
 pub async fn created(world: &World, when: &str) -> NumberedSchedule {
     let (text, when) = ("digest".to_owned(), when.to_owned());
-    let new = NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None };
+    let new = NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None, file: None };
     world.kernel.create_schedule(&ann(), new).await.expect("the schedule is accepted")
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
-        SkillsInUse, fork_called, help, prefer_requested, read_facts, route, reminds, run_job_command,
+        SkillsInUse, fork_called, help, prefer_requested, read_facts, reminds, route, run_job_command,
         understand_job_command,
     },
     observe::{Context, NodeError},

@@ -36,9 +36,9 @@ use crate::{
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
     ownership::Ownership,
+    reminders::Reminders,
     root::{Root, RootArgs, StopReason},
     scheduler::{Leases, Scheduler, SchedulerArgs, SchedulerMsg, StatusMsg, TableMsg},
-    reminders::Reminders,
     schedules::Schedules,
     services::{MakeService, ServiceList, Services, ServicesMsg},
     subscriptions::{Stored, Subscription, Subscriptions},
@@ -63,8 +63,7 @@ const PERMANENT: [&str; 9] = [
 ];
 
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
-const WORKERS: [&str; 5] =
-    [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND];
+const WORKERS: [&str; 5] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND];
 
 /// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;

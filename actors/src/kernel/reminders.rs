@@ -40,12 +40,7 @@ impl Kernel {
     ///
     /// # Errors
     /// `Invalid` for a wrong number of minutes; `NotFound` if the user has no such open to-do.
-    pub async fn snooze_reminder(
-        &self,
-        user: &UserId,
-        number: u64,
-        minutes: u32,
-    ) -> Result<RemindedTodo, KernelError> {
+    pub async fn snooze_reminder(&self, user: &UserId, number: u64, minutes: u32) -> Result<RemindedTodo, KernelError> {
         if minutes == 0 || minutes > SNOOZE_MINUTES_MAX {
             return Err(KernelError::Invalid(format!("a reminder is postponed by 1 to {SNOOZE_MINUTES_MAX} minutes")));
         }

@@ -7,8 +7,8 @@ use std::ops::Range;
 use annie_core::{calendar::WEEKDAYS, schedule::Recurrence};
 
 use super::{
-    choose::{by_phrase, lead},
     catalog::Catalog,
+    choose::{by_phrase, lead},
     pattern::number,
     text::{Mark, Text, Word},
 };
@@ -49,8 +49,7 @@ const UNITS: [&str; 21] = [
     "second",
     "weekend",
 ];
-const ADVERBS: [&str; 8] =
-    ["daily", "weekly", "monthly", "yearly", "annually", "hourly", "fortnightly", "biweekly"];
+const ADVERBS: [&str; 8] = ["daily", "weekly", "monthly", "yearly", "annually", "hourly", "fortnightly", "biweekly"];
 const SHORT_WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// Verbs that begin a request, beside the phrases of the bundled skills.
 const VERBS: &str = "run do fetch get read check tell give show list send summarize summarise search find look say ask write \
@@ -70,7 +69,8 @@ const SHOWN_CHARS_MAX: usize = 60;
 pub(super) fn begins(source: &str, catalog: &Catalog) -> bool {
     let text = Text::new(source);
     let start = lead(&text.words, &(0..text.words.len()));
-    let is_first = keyword(&text, start).is_some_and(|at| at <= start + 1 || time_of(&text, start, at).is_some_and(|t| t.start <= start));
+    let is_first = keyword(&text, start)
+        .is_some_and(|at| at <= start + 1 || time_of(&text, start, at).is_some_and(|t| t.start <= start));
     is_first && read(&text, catalog).is_some()
 }
 

@@ -291,7 +291,8 @@ mod tests {
 
     #[test]
     fn reply_to_a_reminder_refers_to_its_task() {
-        let reminder = "Reminder: Read task #9 (task #3, due 2026-02-18 13:00). Say “it is done” or “snooze it for 10 minutes”.";
+        let reminder =
+            "Reminder: Read task #9 (task #3, due 2026-02-18 13:00). Say “it is done” or “snooze it for 10 minutes”.";
         for (message, wanted) in [
             ("done", "mark task 3 as done"),
             ("Ok, done!", "mark task 3 as done"),

@@ -287,11 +287,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "remind me again? of|about|for|on ~ task|todo|to-do|reminder #",
         ],
     ),
-    (
-        "schedules.cancel",
-        Shape::One,
-        &["cancel|delete|remove|stop|end ~ schedule|schedules number|no? #"],
-    ),
+    ("schedules.cancel", Shape::One, &["cancel|delete|remove|stop|end ~ schedule|schedules number|no? #"]),
     (
         "schedules.list",
         Shape::Bare,

@@ -331,6 +331,7 @@ fn grpc_messages_of_full_rows_have_every_field() {
         skipped: 3,
         last_at: Some(at),
         last_task: Some(task),
+        file: Some("digest".to_owned()),
     };
     let schedule = schedules::message_of(NumberedSchedule { number: 1, schedule, created_at: at });
     assert_full(&protobuf, "Schedule", &schedule);

@@ -53,11 +53,15 @@ fn tasks() -> Vec<(&'static str, Expected)> {
         ),
         (
             "remind me every day at 9 to take my pills",
-            Runs(&["schedules.create --when \"every day at 9\" --message \"create a task to take my pills due today\""]),
+            Runs(&[
+                "schedules.create --when \"every day at 9\" --message \"create a task to take my pills due today\"",
+            ]),
         ),
         (
             "every weekday at 8 run my digest and tell me what is due",
-            Runs(&["schedules.create --when \"every weekday at 8\" --message \"run my digest and tell me what is due\""]),
+            Runs(&[
+                "schedules.create --when \"every weekday at 8\" --message \"run my digest and tell me what is due\"",
+            ]),
         ),
         ("every second tuesday run my digest", Says("did not understand when to repeat this")),
         ("list my schedules", Runs(&["schedules.list"])),
@@ -65,10 +69,7 @@ fn tasks() -> Vec<(&'static str, Expected)> {
         ("snooze task 3 for 20 minutes", Runs(&["tasks.remind --id 3 --when \"in 20 minutes\""])),
         ("snooze task 3", Runs(&["tasks.remind --id 3 --when \"in 10 minutes\""])),
         ("remind me of task 3 tomorrow at 9", Runs(&["tasks.remind --id 3 --when \"tomorrow 9:00\""])),
-        (
-            "remind me tomorrow to call Bob",
-            Runs(&["tasks.create --title \"Call Bob\" --due \"tomorrow 9:00\""]),
-        ),
+        ("remind me tomorrow to call Bob", Runs(&["tasks.create --title \"Call Bob\" --due \"tomorrow 9:00\""])),
         ("add a recurring task to water the plants", Says("did not understand when to repeat this")),
         ("create a task to water the plants twice a week", Says("did not understand when to repeat this")),
         ("create a task to write the weekly report", Runs(&["tasks.create --title \"Write the weekly report\""])),

@@ -9,8 +9,7 @@ use super::{finds, own_sentences, pattern};
 use crate::receipt::{Extent, Receipt};
 
 /// Appended to an answer that promises to remind or to notify.
-const NO_REMINDERS: &str =
-    "(No reminder is set: what is saved stands in your list, but nothing will notify you of it. A reminder needs a time.)";
+const NO_REMINDERS: &str = "(No reminder is set: what is saved stands in your list, but nothing will notify you of it. A reminder needs a time.)";
 /// The same for a German answer.
 const NO_REMINDERS_GERMAN: &str = "(Es ist keine Erinnerung gestellt: Gespeichertes steht in der Liste, aber nichts meldet sich. Eine Erinnerung braucht eine Uhrzeit.)";
 /// Words in the names of skills that start something which notifies the user.
@@ -214,7 +213,8 @@ mod tests {
         ] {
             assert_eq!(line(text, std::slice::from_ref(&titled)), None, "{text}");
         }
-        let timed = "Created task #1 Buy milk, due 2026-11-27 09:00 (friday), priority medium, reminder 2026-11-27 09:00";
+        let timed =
+            "Created task #1 Buy milk, due 2026-11-27 09:00 (friday), priority medium, reminder 2026-11-27 09:00";
         let kept = [
             receipt("mcp.calendar.create_event", "ok", Extent::Done),
             receipt("shop.order", "ok", Extent::Accepted),

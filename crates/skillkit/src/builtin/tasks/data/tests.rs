@@ -117,7 +117,8 @@ async fn todo_with_a_due_minute_reminds_at_it_until_it_is_done_or_moved() {
     let todo = create(&store, &made, NewTodo { due, remind_at, ..titled("x") }).await.unwrap().unwrap();
     let id = |todo: &Todo| todo.reminder.as_ref().map(|reminder| reminder.id);
     assert_eq!((todo.remind_at, id(&todo)), (Some(minute("14:00")), Some(made.intent.uuid())));
-    let changed = async |intent: &str, patch: TodoPatch| update(&store, &at_noon(intent), 1, patch).await.unwrap().unwrap();
+    let changed =
+        async |intent: &str, patch: TodoPatch| update(&store, &at_noon(intent), 1, patch).await.unwrap().unwrap();
     let titled = changed("t", TodoPatch { title: Some("y".into()), ..TodoPatch::default() }).await;
     assert_eq!((titled.remind_at, id(&titled)), (todo.remind_at, id(&todo)), "the reminder stays");
     let done = changed("d", TodoPatch { status: Some(Status::Done), ..TodoPatch::default() }).await;
