@@ -38,16 +38,8 @@ impl Filler<'_> {
         let mut left_out = Vec::new();
         let titled = self.quoted_title(&rest);
         let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
-        let mut has_time = false;
-        if let Some(due) = self.date(rest.clone()).filter(|_| self.flag(&DUE).is_some()) {
-            has_time = dates::names_time(&due.value);
-            // A reminder needs a time of day. That of today may have passed.
-            let adds_time = reminds && !has_time && due.value != "today";
-            has_time |= adds_time;
-            let value = if adds_time { format!("{} {REMINDED_AT}", due.value) } else { due.value };
-            self.put(&mut call, &DUE, &value);
-            left_out.extend(due.words);
-        }
+        let (has_time, dated) = self.put_due(&mut call, &rest, reminds);
+        left_out.extend(dated);
         let head = start..rest.start;
         let head_level = head.clone().find_map(|at| {
             let word = &self.words()[at].lower;
@@ -101,6 +93,19 @@ impl Filler<'_> {
             }
             filled => filled,
         }
+    }
+
+    /// Sets the due date in these words. Returns whether it has a time of day, and its words.
+    fn put_due(&self, call: &mut Call, rest: &Range<usize>, reminds: bool) -> (bool, Vec<Range<usize>>) {
+        let Some(due) = self.date(rest.clone()).filter(|_| self.flag(&DUE).is_some()) else {
+            return (false, Vec::new());
+        };
+        let has_time = dates::names_time(&due.value);
+        // A reminder needs a time of day. That of today may have passed.
+        let adds_time = reminds && !has_time && due.value != "today";
+        let value = if adds_time { format!("{} {REMINDED_AT}", due.value) } else { due.value };
+        self.put(call, &DUE, &value);
+        (has_time || adds_time, due.words)
     }
 
     /// Asks for the title of a task of which only the date was given.
