@@ -185,6 +185,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
              [--priority low|medium|high|critical] [--tags A,B] (idempotent)",
             "tasks.delete --id N (idempotent)",
             "tasks.get [--id N] [--ids A,B] [--limit N] [--recent] (read)",
+            "tasks.remind --when DATE [--id N] [--title TEXT] (idempotent)",
             "tasks.restore [--id N] [--query TEXT] (idempotent)",
             "tasks.search [--due DATE] [--limit N] [--parent N] [--priority low|medium|high|critical] [--query TEXT] \
              [--status open|overdue|todo|in_progress|blocked|done|cancelled|all|deleted] [--tag TEXT] (read)",
