@@ -25,6 +25,7 @@ mod notify;
 mod observe;
 mod operations;
 mod ownership;
+mod reminders;
 mod root;
 mod scheduler;
 mod schedules;

@@ -149,6 +149,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Cron,
     },
+    /// To-dos of which you are notified at a time
+    Reminders {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Reminders,
+    },
     /// Notifications about background work that has ended
     Notifications(Notifications),
     /// List and check skills

@@ -94,7 +94,8 @@ mod tests {
     use super::*;
     use crate::{
         cli::{
-            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks, usage,
+            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders,
+            tasks, usage,
         },
         http::document,
     };
@@ -120,6 +121,7 @@ mod tests {
             &jobs::LIST,
             &mcp::LIST,
             &operations::LIST,
+            &reminders::LIST,
             &tasks::LIST,
             &usage::LIST,
         ];

@@ -117,7 +117,11 @@ fn breaker_watch_notices_a_run_behind_an_open_breaker_or_beside_a_probe() {
     assert!(watch.begins("s", intent(2), ms(140)).is_some());
     let mut watch = seen(BreakerState::Open);
     watch.plans(intent(4), ms(110));
-    assert_eq!(watch.begins("s", intent(4), ms(140)), None, "planned when the row was seen: it may have been admitted before");
+    assert_eq!(
+        watch.begins("s", intent(4), ms(140)),
+        None,
+        "planned when the row was seen: it may have been admitted before"
+    );
     assert_eq!(seen(BreakerState::Open).begins("s", intent(2), ms(1_100)), None, "the open time is over");
     let mut watch = seen(BreakerState::HalfOpen);
     assert_eq!(watch.begins("s", intent(2), ms(1_200)), None, "this run is the probe");

@@ -11,6 +11,7 @@ mod jobs;
 mod notices;
 mod operate;
 mod operations;
+mod reminders;
 mod schedules;
 mod skills;
 mod stream;

@@ -15,6 +15,7 @@ mod openai_tools;
 mod operate;
 mod operations;
 mod options;
+mod reminders;
 mod responses;
 mod routes;
 mod schedules;
