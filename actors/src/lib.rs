@@ -42,9 +42,9 @@ mod worker;
 pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
-    DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
-    ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun, StreamItem,
-    Submission, Submitted, THREAD_BYTES_MAX,
+    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow, Health,
+    ImportPart, Kernel, KernelError, ManyDeadLetters, ManyDone, NoticeStream, OpenApproval, Operation, OperationResult,
+    PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};

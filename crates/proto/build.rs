@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "actors",
         "skills",
         "events",
+        "replay",
         "chaos",
     ]
     .map(|name| format!("annie/v1/{name}.proto"));

@@ -5,6 +5,7 @@ mod data;
 mod doctor;
 mod migrate;
 mod own;
+mod replay;
 mod sandbox;
 mod work;
 
@@ -21,6 +22,7 @@ pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
 pub use own::*;
+pub use replay::*;
 pub use sandbox::*;
 pub use work::*;
 
@@ -91,6 +93,8 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// Replay a conversation: its state at an event, differences, and whether all decisions agree
+    Replay(Replay),
     /// Show the tasks that wait for a model round, where and why
     Queue,
     /// The voice gate: while it is closed, only voice rounds start
@@ -105,7 +109,7 @@ pub enum Command {
         #[command(subcommand)]
         command: Breakers,
     },
-    /// List, show and export conversations, and resume a quarantined one
+    /// List, show, copy, export and import conversations, and resume a quarantined one
     Conversations {
         /// The subcommand.
         #[command(subcommand)]
@@ -440,36 +444,6 @@ pub struct PageArgs {
     /// Continue an earlier list; the cursor is printed at its end
     #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
-}
-
-/// `annie conversations`
-#[derive(Debug, Subcommand)]
-pub enum Conversations {
-    /// List the newest conversations
-    List {
-        #[command(flatten)]
-        page: PageArgs,
-        /// Include those of stateless API requests
-        #[arg(long)]
-        all: bool,
-    },
-    /// Show the last messages of a conversation
-    Show {
-        /// The conversation's id
-        id: ConversationId,
-        #[command(flatten)]
-        page: PageArgs,
-    },
-    /// Print all messages of a conversation, the oldest first, a line of JSON each
-    Export {
-        /// The conversation's id
-        id: ConversationId,
-    },
-    /// Take a conversation out of quarantine; with the scope ops:control also another user's
-    Resume {
-        /// The conversation's id
-        id: ConversationId,
-    },
 }
 
 /// `annie tasks`

@@ -29,6 +29,7 @@ mod operations;
 mod own;
 mod page;
 mod queue;
+mod replay;
 mod resume;
 mod sandboxed;
 mod secret;
@@ -189,6 +190,7 @@ async fn with_config(
         Command::Actors { command } => actors::run(&site, command).await,
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
+        Command::Replay(options) => replay::run(&site, &options).await,
         Command::Queue => queue::run(&site).await,
         Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,

@@ -11,6 +11,7 @@ mod jobs;
 mod mcp;
 pub(crate) mod notifications;
 mod operations;
+mod replay;
 mod row;
 mod scheduler;
 mod schedules;
@@ -33,6 +34,7 @@ pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter()
 /// The parts of the table.
 const TABLES: &[fn() -> Vec<Operation>] = &[
     conversations::table,
+    replay::table,
     tasks::table,
     jobs::table,
     dead_letters::table,
