@@ -91,6 +91,9 @@ async fn exported_conversation_is_imported_by_another_installation_and_replays_t
         let (_, view) = other.get(&format!("/api/v1/conversations/{copy}/replay?check=true&until=2")).await;
         assert_eq!((&view["check"]["diverged"], &view["check"]["is_redacted"]), (&json!(0), &json!(redact)), "{view}");
         assert!(view["state"]["turns"][0]["task"].is_string(), "the state of the original is shown: {view}");
+        let (_, log) = other.get(&format!("/api/v1/conversations/{copy}/events")).await;
+        let begin = log["events"].as_array().and_then(|events| events.last()).expect("an event");
+        assert_eq!(begin["history"][0]["is_outside"], true, "others wrote it: {begin}");
         let (code, _, err) = annie(elsewhere, &["ask", "--conversation", &copy, "what is due?"], &[]).await;
         assert_eq!(code, 0, "{err}");
         assert_eq!(annie(elsewhere, &["replay", &copy, "--check"], &[]).await.0, 0);

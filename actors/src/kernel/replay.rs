@@ -191,10 +191,12 @@ impl Kernel {
         let scope = Scope::User(user.clone());
         let row = self.conversation(scope.clone(), id).await?;
         let last = self.events(scope, id, Seq(row.last_seq.0.saturating_sub(1)), 1).await?.pop();
-        match last.map(|event| event.body) {
-            Some(EventBody::Copied(copied)) if copied.event.is_some() => Ok((copied.of, copied.original_seq)),
-            _ => Err(KernelError::Stale(format!("{id} is no unfinished import: begin a new one"))),
+        if let Some(EventBody::Copied(copied)) = last.map(|event| event.body)
+            && copied.event.is_some()
+        {
+            return Ok((copied.of, copied.original_seq));
         }
+        Err(KernelError::Stale(format!("{id} is no unfinished import: begin a new one")))
     }
 
     fn check_takes_in(&self) -> Result<(), KernelError> {

@@ -81,8 +81,8 @@ fn redact(value: &mut Value, is_kept: bool) {
 /// Whether the texts of an event were replaced.
 pub(super) fn is_redacted(event: &Event) -> bool {
     use crate::event::EventBody;
-    match &event.body {
-        EventBody::Received(inbound) => inbound.text.starts_with(MARK),
-        body => body.as_final().is_some_and(|end| end.text().starts_with(MARK)),
+    if let EventBody::Received(inbound) = &event.body {
+        return inbound.text.starts_with(MARK);
     }
+    event.body.as_final().is_some_and(|end| end.text().starts_with(MARK))
 }
