@@ -8,6 +8,7 @@ use super::{
     client::Client,
     failure::{Exit, Failure},
     listing::Listing,
+    repeated::repeated,
     site::Site,
 };
 
@@ -36,7 +37,7 @@ pub async fn run(site: &Site, command: Jobs) -> Result<(), Failure> {
         failure.fix("`annie tasks list --open` lists the open tasks of the folder; `annie serve` continues them")
     })?;
     match command {
-        Jobs::List => list(site, &client).await,
+        Jobs::List(watch) => repeated(site, watch, async || list(site, &client).await).await,
         Jobs::Cancel { job } => {
             let task = found(&client, job).await?;
             act(site, &client, task, "cancel", &json!({}), "it is being cancelled").await
