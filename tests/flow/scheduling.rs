@@ -309,11 +309,9 @@ async fn round_that_overtakes_waiting_tasks_is_recorded_with_the_reason() {
     }
     let choices = async |name: &str, sent: &annie_actors::Submitted| {
         let log = world.kernel.events(Scope::User(user(name)), sent.conversation, Seq(0), 500).await.expect("readable");
-        let of = |body: EventBody| match body {
-            EventBody::Decided { component, reasoning, alternatives, .. } if component == "scheduler" => {
-                Some((reasoning, alternatives))
-            }
-            _ => None,
+        let of = |body: EventBody| {
+            let EventBody::Decided { component, reasoning, alternatives, .. } = body else { return None };
+            (component == "scheduler").then_some((reasoning, alternatives))
         };
         log.into_iter().filter_map(|event| of(event.body)).collect::<Vec<_>>()
     };
