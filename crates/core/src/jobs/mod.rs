@@ -184,7 +184,7 @@ impl JobLine {
     #[must_use]
     pub fn percent(&self) -> Option<u32> {
         let (now, max) = self.round?;
-        Some(now.saturating_sub(1).saturating_mul(100) / max.max(1)).map(|percent| percent.min(100))
+        Some((now.saturating_sub(1).saturating_mul(100) / max.max(1)).min(100))
     }
 
     /// Whether the job is running.
