@@ -3,6 +3,7 @@
 //! [`Kernel`] is the handle that front ends hold. The rest is the tree of supervised actors behind it.
 
 mod agent;
+mod audit;
 mod backend;
 mod breaker;
 mod conversations;
@@ -39,6 +40,7 @@ mod watchdog;
 mod wiring;
 mod worker;
 
+pub use audit::{AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
@@ -47,7 +49,7 @@ pub use kernel::{
     PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
-pub use observe::{Crash, NodeInfo, Path};
+pub use observe::{Crash, NodeInfo, OrderedEnd, Path};
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;

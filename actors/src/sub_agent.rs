@@ -174,7 +174,8 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
-                    let mut bodies = agent::record(verdicts);
+                    let mut bodies = agent::chosen(&done);
+                    bodies.extend(agent::record(verdicts));
                     bodies.push(body);
                     store(ctx, state, now, bodies).await
                 }
@@ -196,8 +197,11 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             }
         }
         Err(error) => {
-            let body = agent::failed(&done, error);
-            record(ctx, state, body).await
+            let (now, body) = (ctx.now(), agent::failed(&done, error));
+            state.args.turn.fold(now, &body);
+            let mut bodies = agent::chosen(&done);
+            bodies.push(body);
+            store(ctx, state, now, bodies).await
         }
     }
 }

@@ -19,6 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "skills",
         "events",
         "replay",
+        "audit",
+        "keys",
         "chaos",
     ]
     .map(|name| format!("annie/v1/{name}.proto"));

@@ -7,6 +7,7 @@ mod migrate;
 mod own;
 mod replay;
 mod sandbox;
+mod top;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -24,6 +25,7 @@ pub use migrate::*;
 pub use own::*;
 pub use replay::*;
 pub use sandbox::*;
+pub use top::*;
 pub use work::*;
 
 use crate::api::check_key;
@@ -93,10 +95,18 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// Verify the audit chain and export audit trails
+    Audit {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Audit,
+    },
     /// Replay a conversation: its state at an event, differences, and whether all decisions agree
     Replay(Replay),
+    /// Show what the server does now: backends, queue and the busiest actors
+    Top(Top),
     /// Show the tasks that wait for a model round, where and why
-    Queue,
+    Queue(Watch),
     /// The voice gate: while it is closed, only voice rounds start
     Gate {
         /// The subcommand.
@@ -389,6 +399,8 @@ pub struct TreePage {
     /// Continue an earlier list; the cursor is printed at its end
     #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
+    #[command(flatten)]
+    pub watch: Watch,
 }
 
 /// An actor, and optionally its incarnation.
@@ -547,6 +559,9 @@ pub enum Key {
     },
     /// List all keys, without their secrets
     List,
+    /// Show the user and the scopes of the key in use
+    #[command(name = "self")]
+    Own,
     /// Revoke a key for good
     Revoke {
         /// The key's id, as `list` shows it

@@ -4,6 +4,7 @@ mod actors;
 mod approvals;
 mod args;
 mod ask;
+mod audit;
 mod breakers;
 mod chaos;
 mod chat;
@@ -29,6 +30,7 @@ mod operations;
 mod own;
 mod page;
 mod queue;
+mod repeated;
 mod replay;
 mod resume;
 mod sandboxed;
@@ -41,10 +43,15 @@ mod skills;
 mod status;
 mod talk;
 mod tasks;
+mod top;
 mod turns;
 mod watch;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use args::{Cli, Command, ConfigCommand, Global, Serve};
 use clap::{CommandFactory, Parser};
@@ -181,6 +188,7 @@ async fn with_config(
     }
     begin_log(&mut loaded, &command);
     let folder = boot::data_folder(&loaded)?;
+    warn_of_unread_file(&console, &command, &loaded, &folder);
     let site = Site { loaded, console, folder };
     match command {
         Command::Serve(serve) => serve::run(&site, serve).await,
@@ -190,11 +198,15 @@ async fn with_config(
         Command::Actors { command } => actors::run(&site, command).await,
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
+        Command::Audit { command } => audit::run(&site, command).await,
         Command::Replay(options) => replay::run(&site, &options).await,
-        Command::Queue => queue::run(&site).await,
+        Command::Top(options) => top::run(&site, &options).await,
+        Command::Queue(watch) => queue::run(&site, watch).await,
         Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
-        Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
+        Command::Jobs { command } => {
+            jobs::run(&site, command.unwrap_or(args::Jobs::List(args::Watch::default()))).await
+        }
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
         Command::Operations { command } => operations::run(&site, command).await,
@@ -217,6 +229,19 @@ async fn with_config(
         | Command::Completions { .. }
         | Command::RunLimited(_)
         | Command::Sandbox(_) => Ok(()),
+    }
+}
+
+/// Says that a configuration file in the data folder is not read. People put one there because everything else is there.
+fn warn_of_unread_file(console: &Console, command: &Command, loaded: &Loaded, folder: &Path) {
+    let file = folder.join("annie.toml");
+    let is_shown = matches!(command, Command::Serve(_) | Command::Doctor(_) | Command::Status);
+    let is_same = |read: &PathBuf| read.canonicalize().ok() == file.canonicalize().ok();
+    if is_shown && file.is_file() && !loaded.files.iter().any(is_same) {
+        let file = file.display();
+        console.say_always(&format!(
+            "warning: {file} is not read; name it with --config, or move it to where `annie config show` looks"
+        ));
     }
 }
 

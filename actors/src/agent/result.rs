@@ -69,6 +69,11 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
+/// The events of the Scheduler's choices of a round. They are stored with its result.
+pub(crate) fn chosen(done: &ModelDone) -> Vec<EventBody> {
+    done.choices.iter().map(|choice| choice.event(done.round)).collect()
+}
+
 /// The event of a failed round.
 pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> EventBody {
     EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms }

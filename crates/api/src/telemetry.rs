@@ -18,6 +18,7 @@ const COUNTERS: &[Help] = &[
     ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
     ("annie_answers_redacted_total", "Secrets and numbers of persons replaced in answers"),
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
+    ("annie_audit_sealed_events_total", "Stored events that were sealed for the audit chain"),
     ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),

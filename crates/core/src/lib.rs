@@ -6,6 +6,7 @@
 mod agent_report;
 mod answer;
 pub mod approval;
+pub mod audit;
 pub mod breaker;
 pub mod calendar;
 pub mod caller;

@@ -1,4 +1,4 @@
-//! The arguments of the commands about conversations, their replays and copies.
+//! The arguments of the commands about conversations, their replays, copies and audit.
 
 use std::path::PathBuf;
 
@@ -74,5 +74,21 @@ pub enum Conversations {
     Resume {
         /// The conversation's id
         id: ConversationId,
+    },
+}
+
+/// `annie audit`
+#[derive(Debug, Clone, Subcommand)]
+pub enum Audit {
+    /// Compare the stored events with their seals; exit code 1 if they differ
+    Verify {
+        /// Also compare a seal that was noted earlier, as this command printed it
+        #[arg(long, value_name = "NUMBER:DIGEST")]
+        head: Option<String>,
+    },
+    /// Print who decided what and why, a line of JSON each, without the texts of messages and results
+    Export {
+        /// Only this conversation; default: all of yours
+        conversation: Option<ConversationId>,
     },
 }

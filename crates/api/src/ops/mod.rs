@@ -4,10 +4,12 @@
 
 mod actors;
 mod approvals;
+mod audit;
 pub mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
+mod keys;
 mod mcp;
 pub(crate) mod notifications;
 mod operations;
@@ -35,6 +37,8 @@ pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter()
 const TABLES: &[fn() -> Vec<Operation>] = &[
     conversations::table,
     replay::table,
+    audit::table,
+    keys::table,
     tasks::table,
     jobs::table,
     dead_letters::table,
