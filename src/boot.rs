@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles};
+use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles, SealChore};
 pub(crate) use annie_api::folder::Mark;
 pub use annie_api::folder::{NOTES_KEPT_AS, NotesFolder, NotesPace, NotesProblem, NotesWatch};
 use annie_chaos::Chaos;
@@ -297,6 +297,10 @@ pub async fn assemble_with(
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
+    let mut chores = vec![runner.purge()];
+    if config.audit.seal_ms > 0 {
+        chores.push(SealChore::new(store.clone(), store.clone(), config.audit.seal_ms));
+    }
     let mut parts = Parts {
         env,
         node,
@@ -309,7 +313,7 @@ pub async fn assemble_with(
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
-        extensions: Extensions { channels, chores: vec![runner.purge()], ..Extensions::default() },
+        extensions: Extensions { channels, chores, ..Extensions::default() },
         hooks: hooks(config, environment)?,
     };
     if let Some(chaos) = &chaos {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use annie::boot;
 use annie_actors::{
-    Backend, Extensions, Kernel, KernelError, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem,
+    Backend, Extensions, Kernel, KernelError, KernelLimits, Operation, PAGE_MAX, Parts, Profile, Profiles, StreamItem,
     Submission, Submitted,
 };
 use annie_core::{
@@ -12,7 +12,8 @@ use annie_core::{
     hooks::Hooks,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
-    ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
+    ports::{Before, Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
+    replay::Replay,
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
@@ -22,6 +23,7 @@ use annie_testkit::{
     scripted_model::{ScriptedModel, calls, commands, says},
     skills::{FakeSkills, FixedCatalog},
 };
+use futures_util::FutureExt;
 use serde_json::json;
 
 /// Longest time that a test waits for an expected state.
@@ -151,6 +153,27 @@ impl WorldParts {
 /// A running kernel.
 pub struct World {
     pub kernel: Kernel,
+}
+
+/// The core decides again what the logs of every test contain. A store that does not answer at once is not read.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let store = self.kernel.store();
+        let all = store.conversations(Scope::Operator, Before::NEWEST, PAGE_MAX).now_or_never();
+        for row in all.and_then(Result::ok).unwrap_or_default() {
+            let mut replay = Replay::new(row.id, row.user.clone());
+            while let Some(Ok(page)) = store.events(Scope::Operator, row.id, replay.seq(), PAGE_MAX).now_or_never()
+                && !page.is_empty()
+            {
+                page.iter().for_each(|event| replay.see(event));
+            }
+            let check = replay.finish();
+            assert!(check.agrees(), "the replay of {} diverges: {:#?}", row.id, check.divergences);
+        }
+    }
 }
 
 /// The id of one of several processes that share a store.

@@ -70,6 +70,11 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
     let runs = status.is_some_and(|s| matches!(s.state, TaskStatusState::Running | TaskStatusState::Between));
     let round = status.filter(|s| s.rounds_done > 0 || runs);
     let is_deferred = row.started_at.is_some() && row.not_before.is_some_and(|at| at > now);
+    let is_at_work = runs && suspended_at.is_none() && !is_deferred;
+    let ends_in_ms_max = status.filter(|_| is_at_work).and_then(|s| {
+        let (now, max) = s.progress?;
+        Some(s.round_ms.saturating_mul(u64::from(max.saturating_sub(now)) + 1))
+    });
     // A suspended job waits for its user.
     let has_model_failed = is_deferred && suspended_at.is_none() && status.is_some_and(|s| s.has_model_failed);
     JobLine {
@@ -84,6 +89,8 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
         position: status.and_then(|s| s.position),
         round: round.and_then(|s| s.progress),
         start_in_ms: status.and_then(|s| s.start_in_ms),
+        deferred_until: row.not_before.filter(|at| *at > now),
+        ends_in_ms_max,
         running_ms: row.started_at.filter(|_| !is_first_round_waiting && !is_deferred).map(|at| now.since_ms(at)),
         conversation: row.conversation,
     }

@@ -3,6 +3,7 @@
 //! [`Kernel`] is the handle that front ends hold. The rest is the tree of supervised actors behind it.
 
 mod agent;
+mod audit;
 mod backend;
 mod breaker;
 mod conversations;
@@ -41,15 +42,16 @@ mod watchdog;
 mod wiring;
 mod worker;
 
+pub use audit::{AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
-    DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
-    ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun, StreamItem,
-    Submission, Submitted, THREAD_BYTES_MAX,
+    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow, Health,
+    ImportPart, Kernel, KernelError, ManyDeadLetters, ManyDone, NoticeStream, OpenApproval, Operation, OperationResult,
+    PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
-pub use observe::{Crash, NodeInfo, Path};
+pub use observe::{Crash, NodeInfo, OrderedEnd, Path};
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;

@@ -174,7 +174,8 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
-                    let mut bodies = agent::record(verdicts);
+                    let mut bodies = agent::chosen(&done);
+                    bodies.extend(agent::record(verdicts));
                     bodies.push(body);
                     store(ctx, state, now, bodies).await
                 }
@@ -196,11 +197,13 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             }
         }
         Err(error) => {
-            let bodies = agent::failed(&done, error);
+            let failed = agent::failed(&done, error);
             let now = ctx.now();
-            for body in &bodies {
+            for body in &failed {
                 state.args.turn.fold(now, body);
             }
+            let mut bodies = agent::chosen(&done);
+            bodies.extend(failed);
             store(ctx, state, now, bodies).await
         }
     }

@@ -20,6 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "actors",
         "skills",
         "events",
+        "replay",
+        "audit",
+        "keys",
         "chaos",
     ]
     .map(|name| format!("annie/v1/{name}.proto"));

@@ -9,6 +9,7 @@ use super::{
     failure::Failure,
     listing::Listing,
     page,
+    repeated::repeated,
     site::Site,
 };
 
@@ -31,6 +32,18 @@ pub(super) const CRASHES: Listing = Listing {
     columns: &[("at", "at"), ("actor", "path"), ("incarnation", "incarnation"), ("why", "reason")],
 };
 
+const ORDERED: Listing = Listing {
+    command: "actors crashes",
+    rows: "ordered",
+    columns: &[
+        ("at", "at"),
+        ("ordered end of", "path"),
+        ("incarnation", "incarnation"),
+        ("how", "operation"),
+        ("by", "by"),
+    ],
+};
+
 /// `annie actors`
 ///
 /// # Errors
@@ -38,13 +51,20 @@ pub(super) const CRASHES: Listing = Listing {
 pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        Actors::Tree(part) => tree(site, &client, &part).await,
+        Actors::Tree(part) => repeated(site, part.watch, async || tree(site, &client, &part).await).await,
         Actors::Show { path } => show(site, &client, &path).await,
         Actors::Stop(one) => act(site, &client, "stop", one).await,
         Actors::Kill(one) => act(site, &client, "kill", one).await,
         Actors::Restart(one) => act(site, &client, "restart", one).await,
-        Actors::Crashes => CRASHES.print(site, &client.get(CRASHES.path()).await?, "No crashes."),
+        Actors::Crashes => crashes(site, &client.get(CRASHES.path()).await?),
     }
+}
+
+/// The crashes, and below them the ends that operators ordered.
+fn crashes(site: &Site, answer: &Value) -> Result<(), Failure> {
+    CRASHES.print(site, answer, "No crashes.")?;
+    let has_orders = answer["ordered"].as_array().is_some_and(|ordered| !ordered.is_empty());
+    if has_orders && !site.console.is_json() { ORDERED.print(site, answer, "") } else { Ok(()) }
 }
 
 async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failure> {

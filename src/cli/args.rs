@@ -5,7 +5,9 @@ mod data;
 mod doctor;
 mod migrate;
 mod own;
+mod replay;
 mod sandbox;
+mod top;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -21,7 +23,9 @@ pub use data::*;
 pub use doctor::*;
 pub use migrate::*;
 pub use own::*;
+pub use replay::*;
 pub use sandbox::*;
+pub use top::*;
 pub use work::*;
 
 use crate::api::check_key;
@@ -91,8 +95,18 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// Verify the audit chain and export audit trails
+    Audit {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Audit,
+    },
+    /// Replay a conversation: its state at an event, differences, and whether all decisions agree
+    Replay(Replay),
+    /// Show what the server does now: backends, queue and the busiest actors
+    Top(Top),
     /// Show the tasks that wait for a model round, where and why
-    Queue,
+    Queue(Watch),
     /// The voice gate: while it is closed, only voice rounds start
     Gate {
         /// The subcommand.
@@ -105,7 +119,7 @@ pub enum Command {
         #[command(subcommand)]
         command: Breakers,
     },
-    /// List, show and export conversations, and resume a quarantined one
+    /// List, show, copy, export and import conversations, and resume a quarantined one
     Conversations {
         /// The subcommand.
         #[command(subcommand)]
@@ -393,6 +407,8 @@ pub struct TreePage {
     /// Continue an earlier list; the cursor is printed at its end
     #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
+    #[command(flatten)]
+    pub watch: Watch,
 }
 
 /// An actor, and optionally its incarnation.
@@ -448,36 +464,6 @@ pub struct PageArgs {
     /// Continue an earlier list; the cursor is printed at its end
     #[arg(long, value_name = "CURSOR")]
     pub next: Option<String>,
-}
-
-/// `annie conversations`
-#[derive(Debug, Subcommand)]
-pub enum Conversations {
-    /// List the newest conversations
-    List {
-        #[command(flatten)]
-        page: PageArgs,
-        /// Include those of stateless API requests
-        #[arg(long)]
-        all: bool,
-    },
-    /// Show the last messages of a conversation
-    Show {
-        /// The conversation's id
-        id: ConversationId,
-        #[command(flatten)]
-        page: PageArgs,
-    },
-    /// Print all messages of a conversation, the oldest first, a line of JSON each
-    Export {
-        /// The conversation's id
-        id: ConversationId,
-    },
-    /// Take a conversation out of quarantine; with the scope ops:control also another user's
-    Resume {
-        /// The conversation's id
-        id: ConversationId,
-    },
 }
 
 /// `annie tasks`
@@ -581,6 +567,9 @@ pub enum Key {
     },
     /// List all keys, without their secrets
     List,
+    /// Show the user and the scopes of the key in use
+    #[command(name = "self")]
+    Own,
     /// Revoke a key for good
     Revoke {
         /// The key's id, as `list` shows it

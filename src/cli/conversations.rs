@@ -1,5 +1,5 @@
 //! `annie conversations`: lists conversations, from a server or from the data folder, shows and exports their messages, and
-//! resumes quarantined ones.
+//! resumes quarantined ones. The copies are in `src/cli/replay.rs`.
 
 use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{
     console::tame,
     failure::{Exit, Failure},
     listing::Listing,
-    page,
+    page, replay,
     site::Site,
 };
 use crate::{api::page::Page, ops};
@@ -34,7 +34,10 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     match command {
         Conversations::List { page, all } => list(site, &page, all).await,
         Conversations::Show { id, page } => show(site, id, &page).await,
-        Conversations::Export { id } => export(site, id).await,
+        Conversations::Export { id, events: true, redact } => replay::export(site, id, redact).await,
+        Conversations::Export { id, .. } => export(site, id).await,
+        Conversations::Fork(options) => replay::fork(site, &options).await,
+        Conversations::Import { file } => replay::import(site, &file).await,
         Conversations::Resume { id } => resume(site, id).await,
     }
 }

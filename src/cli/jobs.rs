@@ -8,6 +8,7 @@ use super::{
     client::Client,
     failure::{Exit, Failure},
     listing::Listing,
+    repeated::repeated,
     site::Site,
 };
 
@@ -21,6 +22,7 @@ pub(super) const LIST: Listing = Listing {
         ("position", "position"),
         ("round", "round"),
         ("starts in", "start_in_ms"),
+        ("ends within", "ends_in_ms_max"),
         ("message", "title"),
         ("id", "task_id"),
     ],
@@ -36,7 +38,7 @@ pub async fn run(site: &Site, command: Jobs) -> Result<(), Failure> {
         failure.fix("`annie tasks list --open` lists the open tasks of the folder; `annie serve` continues them")
     })?;
     match command {
-        Jobs::List => list(site, &client).await,
+        Jobs::List(watch) => repeated(site, watch, async || list(site, &client).await).await,
         Jobs::Cancel { job } => {
             let task = found(&client, job).await?;
             act(site, &client, task, "cancel", &json!({}), "it is being cancelled").await
@@ -63,7 +65,7 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
     LIST.print_with(site, &answer, "no open tasks", |job, key| match key {
         "status" => Some(status(job)),
         "round" => job[key].as_u64().zip(job["rounds_max"].as_u64()).map(|(now, max)| format!("{now} of {max}")),
-        "start_in_ms" => job[key].as_u64().map(seconds),
+        "start_in_ms" | "ends_in_ms_max" => job[key].as_u64().map(seconds),
         _ => None,
     })
 }
@@ -71,7 +73,9 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
 /// The status of a job, with the reason if the server gives one.
 fn status(job: &Value) -> String {
     let status = job["status"].as_str().unwrap_or_default();
-    job["reason"].as_str().map_or_else(|| status.to_owned(), |reason| format!("{status}: {reason}"))
+    let until = job["deferred_until"].as_str().map_or(String::new(), |until| format!(" until {until}"));
+    let reason = job["reason"].as_str().map_or(String::new(), |reason| format!(": {reason}"));
+    format!("{status}{until}{reason}")
 }
 
 /// Formats an estimated duration in whole seconds.
@@ -112,5 +116,7 @@ mod tests {
         assert_eq!(status(&json!({"status": "running"})), "running");
         let deferred = json!({"status": "deferred", "reason": "its model failed"});
         assert_eq!(status(&deferred), "deferred: its model failed");
+        let later = json!({"status": "deferred", "deferred_until": "2026-02-18T10:00:00Z"});
+        assert_eq!(status(&later), "deferred until 2026-02-18T10:00:00Z");
     }
 }

@@ -31,6 +31,7 @@ pub async fn run(site: &Site, command: Key) -> Result<(), Failure> {
             create(site, Options { name, user, scopes, days }, out.as_deref()).await
         }
         Key::List => list(site).await,
+        Key::Own => own(site).await,
         Key::Revoke { id } => revoke(site, &id).await,
     }
 }
@@ -141,6 +142,20 @@ async fn list(site: &Site) -> Result<(), Failure> {
         vec![text("id"), text("name"), text("user"), scopes.join(","), text("last_used_at"), state]
     });
     site.console.line(&table(&["id", "name", "user", "scopes", "last used", "state"], rows.collect()))
+}
+
+async fn own(site: &Site) -> Result<(), Failure> {
+    let key = site.running().await?.get("/api/v1/keys/self").await?;
+    if site.console.is_json() {
+        return site.console.json(&key);
+    }
+    let scopes: Vec<&str> = key["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let id = key["id"].as_str().unwrap_or("no key: a caller on this machine");
+    site.console.line(&format!(
+        "{id}\nuser   {}\nscopes {}",
+        key["user"].as_str().unwrap_or_default(),
+        scopes.join(", ")
+    ))
 }
 
 async fn revoke(site: &Site, id: &str) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ mod actors;
 mod approvals;
 mod args;
 mod ask;
+mod audit;
 mod breakers;
 mod chaos;
 mod chat;
@@ -30,6 +31,8 @@ mod own;
 mod page;
 mod queue;
 mod reminders;
+mod repeated;
+mod replay;
 mod resume;
 mod sandboxed;
 mod secret;
@@ -41,11 +44,16 @@ mod skills;
 mod status;
 mod talk;
 mod tasks;
+mod top;
 mod turns;
 mod usage;
 mod watch;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use args::{Cli, Command, ConfigCommand, Global, Serve};
 use clap::{CommandFactory, Parser};
@@ -182,6 +190,7 @@ async fn with_config(
     }
     begin_log(&mut loaded, &command);
     let folder = boot::data_folder(&loaded)?;
+    warn_of_unread_file(&console, &command, &loaded, &folder);
     let site = Site { loaded, console, folder };
     match command {
         Command::Serve(serve) => serve::run(&site, serve).await,
@@ -191,10 +200,15 @@ async fn with_config(
         Command::Actors { command } => actors::run(&site, command).await,
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
-        Command::Queue => queue::run(&site).await,
+        Command::Audit { command } => audit::run(&site, command).await,
+        Command::Replay(options) => replay::run(&site, &options).await,
+        Command::Top(options) => top::run(&site, &options).await,
+        Command::Queue(watch) => queue::run(&site, watch).await,
         Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
-        Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
+        Command::Jobs { command } => {
+            jobs::run(&site, command.unwrap_or(args::Jobs::List(args::Watch::default()))).await
+        }
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
         Command::Usage(options) => usage::run(&site, options).await,
@@ -219,6 +233,19 @@ async fn with_config(
         | Command::Completions { .. }
         | Command::RunLimited(_)
         | Command::Sandbox(_) => Ok(()),
+    }
+}
+
+/// Says that a configuration file in the data folder is not read. People put one there because everything else is there.
+fn warn_of_unread_file(console: &Console, command: &Command, loaded: &Loaded, folder: &Path) {
+    let file = folder.join("annie.toml");
+    let is_shown = matches!(command, Command::Serve(_) | Command::Doctor(_) | Command::Status);
+    let is_same = |read: &PathBuf| read.canonicalize().ok() == file.canonicalize().ok();
+    if is_shown && file.is_file() && !loaded.files.iter().any(is_same) {
+        let file = file.display();
+        console.say_always(&format!(
+            "warning: {file} is not read; name it with --config, or move it to where `annie config show` looks"
+        ));
     }
 }
 

@@ -3,9 +3,11 @@
 use serde_json::Value;
 
 use super::{
+    args::Watch,
     console::{clipped, table},
     failure::Failure,
     jobs::seconds,
+    repeated::repeated,
     site::Site,
 };
 
@@ -13,16 +15,20 @@ use super::{
 ///
 /// # Errors
 /// If no server runs, or it refuses.
-pub async fn run(site: &Site) -> Result<(), Failure> {
+pub async fn run(site: &Site, watch: Watch) -> Result<(), Failure> {
     let client = site.running().await?;
-    let queue = client.get("/api/v1/queue").await?;
-    if site.console.is_json() {
-        return site.console.json(&queue);
-    }
-    site.console.line(&rendered(&queue))
+    repeated(site, watch, async || {
+        let queue = client.get("/api/v1/queue").await?;
+        if site.console.is_json() {
+            return site.console.json(&queue);
+        }
+        site.console.line(&rendered(&queue))
+    })
+    .await
 }
 
-fn rendered(queue: &Value) -> String {
+/// The queue in words.
+pub(super) fn rendered(queue: &Value) -> String {
     let list = |key: &str| queue[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mut parts: Vec<String> = list("backends").iter().map(backend).collect();

@@ -180,7 +180,8 @@ impl<'a> Watch<'a> {
             | EventBody::DeadLetterMoved { .. }
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
-            | EventBody::Cancelled { .. } => {}
+            | EventBody::Cancelled { .. }
+            | EventBody::Copied(_) => {}
         }
         Ok(None)
     }

@@ -81,6 +81,8 @@ pub struct Config {
     pub skills: SkillSettings,
     /// The key of stored secrets.
     pub secrets: SecretSettings,
+    /// The audit chain.
+    pub audit: Audit,
     /// Settings of the log output.
     pub log: Log,
     /// Settings of the metrics.
@@ -194,6 +196,21 @@ pub struct Client {
     pub key: Option<Secret>,
     /// A file that contains the key.
     pub key_file: Option<PathBuf>,
+}
+
+/// `[audit]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// How often stored events are sealed, in milliseconds; 0 means never.
+    pub seal_ms: u64,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        // Sealing reads the new events once more. An hour bounds what can be changed without a trace.
+        Self { seal_ms: 3_600_000 }
+    }
 }
 
 /// The format of log lines.

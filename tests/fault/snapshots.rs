@@ -181,3 +181,39 @@ async fn engine_that_dies_while_storing_its_snapshot_loses_nothing() {
         world.kernel.stop().await;
     }
 }
+
+/// A snapshot of another conversation, of another user or beyond the log must not become the state of an Engine.
+#[tokio::test]
+async fn engine_ignores_a_snapshot_that_is_not_of_its_log() {
+    for (damage, what) in [("id", "of another conversation"), ("user", "of another user"), ("seq", "beyond the log")] {
+        let parts = WorldParts::new(|_, _| Ok(says("here")));
+        let world = parts.start().await;
+        let sent = world.say("hello").await;
+        world.answer(&sent).await;
+        let foreign = world.say("elsewhere").await;
+        world.answer(&foreign).await;
+        let log = whole_log(&*parts.store, sent.conversation).await;
+        let mut state = Conversation::new(sent.conversation, ann());
+        log.iter().for_each(|event| state.apply(event));
+        // With this history the model would see a message that was never sent.
+        let mut json = serde_json::to_value(&state).expect("JSON");
+        json["history"]["past"][0]["user"] = "never sent".into();
+        match damage {
+            "id" => json["id"] = foreign.conversation.to_string().into(),
+            "user" => json["user"] = "bob".into(),
+            _ => json["seq"] = 9_999.into(),
+        }
+        let seq = Seq(json["seq"].as_u64().expect("a number"));
+        let snapshot = annie_core::ports::Snapshot { seq, v: annie_core::turn::STATE_VERSION, state: json.to_string() };
+        let row = parts.store.conversation(Scope::Operator, sent.conversation).await.expect("readable").expect("a row");
+        parts.store.put_snapshot(sent.conversation, row.epoch, snapshot).await.expect("stored");
+        kill(&world, &format!("/conversations/engine:{}", sent.conversation)).await;
+        let again = world.say_in(sent.conversation, "and again").await;
+        world.answer(&again).await;
+        let engine = format!("/conversations/engine:{}", sent.conversation);
+        let (_, view) = world.kernel.view(&engine).await.expect("the actor is alive");
+        let read = view.expect("a view")["read_at_birth"].as_u64().expect("a number");
+        assert!(read as usize >= log.len(), "{what}: the Engine read only {read} of {} events", log.len());
+        world.kernel.stop().await;
+    }
+}

@@ -1,6 +1,7 @@
 //! Messages from a front end or the kernel through to their answers.
 
 mod approvals;
+mod audit;
 mod bad_models;
 mod bad_skills;
 mod channels;
@@ -33,6 +34,7 @@ mod prompt_skills;
 mod redaction;
 pub mod reminders;
 mod repairs;
+mod replay;
 mod resumed;
 mod routing;
 pub mod schedules;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use annie_actors::{KernelError, LeaseLimits, Submission};
 use annie_core::{
-    event::{Mode, Priority, Scope},
+    event::{EventBody, Mode, Priority, Scope},
     ids::{ConversationId, Seq, UserId},
     message::{Message, ModelRequest},
 };
@@ -292,4 +292,34 @@ async fn node_that_lost_a_conversation_to_another_node_does_not_reclaim_it() {
     for world in [first, second] {
         world.kernel.stop().await;
     }
+}
+
+#[tokio::test]
+async fn round_that_overtakes_waiting_tasks_is_recorded_with_the_reason() {
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let first = say(&world, "ann", "first 1", Priority::High).await;
+    rounds_begun(&order, 1).await;
+    let low = say(&world, "bob", "low 1", Priority::Low).await;
+    let high = say(&world, "eve", "high 1", Priority::High).await;
+    waiting(&world, 2).await;
+    gate.add_permits(3);
+    for (name, sent) in [("ann", &first), ("bob", &low), ("eve", &high)] {
+        ended(&world, name, sent).await;
+    }
+    let choices = async |name: &str, sent: &annie_actors::Submitted| {
+        let log = world.kernel.events(Scope::User(user(name)), sent.conversation, Seq(0), 500).await.expect("readable");
+        let of = |body: EventBody| {
+            let EventBody::Decided { component, reasoning, alternatives, .. } = body else { return None };
+            (component == "scheduler").then_some((reasoning, alternatives))
+        };
+        log.into_iter().filter_map(|event| of(event.body)).collect::<Vec<_>>()
+    };
+    let chosen = choices("eve", &high).await;
+    assert!(chosen.len() == 1 && chosen[0].0.starts_with("urgent"), "{chosen:?}");
+    assert!(chosen[0].1[0].contains("class low"), "{chosen:?}");
+    assert!(!format!("{chosen:?}").contains(&low.task.to_string()), "another user's task is not named");
+    // Nothing waited when these rounds began.
+    assert_eq!((choices("ann", &first).await.len(), choices("bob", &low).await.len()), (0, 0));
+    world.kernel.stop().await;
 }

@@ -86,3 +86,16 @@ async fn frustrated_user_gets_a_higher_class_and_a_shorter_answer() {
     let is_short = |text: &String| text.contains("Answer briefly, and suggest nothing");
     assert_eq!(asked.iter().map(is_short).collect::<Vec<_>>(), [false, true], "{asked:#?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn configuration_file_in_the_data_folder_that_is_not_read_is_named_in_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("annie.toml");
+    std::fs::write(&path, "mode = \"direct\"\n").expect("written");
+    let is_warned = |server: &Server| server.log().iter().any(|line| line.contains("annie.toml is not read"));
+    let mut server = Server::start(folder.path(), &[], &[]).await;
+    assert!(is_warned(&server), "{:?}", server.log());
+    server.stop().await;
+    let server = server.again(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
+    assert!(!is_warned(&server), "{:?}", server.log());
+}

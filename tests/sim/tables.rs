@@ -86,7 +86,8 @@ impl Folded {
             | EventBody::Retried { .. }
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
-            | EventBody::DeadLetterMoved { .. } => {}
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Copied(_) => {}
         }
         self.ended_at = event.body.is_final().then_some(event.at);
     }

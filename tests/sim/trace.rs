@@ -111,7 +111,8 @@ impl Trace {
             | EventBody::Retried { .. }
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
-            | EventBody::DeadLetterMoved { .. } => {}
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Copied(_) => {}
         }
     }
 

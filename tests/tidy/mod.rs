@@ -4,6 +4,7 @@
 mod actors;
 mod citations;
 mod data;
+mod decisions;
 mod dialect;
 mod documents;
 mod edges;

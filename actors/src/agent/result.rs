@@ -69,6 +69,11 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
+/// The events of the Scheduler's choices of a round. They are stored with its result.
+pub(crate) fn chosen(done: &ModelDone) -> Vec<EventBody> {
+    done.choices.iter().map(|choice| choice.event(done.round)).collect()
+}
+
 /// The events of a failed round: the failure, and before it the decision if a cap on spending kept the round from running.
 pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
     let is_capped = matches!(error.kind, ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap);

@@ -26,7 +26,7 @@ use crate::{
     hub::Live,
     log_writer::{LogError, append},
     observe::task_point,
-    scheduler::{PermitRequest, RequestHandle, Verdict, acquire},
+    scheduler::{PermitRequest, RequestHandle, RoundChoice, Verdict, acquire},
     spend::Payer,
     tasks::caught,
     wiring::{Backend, Wiring},
@@ -185,6 +185,8 @@ pub(crate) struct ModelDone {
     pub waited_ms: u64,
     /// How long models read the prompt before their first tokens, in milliseconds.
     pub prefill_ms: u64,
+    /// Why the round was next on each backend that was tried, where others waited.
+    pub choices: Vec<RoundChoice>,
     /// Whether an agentic backend was used that may have had effects.
     pub acted: bool,
     /// Whether the backend was called. If not, the failure does not concern the backend, and no fallback is tried.
@@ -196,9 +198,11 @@ pub(crate) struct ModelDone {
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
     let mut route = call.route.clone();
     let (mut ran_ms, mut waited_ms, mut prefill_ms) = (0, 0, 0);
+    let mut choices = Vec::new();
     loop {
         let done = call_once(&wiring, &call, route.clone()).await;
-        let done = unless_it_never_began(&wiring, &call, done).await;
+        let mut done = unless_it_never_began(&wiring, &call, done).await;
+        choices.append(&mut done.choices);
         ran_ms += done.ran_ms;
         waited_ms += done.waited_ms;
         prefill_ms += done.prefill_ms;
@@ -207,7 +211,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
             Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {
-            return ModelDone { ran_ms, waited_ms, prefill_ms, ..done };
+            return ModelDone { ran_ms, waited_ms, prefill_ms, choices, ..done };
         }
         metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
         tracing::info!(task = %call.task, from = done.backend, to = ?rest, "retrying a round on another backend");
@@ -255,10 +259,11 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
     let permit = acquire(&wiring.scheduler, wanted, &call.handle).await;
     let waited_ms = call.waits.end(wiring.env.now());
-    let permit = match permit {
+    let mut permit = match permit {
         Ok(permit) => permit,
         Err(why) => return not_asked(call, why.into_error(wiring.env.now()), waited_ms),
     };
+    let choices = permit.take_choice().map(|choice| *choice).into_iter().collect();
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let asked = |result| Asked { result, acted: false, prefill_ms: 0, is_asked: true };
@@ -288,7 +293,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Ok(()) => result,
         Err(why) => lost(&why),
     };
-    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, acted, is_asked }
+    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, choices, acted, is_asked }
 }
 
 /// What became of a round with a permit.
@@ -334,6 +339,7 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
         ran_ms: 0,
         waited_ms,
         prefill_ms: 0,
+        choices: Vec::new(),
         acted: false,
         is_asked: false,
     }

@@ -19,15 +19,15 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     let Some(view) = state.conv.main_agent(done.task) else { return Ok(()) };
     let (task, agent, was_by_commands) = (turn.task, AgentId::orchestrator(), turn.main.is_cmd());
     let refusal = done.result.as_ref().err().filter(|e| e.refuses_tools()).map(|e| e.detail.clone());
-    let bodies = match &done.result {
+    let mut bodies = agent::chosen(&done);
+    match &done.result {
         Ok(reply) => {
             let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
-            let mut bodies = agent::record(verdicts);
+            bodies.extend(agent::record(verdicts));
             bodies.push(agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now())));
-            bodies
         }
-        Err(error) => agent::failed(&done, error),
-    };
+        Err(error) => bodies.extend(agent::failed(&done, error)),
+    }
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
     record::record_in_order(ctx, state, task, agent, bodies).await?;
     // Later turns on this backend use commands from the start.

@@ -43,11 +43,19 @@ pub(super) struct Folded {
 /// Folds a conversation's log, from its last snapshot on.
 pub(super) async fn fold(store: &dyn Store, id: ConversationId, user: UserId) -> Result<Folded, NodeError> {
     let snapshot = ask("cannot read the snapshot", store.snapshot(id)).await?;
-    let known = snapshot.filter(|s| s.v == STATE_VERSION).and_then(|s| match serde_json::from_str(&s.state) {
-        Ok(conv) => Some((conv, s.seq)),
-        Err(e) => {
+    let usable = snapshot.filter(|s| s.v == STATE_VERSION);
+    let known = match &usable {
+        Some(kept) => is_in_log(store, id, kept.seq).await?.then(|| Conversation::of_snapshot(kept, id, &user)),
+        None => None,
+    };
+    let known = known.and_then(|read| match read {
+        Ok(conv) => {
+            let seq = conv.seq;
+            Some((conv, seq))
+        }
+        Err(error) => {
             // The log has everything; a snapshot only saves time.
-            tracing::warn!(conversation = %id, error = %e, "unreadable snapshot, reading the whole log");
+            tracing::warn!(conversation = %id, error, "unusable snapshot, reading the whole log");
             None
         }
     });
@@ -58,6 +66,17 @@ pub(super) async fn fold(store: &dyn Store, id: ConversationId, user: UserId) ->
         conv.apply(event);
     }
     Ok(Folded { conv, snapshot_at, tail })
+}
+
+/// Whether the log has an event with this sequence number. A snapshot beyond the end of the log, such as after the loss of its last
+/// events, contains what never happened.
+async fn is_in_log(store: &dyn Store, id: ConversationId, seq: Seq) -> Result<bool, NodeError> {
+    let row = ask("cannot read the conversation", store.conversation(Scope::Operator, id)).await?;
+    let is_in_log = row.is_some_and(|row| seq <= row.last_seq);
+    if !is_in_log {
+        tracing::warn!(conversation = %id, %seq, "the snapshot is newer than the log, reading the whole log");
+    }
+    Ok(is_in_log)
 }
 
 /// Reads all events after a sequence number.

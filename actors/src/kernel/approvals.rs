@@ -170,7 +170,8 @@ fn fold(open: &mut Vec<OpenApproval>, event: Event) {
         | EventBody::DeadLetterMoved { .. }
         | EventBody::Answered { .. }
         | EventBody::Failed { .. }
-        | EventBody::Cancelled { .. } => {}
+        | EventBody::Cancelled { .. }
+        | EventBody::Copied(_) => {}
     }
 }
 

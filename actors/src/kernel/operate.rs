@@ -77,6 +77,12 @@ impl Kernel {
         self.system.directory.crashes()
     }
 
+    /// The last ends of actors that operators ordered, oldest first.
+    #[must_use]
+    pub fn ordered_ends(&self) -> Vec<OrderedEnd> {
+        self.system.directory.ordered_ends()
+    }
+
     /// Stops, kills or restarts the given incarnation of an actor.
     ///
     /// # Errors
@@ -102,6 +108,18 @@ impl Kernel {
         }
         tracing::warn!(%path, incarnation = entry.incarnation.0, ?operation, by, "an operator acts on an actor");
         metrics::counter!("annie_operations_total").increment(1);
+        directory.ordered(OrderedEnd {
+            path: path.clone(),
+            incarnation: entry.incarnation,
+            kind: entry.kind,
+            operation: match operation {
+                Operation::Stop => "stop",
+                Operation::Kill => "kill",
+                Operation::Restart => "restart",
+            },
+            by: by.to_owned(),
+            at: self.now(),
+        });
         let wait = Duration::from_secs(5);
         entry.meter.is_asked_to_end.store(true, Relaxed);
         match operation {

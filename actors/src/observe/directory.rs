@@ -230,7 +230,25 @@ pub struct Crash {
     pub last_messages: Vec<&'static str>,
 }
 
-/// Crashes that are kept.
+/// An end of an actor that an operator ordered. It is no crash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OrderedEnd {
+    /// The path of the actor.
+    pub path: Path,
+    /// The incarnation that ended.
+    pub incarnation: Incarnation,
+    /// The kind of the actor.
+    pub kind: &'static str,
+    /// `stop`, `kill` or `restart`.
+    pub operation: &'static str,
+    /// Who ordered it, and why.
+    pub by: String,
+    /// When it was ordered.
+    #[serde(serialize_with = "annie_core::time::rfc3339")]
+    pub at: Micros,
+}
+
+/// Crashes that are kept, and ordered ends.
 const CRASHES_MAX: usize = 200;
 
 /// All running actors of one kernel.
@@ -241,6 +259,7 @@ pub struct Directory {
     incarnations: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
+    ordered: Mutex<VecDeque<OrderedEnd>>,
 }
 
 impl Directory {
@@ -251,6 +270,7 @@ impl Directory {
             incarnations: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
+            ordered: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -288,6 +308,20 @@ impl Directory {
             crashes.pop_front();
         }
         crashes.push_back(crash);
+    }
+
+    pub(crate) fn ordered(&self, end: OrderedEnd) {
+        let mut ordered = self.ordered.lock();
+        if ordered.len() == CRASHES_MAX {
+            ordered.pop_front();
+        }
+        ordered.push_back(end);
+    }
+
+    /// The last ends that operators ordered, oldest first.
+    #[must_use]
+    pub fn ordered_ends(&self) -> Vec<OrderedEnd> {
+        self.ordered.lock().iter().cloned().collect()
     }
 
     /// The last crashes, oldest first.

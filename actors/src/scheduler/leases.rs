@@ -229,6 +229,7 @@ impl Leases {
             ran_ms: 0,
             verdict: Verdict::Unused,
             detail: String::new(),
+            choice: None,
             leases: self.clone(),
             scheduler,
         })

@@ -10,6 +10,7 @@
 mod admission_queue;
 mod admit;
 mod answered;
+mod choice;
 mod gate;
 mod interface;
 mod known;
@@ -34,6 +35,7 @@ use annie_core::{
     queue::{QueueLimits, Refusal, RefusalReason},
     time::Micros,
 };
+pub(crate) use choice::RoundChoice;
 pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;

@@ -18,7 +18,7 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::{Leases, SchedulerMsg};
+use super::{Leases, SchedulerMsg, choice::RoundChoice};
 use crate::observe::Handle;
 
 /// A request for the right to one round.
@@ -108,6 +108,8 @@ pub struct Permit {
     pub(super) ran_ms: u64,
     pub(super) verdict: Verdict,
     pub(super) detail: String,
+    /// Why the round was next, if others waited for the backend.
+    pub(super) choice: Option<Box<RoundChoice>>,
     pub(super) leases: Arc<Leases>,
     pub(super) scheduler: Handle<SchedulerMsg>,
 }
@@ -117,6 +119,11 @@ impl Permit {
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.name
+    }
+
+    /// Why the round was next, if others waited for the backend.
+    pub(crate) fn take_choice(&mut self) -> Option<Box<RoundChoice>> {
+        self.choice.take()
     }
 
     /// Keeps the text of a failed round for operators; it is reported with the verdict.

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::{
     NoPermit, Permit, PermitRequest, SchedulerMsg,
     admission_queue::{AdmissionQueue, Admitted},
+    choice::RoundChoice,
     leases::{Leases, Mark},
     routes::Usable,
 };
@@ -500,8 +501,8 @@ impl TaskTable {
             for n in 0..self.lines.len() {
                 is_changed |= self.look_at(n, now);
                 while self.leases.count(n) < self.leases.slots(n) {
-                    let Some((task, ticket)) = self.next_of(n, now) else { break };
-                    self.give(n, task, ticket, now);
+                    let Some((task, ticket, choice)) = self.next_of(n, now) else { break };
+                    self.give(n, (task, choice), ticket, now);
                     is_changed |= self.look_at(n, now);
                 }
             }
@@ -512,14 +513,16 @@ impl TaskTable {
     }
 
     /// Voice goes first, and no other round starts while the gate is closed (invariant 9).
-    fn next_of(&mut self, n: usize, now: Micros) -> Option<(TaskId, Ticket)> {
+    fn next_of(&mut self, n: usize, now: Micros) -> Option<(TaskId, Ticket, Option<Box<RoundChoice>>)> {
         while let Some(task) = self.urgent.get(n).and_then(VecDeque::front).copied() {
             if self.usable.get(n).is_some_and(|u| u.is_shut_for(Priority::Realtime)) {
                 return None;
             }
             self.urgent.get_mut(n).and_then(VecDeque::pop_front);
             if let Some(ticket) = self.take_ticket(task, n) {
-                return Some((task, ticket));
+                let reason = (0.0, now.since_ms(ticket.request.since), "voice goes first".to_owned());
+                let choice = self.choice(n, now, reason);
+                return Some((task, ticket, choice));
             }
         }
         if self.usable.get(n).is_none_or(|u| u.is_closed) {
@@ -528,12 +531,22 @@ impl TaskTable {
         while let Some(grant) = self.lines.get_mut(n)?.pop(id(n), now) {
             let task = grant.waiting.task;
             if let Some(ticket) = self.take_ticket(task, n) {
-                return Some((task, ticket));
+                let choice = self.choice(n, now, (grant.effective, grant.waited_ms, grant.why.to_string()));
+                return Some((task, ticket, choice));
             }
             // The caller has gone.
             self.settle(task, now);
         }
         None
+    }
+
+    /// The choice of a task that was just taken from the queue of a backend, if others wait there.
+    fn choice(&mut self, n: usize, now: Micros, reason: (f64, u64, String)) -> Option<Box<RoundChoice>> {
+        let line = self.lines.get_mut(n).filter(|line| line.ready(id(n)) > 0)?;
+        let (others, next) = (line.ready(id(n)), line.peek(id(n), now));
+        let mut choice = RoundChoice::among(others, next.as_ref(), reason)?;
+        self.leases.name(n).clone_into(&mut choice.backend);
+        Some(choice)
     }
 
     fn take_ticket(&mut self, task: TaskId, n: usize) -> Option<Ticket> {
@@ -542,7 +555,7 @@ impl TaskTable {
         Some(entry.tickets.remove(index))
     }
 
-    fn give(&mut self, n: usize, task: TaskId, ticket: Ticket, now: Micros) {
+    fn give(&mut self, n: usize, (task, choice): (TaskId, Option<Box<RoundChoice>>), ticket: Ticket, now: Micros) {
         if let Some(entry) = self.entries.get_mut(&task) {
             (entry.is_given, entry.ran_on) = (true, Some(n));
             entry.waiting.rounds_done = entry.waiting.rounds_done.saturating_add(1);
@@ -559,7 +572,8 @@ impl TaskTable {
         metrics::histogram!("annie_queue_wait_seconds", "priority" => ticket.request.priority.as_str())
             .record(now.since_ms(ticket.request.since) as f64 / 1e3);
         self.granted += 1;
-        if let Some(permit) = self.leases.lease(n, (task, ticket.request.is_task), now, self.me.clone()) {
+        if let Some(mut permit) = self.leases.lease(n, (task, ticket.request.is_task), now, self.me.clone()) {
+            permit.choice = choice;
             // The caller may have gone just now: then the permit is dropped with the answer, and comes back.
             let _ = ticket.reply.send(Ok(permit));
         }

@@ -12,7 +12,8 @@ use annie_core::{
         DeadLetterRow, DeadLetters, DeadLettersWaiting, DeliveryEnd, DeliveryRow, Document, DocumentHit, DocumentKey,
         DocumentQuery, DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace,
         NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal,
-        SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, TaskRow, TextRange, Written,
+        SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, StoredEvent, TaskRow,
+        TextRange, Written,
     },
     spend::{UsageQuery, UsageRow},
     time::Micros,
@@ -85,6 +86,7 @@ impl Log for ChaosStore {
     passed_on! {
         claim(conversation: ConversationId, by: NodeIncarnation) -> Option<Claim>;
         events(scope: Scope, conversation: ConversationId, after: Seq, limit: u32) -> Vec<Event>;
+        stored_events(conversation: ConversationId, after: Seq, limit: u32) -> Vec<StoredEvent>;
         snapshot(conversation: ConversationId) -> Option<Snapshot>;
         put_snapshot(conversation: ConversationId, epoch: Epoch, snapshot: Snapshot) -> ();
         open_conversations() -> Vec<(ConversationId, UserId)>;

@@ -3,6 +3,7 @@
 //! (`tests/golden`): a new field needs a default, a renamed field or kind keeps its former name as an alias, and no field ever
 //! changes its meaning.
 
+mod copied;
 mod judged;
 mod kinds;
 mod topics;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::{
+    copied::{Copied, CopiedExchange},
     judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, Refusal},
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
@@ -655,6 +657,8 @@ pub enum EventBody {
         /// The text for the user.
         text: String,
     },
+    /// A part of a copy of another conversation: see [`Copied`].
+    Copied(Box<Copied>),
 }
 
 /// Whether a number is zero, so that it is not stored.

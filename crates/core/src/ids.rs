@@ -125,6 +125,14 @@ impl IntentId {
     }
 }
 
+impl IntentId {
+    /// The intent of the seal of the audit chain whose first event this is. Two nodes that seal the same events store one seal.
+    #[must_use]
+    pub fn for_seal(conversation: ConversationId, from: Seq) -> Self {
+        Self(hashed(&[b"seal", conversation.uuid().as_bytes(), &from.0.to_be_bytes()]))
+    }
+}
+
 impl OperationId {
     /// The operation that a run may start. Each intent has one operation, so that a repeated run does not start a second
     /// one.

@@ -6,6 +6,7 @@
 mod agent_report;
 mod answer;
 pub mod approval;
+pub mod audit;
 pub mod breaker;
 pub mod calendar;
 pub mod caller;
@@ -32,6 +33,7 @@ pub mod queue;
 pub mod receipt;
 pub mod redact;
 pub mod reminder;
+pub mod replay;
 pub mod route;
 pub mod schedule;
 pub mod secret;

@@ -272,7 +272,8 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::DeadlinePassed { .. }
         | EventBody::Retried { .. }
         | EventBody::Ordered { .. }
-        | EventBody::Resumed { .. } => Vec::new(),
+        | EventBody::Resumed { .. }
+        | EventBody::Copied(_) => Vec::new(),
     }
 }
 

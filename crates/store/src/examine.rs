@@ -7,6 +7,7 @@ use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, Seq, TaskId},
     ports::{Before, ConversationRow, DeadLetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
+    replay::{Divergence, Replay},
     turn::{Conversation, STATE_VERSION},
 };
 use serde::Serialize;
@@ -38,6 +39,8 @@ pub struct Examination {
     pub tables: Vec<TableCheck>,
     /// Snapshots that differ from the folded log.
     pub snapshots: Vec<WrongSnapshot>,
+    /// Decisions that the core takes otherwise than they are stored, by conversation.
+    pub diverged: Vec<(ConversationId, Divergence)>,
 }
 
 /// An event that cannot be read.
@@ -139,6 +142,7 @@ pub async fn examine(store: &dyn Store) -> Result<Examination, StoreError> {
         last_seqs.insert(row.id, log.events.last().map_or(Seq(0), |event| event.seq));
         if log.is_whole {
             check_snapshot(store, row, &log.events, &mut found).await?;
+            check_decisions(row, &log.events, &mut found);
             folded.import(row.id, &row.user, log.events);
         } else {
             unreadable_conversations.insert(row.id.to_string());
@@ -246,6 +250,13 @@ async fn check_snapshot(
         right: Some(right),
     });
     Ok(())
+}
+
+/// Takes the decisions of the core again, and compares them with those of the log.
+fn check_decisions(row: &ConversationRow, events: &[Event], found: &mut Examination) {
+    let mut replay = Replay::new(row.id, row.user.clone());
+    events.iter().for_each(|event| replay.see(event));
+    found.diverged.extend(replay.finish().divergences.into_iter().map(|one| (row.id, one)));
 }
 
 /// The columns of a conversation's row that follow from the log. The owner does not follow from events.

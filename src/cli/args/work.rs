@@ -11,7 +11,7 @@ use annie_core::{
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::PageArgs;
+use super::{PageArgs, Watch};
 
 /// Options of a message.
 #[derive(Debug, Clone, Default, Args)]
@@ -70,7 +70,7 @@ impl From<ClassArg> for Priority {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Jobs {
     /// List running, waiting (in queue order) and suspended tasks
-    List,
+    List(Watch),
     /// Cancel a task
     Cancel {
         /// Number in the list, or task id

@@ -137,6 +137,15 @@ fn of_the_tables(found: &Examination, fix: &str) -> Vec<Finding> {
             false => error(table.table, described(table)),
         })
         .collect();
+    if let Some((conversation, one)) = found.diverged.first() {
+        let detail = format!(
+            "{} decisions are stored otherwise than they are taken now, as event {} of {conversation}",
+            found.diverged.len(),
+            one.seq
+        );
+        let next = format!("if no other version of Annie wrote them: annie replay {conversation} --check");
+        findings.push(Finding { state: State::Warning, fix: Some(next), ..Finding::ok("replay", detail) });
+    }
     if let Some(wrong) = found.snapshots.first() {
         let detail = format!("{} wrong, as that of {}: {}", found.snapshots.len(), wrong.conversation, wrong.why);
         findings.push(error("snapshots", detail));

@@ -246,7 +246,8 @@ impl Work {
             | EventBody::DeadLetterMoved { .. }
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
-            | EventBody::Cancelled { .. } => {}
+            | EventBody::Cancelled { .. }
+            | EventBody::Copied(_) => {}
         }
     }
 }

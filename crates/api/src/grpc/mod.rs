@@ -35,7 +35,7 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 15] = [
+pub(crate) const SERVICES: [&str; 18] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -50,6 +50,9 @@ pub(crate) const SERVICES: [&str; 15] = [
     "annie.v1.Actors",
     "annie.v1.Skills",
     "annie.v1.Events",
+    "annie.v1.Replay",
+    "annie.v1.Audit",
+    "annie.v1.Keys",
     "annie.v1.Chaos",
 ];
 
@@ -99,7 +102,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 8] = [
+const TABLE_ONLY: [&str; 11] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
@@ -108,6 +111,9 @@ const TABLE_ONLY: [&str; 8] = [
     "annie.v1.Reminders",
     "annie.v1.Skills",
     "annie.v1.Usage",
+    "annie.v1.Replay",
+    "annie.v1.Audit",
+    "annie.v1.Keys",
 ];
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.

@@ -1,6 +1,6 @@
 //! The actor tree: list, view, operate.
 
-use annie_actors::{Crash, NodeInfo, Operation as Command};
+use annie_actors::{Crash, NodeInfo, Operation as Command, OrderedEnd};
 use annie_core::ids::Incarnation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
             .about("view_actor", "operations", "Get an actor.", "actors show")
             .rpc("/annie.v1.Actors/View", |r: v1::ViewRequest| Ok(Args(ViewArgs { path: r.path })), viewed),
-        route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
+        route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, Crashes::from)
             .about("list_crashes", "operations", CRASHES, "actors crashes")
             .http_only(),
         route(Post, "/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
@@ -49,7 +49,7 @@ pub(super) fn table() -> Vec<Operation> {
     ]
 }
 
-const CRASHES: &str = "List the most recent crashes. Stops that an operator requested are not included.";
+const CRASHES: &str = "List the most recent crashes, and apart from them the ends that operators ordered.";
 
 /// Actors, ordered by path.
 #[derive(Debug, Serialize, ToSchema)]
@@ -143,10 +143,19 @@ pub struct Crashes {
     /// Oldest first: path, incarnation, reason, time, and the kinds of the last messages.
     #[schema(value_type = Vec<Object>)]
     crashes: Vec<Crash>,
+    /// Ends that operators ordered, which are no crashes. Oldest first: path, incarnation, operation, who and why, time.
+    #[schema(value_type = Vec<Object>)]
+    ordered: Vec<OrderedEnd>,
 }
 
-async fn list_crashes(call: Call, (): ()) -> Result<Vec<Crash>, ApiError> {
-    Ok(call.state.kernel.crashes())
+impl From<(Vec<Crash>, Vec<OrderedEnd>)> for Crashes {
+    fn from((crashes, ordered): (Vec<Crash>, Vec<OrderedEnd>)) -> Self {
+        Self { crashes, ordered }
+    }
+}
+
+async fn list_crashes(call: Call, (): ()) -> Result<(Vec<Crash>, Vec<OrderedEnd>), ApiError> {
+    Ok((call.state.kernel.crashes(), call.state.kernel.ordered_ends()))
 }
 
 /// An operator command on an actor.

@@ -94,6 +94,16 @@ pub struct Job {
     /// The estimated time until the next round starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_in_ms: Option<u64>,
+    /// Until when the task is deferred, RFC 3339; absent if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    deferred_until: Option<String>,
+    /// The part of its rounds that is done, in percent, if it uses all of them; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    percent: Option<u32>,
+    /// The time in which the remaining rounds run if the task uses all of them. It may end sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends_in_ms_max: Option<u64>,
     /// How long the task has run; absent while it waits for its first round or is deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     running_ms: Option<u64>,
@@ -108,6 +118,9 @@ impl From<JobLine> for Job {
         Self {
             status: JobStatus::of(&line),
             reason: reason_of(&line),
+            percent: line.percent(),
+            deferred_until: line.deferred_until.map(|at| at.to_string()),
+            ends_in_ms_max: line.ends_in_ms_max,
             number: line.number,
             task_id: line.task,
             conversation_id: line.conversation,
@@ -128,6 +141,9 @@ fn wire(line: JobLine) -> v1::Job {
     v1::Job {
         state: state_of(&line).into(),
         reason: reason_of(&line).unwrap_or_default(),
+        percent: line.percent(),
+        deferred_until_us: line.deferred_until.map(|at| at.0),
+        ends_in_ms_max: line.ends_in_ms_max,
         number: u32::try_from(line.number).unwrap_or(u32::MAX),
         task_id: line.task.to_string(),
         conversation_id: line.conversation.to_string(),

@@ -4,14 +4,17 @@
 
 mod actors;
 mod approvals;
+mod audit;
 pub mod conversations;
 mod dead_letters;
 mod input;
 mod jobs;
+mod keys;
 mod mcp;
 pub(crate) mod notifications;
 mod operations;
 mod reminders;
+mod replay;
 mod row;
 mod scheduler;
 mod schedules;
@@ -35,6 +38,9 @@ pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter()
 /// The parts of the table.
 const TABLES: &[fn() -> Vec<Operation>] = &[
     conversations::table,
+    replay::table,
+    audit::table,
+    keys::table,
     tasks::table,
     jobs::table,
     dead_letters::table,

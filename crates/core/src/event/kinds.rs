@@ -123,6 +123,7 @@ impl EventBody {
             Self::Answered { .. } => "answered",
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
+            Self::Copied(_) => "copied",
         }
     }
 
@@ -130,7 +131,7 @@ impl EventBody {
     #[must_use]
     pub const fn recorder(&self) -> Recorder {
         match self {
-            Self::Received(_) => Recorder::FrontEnd,
+            Self::Received(_) | Self::Copied(_) => Recorder::FrontEnd,
             Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::SkillFinished { .. }
@@ -200,7 +201,8 @@ impl EventBody {
             | Self::Retried { .. }
             | Self::Ordered { .. }
             | Self::DeadLetterDue { .. }
-            | Self::DeadLetterMoved { .. } => None,
+            | Self::DeadLetterMoved { .. }
+            | Self::Copied(_) => None,
         }
     }
 
@@ -247,7 +249,8 @@ impl EventBody {
             | Self::DeadLetterMoved { .. }
             | Self::Answered { .. }
             | Self::Failed { .. }
-            | Self::Cancelled { .. } => None,
+            | Self::Cancelled { .. }
+            | Self::Copied(_) => None,
         }
     }
 }

@@ -100,7 +100,8 @@ impl EventBody {
             | Self::DeadlinePassed { .. }
             | Self::Deferred { .. }
             | Self::Retried { .. }
-            | Self::Ordered { .. } => Topics::NONE,
+            | Self::Ordered { .. }
+            | Self::Copied(_) => Topics::NONE,
         })
     }
 
@@ -137,7 +138,8 @@ impl EventBody {
             | Self::Retried { .. }
             | Self::Ordered { .. }
             | Self::DeadLetterDue { .. }
-            | Self::DeadLetterMoved { .. } => None,
+            | Self::DeadLetterMoved { .. }
+            | Self::Copied(_) => None,
         }
     }
 }

@@ -162,6 +162,11 @@ pub struct JobLine {
     pub round: Option<(u32, u32)>,
     /// Estimated time until its next round starts, in milliseconds from now.
     pub start_in_ms: Option<u64>,
+    /// Until when it is deferred. Absent if it is not.
+    pub deferred_until: Option<Micros>,
+    /// The time in which its remaining rounds run if it uses all of them, in milliseconds. It may end sooner. Absent before its first
+    /// round, and while it is deferred or suspended.
+    pub ends_in_ms_max: Option<u64>,
     /// How long the task has run, in milliseconds. Absent while it waits for its first round or is deferred.
     pub running_ms: Option<u64>,
     /// The conversation.
@@ -173,6 +178,13 @@ impl JobLine {
     #[must_use]
     pub const fn is_suspended(&self) -> bool {
         self.suspended_at.is_some() && !self.state.is_ended()
+    }
+
+    /// The part of its rounds that is done, in percent, if it uses all of them.
+    #[must_use]
+    pub fn percent(&self) -> Option<u32> {
+        let (now, max) = self.round?;
+        Some((now.saturating_sub(1).saturating_mul(100) / max.max(1)).min(100))
     }
 
     /// Whether the job is running.

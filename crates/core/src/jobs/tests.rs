@@ -37,6 +37,8 @@ fn waiting(n: usize, title: &str) -> JobLine {
         position: Some(n),
         round: None,
         start_in_ms: None,
+        deferred_until: None,
+        ends_in_ms_max: None,
         running_ms: None,
         conversation: conversation(1),
     }
@@ -503,4 +505,11 @@ fn job_command_detail_is_requested_by_flag_or_words() {
     ] {
         assert_eq!(understand(text).unwrap().is_detailed, is_detailed, "{text:?}");
     }
+}
+
+#[test]
+fn job_percent_is_the_part_of_its_rounds_that_is_done() {
+    let at = |round| JobLine { round, ..running(1, "x") }.percent();
+    let percents = [None, Some((1, 8)), Some((5, 8)), Some((8, 8)), Some((9, 8)), Some((1, 0))].map(at);
+    assert_eq!(percents, [None, Some(0), Some(50), Some(87), Some(100), Some(0)]);
 }

@@ -40,8 +40,8 @@ pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
-    MessageRow, Records, SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, TaskRow,
-    TaskState,
+    MessageRow, Records, SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind,
+    StoredEvent, TaskRow, TaskState,
 };
 pub use work::{
     DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,

@@ -128,6 +128,21 @@ pub struct Snapshot {
     pub state: String,
 }
 
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Its sequence number.
+    pub seq: Seq,
+    /// Its time.
+    pub at: Micros,
+    /// The task that it belongs to.
+    pub task: TaskId,
+    /// The agent that it is about.
+    pub agent: String,
+    /// The JSON of its body, byte for byte.
+    pub body: String,
+}
+
 /// The log: the authority.
 pub trait Log: Send + Sync {
     /// Stores many appends in one transaction. A refused append does not affect the others. Returns after the commit, with
@@ -146,6 +161,15 @@ pub trait Log: Send + Sync {
         after: Seq,
         limit: u32,
     ) -> Fut<'_, Result<Vec<Event>, StoreError>>;
+
+    /// The same events of any user, with their bodies as stored. For the audit chain, whose digests must not depend on how this
+    /// version writes events.
+    fn stored_events(
+        &self,
+        conversation: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<StoredEvent>, StoreError>>;
 
     /// The newest snapshot.
     fn snapshot(&self, conversation: ConversationId) -> Fut<'_, Result<Option<Snapshot>, StoreError>>;

@@ -18,6 +18,7 @@ use crate::{
     event::{EventBody, Inbound, Mode, PromptFacts},
     ids::{ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
+    ports::Snapshot,
     receipt::Receipt,
     skill::ActiveSkill,
     time::Micros,
@@ -169,6 +170,31 @@ impl Conversation {
             active_skill: None,
             skill_uses: BTreeMap::new(),
         }
+    }
+
+    /// The state of a stored snapshot.
+    ///
+    /// # Errors
+    /// If the snapshot has another version, cannot be read, or is not a state of this conversation at its sequence number. The log
+    /// must be read instead.
+    pub fn of_snapshot(snapshot: &Snapshot, id: ConversationId, user: &UserId) -> Result<Self, String> {
+        if snapshot.v != STATE_VERSION {
+            return Err(format!("it has version {}, not {STATE_VERSION}", snapshot.v));
+        }
+        let state: Self = serde_json::from_str(&snapshot.state).map_err(|e| e.to_string())?;
+        if state.id != id {
+            return Err(format!("it is of conversation {}", state.id));
+        }
+        if state.user != *user {
+            return Err("it is of another user".to_owned());
+        }
+        if state.seq != snapshot.seq {
+            return Err(format!(
+                "it is stored as that of event {}, and contains the state at {}",
+                snapshot.seq, state.seq
+            ));
+        }
+        Ok(state)
     }
 
     /// Whether no work is running or pending, except suspended work.

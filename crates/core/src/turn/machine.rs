@@ -82,6 +82,7 @@ impl Conversation {
                 self.note_skill_change(task, agent, body);
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
             }
+            EventBody::Copied(copied) => self.begin_copy(copied),
             // Records for readers of the log, and facts about a task that has ended.
             EventBody::Decided { hook: None, .. }
             | EventBody::DeadLetterDue { .. }

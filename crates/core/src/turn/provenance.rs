@@ -13,7 +13,7 @@ use super::{
     quotes::{CallPattern, is_in_user_words, may_hold_calls, plain_words, without_entities},
 };
 use crate::{
-    event::{AgentReport, Inbound, PromptFacts},
+    event::{AgentReport, CopiedExchange, Inbound, PromptFacts},
     inbound::{OPERATION, OUTSIDE},
     message::Message,
     outcome::{Outcome, floor_char_boundary},
@@ -306,6 +306,19 @@ impl Provenance {
                 }
             }
         }
+    }
+
+    /// Records an exchange of the conversation that this one is a copy of.
+    pub(super) fn copied(&mut self, exchange: &CopiedExchange) {
+        self.has_read(CLIENT);
+        if exchange.is_outside {
+            self.add_untrusted_text(&exchange.user);
+            self.add_untrusted_text(&exchange.answer);
+            return;
+        }
+        self.add_ids(numbers_of_user(&exchange.user));
+        self.dates.add_earlier_user_text(&exchange.user);
+        self.add_stored_text(&exchange.answer);
     }
 
     /// Records the parts of a turn's prompt beside the user's message.

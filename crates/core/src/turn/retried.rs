@@ -162,7 +162,8 @@ impl Effects {
             | EventBody::DeadLetterMoved { .. }
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
-            | EventBody::Cancelled { .. } => {}
+            | EventBody::Cancelled { .. }
+            | EventBody::Copied(_) => {}
         }
     }
 }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
 /// file.
-const fn kinds(body: &EventBody) -> [&'static str; 30] {
+const fn kinds(body: &EventBody) -> [&'static str; 31] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -54,7 +54,8 @@ const fn kinds(body: &EventBody) -> [&'static str; 30] {
         | EventBody::DeadLetterMoved { .. }
         | EventBody::Answered { .. }
         | EventBody::Failed { .. }
-        | EventBody::Cancelled { .. } => [
+        | EventBody::Cancelled { .. }
+        | EventBody::Copied(_) => [
             "received",
             "joined",
             "turn_started",
@@ -85,6 +86,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 30] {
             "answered",
             "failed",
             "cancelled",
+            "copied",
         ],
     }
 }

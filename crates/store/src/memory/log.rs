@@ -3,7 +3,7 @@
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, NodeIncarnation, Seq, UserId},
-    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError},
+    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError, StoredEvent},
 };
 
 use super::{MemoryStore, StorePoint, data::Data};
@@ -40,6 +40,26 @@ impl Log for MemoryStore {
             let seen = data.conversations.get(&conversation).filter(|c| scope.sees(&c.user));
             let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
             seen.map(|c| c.events.iter().skip(skip).take(limit as usize).cloned().collect()).unwrap_or_default()
+        }))
+    }
+
+    fn stored_events(
+        &self,
+        conversation: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<StoredEvent>, StoreError>> {
+        Box::pin(self.read("stored_events", move |data| {
+            let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
+            let events = data.conversations.get(&conversation).map(|c| c.events.iter().skip(skip).take(limit as usize));
+            let stored = |event: &Event| StoredEvent {
+                seq: event.seq,
+                at: event.at,
+                task: event.task,
+                agent: event.agent.to_string(),
+                body: serde_json::to_string(&event.body).unwrap_or_default(),
+            };
+            events.into_iter().flatten().map(stored).collect()
         }))
     }
 

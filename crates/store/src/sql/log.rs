@@ -5,7 +5,7 @@ use std::time::Instant;
 use annie_core::{
     event::{EVENT_VERSION, Event, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
-    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError},
+    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError, StoredEvent},
 };
 
 use super::{Cell, Columns, Database, SqlStore, corrupt, signed};
@@ -65,6 +65,22 @@ impl<D: Database> Log for SqlStore<D> {
             Scope::Operator => EVENTS,
         };
         Box::pin(self.list("reading events", sql, bound, move |row| event_of(conversation, row)))
+    }
+
+    fn stored_events(
+        &self,
+        conversation: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<StoredEvent>, StoreError>> {
+        let bound = vec![conversation.uuid().into(), signed(after.0).into(), limit.into()];
+        let stored = |row: &mut Columns<'_>| {
+            let (seq, at, task) = (row.seq()?, row.at()?, row.id(TaskId::from_uuid)?);
+            let agent = row.text()?;
+            row.version()?;
+            Ok(StoredEvent { seq, at, task, agent, body: row.text()? })
+        };
+        Box::pin(self.list("reading stored events", EVENTS, bound, stored))
     }
 
     fn snapshot(&self, conversation: ConversationId) -> Fut<'_, Result<Option<Snapshot>, StoreError>> {

@@ -95,7 +95,8 @@ impl Chunks {
             | EventBody::Retried { .. }
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
-            | EventBody::DeadLetterMoved { .. } => {}
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Copied(_) => {}
         }
     }
 

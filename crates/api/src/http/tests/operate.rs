@@ -57,7 +57,14 @@ async fn actor_tree_is_listed_viewed_and_operated() {
     assert_eq!(server.say(json!({ "text": "and now?" })).await["answer"], "You said: and now?");
     assert_eq!(server.post("/api/v1/actors/stop", json!({ "path": "/nobody" })).await.0, 404);
     assert_eq!(server.get("/api/v1/actors/view?path=/nobody").await.0, 404);
-    assert_eq!(server.get("/api/v1/actors/crashes").await.0, 200);
+    let (status, ends) = server.get("/api/v1/actors/crashes").await;
+    let ordered = &ends["ordered"][0];
+    assert_eq!(
+        (status, &ordered["path"], &ordered["operation"]),
+        (200, &json!("/scheduler"), &json!("kill")),
+        "{ends}"
+    );
+    assert!(ordered["by"].is_string() && ends["crashes"].as_array().is_some_and(Vec::is_empty), "{ends}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod active_skill;
 mod approvals;
 mod budget;
 mod control;
+mod copied;
 mod deadlines;
 mod deferral;
 mod effects;

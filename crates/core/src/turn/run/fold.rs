@@ -57,7 +57,8 @@ impl AgentRun {
             | EventBody::DeadLetterMoved { .. }
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
-            | EventBody::Cancelled { .. } => {}
+            | EventBody::Cancelled { .. }
+            | EventBody::Copied(_) => {}
         }
         self.settle();
         is_result

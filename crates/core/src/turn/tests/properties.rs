@@ -55,7 +55,8 @@ fn assert_reported(w: &World) {
             | EventBody::Retried { .. }
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
-            | EventBody::DeadLetterMoved { .. } => {}
+            | EventBody::DeadLetterMoved { .. }
+            | EventBody::Copied(_) => {}
         }
     }
     let accepted = accepted_dispatches(w);
@@ -151,7 +152,8 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             | EventBody::DeadLetterMoved { .. }
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
-            | EventBody::Cancelled { .. } => {}
+            | EventBody::Cancelled { .. }
+            | EventBody::Copied(_) => {}
         }
         for (effect, intents) in &made {
             assert!(intents.len() <= 1, "{effect:?} was made under {intents:?}");

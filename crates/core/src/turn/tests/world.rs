@@ -15,6 +15,7 @@ use crate::{
     limits::{Deadlines, TurnLimits},
     message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
     outcome::Outcome,
+    replay::Replay,
     skill::SkillSet,
     time::Micros,
     turn::{
@@ -48,6 +49,19 @@ pub struct World {
     /// The turn that the script is about, while it runs; otherwise the oldest turn.
     focus: Option<TaskId>,
     tasks: u32,
+}
+
+/// The core decides again what the log of every test contains.
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.fast || std::thread::panicking() {
+            return;
+        }
+        let mut replay = Replay::new(self.conv.id, self.conv.user.clone());
+        self.log.iter().for_each(|event| replay.see(event));
+        let check = replay.finish();
+        assert!(check.agrees(), "the replay diverges: {:#?}", check.divergences);
+    }
 }
 
 impl World {

@@ -1,0 +1,281 @@
+//! Replays, copies and imports of conversations. A replay only reads. A copy is a new conversation that begins with the history of
+//! another one, and no intent of the original is carried out in it.
+
+use annie_core::{
+    event::{Copied, Event, EventBody, NewEvent, Scope},
+    ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    ports::{Append, Fence},
+    replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of},
+    turn::{Conversation, STATE_VERSION},
+};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{Kernel, KernelError, PAGE_MAX};
+use crate::log_writer::append;
+
+/// The most events that one replay folds. Folding one takes about 0.03 ms, so a replay ends within half a minute.
+const EVENTS_MAX: u64 = 1_000_000;
+/// The most events of an imported conversation. Each activation of the copy without a snapshot reads all of them.
+pub const IMPORTED_EVENTS_MAX: u64 = 100_000;
+/// The version of the export, which the first line names.
+pub const EXPORT_VERSION: u64 = 1;
+/// The field of an export's first line that contains the version.
+pub const EXPORT_MARK: &str = "annie_conversation";
+/// Events of a copy that are stored in one append.
+const APPEND_EVENTS: usize = 200;
+/// How many replays run at the same time. Each holds a conversation in memory and uses one core.
+static RUNNING: Semaphore = Semaphore::const_new(2);
+
+/// What a replay shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReplayRequest {
+    /// The last event that is folded; absent means the last one of the log.
+    pub until: Option<Seq>,
+    /// The event with whose state the state is compared.
+    pub from: Option<Seq>,
+    /// Compare the decisions of the core with those that are stored.
+    pub check: bool,
+}
+
+/// A replayed conversation.
+#[derive(Debug, Clone)]
+pub struct Replayed {
+    /// The conversation.
+    pub id: ConversationId,
+    /// The sequence number of its last event.
+    pub last: Seq,
+    /// The last event that was folded.
+    pub event: Option<Event>,
+    /// The state after it.
+    pub state: ReplayState,
+    /// The differences from the state at [`ReplayRequest::from`].
+    pub differences: Option<Vec<Difference>>,
+    /// The result of the comparison.
+    pub check: Option<Check>,
+}
+
+/// A part of an exported conversation.
+#[derive(Debug, Clone, Default)]
+pub struct ImportPart {
+    /// The conversation that an earlier part began.
+    pub into: Option<ConversationId>,
+    /// Lines of an export, one JSON object each.
+    pub lines: String,
+    /// Further parts follow.
+    pub is_partial: bool,
+}
+
+/// A copy of a conversation, or a part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copy {
+    /// The new conversation.
+    pub conversation: ConversationId,
+    /// The sequence number of its last event.
+    pub last: Seq,
+}
+
+impl Kernel {
+    /// Folds the log of a conversation up to an event.
+    ///
+    /// # Errors
+    /// If the scope sees no such conversation, an event does not exist, or the store fails.
+    pub async fn replay(&self, scope: Scope, id: ConversationId, what: ReplayRequest) -> Result<Replayed, KernelError> {
+        let row = self.conversation(scope, id).await?;
+        let until = existing(what.until, row.last_seq)?.unwrap_or(row.last_seq);
+        let from = existing(what.from, until)?;
+        let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
+        let mut replay = Replay::new(id, row.user.clone());
+        let earlier = match from {
+            Some(from) => {
+                self.fold_to(&mut replay, id, from).await?;
+                Some(ReplayState::of(replay.state()))
+            }
+            None => None,
+        };
+        let mut snapshot = None;
+        if what.check {
+            snapshot = self.wrong_snapshot(&mut replay, &row.user, id, until).await?;
+        }
+        self.fold_to(&mut replay, id, until).await?;
+        let (state, event) = (ReplayState::of(replay.state()), replay.last().cloned());
+        let json = |state: &ReplayState| serde_json::to_value(state).unwrap_or_default();
+        let differences = earlier.map(|earlier| differences(&json(&earlier), &json(&state)));
+        let check = what.check.then(|| {
+            // Before the end of the log, a decision behind the event is the next event.
+            let mut check = if until < row.last_seq { replay.so_far() } else { replay.finish() };
+            snapshot.into_iter().for_each(|wrong| check.add(wrong));
+            check
+        });
+        Ok(Replayed { id, last: row.last_seq, event, state, differences, check })
+    }
+
+    /// Begins a new conversation with the history of another one up to an event. No effect of the original is repeated.
+    ///
+    /// # Errors
+    /// If the scope sees no such conversation, the event does not exist, or the store fails.
+    pub async fn fork(&self, scope: Scope, id: ConversationId, at: Option<Seq>) -> Result<Copy, KernelError> {
+        self.check_takes_in()?;
+        let row = self.conversation(scope, id).await?;
+        let at = existing(at, row.last_seq)?.unwrap_or(row.last_seq);
+        let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
+        let mut replay = Replay::new(id, row.user.clone());
+        self.fold_to(&mut replay, id, at).await?;
+        let history = history_of(replay.state(), false);
+        let copied = Copied { of: id, original_seq: at, event: None, history };
+        let conversation = ConversationId::from_uuid(self.wiring.env.uuid());
+        let last = self.store_copy(conversation, &row.user, vec![copied]).await?;
+        Ok(Copy { conversation, last })
+    }
+
+    /// Imports a part of an exported conversation under a new id, as the given user. The events of the original become records for
+    /// replays. The last part adds what later turns see of them.
+    ///
+    /// # Errors
+    /// If a line is no event or not the next one, or the store fails. Nothing of the part is stored after an invalid line.
+    pub async fn import(&self, user: &UserId, part: ImportPart) -> Result<Copy, KernelError> {
+        self.check_takes_in()?;
+        let (conversation, begun) = match part.into {
+            Some(id) => (id, Some(self.imported_so_far(user, id).await?)),
+            None => (ConversationId::from_uuid(self.wiring.env.uuid()), None),
+        };
+        let (mut of, first) = begun.map_or((None, 1), |(of, last)| (Some(of), last.0 + 1));
+        let mut copies = Vec::new();
+        for (number, line) in part.lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |why: String| KernelError::Invalid(format!("line {}: {why}", number + 1));
+            let value: Value = serde_json::from_str(line).map_err(|e| wrong(format!("it is no JSON: {e}")))?;
+            if let Some(version) = value.get(EXPORT_MARK) {
+                if version.as_u64() != Some(EXPORT_VERSION) {
+                    return Err(wrong(format!("this Annie reads exports of version {EXPORT_VERSION}, not {version}")));
+                }
+                continue;
+            }
+            let event: Event =
+                serde_json::from_value(value.clone()).map_err(|e| wrong(format!("it is no event: {e}")))?;
+            let expected = Seq(first + copies.len() as u64);
+            if event.seq != expected {
+                return Err(wrong(format!("event {expected} must follow, and the line has event {}", event.seq)));
+            }
+            if *of.get_or_insert(event.conversation) != event.conversation {
+                return Err(wrong(format!("it belongs to another conversation, {}", event.conversation)));
+            }
+            if event.seq.0 > IMPORTED_EVENTS_MAX {
+                return Err(wrong(format!("a conversation of more than {IMPORTED_EVENTS_MAX} events is not imported")));
+            }
+            copies.push(Copied {
+                of: event.conversation,
+                original_seq: event.seq,
+                event: Some(value),
+                history: Vec::new(),
+            });
+        }
+        let Some(of) = of else {
+            return Err(KernelError::Invalid("the import contains no event: send the lines of an export".to_owned()));
+        };
+        let original_seq = Seq(first + copies.len() as u64 - 1);
+        let mut last = Seq(first - 1);
+        if !copies.is_empty() {
+            last = self.store_copy(conversation, user, copies).await?;
+        }
+        if !part.is_partial {
+            let mut replay = Replay::new(conversation, user.clone());
+            self.fold_to(&mut replay, conversation, last).await?;
+            let history = history_of(replay.state(), true);
+            last = self.store_copy(conversation, user, vec![Copied { of, original_seq, event: None, history }]).await?;
+        }
+        Ok(Copy { conversation, last })
+    }
+
+    /// The original of an import whose last part has not arrived, and its last imported event.
+    async fn imported_so_far(&self, user: &UserId, id: ConversationId) -> Result<(ConversationId, Seq), KernelError> {
+        let scope = Scope::User(user.clone());
+        let row = self.conversation(scope.clone(), id).await?;
+        let last = self.events(scope, id, Seq(row.last_seq.0.saturating_sub(1)), 1).await?.pop();
+        if let Some(EventBody::Copied(copied)) = last.map(|event| event.body)
+            && copied.event.is_some()
+        {
+            return Ok((copied.of, copied.original_seq));
+        }
+        Err(KernelError::Stale(format!("{id} is no unfinished import: begin a new one")))
+    }
+
+    fn check_takes_in(&self) -> Result<(), KernelError> {
+        if self.draining.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(KernelError::NotReady("it is shutting down".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Stores events of a copy. Returns the sequence number of the last one.
+    async fn store_copy(&self, id: ConversationId, user: &UserId, copies: Vec<Copied>) -> Result<Seq, KernelError> {
+        // No task exists for these events: the id only fills the column.
+        let (task, at) = (TaskId::from_uuid(self.wiring.env.uuid()), self.now());
+        let event =
+            |copied| NewEvent { at, task, agent: AgentId::orchestrator(), body: EventBody::Copied(Box::new(copied)) };
+        let mut events: Vec<NewEvent> = copies.into_iter().map(event).collect();
+        let mut last = Seq(0);
+        while !events.is_empty() {
+            let rest = events.split_off(events.len().min(APPEND_EVENTS));
+            let part = std::mem::replace(&mut events, rest);
+            let count = part.len() as u64;
+            let what = Append { conversation: id, user: user.clone(), fence: Fence::Inbox, events: part };
+            last = Seq(append(&self.wiring.log, what).await?.first.0 + count - 1);
+        }
+        Ok(last)
+    }
+
+    /// Folds the events after those that the replay has seen, up to a sequence number.
+    async fn fold_to(&self, replay: &mut Replay, id: ConversationId, until: Seq) -> Result<(), KernelError> {
+        if until.0 > EVENTS_MAX {
+            let why = format!("a replay folds at most {EVENTS_MAX} events: choose an earlier one");
+            return Err(KernelError::Invalid(why));
+        }
+        while replay.seq() < until {
+            let limit = u32::try_from(until.0 - replay.seq().0).unwrap_or(PAGE_MAX).min(PAGE_MAX);
+            let page = self.wiring.store.events(Scope::Operator, id, replay.seq(), limit).await?;
+            if page.is_empty() {
+                return Err(KernelError::Stale(format!("{id} has no event after {}", replay.seq())));
+            }
+            page.iter().for_each(|event| replay.see(event));
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Folds up to the stored snapshot, and compares the state with it.
+    async fn wrong_snapshot(
+        &self,
+        replay: &mut Replay,
+        user: &UserId,
+        id: ConversationId,
+        until: Seq,
+    ) -> Result<Option<Divergence>, KernelError> {
+        let snapshot = self.wiring.store.snapshot(id).await?;
+        let usable = snapshot.filter(|kept| kept.v == STATE_VERSION && kept.seq <= until && kept.seq >= replay.seq());
+        let Some(kept) = usable else { return Ok(None) };
+        self.fold_to(replay, id, kept.seq).await?;
+        let wrong = |why: String| Divergence {
+            seq: kept.seq,
+            kind: DivergenceKind::Snapshot,
+            task: None,
+            stored: why,
+            replayed: "the state that the log folds to".to_owned(),
+        };
+        let folded = serde_json::to_value(replay.state()).unwrap_or_default();
+        Ok(match Conversation::of_snapshot(&kept, id, user).map(serde_json::to_value) {
+            Err(why) => Some(wrong(why)),
+            Ok(Ok(stored)) if stored == folded => None,
+            Ok(_) => Some(wrong("another state".to_owned())),
+        })
+    }
+}
+
+/// Checks that an event exists. Events are numbered from 1.
+fn existing(seq: Option<Seq>, last: Seq) -> Result<Option<Seq>, KernelError> {
+    match seq {
+        Some(seq) if seq.0 == 0 || seq > last => {
+            Err(KernelError::Invalid(format!("there is no event {seq}: the events are 1 to {last}")))
+        }
+        seq => Ok(seq),
+    }
+}

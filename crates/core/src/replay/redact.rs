@@ -1,0 +1,88 @@
+//! Redaction of an exported event: texts of people, models and skills are replaced, so that the structure of a conversation can be
+//! given away without its content.
+
+use serde_json::Value;
+
+use crate::event::Event;
+
+/// What a text is replaced by, before its length.
+const MARK: &str = "[redacted ";
+/// Fields whose texts say nothing about content: ids, kinds, names of skills, backends, modes and times.
+const KEPT: [&str; 38] = [
+    "conversation",
+    "task",
+    "agent",
+    "kind",
+    "source",
+    "channel",
+    "priority",
+    "mode",
+    "to",
+    "into",
+    "same_as",
+    "after",
+    "route",
+    "backend",
+    "model",
+    "finish",
+    "action",
+    "intent",
+    "skill",
+    "effect",
+    "id",
+    "call_id",
+    "status",
+    "component",
+    "cause",
+    "verb",
+    "targets",
+    "state",
+    "code",
+    "strategy",
+    "outcome",
+    "of",
+    "depends_on",
+    "agents",
+    "interface",
+    "timezone",
+    "continues",
+    "class",
+];
+
+/// The JSON of an event with all texts of its body replaced, except those in fields that say nothing about content.
+#[must_use]
+pub fn redacted(event: &Event) -> Value {
+    let mut value = serde_json::to_value(event).unwrap_or_default();
+    redact(&mut value, false);
+    value
+}
+
+fn redact(value: &mut Value, is_kept: bool) {
+    match value {
+        Value::String(text) if !is_kept && !text.is_empty() => {
+            *text = format!("{MARK}{} characters]", text.chars().count());
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, is_kept)),
+        Value::Object(fields) => {
+            for (key, field) in fields.iter_mut() {
+                // The arguments of a skill and the data of an outcome may have fields with any names.
+                let is_content = matches!(key.as_str(), "arguments" | "data" | "evidence" | "provider_state");
+                if is_content && (field.is_object() || field.is_array()) {
+                    *field = Value::String(format!("{MARK}{} characters]", field.to_string().chars().count()));
+                    continue;
+                }
+                redact(field, !is_content && KEPT.contains(&key.as_str()));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether the texts of an event were replaced.
+pub(super) fn is_redacted(event: &Event) -> bool {
+    use crate::event::EventBody;
+    if let EventBody::Received(inbound) = &event.body {
+        return inbound.text.starts_with(MARK);
+    }
+    event.body.as_final().is_some_and(|end| end.text().starts_with(MARK))
+}

@@ -1,0 +1,25 @@
+//! Copies: a conversation that begins with the history of another one.
+
+use crate::{context::Exchange, event::Copied, turn::conversation::Conversation};
+
+impl Conversation {
+    /// Begins a copy. Copied events of the original are records for replays only.
+    pub(in crate::turn) fn begin_copy(&mut self, copied: &Copied) {
+        // An Engine that is active already does not receive the event.
+        let is_new =
+            self.history.is_empty() && self.inbox.is_empty() && self.turns.is_empty() && self.finished.is_empty();
+        if !is_new {
+            return;
+        }
+        self.is_listed = true;
+        for exchange in &copied.history {
+            self.known.copied(exchange);
+            self.history.push(Exchange {
+                user: exchange.user.clone(),
+                answer: exchange.answer.clone(),
+                private: exchange.private,
+                steps: Vec::new(),
+            });
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The arguments of the commands about conversations, their replays, copies and audit.
+
+use std::path::PathBuf;
+
+use annie_core::ids::ConversationId;
+use clap::{Args, Subcommand, ValueHint};
+
+use super::PageArgs;
+
+/// `annie replay`
+#[derive(Debug, Clone, Args)]
+pub struct Replay {
+    /// The conversation's id
+    pub conversation: ConversationId,
+    /// Show the state after this event; default: the last one
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub until: Option<u64>,
+    /// Also show the differences from the state after this event
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub from: Option<u64>,
+    /// Compare the decisions of the core with those that are stored; exit code 1 if they differ
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `annie conversations fork`
+#[derive(Debug, Clone, Args)]
+pub struct Fork {
+    /// The conversation's id
+    pub id: ConversationId,
+    /// The last event whose state the copy has; default: the last one
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub at: Option<u64>,
+}
+
+/// `annie conversations`
+#[derive(Debug, Subcommand)]
+pub enum Conversations {
+    /// List the newest conversations
+    List {
+        #[command(flatten)]
+        page: PageArgs,
+        /// Include those of stateless API requests
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show the last messages of a conversation
+    Show {
+        /// The conversation's id
+        id: ConversationId,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Print all messages of a conversation, the oldest first, a line of JSON each
+    Export {
+        /// The conversation's id
+        id: ConversationId,
+        /// Print the event log instead, which `annie conversations import` reads
+        #[arg(long)]
+        events: bool,
+        /// Replace the texts of people, models and skills in the event log
+        #[arg(long, requires = "events")]
+        redact: bool,
+    },
+    /// Begin a new conversation with the history of another one up to an event; no effect is repeated
+    Fork(Fork),
+    /// Import an event log under a new id: its events are records and are not carried out
+    Import {
+        /// The file that `annie conversations export --events` printed
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Take a conversation out of quarantine; with the scope ops:control also another user's
+    Resume {
+        /// The conversation's id
+        id: ConversationId,
+    },
+}
+
+/// `annie audit`
+#[derive(Debug, Clone, Subcommand)]
+pub enum Audit {
+    /// Compare the stored events with their seals; exit code 1 if they differ
+    Verify {
+        /// Also compare a seal that was noted earlier, as this command printed it
+        #[arg(long, value_name = "NUMBER:DIGEST")]
+        head: Option<String>,
+    },
+    /// Print who decided what and why, a line of JSON each, without the texts of messages and results
+    Export {
+        /// Only this conversation; default: all of yours
+        conversation: Option<ConversationId>,
+    },
+}
