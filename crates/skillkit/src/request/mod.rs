@@ -6,10 +6,7 @@ mod outcome;
 
 use std::collections::BTreeMap;
 
-use annie_core::{
-    ports::{EgressMethod, SecretHeader},
-    skill::SkillSpec,
-};
+use annie_core::ports::{EgressMethod, SecretHeader};
 pub(crate) use fill::{encoded, with_letters};
 use serde_json::Value;
 
@@ -99,7 +96,11 @@ pub(crate) async fn run(ctx: &Ctx, template: &RequestTemplate, arguments: Value)
 ///
 /// # Errors
 /// If the arguments do not fit their places.
-pub(crate) fn preview(template: &RequestTemplate, spec: &SkillSpec, arguments: Value) -> Result<String, SkillError> {
+pub(crate) fn preview(
+    template: &RequestTemplate,
+    spec: &annie_core::skill::SkillSpec,
+    arguments: Value,
+) -> Result<String, SkillError> {
     let request = fill::request(template, spec, "<the id of the run>", arguments)?;
     let mut text = format!("{} {}\n", request.method.as_str(), request.url);
     for (name, value) in &request.headers {
