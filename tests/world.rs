@@ -16,7 +16,7 @@ use annie_core::{
     replay::Replay,
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
-use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
+use annie_skillkit::{FileCatalog, FileRules, Router, Runner, RunnerParts};
 use annie_store::MemoryStore;
 use annie_testkit::{
     env,
@@ -142,6 +142,9 @@ impl WorldParts {
             }),
             notes_folder: PathBuf::new(),
             are_notes_here: false,
+            respects_robots: false,
+            files: FileRules::default(),
+            search: None,
             egress: None,
             secrets: None,
             programs: None,

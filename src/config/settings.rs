@@ -25,6 +25,7 @@ use super::{
     backend::BackendConfig,
     channels::ChannelConfig,
     egress::EgressSettings,
+    files::FileSettings,
     hooks::HookConfig,
     mcp::McpServerConfig,
     routing::{Routing, planner},
@@ -32,6 +33,7 @@ use super::{
     secrets::SecretSettings,
     store::StoreSettings,
     typed::KeyError,
+    web_search::WebSearchSettings,
 };
 use crate::api::ApiLimits;
 
@@ -75,6 +77,10 @@ pub struct Config {
     pub client: Client,
     /// Requests of skills to other machines.
     pub egress: EgressSettings,
+    /// The files of this machine that skills may use.
+    pub files: FileSettings,
+    /// The search engine of `web.search`.
+    pub web_search: WebSearchSettings,
     /// How programs of skills are run.
     pub sandbox: SandboxSettings,
     /// Settings of single skills.
@@ -319,6 +325,8 @@ impl Config {
         found.extend(self.channel_problems());
         found.extend(self.mcp_problems());
         found.extend(self.egress_problems());
+        found.extend(self.web_search_problems());
+        found.extend(self.file_problems());
         found.extend(self.sandbox_problems());
         found.extend(self.secrets.check().err());
         let backends = self.backend_problems();

@@ -35,6 +35,7 @@ mod redaction;
 pub mod reminders;
 mod repairs;
 mod replay;
+mod requests;
 mod resumed;
 mod routing;
 pub mod schedules;
