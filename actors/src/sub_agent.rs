@@ -174,8 +174,10 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             match effects.take(turn, (now, left_ms > 0), calls, replied) {
                 Ok(body) => {
                     state.waits_since = None;
+                    let loops = agent::loops_detected(&body);
                     let mut bodies = agent::record(verdicts);
                     bodies.push(body);
+                    bodies.extend(loops);
                     store(ctx, state, now, bodies).await
                 }
                 Err(changed) => {

@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod hooks;
 mod layers;
+mod loop_guard;
 mod mcp;
 mod routing;
 mod sample;
@@ -25,6 +26,7 @@ mod typed;
 mod values;
 
 pub use approval::{ApprovalRuleConfig, ApprovalSettings};
+pub use loop_guard::{LoopGuardPreset, LoopGuardSettings};
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::{is_in_own_network, read_key};
 pub use channels::{ChannelConfig, ChannelError, ChannelKind};

@@ -19,6 +19,7 @@ mod interfaces;
 mod jobs;
 mod kernel;
 mod load;
+mod loops;
 mod mcp;
 mod messages;
 mod metrics;

@@ -69,6 +69,18 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
+/// The events about loops that follow a reply. They are also logged and counted.
+pub(crate) fn loops_detected(replied: &EventBody) -> Vec<EventBody> {
+    let events = replied.loops_detected();
+    for event in &events {
+        let EventBody::LoopDetected { found, ends_run } = event else { continue };
+        let (detector, level) = (found.detector.as_str(), found.level.as_str());
+        tracing::warn!(skill = found.skill, detector, level, count = found.count, ends_run, "loop detected");
+        metrics::counter!("annie_loops_detected_total", "detector" => detector, "level" => level).increment(1);
+    }
+    events
+}
+
 /// The event of a failed round.
 pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> EventBody {
     EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms }

@@ -31,6 +31,7 @@ pub mod projection;
 pub mod queue;
 pub mod receipt;
 pub mod redact;
+pub mod result_check;
 pub mod route;
 pub mod schedule;
 pub mod secret;

@@ -86,6 +86,7 @@ impl EventBody {
             | Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
@@ -123,6 +124,7 @@ impl EventBody {
             | Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }
