@@ -26,7 +26,6 @@ mod typed;
 mod values;
 
 pub use approval::{ApprovalRuleConfig, ApprovalSettings};
-pub use loop_guard::{LoopGuardPreset, LoopGuardSettings};
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::{is_in_own_network, read_key};
 pub use channels::{ChannelConfig, ChannelError, ChannelKind};
@@ -37,6 +36,7 @@ pub use environment::Environment;
 pub use error::{ConfigError, Location};
 pub use hooks::{HookConfig, HookKind};
 pub use layers::{Flag, Loaded, Sources};
+pub use loop_guard::{LoopGuardPreset, LoopGuardSettings};
 pub use mcp::McpServerConfig;
 pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};

@@ -57,7 +57,8 @@ async fn model_that_alternates_two_failing_skills_is_stopped_with_a_report() {
     let site = closed_site().await;
     let url = site.url("/watch");
     let model =
-        FakeModelServer::start(move |seen| if results(seen).is_multiple_of(2) { fetch(&url) } else { read("gone") }).await;
+        FakeModelServer::start(move |seen| if results(seen).is_multiple_of(2) { fetch(&url) } else { read("gone") })
+            .await;
     let (_folder, server) = server_with(&model, &settings(&site, "")).await;
     let sent = ask(&server, "Summarise that video").await;
     let answer = sent["answer"].as_str().unwrap_or_default();

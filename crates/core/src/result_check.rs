@@ -55,11 +55,15 @@ mod tests {
 
     #[test]
     fn result_finds_nothing_if_it_is_empty_or_says_so_shortly() {
-        for text in ["", " \n", "[]", "{}", r#"{"count": 0, "results": []}"#, "Nothing found.", "Found no open tasks.", "null"] {
+        for text in
+            ["", " \n", "[]", "{}", r#"{"count": 0, "results": []}"#, "Nothing found.", "Found no open tasks.", "null"]
+        {
             assert!(finds_nothing(text), "{text:?}");
         }
         let long = format!("No. 10 is a house. {}", "x".repeat(NOTHING_BYTES_MAX));
-        for text in ["Found 1 task", r#"{"a": []"#, r#"{"results": [1]}"#, r#"{"status": "done"}"#, "Notes: none", &long] {
+        for text in
+            ["Found 1 task", r#"{"a": []"#, r#"{"results": [1]}"#, r#"{"status": "done"}"#, "Notes: none", &long]
+        {
             assert!(!finds_nothing(text), "{text:?}");
         }
     }

@@ -35,9 +35,10 @@ impl LoopGuard {
             self.argument_churn(call),
             self.repeat(call),
         ];
-        let gravest = found.into_iter().flatten().fold(Verdict::default(), |gravest, verdict| {
-            if verdict.level > gravest.level { verdict } else { gravest }
-        });
+        let gravest = found
+            .into_iter()
+            .flatten()
+            .fold(Verdict::default(), |gravest, verdict| if verdict.level > gravest.level { verdict } else { gravest });
         self.mild_if_new(call, gravest)
     }
 
@@ -248,7 +249,8 @@ impl LoopGuard {
         let hit = self.limits.detectors.changing_result
             && !call.is_poll
             && count >= self.limits.changing_calls as usize
-            && self.calls.back().is_some_and(|r| r.is(call));
+            && self.calls.back().is_some_and(|r| r.is(call))
+            && self.streak(call) < count;
         hit.then(|| {
             let text = format!("{} called {count} times in a row. Its result will go on changing.", call.name);
             Verdict::critical(LoopDetector::ChangingResult, count, text)
@@ -326,8 +328,7 @@ impl LoopGuard {
 
 /// Whether every `period`-th record from `start` on has the same result. Vetoed calls have none.
 fn is_unchanged(tail: &[&CallRecord], start: usize, period: usize) -> bool {
-    let mut results =
-        tail.iter().skip(start).step_by(period).filter(|r| !r.is_vetoed).map(|r| r.result_hash.as_ref());
+    let mut results = tail.iter().skip(start).step_by(period).filter(|r| !r.is_vetoed).map(|r| r.result_hash.as_ref());
     match results.next() {
         Some(Some(first)) => results.all(|hash| hash == Some(first)),
         Some(None) => false,

@@ -337,9 +337,8 @@ impl LoopGuard {
     /// The same, of this run only.
     #[must_use]
     pub fn own_failed_calls(&self) -> Vec<CallRecord> {
-        let is_own = |record: &&CallRecord| {
-            !record.is_earlier && !record.is_vetoed && record.is_error() && !record.is_invalid()
-        };
+        let is_own =
+            |record: &&CallRecord| !record.is_earlier && !record.is_vetoed && record.is_error() && !record.is_invalid();
         self.calls.iter().filter(is_own).map(|record| CallRecord { is_earlier: true, ..record.clone() }).collect()
     }
 

@@ -165,7 +165,8 @@ fn masked(text: &str, numbers: bool) -> String {
         let in_token = |c: char| c.is_alphanumeric() || matches!(c, ':' | '-' | '+' | '.');
         let mut rest = word;
         while let Some(first) = rest.chars().next() {
-            let end = if in_token(first) { rest.find(|c| !in_token(c)).unwrap_or(rest.len()) } else { first.len_utf8() };
+            let end =
+                if in_token(first) { rest.find(|c| !in_token(c)).unwrap_or(rest.len()) } else { first.len_utf8() };
             let (token, after) = rest.split_at(end);
             rest = after;
             if is_time_or_id(token) {
