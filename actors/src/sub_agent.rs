@@ -176,7 +176,9 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     state.waits_since = None;
                     let mut bodies = agent::chosen(&done);
                     bodies.extend(agent::record(verdicts));
+                    let loops = agent::loops_detected(&body);
                     bodies.push(body);
+                    bodies.extend(loops);
                     store(ctx, state, now, bodies).await
                 }
                 Err(changed) => {

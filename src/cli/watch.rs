@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use annie_core::{
     approval,
-    event::{Action, AgentReport, AnswerOutcome, Event, EventBody, FinalEvent, ReportStatus, ResolvedCall},
+    event::{Action, AgentReport, AnswerOutcome, Event, EventBody, FinalEvent, LoopFound, ReportStatus, ResolvedCall},
     ids::AgentId,
     outcome::Outcome,
 };
@@ -141,6 +141,10 @@ impl<'a> Watch<'a> {
                 self.finished(&event.agent, skill, outcome, *duration_ms);
             }
             EventBody::AgentReported { report } => self.reported(&event.agent, report),
+            EventBody::LoopDetected { found, ends_run } => {
+                let text = loop_line(found, *ends_run);
+                self.agent_line("⟳", Ink::Bad, &event.agent, &clipped(&text, LINE_CHARS_MAX * 2));
+            }
             EventBody::ModelFailed { error, .. } => {
                 let text = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
                 self.agent_line("✗", Ink::Bad, &event.agent, &text);
@@ -282,6 +286,13 @@ impl<'a> Watch<'a> {
     fn say(&self, sign: &str, ink: Ink, text: &str) {
         self.console.say(&format!("{} {text}", self.console.ink(ink, sign)));
     }
+}
+
+/// One line about a loop that was detected.
+fn loop_line(found: &LoopFound, ends_run: bool) -> String {
+    let LoopFound { detector, level, text, .. } = found;
+    let end = if ends_run { " The agent is stopped." } else { "" };
+    format!("loop detected ({}, {}): {text}{end}", detector.as_str(), level.as_str())
 }
 
 /// The result line of the JSON output.

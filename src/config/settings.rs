@@ -27,6 +27,7 @@ use super::{
     egress::EgressSettings,
     files::FileSettings,
     hooks::HookConfig,
+    loop_guard::LoopGuardSettings,
     mcp::McpServerConfig,
     routing::{Routing, planner},
     sandbox::{SandboxSettings, SkillSettings},
@@ -55,7 +56,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`.
+    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, its `loop_guard` as `[loop_guard]`.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -97,6 +98,8 @@ pub struct Config {
     pub chaos: ChaosSettings,
     /// Which calls of skills wait for a person.
     pub approval: ApprovalSettings,
+    /// When the loop guard warns and refuses.
+    pub loop_guard: LoopGuardSettings,
     /// The model backends (`[[backend]]`); an empty list means the offline planner. Read by [`super::typed`], which separates
     /// the pool's keys from the client's.
     #[serde(skip)]
@@ -289,7 +292,11 @@ impl Config {
     pub fn kernel_limits(&self) -> KernelLimits {
         KernelLimits {
             mode: self.mode,
-            turn: TurnLimits { interface: self.sub_agent.interface, ..self.turn.clone() },
+            turn: TurnLimits {
+                interface: self.sub_agent.interface,
+                loop_guard: self.loop_guard.limits(),
+                ..self.turn.clone()
+            },
             breaker: self.breaker,
             round_ms_max: self.limits.round_ms_max,
             passivate_after_ms: self.limits.passivate_after_ms,
@@ -322,6 +329,7 @@ impl Config {
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
+        found.extend(self.loop_guard_problems());
         found.extend(self.channel_problems());
         found.extend(self.mcp_problems());
         found.extend(self.egress_problems());

@@ -7,7 +7,7 @@ use super::{
     error::Location,
     layers::{Loaded, leaves},
     settings::Config,
-    typed::dotted,
+    typed::{TURN_ELSEWHERE, dotted},
 };
 
 /// One value.
@@ -48,7 +48,9 @@ pub(super) fn down(value: Value, part: &String) -> Option<Value> {
 pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
     let mut table = Table::try_from(config)?;
     if let Some(Value::Table(turn)) = table.get_mut("turn") {
-        turn.remove("interface");
+        for (key, _) in TURN_ELSEWHERE {
+            turn.remove(key);
+        }
     }
     // Empty tables are left out.
     table.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));

@@ -73,6 +73,10 @@ fn config_error_names_location_problem_and_fix() {
             "annie.toml:2:1: unknown key `queue.depth_per_user.hihg_max`; did you mean `high_max`?",
         ),
         (
+            "[turn.loop_guard]\nenabled = false\n",
+            "annie.toml:1:7: unknown key `turn.loop_guard`; it is set as `[loop_guard]`",
+        ),
+        (
             "[turn]\ninterface = \"json\"\n",
             "annie.toml:2:1: unknown key `turn.interface`; it is set as `sub_agent.interface`",
         ),
@@ -448,6 +452,36 @@ format = "json"
 enabled = false
 [chaos]
 enabled = true
+[loop_guard]
+enabled = false
+preset = "openclaw"
+window_calls = 101
+warning_calls = 1
+critical_calls = 2
+unknown_tool_calls = 4
+breaker_calls = 9
+vetoes_max = 3
+near_warning_calls = 5
+near_critical_calls = 6
+cycle_warning_laps = 1
+cycle_critical_laps = 2
+changing_calls = 13
+cascade_warning_calls = 5
+cascade_critical_calls = 7
+compaction_calls = 4
+pollers = ["builds.*"]
+[loop_guard.detectors]
+generic_repeat = false
+known_poll_no_progress = false
+ping_pong = false
+argument_churn = false
+unknown_tool_repeat = false
+global_circuit_breaker = false
+cycle = false
+near_identical = false
+changing_result = false
+error_cascade = false
+compaction_loop = false
 [approval]
 default = "always"
 rules = [{ mode = "ask", when = { skills = ["mail.*"] }, effects = ["once"], external = true }]
@@ -510,7 +544,15 @@ fn config_limits_reach_kernel_and_store() {
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
-    assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
+    assert_eq!(turn.loop_guard, config.loop_guard.limits());
+    assert_eq!(
+        annie_core::limits::TurnLimits {
+            interface: SubAgentInterface::Cmd,
+            loop_guard: config.turn.loop_guard.clone(),
+            ..turn
+        },
+        config.turn
+    );
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!(notify, config.notify);
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));

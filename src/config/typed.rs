@@ -36,6 +36,10 @@ impl KeyError {
     }
 }
 
+/// Limits of a turn that have a place of their own in the configuration.
+pub(super) const TURN_ELSEWHERE: [(&str, &str); 2] =
+    [("interface", "sub_agent.interface"), ("loop_guard", "[loop_guard]")];
+
 /// A path in dotted notation.
 pub fn dotted(path: &[String]) -> String {
     let mut text = String::new();
@@ -51,13 +55,15 @@ pub fn dotted(path: &[String]) -> String {
 
 /// The configuration of a table, with defaults filled in. Only the structure is checked.
 pub fn typed(mut table: Table) -> Result<Config, KeyError> {
-    if table.get("turn").and_then(|t| t.get("interface")).is_some() {
-        return Err(KeyError {
-            path: vec!["turn".to_owned(), "interface".to_owned()],
-            is_key: true,
-            what: "unknown key `turn.interface`".to_owned(),
-            fix: "it is set as `sub_agent.interface`".to_owned(),
-        });
+    for (key, place) in TURN_ELSEWHERE {
+        if table.get("turn").and_then(|t| t.get(key)).is_some() {
+            return Err(KeyError {
+                path: vec!["turn".to_owned(), key.to_owned()],
+                is_key: true,
+                what: format!("unknown key `turn.{key}`"),
+                fix: format!("it is set as `{place}`"),
+            });
+        }
     }
     fill_deadlines(&mut table);
     let backends = table.remove("backend");
@@ -162,7 +168,8 @@ fn convert_error(mut path: Vec<String>, message: &str, depth: usize, more: &[&st
     // Every second part between backticks is a name.
     let more = more.iter().copied().filter(|_| path.len() == depth + 1);
     let mut known: Vec<&str> = expected.split('`').skip(1).step_by(2).chain(more).collect();
-    known.retain(|key| *key != "interface" || path.first().is_none_or(|table| table != "turn"));
+    let is_elsewhere = |key: &str| TURN_ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == key);
+    known.retain(|key| !is_elsewhere(key) || path.first().is_none_or(|table| table != "turn"));
     known.sort_unstable();
     let near = known
         .iter()

@@ -43,6 +43,11 @@ pub(super) fn redirect(to: &str) -> Sent {
     response("302 Found", &format!("location: {to}\r\n"), b"")
 }
 
+/// A refusal with this status.
+pub(super) fn refusal(status: u16) -> Sent {
+    response(&format!("{status} No"), "content-type: text/plain\r\n", b"No.")
+}
+
 type Script = dyn Fn(&str) -> Sent + Send + Sync;
 
 /// A site on a loopback port, which answers each path by a script.

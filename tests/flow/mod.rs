@@ -20,6 +20,7 @@ mod interfaces;
 mod jobs;
 mod kernel;
 mod load;
+mod loops;
 mod mcp;
 mod messages;
 mod metrics;

@@ -72,6 +72,7 @@ impl Folded {
             | EventBody::ModelReplied { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
             | EventBody::AgentStarted { .. }

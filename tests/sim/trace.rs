@@ -102,6 +102,7 @@ impl Trace {
             | EventBody::ModelReplied { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }
             | EventBody::ApprovalDecided { .. }

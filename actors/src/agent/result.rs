@@ -69,6 +69,18 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
+/// The events about loops that follow a reply. They are also logged and counted.
+pub(crate) fn loops_detected(replied: &EventBody) -> Vec<EventBody> {
+    let events = replied.loops_detected();
+    for event in &events {
+        let EventBody::LoopDetected { found, ends_run } = event else { continue };
+        let (detector, level) = (found.detector.as_str(), found.level.as_str());
+        tracing::warn!(skill = found.skill, detector, level, count = found.count, ends_run, "loop detected");
+        metrics::counter!("annie_loops_detected_total", "detector" => detector, "level" => level).increment(1);
+    }
+    events
+}
+
 /// The events of the Scheduler's choices of a round. They are stored with its result.
 pub(crate) fn chosen(done: &ModelDone) -> Vec<EventBody> {
     done.choices.iter().map(|choice| choice.event(done.round)).collect()

@@ -24,7 +24,10 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         Ok(reply) => {
             let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
             bodies.extend(agent::record(verdicts));
-            bodies.push(agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now())));
+            let body = agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now()));
+            let loops = agent::loops_detected(&body);
+            bodies.push(body);
+            bodies.extend(loops);
         }
         Err(error) => bodies.extend(agent::failed(&done, error)),
     }

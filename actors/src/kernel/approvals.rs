@@ -151,6 +151,7 @@ fn fold(open: &mut Vec<OpenApproval>, event: Event) {
         | EventBody::ModelReplied { .. }
         | EventBody::ModelFailed { .. }
         | EventBody::InterfaceChanged { .. }
+        | EventBody::LoopDetected { .. }
         | EventBody::SkillStarted { .. }
         | EventBody::SkillFinished { .. }
         | EventBody::AgentStarted { .. }

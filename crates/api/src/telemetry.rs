@@ -24,6 +24,7 @@ const COUNTERS: &[Help] = &[
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
+    ("annie_loops_detected_total", "Loops of agents found by the loop guard, by pattern and level"),
     ("annie_messages_total", "Messages stored and acknowledged"),
     ("annie_hook_failures_total", "Hooks that failed: they panicked or gave no valid answer in time"),
     (

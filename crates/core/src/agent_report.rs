@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     event::{ReportStatus, is_zero},
+    loop_guard::CallRecord,
     message::Usage,
     receipt::Receipt,
 };
@@ -42,6 +43,9 @@ pub struct AgentReport {
     /// Effects that may or may not have happened, as (skill, arguments). The turn does not repeat these effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
+    /// Its failed calls, for the loop guard of other agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_calls: Vec<CallRecord>,
     /// A round ran on an agentic backend. No receipt shows what that backend did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
@@ -63,6 +67,7 @@ impl AgentReport {
             waited_ms: 0,
             prefill_ms: 0,
             in_doubt: Vec::new(),
+            failed_calls: Vec::new(),
             programs_ran: false,
         }
     }

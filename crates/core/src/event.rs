@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use self::{
     copied::{Copied, CopiedExchange},
-    judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, Refusal},
+    judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, LoopFound, Refusal},
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
 };
@@ -512,6 +512,16 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hook: Option<HookDecision>,
     },
+    /// The loop guard found that the agent repeats itself. Recorded directly after the reply with the call, for people and
+    /// clients: the verdict itself is part of the reply. Further warnings about one pattern are recorded once in ten calls.
+    LoopDetected {
+        /// The pattern and the call.
+        #[serde(flatten)]
+        found: LoopFound,
+        /// Whether the agent's run ends with this reply.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ends_run: bool,
+    },
     /// A call waits for a person, who must approve it first. The agent of the event made the call.
     ApprovalRequested {
         /// The number of the request in its turn, from 1.
@@ -705,6 +715,14 @@ impl EventBody {
             *waited_ms = ms;
         }
         self
+    }
+
+    /// The events about loops that follow this reply.
+    #[must_use]
+    pub fn loops_detected(&self) -> Vec<Self> {
+        let Self::ModelReplied { judged: Some(judged), .. } = self else { return Vec::new() };
+        let found = judged.loops.iter().cloned();
+        found.map(|found| Self::LoopDetected { found, ends_run: judged.ends_run }).collect()
     }
 
     /// Sets the verdicts about the calls of a reply.

@@ -34,6 +34,7 @@ pub mod receipt;
 pub mod redact;
 pub mod reminder;
 pub mod replay;
+pub mod result_check;
 pub mod route;
 pub mod schedule;
 pub mod secret;

@@ -7,6 +7,7 @@ use crate::{
     classify::Spoken,
     dead_letter::DeadLetterLimits,
     event::{Mode, Priority},
+    loop_guard::LoopGuardLimits,
     outcome::Outcome,
     redact::Redaction,
 };
@@ -101,6 +102,9 @@ pub struct TurnLimits {
     pub main_interface: MainInterface,
     /// What is redacted in answers. Empty means nothing.
     pub redact: Vec<Redaction>,
+    /// When the loop guard warns and refuses. The configuration has it as a table of its own.
+    #[serde(skip_serializing_if = "LoopGuardLimits::is_default")]
+    pub loop_guard: LoopGuardLimits,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
@@ -131,6 +135,7 @@ impl Default for TurnLimits {
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
             redact: vec![Redaction::Secrets, Redaction::Pii],
+            loop_guard: LoopGuardLimits::default(),
             defer_ms: 900_000,
             dead_letters: DeadLetterLimits::default(),
         }

@@ -261,6 +261,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Joined { .. }
         | EventBody::ModelFailed { .. }
         | EventBody::InterfaceChanged { .. }
+        | EventBody::LoopDetected { .. }
         | EventBody::RoundBegan { .. }
         | EventBody::RoundNotBegun { .. }
         | EventBody::AgentStarted { .. }

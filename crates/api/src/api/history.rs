@@ -228,6 +228,7 @@ impl Work {
             | EventBody::RoundNotBegun { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }

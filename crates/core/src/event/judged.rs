@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::IntentId;
+use crate::{
+    ids::IntentId,
+    loop_guard::{LoopDetector, LoopLevel},
+};
 
 /// The verdicts about the calls of one reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +17,9 @@ pub struct JudgedCalls {
     /// Whether the run ends once these calls have results, because the loop guard has refused too often.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_run: bool,
+    /// What the loop guard found in the calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loops: Vec<LoopFound>,
     /// The calls that wait for hooks outside the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<AskedHooks>,
@@ -31,6 +37,23 @@ impl JudgedCalls {
     pub fn hooks_of(&self, call_id: &str) -> &[String] {
         self.hooks.iter().find(|asked| asked.call_id == call_id).map_or(&[][..], |asked| asked.hooks.as_slice())
     }
+}
+
+/// A pattern that the loop guard found in a call and the calls before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopFound {
+    /// The id of the call, which is unique in its reply.
+    pub call_id: String,
+    /// The skill or tool.
+    pub skill: String,
+    /// The pattern.
+    pub detector: LoopDetector,
+    /// Whether the call is made with a warning, or refused.
+    pub level: LoopLevel,
+    /// The number of its occurrences.
+    pub count: u32,
+    /// What the model was told.
+    pub text: String,
 }
 
 /// A call with the hooks that must decide before it is made.

@@ -101,6 +101,7 @@ impl EventBody {
             Self::ModelReplied { .. } => "model_replied",
             Self::ModelFailed { .. } => "model_failed",
             Self::InterfaceChanged { .. } => "interface_changed",
+            Self::LoopDetected { .. } => "loop_detected",
             Self::SkillStarted { .. } => "skill_started",
             Self::SkillFinished { .. } => "skill_finished",
             Self::AgentStarted { .. } => "agent_started",
@@ -135,6 +136,7 @@ impl EventBody {
             Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::SkillFinished { .. }
+            | Self::LoopDetected { .. }
             | Self::Decided { hook: Some(_), .. } => Recorder::Agent,
             Self::RoundBegan { .. } | Self::RoundNotBegun { .. } => Recorder::Round,
             Self::SkillStarted { .. } => Recorder::Breaker,
@@ -183,6 +185,7 @@ impl EventBody {
             | Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }
@@ -228,6 +231,7 @@ impl EventBody {
             | Self::RoundBegan { .. }
             | Self::RoundNotBegun { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }

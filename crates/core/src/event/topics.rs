@@ -86,6 +86,7 @@ impl EventBody {
             | Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
@@ -124,6 +125,7 @@ impl EventBody {
             | Self::ModelReplied { .. }
             | Self::ModelFailed { .. }
             | Self::InterfaceChanged { .. }
+            | Self::LoopDetected { .. }
             | Self::SkillStarted { .. }
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }

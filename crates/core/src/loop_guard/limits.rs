@@ -21,6 +21,26 @@ pub struct LoopGuardLimits {
     /// Number of vetoes that ends the run: a model that ignored them would continue to loop, and each round costs time and
     /// money.
     pub vetoes_max: u32,
+    /// Number of nearly equal calls with one result that causes a warning.
+    pub near_warning_calls: u32,
+    /// Number of nearly equal calls with one result that causes a veto.
+    pub near_critical_calls: u32,
+    /// Number of laps of a cycle of three or four calls that causes a warning.
+    pub cycle_warning_laps: u32,
+    /// Number of laps of a cycle without progress that causes a veto.
+    pub cycle_critical_laps: u32,
+    /// Number of equal calls in a row, with nothing between, that causes a veto although their results differ.
+    pub changing_calls: u32,
+    /// Number of consecutive failures of several skills that causes a warning.
+    pub cascade_warning_calls: u32,
+    /// Number of consecutive failures of several skills that causes a veto.
+    pub cascade_critical_calls: u32,
+    /// Number of equal calls with one result, directly after the context was shortened, that ends the run.
+    pub compaction_calls: u32,
+    /// The skills that ask for the state of something that changes elsewhere, as names or as `domain.*`. Their calls are
+    /// never judged. Calls of skills with the usual names of such skills, such as `status`, are free as long as their results
+    /// change.
+    pub pollers: Vec<String>,
     /// The enabled detectors.
     pub detectors: LoopDetectors,
 }
@@ -37,11 +57,37 @@ pub struct LoopDetectors {
     pub ping_pong: bool,
     /// Rotation over a few variants of one call, all with one result. Causes a warning only.
     pub argument_churn: bool,
+    /// Calls of tools that do not exist.
+    pub unknown_tool_repeat: bool,
+    /// Repetitions without progress, whatever the other detectors find.
+    pub global_circuit_breaker: bool,
+    /// Three or four calls in a cycle with the same results.
+    pub cycle: bool,
+    /// Nearly equal calls that all fail or find nothing.
+    pub near_identical: bool,
+    /// The same call in a row with another result each time.
+    pub changing_result: bool,
+    /// Failures of several skills in a row.
+    pub error_cascade: bool,
+    /// The same call and result directly after the context was shortened.
+    pub compaction_loop: bool,
 }
 
 impl Default for LoopDetectors {
     fn default() -> Self {
-        Self { generic_repeat: true, known_poll_no_progress: true, ping_pong: true, argument_churn: true }
+        Self {
+            generic_repeat: true,
+            known_poll_no_progress: true,
+            ping_pong: true,
+            argument_churn: true,
+            unknown_tool_repeat: true,
+            global_circuit_breaker: true,
+            cycle: true,
+            near_identical: true,
+            changing_result: true,
+            error_cascade: true,
+            compaction_loop: true,
+        }
     }
 }
 
@@ -66,6 +112,15 @@ impl LoopGuardLimits {
             unknown_tool_calls: 3,
             breaker_calls: 8,
             vetoes_max: 2,
+            near_warning_calls: 4,
+            near_critical_calls: 7,
+            cycle_warning_laps: 3,
+            cycle_critical_laps: 4,
+            changing_calls: 12,
+            cascade_warning_calls: 4,
+            cascade_critical_calls: 8,
+            compaction_calls: 3,
+            pollers: Vec::new(),
             detectors: LoopDetectors::default(),
         }
     }
@@ -80,8 +135,49 @@ impl LoopGuardLimits {
             critical_calls: 20,
             unknown_tool_calls: 10,
             breaker_calls: 30,
+            near_warning_calls: 10,
+            near_critical_calls: 20,
+            cycle_warning_laps: 5,
+            cycle_critical_laps: 7,
+            changing_calls: 40,
+            cascade_warning_calls: 10,
+            cascade_critical_calls: 20,
             ..Self::annie()
         }
+    }
+
+    /// Whether these are the defaults, which are not stored.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::annie()
+    }
+
+    /// Whether calls of a skill are free.
+    pub(super) fn is_poller(&self, name: &str) -> bool {
+        self.pollers.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(begins) => name.starts_with(begins),
+            None => name == pattern,
+        })
+    }
+
+    /// The pairs of a threshold for warnings and one for vetoes that must be above it, with the names of the latter.
+    #[must_use]
+    pub const fn pairs(&self) -> [(u32, u32, &'static str); 4] {
+        [
+            (self.warning_calls, self.critical_calls, "critical_calls"),
+            (self.near_warning_calls, self.near_critical_calls, "near_critical_calls"),
+            (self.cycle_warning_laps, self.cycle_critical_laps, "cycle_critical_laps"),
+            (self.cascade_warning_calls, self.cascade_critical_calls, "cascade_critical_calls"),
+        ]
+    }
+
+    /// The shortest window in which every threshold can be reached, in calls.
+    #[must_use]
+    pub fn window_calls_min(&self) -> u32 {
+        let cycle = self.cycle_critical_laps.saturating_mul(4);
+        [self.breaker_calls, self.unknown_tool_calls, self.near_critical_calls, self.cascade_critical_calls, cycle]
+            .into_iter()
+            .fold(0, u32::max)
     }
 
     /// Corrects unusable values: zero becomes the default, each threshold is above the one before it, and the window is long
@@ -97,8 +193,18 @@ impl LoopGuardLimits {
         self.vetoes_max = or(self.vetoes_max, default.vetoes_max);
         self.critical_calls = self.critical_calls.max(self.warning_calls + 1);
         self.breaker_calls = self.breaker_calls.max(self.critical_calls + 1);
-        self.window_calls =
-            or(self.window_calls, default.window_calls).max(self.breaker_calls).max(self.unknown_tool_calls);
+        let pairs = [
+            (&mut self.near_warning_calls, &mut self.near_critical_calls, default.near_warning_calls),
+            (&mut self.cycle_warning_laps, &mut self.cycle_critical_laps, default.cycle_warning_laps),
+            (&mut self.cascade_warning_calls, &mut self.cascade_critical_calls, default.cascade_warning_calls),
+        ];
+        for (warning, critical, usual) in pairs {
+            *warning = or(*warning, usual).min(Self::WINDOW_CALLS_MAX / 4 - 1);
+            *critical = or(*critical, *warning + 1).clamp(*warning + 1, Self::WINDOW_CALLS_MAX / 4);
+        }
+        self.changing_calls = or(self.changing_calls, default.changing_calls);
+        self.compaction_calls = or(self.compaction_calls, default.compaction_calls);
+        self.window_calls = or(self.window_calls, default.window_calls).max(self.window_calls_min());
         self
     }
 }

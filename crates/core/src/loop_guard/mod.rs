@@ -1,27 +1,25 @@
-//! Detects agents that loop: the same call, two alternating calls, or the same question about an unchanged state. Calls are
-//! judged before they run; after two vetoes the run ends [S3 4.9].
+//! Detects agents that loop: the same or nearly the same call, calls in a cycle, failures of one skill after the other, or the
+//! same question about an unchanged state. Calls are judged before they run; after two vetoes the run ends [S3 4.9].
 //!
-//! One guard observes one agent's run and is a part of the run's state: it is serialised with it and survives restarts.
+//! One guard observes one agent's run and is a part of the run's state: it is serialised with it and survives restarts. The
+//! guard of the conversation keeps the calls of ended turns. A new turn begins with the failures among them, so a call that
+//! failed again and again is known in the next turn, and a question that a user asks every day is not held against its agent.
 
+mod detect;
 mod limits;
+mod sign;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    fmt::Write as _,
-};
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
+
+use crate::result_check::finds_nothing;
 
 pub use limits::{LoopDetectors, LoopGuardLimits};
-
-/// Two alternating calls are a pattern only after two complete laps.
-const PING_PONG_CALLS_MIN: usize = 4;
-/// Minimum number of calls of each variant for a pattern of argument churn.
-const CHURN_VARIANT_CALLS_MIN: usize = 3;
+use sign::{args_hash, masked_hash, near_text, result_hash};
 
 /// Severity of a verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,6 +50,16 @@ pub enum LoopDetector {
     GenericRepeat,
     /// Rotation over a few variants of one call, all with the same result.
     ArgumentChurn,
+    /// Three or four different calls in a cycle.
+    Cycle,
+    /// Calls whose arguments differ only in a character, a number, an id or a time, and that all fail or find nothing.
+    NearIdentical,
+    /// The same call, nothing else between, with another result each time.
+    ChangingResult,
+    /// Failures of several skills, and no success between them.
+    ErrorCascade,
+    /// After the context overflowed and was shortened, the agent makes the same call with the same result.
+    CompactionLoop,
 }
 
 impl LoopDetector {
@@ -65,6 +73,23 @@ impl LoopDetector {
             Self::PingPong => "ping_pong",
             Self::GenericRepeat => "generic_repeat",
             Self::ArgumentChurn => "argument_churn",
+            Self::Cycle => "cycle",
+            Self::NearIdentical => "near_identical",
+            Self::ChangingResult => "changing_result",
+            Self::ErrorCascade => "error_cascade",
+            Self::CompactionLoop => "compaction_loop",
+        }
+    }
+}
+
+impl LoopLevel {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
         }
     }
 }
@@ -92,22 +117,88 @@ impl Verdict {
     }
 }
 
+/// The result of a call, as the guard sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// Its text.
+    pub text: &'a str,
+    /// The kind of the error, if it is one.
+    pub error: Option<&'a str>,
+    /// The call changed something. The same question may have another answer after it.
+    pub has_changed: bool,
+    /// The call was of a tool that does not exist.
+    pub is_unknown: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// A result that is no error and changed nothing.
+    #[must_use]
+    pub const fn plain(text: &'a str) -> Self {
+        Self { text, error: None, has_changed: false, is_unknown: false }
+    }
+
+    /// An error of this kind.
+    #[must_use]
+    pub const fn error(text: &'a str, kind: &'a str) -> Self {
+        Self { text, error: Some(kind), has_changed: false, is_unknown: false }
+    }
+}
+
 /// One remembered call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct CallRecord {
+pub struct CallRecord {
     name: String,
     /// 16 hexadecimal digits of a hash over the arguments with sorted keys.
     args_hash: String,
-    /// The same over the result's text. Absent while the call runs, and permanently if the call was vetoed.
+    /// The same over the arguments without the parts that differ from call to call: times and ids. Empty if the call changed
+    /// something, or has no result.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    masked_hash: String,
+    /// The arguments of a failed call as a short text without numbers, which nearly equal calls share.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    near: String,
+    /// The number of the reply with the call. Failures of one reply count as one where the model is to learn from them.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    reply: u32,
+    /// A hash over the result's text. Absent while the call runs, and permanently if the call was vetoed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result_hash: Option<String>,
+    /// The kind of its failure: the kind of the error, or `empty` for a result that found nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_changed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_unknown_tool: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_vetoed: bool,
+    /// The call belongs to an earlier turn of the conversation, or to another agent of the turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_earlier: bool,
 }
 
+/// The failure of a call that the kernel answers with an error, because it cannot be made.
+pub const INVALID_CALL: &str = "invalid_call";
+/// The failure of a result that is no error and found nothing.
+const EMPTY: &str = "empty";
+
 impl CallRecord {
+    fn of(call: &Call<'_>) -> Self {
+        Self {
+            name: call.name.to_owned(),
+            args_hash: call.args_hash.clone(),
+            masked_hash: String::new(),
+            near: String::new(),
+            reply: 0,
+            result_hash: None,
+            failure: None,
+            has_changed: false,
+            is_unknown_tool: false,
+            is_vetoed: false,
+            is_earlier: false,
+        }
+    }
+
     fn is(&self, call: &Call<'_>) -> bool {
         self.name == call.name && self.args_hash == call.args_hash
     }
@@ -115,28 +206,64 @@ impl CallRecord {
     fn same_call(&self, other: &Self) -> bool {
         self.name == other.name && self.args_hash == other.args_hash
     }
+
+    /// Whether the call ended with an error. A result that found nothing is none.
+    fn is_error(&self) -> bool {
+        self.failure.as_deref().is_some_and(|failure| failure != EMPTY)
+    }
+
+    /// Whether the kernel answered the call, because it could not be made. That says nothing about a skill.
+    fn is_invalid(&self) -> bool {
+        self.failure.as_deref() == Some(INVALID_CALL)
+    }
+
+    fn answered(&mut self, call: &Call<'_>, seen: &Seen<'_>) {
+        let found_nothing = || finds_nothing(seen.text).then_some(EMPTY);
+        self.result_hash = Some(result_hash(seen));
+        self.failure = if seen.has_changed { None } else { seen.error.or_else(found_nothing).map(str::to_owned) };
+        self.has_changed = seen.has_changed;
+        self.is_unknown_tool = seen.is_unknown;
+        if self.failure.is_some() {
+            self.near = near_text(call.args);
+        }
+        if !self.has_changed {
+            self.masked_hash = masked_hash(call.args);
+        }
+        debug_assert!(self.is(call), "a result belongs to its call");
+    }
 }
 
 /// The call that is judged.
 struct Call<'a> {
     name: &'a str,
+    args: &'a Value,
     args_hash: String,
     is_poll: bool,
 }
 
 impl<'a> Call<'a> {
-    fn of(name: &'a str, args: &Value) -> Self {
-        Self { name, args_hash: args_hash(args), is_poll: is_poll(name, args) }
+    fn of(name: &'a str, args: &'a Value) -> Self {
+        Self { name, args, args_hash: args_hash(args), is_poll: is_poll(name, args) }
     }
 }
 
-/// The guard of one run.
+/// The guard of one run, or of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopGuard {
+    #[serde(default, skip_serializing_if = "LoopGuardLimits::is_default")]
     limits: LoopGuardLimits,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     calls: VecDeque<CallRecord>,
-    #[serde(default)]
+    /// The number of replies with calls so far.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    replies: u32,
+    /// How often the newest call was made in a row, with nothing between. The window may be shorter.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    in_a_row: u32,
+    /// Number of calls since the context was shortened after an overflow. Absent if it was not, or long ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_compaction: Option<u32>,
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     vetoes: u32,
 }
 
@@ -150,7 +277,89 @@ impl LoopGuard {
     /// A guard without history. Unusable limits are corrected.
     #[must_use]
     pub fn new(limits: LoopGuardLimits) -> Self {
-        Self { limits: limits.corrected(), calls: VecDeque::new(), vetoes: 0 }
+        Self {
+            limits: limits.corrected(),
+            calls: VecDeque::new(),
+            replies: 0,
+            in_a_row: 0,
+            since_compaction: None,
+            vetoes: 0,
+        }
+    }
+
+    /// Whether the guard remembers nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.vetoes == 0
+    }
+
+    /// The guard of a run that begins: it knows the failures of what this guard observed.
+    #[must_use]
+    pub fn begin(&self, limits: LoopGuardLimits) -> Self {
+        let mut guard = Self::new(limits);
+        if guard.limits.enabled {
+            self.failed_calls().for_each(|record| guard.remember(record));
+        }
+        guard
+    }
+
+    /// The guard of a run that continues the one which this guard observed: its calls and its vetoes count.
+    #[must_use]
+    pub fn resume(&self, limits: LoopGuardLimits) -> Self {
+        let mut guard =
+            Self { vetoes: self.vetoes, in_a_row: self.in_a_row, replies: self.replies, ..Self::new(limits) };
+        guard.calls.extend(self.calls.iter().filter(|record| !record.is_invalid()).cloned());
+        guard.forget_the_oldest();
+        guard
+    }
+
+    /// Adds what the guard of a run has observed that has ended.
+    pub fn absorb(&mut self, run: &Self) {
+        self.limits.window_calls = run.limits.window_calls;
+        for record in run.calls.iter().filter(|record| !record.is_earlier && record.result_hash.is_some()) {
+            if record.failure.is_none() {
+                // The call works again.
+                self.calls.retain(|known| !known.same_call(record) || !known.is_error());
+            }
+            self.remember(record.clone());
+        }
+        (self.vetoes, self.in_a_row, self.replies) = (run.vetoes, run.in_a_row, run.replies);
+    }
+
+    /// The calls of this run that failed and have not succeeded since, for other agents.
+    pub fn failed_calls(&self) -> impl Iterator<Item = CallRecord> {
+        self.calls
+            .iter()
+            .filter(|record| record.is_error() && !record.is_invalid() && !record.is_vetoed)
+            .map(|record| CallRecord { is_earlier: true, ..record.clone() })
+    }
+
+    /// The same, of this run only.
+    #[must_use]
+    pub fn own_failed_calls(&self) -> Vec<CallRecord> {
+        let is_own =
+            |record: &&CallRecord| !record.is_earlier && !record.is_vetoed && record.is_error() && !record.is_invalid();
+        self.calls.iter().filter(is_own).map(|record| CallRecord { is_earlier: true, ..record.clone() }).collect()
+    }
+
+    /// Adds failed calls of another agent of the turn.
+    pub fn learn(&mut self, failed: &[CallRecord]) {
+        let known: Vec<CallRecord> = failed.to_vec();
+        for record in known {
+            // Older than all calls of this run, so that it breaks no row of them.
+            self.calls.push_front(CallRecord { is_earlier: true, ..record });
+        }
+        self.forget_the_oldest();
+    }
+
+    /// A reply with calls is judged.
+    pub fn begin_reply(&mut self) {
+        self.replies = self.replies.saturating_add(1);
+    }
+
+    /// The context was shortened after an overflow, so the agent may not remember what it did.
+    pub fn context_was_shortened(&mut self) {
+        self.since_compaction = Some(0);
     }
 
     /// The verdict on a call. Does not change the guard.
@@ -159,14 +368,7 @@ impl LoopGuard {
         if !self.limits.enabled {
             return Verdict::default();
         }
-        let call = Call::of(name, args);
-        self.unknown_tool(&call)
-            .or_else(|| self.no_progress(&call))
-            .or_else(|| self.ping_pong(&call))
-            .or_else(|| self.repeat_without_progress(&call))
-            .or_else(|| self.argument_churn(&call))
-            .or_else(|| self.repeat(&call))
-            .unwrap_or_default()
+        self.judged(&Call::of(name, args))
     }
 
     /// The verdict on a call that is about to run. A call of a tool that does not exist is vetoed if the calls before it were
@@ -180,38 +382,65 @@ impl LoopGuard {
         verdict
     }
 
-    /// Counts a veto. The vetoed call is recorded without a result, so that it does not count as progress.
+    /// The number of occurrences at which a detector begins to warn; `None` if it only refuses.
+    #[must_use]
+    pub fn warns_from(&self, detector: LoopDetector) -> Option<usize> {
+        let limits = &self.limits;
+        let from = match detector {
+            LoopDetector::KnownPollNoProgress | LoopDetector::GenericRepeat | LoopDetector::ArgumentChurn => {
+                limits.warning_calls
+            }
+            LoopDetector::PingPong => limits.warning_calls.max(detect::PING_PONG_CALLS_MIN),
+            LoopDetector::Cycle => limits.cycle_warning_laps,
+            LoopDetector::NearIdentical => limits.near_warning_calls,
+            LoopDetector::ErrorCascade => limits.cascade_warning_calls,
+            LoopDetector::UnknownToolRepeat
+            | LoopDetector::GlobalCircuitBreaker
+            | LoopDetector::ChangingResult
+            | LoopDetector::CompactionLoop => return None,
+        };
+        Some(from as usize)
+    }
+
+    /// Counts a veto. The vetoed call is recorded without a result, so that it does not count as progress. The first veto of a
+    /// loop after a shortened context ends the run: the agent does not learn from what it forgets.
     pub fn veto(&mut self, name: &str, args: &Value) {
-        self.vetoes = self.vetoes.saturating_add(1);
-        self.remember(CallRecord {
-            name: name.to_owned(),
-            args_hash: args_hash(args),
-            result_hash: None,
-            is_unknown_tool: false,
-            is_vetoed: true,
-        });
+        let call = Call::of(name, args);
+        let is_final = self.compaction_loop(&call).is_some();
+        self.vetoes = if is_final { u32::MAX } else { self.vetoes.saturating_add(1) };
+        self.remember(CallRecord { is_vetoed: true, ..CallRecord::of(&call) });
     }
 
     /// Counts all vetoes after the first `before` ones as a single veto.
     pub fn count_once(&mut self, before: u32) {
-        self.vetoes = self.vetoes.min(before.saturating_add(1));
+        if self.vetoes != u32::MAX {
+            self.vetoes = self.vetoes.min(before.saturating_add(1));
+        }
     }
 
     /// Records a call. A call without a result has begun; its result is later added to the newest such record. Errors are
     /// results too, and are passed as text.
     pub fn record(&mut self, name: &str, args: &Value, result_text: Option<&str>, is_unknown_tool: bool) {
-        let call = Call::of(name, args);
-        let result_hash = result_text.map(|text| hash16(text.as_bytes()));
-        if result_hash.is_some() {
-            let open = |r: &&mut CallRecord| r.is(&call) && r.result_hash.is_none() && !r.is_vetoed;
-            if let Some(record) = self.calls.iter_mut().rev().find(open) {
-                record.result_hash = result_hash;
-                record.is_unknown_tool = is_unknown_tool;
-                return;
-            }
+        match result_text {
+            Some(text) => self.record_result(name, args, &Seen { is_unknown: is_unknown_tool, ..Seen::plain(text) }),
+            None => self.remember(CallRecord { is_unknown_tool, ..CallRecord::of(&Call::of(name, args)) }),
         }
-        let (name, args_hash) = (name.to_owned(), call.args_hash);
-        self.remember(CallRecord { name, args_hash, result_hash, is_unknown_tool, is_vetoed: false });
+    }
+
+    /// Records the result of a call.
+    pub fn record_result(&mut self, name: &str, args: &Value, seen: &Seen<'_>) {
+        let call = Call::of(name, args);
+        let open = |r: &&mut CallRecord| r.is(&call) && r.result_hash.is_none() && !r.is_vetoed;
+        if let Some(record) = self.calls.iter_mut().rev().find(open) {
+            record.answered(&call, seen);
+            if seen.has_changed {
+                self.in_a_row = 0;
+            }
+            return;
+        }
+        let mut record = CallRecord::of(&call);
+        record.answered(&call, seen);
+        self.remember(record);
     }
 
     /// Whether this result of a call is the result that the same call had directly before it. False for polls, which may wait for
@@ -220,8 +449,8 @@ impl LoopGuard {
     pub fn repeats_result(&self, name: &str, args: &Value, result_text: &str) -> bool {
         let call = Call::of(name, args);
         let before = self.calls.iter().rev().find(|r| !r.is_vetoed && r.result_hash.is_some());
-        let hash = hash16(result_text.as_bytes());
-        !call.is_poll && before.is_some_and(|r| r.is(&call) && r.result_hash.as_ref() == Some(&hash))
+        let hash = result_hash(&Seen::plain(result_text));
+        !self.is_exempt(&call) && before.is_some_and(|r| r.is(&call) && r.result_hash.as_ref() == Some(&hash))
     }
 
     /// Number of vetoed calls.
@@ -244,140 +473,27 @@ impl LoopGuard {
     }
 
     fn remember(&mut self, record: CallRecord) {
+        let reply = if record.is_earlier { record.reply } else { self.replies };
+        let record = CallRecord { reply, ..record };
+        let is_same = self.calls.back().is_some_and(|last| last.same_call(&record) && !last.is_earlier);
+        self.in_a_row = if record.has_changed { 0 } else { u32::from(is_same) * self.in_a_row + 1 };
+        // A call that was refused is no new evidence.
+        if !record.is_vetoed {
+            self.since_compaction = self.since_compaction.map(|calls| calls.saturating_add(1));
+        }
         self.calls.push_back(record);
+        self.forget_the_oldest();
+    }
+
+    fn forget_the_oldest(&mut self) {
         while self.calls.len() > self.limits.window_calls as usize {
             self.calls.pop_front();
         }
     }
 
-    fn unknown_tool(&self, call: &Call<'_>) -> Option<Verdict> {
-        let run = self.calls.iter().rev().take_while(|r| r.name == call.name && (r.is_unknown_tool || r.is_vetoed));
-        let count = run.filter(|r| r.is_unknown_tool).count();
-        (count >= self.limits.unknown_tool_calls as usize).then(|| {
-            let text =
-                format!("{} does not exist and was called {count} times in a row. Use a tool you have.", call.name);
-            Verdict::critical(LoopDetector::UnknownToolRepeat, count, text)
-        })
-    }
-
-    /// The newest calls are of tools that do not exist, possibly with different names.
-    fn unknown_names(&self) -> Option<Verdict> {
-        let run = self.calls.iter().rev().take_while(|r| r.is_unknown_tool || r.is_vetoed);
-        let count = run.filter(|r| r.is_unknown_tool).count();
-        (count >= self.limits.unknown_tool_calls as usize).then(|| {
-            let text =
-                format!("{count} calls in a row were of things that do not exist. Use only names that you were given.");
-            Verdict::critical(LoopDetector::UnknownToolRepeat, count, text)
-        })
-    }
-
-    /// The limit for all patterns, then polls.
-    fn no_progress(&self, call: &Call<'_>) -> Option<Verdict> {
-        let (count, name) = (self.streak(call), call.name);
-        if count >= self.limits.breaker_calls as usize {
-            let text =
-                format!("{name} gave the same result {count} times. Nothing will change it; report what you have.");
-            return Some(Verdict::critical(LoopDetector::GlobalCircuitBreaker, count, text));
-        }
-        if !call.is_poll || !self.limits.detectors.known_poll_no_progress {
-            return None;
-        }
-        let text = format!("{name} was asked {count} times and nothing changed. Stop asking; go on or report.");
-        self.graded(LoopDetector::KnownPollNoProgress, count, text)
-    }
-
-    fn repeat_without_progress(&self, call: &Call<'_>) -> Option<Verdict> {
-        let count = self.streak(call);
-        let hit = self.limits.detectors.generic_repeat && !call.is_poll && count >= self.limits.critical_calls as usize;
-        hit.then(|| {
-            let text = format!("{} called {count} times with identical results. Try a different approach.", call.name);
-            Verdict::critical(LoopDetector::GenericRepeat, count, text)
-        })
-    }
-
-    fn repeat(&self, call: &Call<'_>) -> Option<Verdict> {
-        let count = self.calls.iter().filter(|r| r.is(call)).count();
-        let hit = self.limits.detectors.generic_repeat && count >= self.limits.warning_calls as usize;
-        hit.then(|| {
-            let text =
-                format!("{} called {count} times with same arguments. Consider a different strategy.", call.name);
-            Verdict::warning(LoopDetector::GenericRepeat, count, text)
-        })
-    }
-
-    /// The newest call is A, the nearest different one before it is B, the calls alternate, and the next one would be B.
-    fn ping_pong(&self, call: &Call<'_>) -> Option<Verdict> {
-        let last = self.calls.back()?;
-        let other = self.calls.iter().rev().find(|r| !r.same_call(last))?;
-        if !self.limits.detectors.ping_pong || !other.is(call) {
-            return None;
-        }
-        let tail: Vec<&CallRecord> = self
-            .calls
-            .iter()
-            .rev()
-            .enumerate()
-            .take_while(|(n, r)| r.same_call(if n % 2 == 0 { last } else { other }))
-            .map(|(_, r)| r)
-            .collect();
-        let count = tail.len() + 1;
-        if count < PING_PONG_CALLS_MIN {
-            return None;
-        }
-        let unchanged = |start: usize| {
-            let mut results =
-                tail.iter().skip(start).step_by(2).filter(|r| !r.is_vetoed).map(|r| r.result_hash.as_ref());
-            match results.next() {
-                Some(Some(first)) => results.all(|hash| hash == Some(first)),
-                Some(None) => false,
-                None => true,
-            }
-        };
-        let text = format!("{} and {} called in turn, {count} times. Neither leads on.", other.name, last.name);
-        match self.graded(LoopDetector::PingPong, count, text.clone()) {
-            Some(v) if v.level == LoopLevel::Critical && !(unchanged(0) && unchanged(1)) => {
-                Some(Verdict::warning(LoopDetector::PingPong, count, text))
-            }
-            verdict => verdict,
-        }
-    }
-
-    /// The newest calls are of one tool with one result, in a few variants that each occurred several times.
-    fn argument_churn(&self, call: &Call<'_>) -> Option<Verdict> {
-        let newest = self.calls.back().filter(|r| r.name == call.name)?.result_hash.as_ref()?;
-        let mut variants: BTreeMap<&str, usize> = BTreeMap::new();
-        let same = |r: &&CallRecord| r.name == call.name && r.result_hash.as_ref() == Some(newest);
-        for record in self.calls.iter().rev().take_while(same) {
-            *variants.entry(&record.args_hash).or_default() += 1;
-        }
-        let count: usize = variants.values().sum();
-        let hit = self.limits.detectors.argument_churn
-            && count >= self.limits.warning_calls as usize
-            && variants.len() >= 2
-            && variants.values().all(|calls| *calls >= CHURN_VARIANT_CALLS_MIN)
-            && variants.contains_key(call.args_hash.as_str());
-        hit.then(|| {
-            let text = format!(
-                "{} called {count} times with {} sets of arguments and one result. Other arguments of this kind do not help.",
-                call.name,
-                variants.len()
-            );
-            Verdict::warning(LoopDetector::ArgumentChurn, count, text)
-        })
-    }
-
-    fn graded(&self, detector: LoopDetector, count: usize, text: String) -> Option<Verdict> {
-        if count >= self.limits.critical_calls as usize {
-            Some(Verdict::critical(detector, count, text))
-        } else {
-            (count >= self.limits.warning_calls as usize).then(|| Verdict::warning(detector, count, text))
-        }
-    }
-
-    /// Number of this call's newest records with the same result.
-    fn streak(&self, call: &Call<'_>) -> usize {
-        let mut results = self.calls.iter().rev().filter(|r| r.is(call)).filter_map(|r| r.result_hash.as_ref());
-        results.next().map_or(0, |newest| 1 + results.take_while(|hash| *hash == newest).count())
+    /// Whether repetitions of a call say nothing: it asks for the state of something that changes elsewhere.
+    fn is_exempt(&self, call: &Call<'_>) -> bool {
+        call.is_poll || self.limits.is_poller(call.name)
     }
 }
 
@@ -389,43 +505,4 @@ fn is_poll(name: &str, args: &Value) -> bool {
         "command_status" | "status" | "poll" => true,
         _ => last.ends_with("_poll") || last.ends_with("_get_result"),
     }
-}
-
-/// The hash of the arguments, independent of the order of their keys.
-fn args_hash(args: &Value) -> String {
-    let mut text = String::new();
-    canonical(args, &mut text);
-    hash16(text.as_bytes())
-}
-
-fn canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(map) => {
-            out.push('{');
-            for key in map.keys().collect::<BTreeSet<_>>() {
-                let _ = write!(out, "{}:", Value::from(key.as_str()));
-                canonical(&map[key], out);
-                out.push(',');
-            }
-            out.push('}');
-        }
-        Value::Array(items) => {
-            out.push('[');
-            for item in items {
-                canonical(item, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => {
-            let _ = write!(out, "{plain}");
-        }
-    }
-}
-
-fn hash16(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
 }

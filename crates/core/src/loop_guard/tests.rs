@@ -5,17 +5,16 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod patterns;
+
 fn guard(limits: LoopGuardLimits, calls: &[(&str, i32, Option<&str>)]) -> LoopGuard {
     let mut guard = LoopGuard::new(limits);
     for (name, arg, result) in calls {
         // Written directly to the window: results must not be added to earlier open records here.
-        let record = CallRecord {
-            name: (*name).to_owned(),
-            args_hash: args_hash(&json!({ "n": arg })),
-            result_hash: result.map(|r| hash16(r.as_bytes())),
-            is_unknown_tool: false,
-            is_vetoed: false,
-        };
+        let args = json!({ "n": arg });
+        let call = Call::of(name, &args);
+        let result_hash = result.map(|r| result_hash(&Seen::plain(r)));
+        let record = CallRecord { result_hash, ..CallRecord::of(&call) };
         guard.remember(record);
     }
     guard
@@ -115,7 +114,7 @@ fn loop_guard_detects_alternating_calls_without_progress() {
     };
     let next = |n: usize| if n.is_multiple_of(2) { "a" } else { "b" };
     for (limits, warn, block, _) in presets() {
-        let warn = warn.max(PING_PONG_CALLS_MIN);
+        let warn = warn.max(detect::PING_PONG_CALLS_MIN as usize);
         let seen = |n: usize, changing| sent(&guard(limits.clone(), &turns(n, changing)), next(n), 0);
         assert_eq!(seen(warn - 2, false), OK);
         assert_eq!(seen(warn - 1, false), warns(PingPong, warn));

@@ -13,6 +13,7 @@ use crate::{
     context::clip,
     event::{Action, CallVerdict, JudgedCalls, Mode, PlannedSkill, Refusal, ResolvedCall},
     ids::IntentId,
+    loop_guard::Seen,
     outcome::{Outcome, Status},
     plan::first_line,
     receipt::{self, Extent, Receipt},
@@ -95,6 +96,7 @@ impl AgentRun {
         };
         let vetoes = self.guard.vetoes();
         let mut counters = Counters { guard: std::mem::take(&mut self.guard), calls_used: self.calls_used };
+        counters.guard.begin_reply();
         let mut open = Vec::with_capacity(calls.len());
         let (mut is_broken, mut repeats) = (false, false);
         for call in calls {
@@ -244,7 +246,13 @@ impl AgentRun {
         if let Some(open) = self.awaited(intent) {
             open.result = Some(with_warning(shown, warning.as_deref()));
         }
-        self.guard.record(&skill, &arguments, Some(&text), false);
+        let error = outcome.error_type.as_deref().unwrap_or(outcome.status.as_str());
+        let seen = Seen {
+            error: Some(error).filter(|_| !outcome.status.is_ok()),
+            has_changed: has_effect && outcome.status.is_ok(),
+            ..Seen::plain(&text)
+        };
+        self.guard.record_result(&skill, &arguments, &seen);
         if let Some(SkillChange::Begin(active)) = outcome.skill_change.as_deref() {
             // A restriction lasts until the end of the turn, so that no skill can lift that of another one.
             self.confined = self.confined.take().or_else(|| active.confinement());

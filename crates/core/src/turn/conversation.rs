@@ -18,6 +18,7 @@ use crate::{
     event::{EventBody, Inbound, Mode, PromptFacts},
     ids::{ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
+    loop_guard::LoopGuard,
     ports::Snapshot,
     receipt::Receipt,
     skill::ActiveSkill,
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
-pub const STATE_VERSION: u16 = 12;
+pub const STATE_VERSION: u16 = 13;
 
 /// A turn that has begun and has no final event yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -114,6 +115,9 @@ pub struct Conversation {
     /// When a request for an approval was last made or decided. A word that is older does not decide one.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) approvals_at: Micros,
+    /// What the loop guards of its ended turns observed.
+    #[serde(default, skip_serializing_if = "LoopGuard::is_empty")]
+    pub(super) loop_guard: LoopGuard,
     /// The times of skill calls, oldest first: the sliding window.
     pub window: VecDeque<Micros>,
     /// The tasks that ended last, oldest first.
@@ -163,6 +167,7 @@ impl Conversation {
             known: Provenance::default(),
             approved: Vec::new(),
             approvals_at: Micros(0),
+            loop_guard: LoopGuard::default(),
             window: VecDeque::new(),
             finished: VecDeque::new(),
             free_from: [Micros(0); Lane::ALL.len()],

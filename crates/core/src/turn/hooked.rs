@@ -8,8 +8,12 @@ use super::{
 use crate::{
     approval::APPROVAL,
     event::{Action, HookAnswer, HookDecision, PlannedSkill},
+    loop_guard::Seen,
     skill::Effect,
 };
+
+/// The kind of the failure of a call that a hook refused.
+const REFUSED_KIND: &str = "refused";
 
 impl AgentRun {
     /// The planned runs that wait for a hook, each with the hook to ask next.
@@ -51,7 +55,7 @@ impl AgentRun {
             HookAnswer::Refuse { text } => {
                 open.result = Some(text.clone());
                 let (name, arguments) = guarded(&open.call);
-                self.guard.record(&name, &arguments, Some(text), false);
+                self.guard.record_result(&name, &arguments, &Seen::error(text, REFUSED_KIND));
                 self.undone.extend(refused_by_hook(text));
                 self.found_done |= text.starts_with(DONE_ALREADY);
                 // The agent is not reminded to act if the kernel blocked its action.

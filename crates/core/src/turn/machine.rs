@@ -85,6 +85,7 @@ impl Conversation {
             EventBody::Copied(copied) => self.begin_copy(copied),
             // Records for readers of the log, and facts about a task that has ended.
             EventBody::Decided { hook: None, .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::DeadLetterDue { .. }
             | EventBody::DeadLetterMoved { .. } => {}
             EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {

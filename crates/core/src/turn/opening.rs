@@ -68,7 +68,7 @@ pub(super) fn open(
 }
 
 /// Whether a message continues a paused turn and has access to its context: a private turn needs a private message.
-fn may_resume(paused: &Paused, inbound: &Inbound) -> bool {
+pub(super) fn may_resume(paused: &Paused, inbound: &Inbound) -> bool {
     (inbound.private || !paused.private) && is_continue(&inbound.text)
 }
 

@@ -143,6 +143,7 @@ impl Effects {
             EventBody::Joined { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }

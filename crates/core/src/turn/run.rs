@@ -430,6 +430,7 @@ impl AgentRun {
             waited_ms: self.waited_ms,
             prefill_ms: self.prefill_ms,
             in_doubt: self.doubts(),
+            failed_calls: self.guard.own_failed_calls(),
             programs_ran: self.programs_ran || self.acts(),
         }
     }
@@ -575,9 +576,11 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        let is_smaller = self.output.is_taken_back_for(error)
-            || error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.clip_results());
-        if is_smaller {
+        if self.output.is_taken_back_for(error) {
+            self.round_ends();
+            self.again();
+        } else if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.clip_results()) {
+            self.guard.context_was_shortened();
             self.round_ends();
             self.again();
         } else {

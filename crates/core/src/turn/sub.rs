@@ -63,6 +63,7 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     };
     let kind = RunKind::Sub(limits.interface);
     let mut run = AgentRun::new(spec.agent.clone(), kind, vec![mission], 0, run_limits).with_frames(frames);
+    run.guard = turn.main.guard.begin(limits.loop_guard.clone());
     run.confined.clone_from(&turn.main.confined);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
     // Numbers in the mission count only if they were named to the main agent, which wrote the mission.

@@ -66,6 +66,7 @@ impl Chunks {
             EventBody::ApprovalRequested { skill, arguments, expires_at, .. } => {
                 self.reasoning(format!("{}\n", approval::question(skill, arguments, *expires_at)));
             }
+            EventBody::LoopDetected { found, .. } => self.reasoning(format!("{agent}: {}\n", found.text)),
             EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
             EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 match Answer::of(&event.body) {

@@ -93,6 +93,7 @@ impl Conversation {
                 turn.requeue_unseen_steering();
             }
             self.known.remember(&turn.main.provenance);
+            self.loop_guard.absorb(&turn.main.guard);
             self.receipts.extend(turn.own_receipts().cloned());
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let (private, channels) = (turn.inbound.private, turn.channels());

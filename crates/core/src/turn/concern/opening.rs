@@ -8,6 +8,7 @@ use crate::{
     event::{Inbound, Mode, PromptFacts},
     ids::{AgentId, TaskId},
     limits::{MainInterface, TurnLimits},
+    loop_guard::LoopGuard,
     message::Message,
     turn::{
         conversation::{Conversation, Turn},
@@ -37,6 +38,7 @@ impl Conversation {
         inbound.preamble.clear();
         let (lane, has_dependencies) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let may_consent = self.may_consent(&inbound);
+        let guard = self.begin_guard(&inbound, limits);
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
@@ -53,6 +55,7 @@ impl Conversation {
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         main.programs_ran = opening.programs_ran;
+        main.guard = guard;
         main.confined = confined;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
@@ -101,6 +104,14 @@ impl Conversation {
             approvals: Vec::new(),
             active_skill,
         });
+    }
+
+    /// The loop guard of the main agent of a turn. A turn that continues a paused one also continues its loops.
+    fn begin_guard(&self, inbound: &Inbound, limits: &TurnLimits) -> LoopGuard {
+        let limits = limits.loop_guard.clone();
+        let is_front = Lane::of(inbound.priority) == Lane::Front && inbound.thread().is_none();
+        let continues = is_front && self.paused.as_ref().is_some_and(|paused| opening::may_resume(paused, inbound));
+        if continues { self.loop_guard.resume(limits) } else { self.loop_guard.begin(limits) }
     }
 
     /// Whether a message may be the consent to what a paused turn or the last answer asked.

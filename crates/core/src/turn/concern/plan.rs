@@ -111,8 +111,8 @@ impl Turn {
     }
 
     pub(in crate::turn) fn agent_reported(&mut self, at: Micros, agent: &AgentId, report: &AgentReport) -> u32 {
-        let shown =
-            AgentReport { result: clip(&report.result, self.limits.result_bytes_max()).into_owned(), ..report.clone() };
+        let result = clip(&report.result, self.limits.result_bytes_max()).into_owned();
+        let shown = AgentReport { result, failed_calls: Vec::new(), ..report.clone() };
         if !self.agents.plan.reported(agent, shown) {
             return 0;
         }
@@ -124,6 +124,7 @@ impl Turn {
         let more_ms = report.prefill_ms.saturating_sub(self.clock.agents_prefill_ms);
         self.clock.credit_prefill(more_ms, at);
         self.clock.agents_prefill_ms += more_ms;
+        self.main.guard.learn(&report.failed_calls);
         self.main.provenance.add_ids(report.ids.iter().copied());
         self.main.provenance.reported(report);
         self.settle();

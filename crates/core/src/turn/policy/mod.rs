@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{
     dead_letter::Strategy,
-    event::{Action, CallVerdict, JudgedCall, JudgedCalls, PlannedSkill, Refusal, ResolvedCall},
-    loop_guard::LoopGuard,
+    event::{Action, CallVerdict, JudgedCall, JudgedCalls, LoopFound, PlannedSkill, Refusal, ResolvedCall},
+    loop_guard::{INVALID_CALL, LoopGuard, LoopLevel, Seen},
     message::ModelError,
     outcome::Outcome,
     skill::{CallStyle, Effect},
@@ -47,6 +47,9 @@ const AFTER_SKILL: [&dyn ResultPolicy; 1] = [&same_result::SameResult];
 const ON_MODEL_ERROR: [&dyn ModelErrorPolicy; 1] = [&retry::RetryStrategy];
 /// Before the final text of a main agent becomes the answer.
 const BEFORE_ANSWER: [&dyn AnswerPolicy; 1] = [&format::RequestedFormat];
+
+/// After the warning at the threshold, one in this many warnings about a pattern is an event.
+const WARNINGS_PER_EVENT: usize = 10;
 
 /// A policy about calls.
 pub(super) trait CallPolicy {
@@ -122,8 +125,10 @@ impl Counters {
             Some(CallVerdict::Refuse { .. }) => {}
             Some(CallVerdict::Warn { .. }) | None => {
                 self.calls_used += u32::from(is_limited);
-                if let Action::Answer { text, is_unknown, .. } = &call.action {
-                    self.guard.record(&name, &arguments, Some(text), *is_unknown);
+                if let Action::Answer { text, is_unknown, is_error, .. } = &call.action {
+                    let error = is_error.then_some(INVALID_CALL);
+                    let seen = Seen { text, error, has_changed: false, is_unknown: *is_unknown };
+                    self.guard.record_result(&name, &arguments, &seen);
                 }
             }
         }
@@ -156,9 +161,11 @@ pub(super) fn judge_calls(
 ) -> JudgedCalls {
     let vetoes = run.guard.vetoes();
     let mut so_far = Counters { guard: run.guard.clone(), calls_used: run.calls_used };
+    so_far.guard.begin_reply();
     let mut judged = JudgedCalls::default();
     for call in calls.iter().filter(|call| !is_exempt(call)) {
         let verdict = judge_call(policies, &Candidate { run, so_far: &so_far, budget, call });
+        judged.loops.extend(verdict.as_ref().and_then(|verdict| loop_found(&so_far.guard, call, verdict)));
         so_far.count(run.counts(&call.action), call, verdict.as_ref());
         let is_last = run.is_cmd() && breaks_sequence(call, verdict.as_ref());
         judged.verdicts.extend(verdict.map(|verdict| JudgedCall { call_id: call.id.clone(), verdict }));
@@ -169,6 +176,29 @@ pub(super) fn judge_calls(
     so_far.guard.count_once(vetoes);
     judged.ends_run = so_far.guard.is_spent();
     judged
+}
+
+/// What the loop guard found in a call with this verdict, if it is to be an event: every refusal, and of the warnings about one
+/// pattern the first one and then one in ten.
+fn loop_found(guard: &LoopGuard, call: &ResolvedCall, verdict: &CallVerdict) -> Option<LoopFound> {
+    let text = match verdict {
+        CallVerdict::Refuse { why: Refusal::NoProgress, text } | CallVerdict::Warn { text } => text.clone(),
+        CallVerdict::Refuse { .. } => return None,
+    };
+    let (skill, arguments) = guarded(call);
+    let is_unknown = matches!(call.action, Action::Answer { is_unknown: true, .. });
+    let found = guard.verdict(&skill, &arguments, is_unknown);
+    let detector = found.detector?;
+    let is_first = || guard.warns_from(detector).is_none_or(|from| found.count <= from);
+    let is_new = found.level == LoopLevel::Critical || is_first() || found.count.is_multiple_of(WARNINGS_PER_EVENT);
+    is_new.then(|| LoopFound {
+        call_id: call.id.clone(),
+        skill,
+        detector,
+        level: found.level,
+        count: u32::try_from(found.count).unwrap_or(u32::MAX),
+        text,
+    })
 }
 
 /// The first refusal; if there is none, the first warning.

@@ -38,6 +38,7 @@ impl AgentRun {
             | EventBody::Joined { .. }
             | EventBody::TurnStarted { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }

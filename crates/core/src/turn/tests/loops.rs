@@ -180,6 +180,55 @@ fn unknown_names_in_one_reply_count_as_one_veto() {
 }
 
 #[test]
+fn agent_knows_the_failed_calls_of_the_agents_before_it() {
+    let mut w = World::new();
+    w.say("Do it");
+    for (agent, tries) in [("a", 4), ("b", 2)] {
+        w.replies("", &[dispatch(agent, &[]), collect(&[agent])]);
+        for n in 0..tries {
+            w.agent_replies(agent, &cmd("tasks.search --query x"), &[]);
+            let calls = w.skill_calls(&super::script::agent(agent));
+            if agent == "b" && n == 1 {
+                assert_eq!(calls, [], "five failures are enough");
+                let shown = w.last_shown_to("b");
+                assert!(shown.contains("[blocked] STOP: tasks.search called 5 times"), "{shown}");
+                return;
+            }
+            w.agent_fails(agent, "timeout");
+            let is_warned = w.last_shown_to(agent).contains("WARNING: tasks.search called");
+            assert_eq!(is_warned, n >= 3 || agent == "b", "{agent} {n}: {}", w.last_shown_to(agent));
+        }
+        w.agent_replies(agent, "It does not work.", &[]);
+    }
+    panic!("the second agent was not stopped");
+}
+
+#[test]
+fn loop_is_recorded_with_the_reply_once_in_ten_warnings_and_at_every_refusal() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Look");
+    let found = |w: &World| -> Vec<(String, usize)> {
+        let events = w.log.iter().flat_map(|event| event.body.loops_detected());
+        events
+            .filter_map(|body| match body {
+                crate::event::EventBody::LoopDetected { found, .. } => {
+                    Some((found.level.as_str().to_owned(), found.count as usize))
+                }
+                _ => None,
+            })
+            .collect()
+    };
+    for n in 0..7 {
+        w.replies("", &[search()]);
+        if n < 5 {
+            w.main_skill("nothing to see");
+        }
+    }
+    let wanted = [("warning", 3), ("critical", 5), ("critical", 5)];
+    assert_eq!(found(&w), wanted.map(|(level, count)| (level.to_owned(), count)));
+}
+
+#[test]
 fn repeated_call_in_one_reply_is_run_once() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Create it");

@@ -106,7 +106,7 @@ fn recorded_refusal_holds_although_no_present_policy_refuses() {
     let (round, calls) = (w.turn().main.round, agent.resolve(&reply, &w.skills));
     let verdict = CallVerdict::Refuse { why: Refusal::CallLimit, text: "[not run] A former limit.".to_owned() };
     let verdicts = vec![JudgedCall { call_id: calls[0].id.clone(), verdict }];
-    let judged = JudgedCalls { verdicts, ends_run: false, hooks: Vec::new() };
+    let judged = JudgedCalls { verdicts, ..JudgedCalls::default() };
     let body = super::world::replied(round, &reply, calls).with_verdicts(Some(judged));
     w.record(task, AgentId::orchestrator(), body);
     assert!(w.log.iter().all(|e| !matches!(e.body, EventBody::SkillFinished { .. })));

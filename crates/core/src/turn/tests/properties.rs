@@ -39,6 +39,7 @@ fn assert_reported(w: &World) {
             | EventBody::ModelReplied { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
             | EventBody::CancelRequested { .. }
@@ -133,6 +134,7 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             | EventBody::RoundNotBegun { .. }
             | EventBody::ModelFailed { .. }
             | EventBody::InterfaceChanged { .. }
+            | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
             | EventBody::CancelRequested { .. }

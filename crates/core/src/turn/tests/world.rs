@@ -480,6 +480,11 @@ impl World {
     }
 
     /// The first requested run of the main agent succeeds.
+    /// The sub-agent's first open call fails.
+    pub fn agent_fails(&mut self, name: &str, error_type: &str) {
+        self.skill_ends(&agent(name), 0, Outcome::transient(error_type, "It failed."));
+    }
+
     pub fn main_skill(&mut self, data: &str) {
         self.skill_ends(&AgentId::orchestrator(), 0, Outcome::success(data));
     }
