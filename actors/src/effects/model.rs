@@ -289,6 +289,9 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     if is_asked {
         permit.explained(&result).give_back(ran_us / 1_000, Verdict::of(&result));
         measure(&backend, &result, ran_us);
+        if result.is_ok() {
+            wiring.hub.pulse().round_spoke(waited_ms.saturating_add(prefill_ms), wiring.env.now());
+        }
     } else {
         permit.give_back(0, Verdict::Unused);
     }
