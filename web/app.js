@@ -370,7 +370,7 @@ async function enter(now) {
   main.scrollTop = 0;
   if (!page) {
     document.title = "Not found · Annie";
-    replace(content, h("div.empty", h("h3", "There is no such page"), h("p", now.page), h("a.btn", { href: "#/overview" }, "Go to the overview")));
+    replace(content, h("div.empty", h("p.empty-title", "There is no such page"), h("p", now.page), h("a.btn", { href: "#/overview" }, "Go to the overview")));
     return;
   }
   const abort = new AbortController();

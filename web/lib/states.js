@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
 export function empty({ title, text, command, button, small, icon: name }) {
-  return h("div.empty", { class: small ? "small" : "" }, name ? icon(name) : null, h("h3", title), text ? h("p", text) : null,
+  return h("div.empty", { class: small ? "small" : "" }, name ? icon(name) : null, h("p.empty-title", title), text ? h("p", text) : null,
     command ? h("code", command) : null,
     button ? h("button.btn.primary", { type: "button", on: { click: button.run } }, button.label) : null);
 }
@@ -19,7 +19,7 @@ export function skeleton(rows = 6) {
 }
 
 export function broken(error, retry) {
-  return h("div.empty", { role: "alert" }, icon("bad"), h("h3", error?.title ?? "This could not be loaded"),
+  return h("div.empty", { role: "alert" }, icon("bad"), h("p.empty-title", error?.title ?? "This could not be loaded"),
     h("p", error?.detail ?? error?.message ?? String(error)),
     retry ? h("button.btn", { type: "button", on: { click: retry } }, icon("restart"), "Try again") : null);
 }

@@ -172,7 +172,7 @@ function fold(turn, event, story) {
   }
   if (FINAL.has(event.kind)) {
     turn.final = { ...event, kind: event.kind, text: event.text ?? "" };
-    turn.state = event.kind === "answered" ? "completed" : event.kind;
+    turn.state = event.kind;
     turn.draft = null;
     turn.endedAt = at;
     for (const one of turn.agents.values()) if (!one.endedAt && one.state !== "planned") one.endedAt = at;
@@ -210,7 +210,7 @@ export const turnMs = (turn) => (turn.endedAt ? toDate(turn.endedAt) - toDate(tu
 
 export const STATE = {
   queued: ["wait", "Queued"], running: ["accent", "Running"], suspended: ["wait", "Suspended"], deferred: ["wait", "Deferred"], joined: ["idle", "Joined"],
-  completed: ["good", "Answered"], failed: ["bad", "Failed"], cancelled: ["idle", "Cancelled"], planned: ["wait", "Planned"], no_action: ["warn", "No action"],
+  answered: ["good", "Answered"], completed: ["good", "Done"], failed: ["bad", "Failed"], cancelled: ["idle", "Cancelled"], planned: ["wait", "Planned"], no_action: ["warn", "No action"],
   timeout: ["bad", "Timed out"], crashed: ["bad", "Crashed"], skipped: ["idle", "Skipped"], refused: ["bad", "Refused"], success: ["good", "Done"], ok: ["good", "Done"],
 };
 export const stateOf = (word) => STATE[word] ?? [/fail|error|denied|unknown|timeout/.test(word ?? "") ? "bad" : "idle", word ? word[0].toUpperCase() + word.slice(1).replaceAll("_", " ") : "–"];

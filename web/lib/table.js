@@ -150,7 +150,7 @@ export function table(options) {
         row.el.firstChild.firstChild.checked = state.selected.has(k);
       }
     }
-    if (state.rows.length) scroll.setAttribute("aria-activedescendant", `${id}-${state.at}`);
+    if (state.at >= first && state.at < last) scroll.setAttribute("aria-activedescendant", `${id}-${state.at}`);
     else scroll.removeAttribute("aria-activedescendant");
   }
 

@@ -34,7 +34,7 @@ export function waterfall(turn, { onOpen }) {
   const x = (at) => Math.max(0, Math.min(100, ((at - start) / span) * 100));
   const rows = rowsOf(turn);
   const slowest = rows.filter((row) => row.kind !== "agent").sort((a, b) => b.end - b.start - (a.end - a.start))[0];
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", { style: { left: `${share * 100}%` } }, duration(span * share)));
+  const ticks = [0, 0.5, 1].map((share) => h("span", { style: { left: `${share * 100}%` } }, duration(span * share)));
   const line = (row) => {
     const left = x(row.start), width = Math.max(0.4, x(row.end) - left);
     const wait = row.waitMs ? Math.min(100, (row.waitMs / Math.max(1, row.end - row.start)) * 100) : 0;
@@ -47,7 +47,8 @@ export function waterfall(turn, { onOpen }) {
       h("span.num.tabular.wide", usage.cached_tokens ? percent(usage.cached_tokens / Math.max(1, usage.input_tokens)) : ""),
       h("span.num.tabular.wide", usage.cost_usd ? money(usage.cost_usd) : ""));
   };
-  return h("div.waterfall", { role: "group", aria: { label: "Waterfall" } },
+  const hasTokens = rows.some((row) => row.usage?.input_tokens);
+  return h("div.waterfall", { class: hasTokens ? "" : "no-tokens", role: "group", aria: { label: "Waterfall" } },
     h("div.wfhead.small.dim", h("span", slowest ? `Slowest: ${slowest.label}` : "Step"), h("span.wfticks", ticks), h("span.num", "Time"), h("span.num.wide", "Tokens in / out"), h("span.num.wide", "Cached"), h("span.num.wide", "Cost")),
     rows.length ? rows.map(line) : h("p.pad.dim", "Nothing ran for this message."),
     h("div.wflegend.small.dim", h("span.swatch.round"), "model", h("span.swatch.wait"), "wait in the queue", h("span.swatch.skill"), "skill", h("span.swatch.agent"), "agent"));

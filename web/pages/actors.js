@@ -7,6 +7,9 @@ import { drawer, dialog } from "../lib/overlay.js";
 import { ago, duration, num, plural, unit } from "../lib/format.js";
 import { mark, status, jsonView, broken } from "../lib/states.js";
 
+// Long ids by their last six characters.
+const briefly = (text) => text.replace(/((?:conv|task|op)_)[0-9a-f]{20,}/g, (whole, kind) => `${kind}…${whole.slice(-6)}`);
+
 const FALLEN_MS = 60_000;
 const LIMIT = 5_000;
 
@@ -36,16 +39,16 @@ export function mount(root, ctx) {
     toolbar: [busyButton, crashesButton],
     onFilter: () => watchSoon(),
     columns: [
-      { id: "path", label: "Actor", grow: true, width: "320px", cell: name, sort: (row) => row.path },
-      { id: "status", label: "Status", width: "132px", cell: (row) => statusOf(row), sort: (row) => `${row.gone ? 0 : row.current ? 1 : 2}` },
-      { id: "doing", label: "Doing", width: "220px", cell: doing, sort: (row) => row.current_ms },
-      { id: "mailbox", label: "Mailbox", num: true, width: "120px", cell: (row) => mailbox(row), sort: (row) => row.mailbox_depth },
-      { id: "handled", label: "Handled", num: true, width: "104px", cell: (row) => num(row.handled), sort: (row) => row.handled },
-      { id: "busy", label: "Busy", num: true, width: "96px", cell: (row) => unit(duration((row.busy_us ?? 0) / 1000)), sort: (row) => row.busy_us, hideNarrow: true },
-      { id: "refused", label: "Refused", num: true, width: "84px", cell: (row) => num(row.refused), sort: (row) => row.refused, hideNarrow: true },
+      { id: "path", label: "Actor", grow: true, width: "270px", cell: name, sort: (row) => row.path },
+      { id: "status", label: "Status", width: "104px", cell: (row) => statusOf(row), sort: (row) => `${row.gone ? 0 : row.current ? 1 : 2}` },
+      { id: "doing", label: "Doing", grow: true, width: "170px", cell: doing, sort: (row) => row.current_ms },
+      { id: "mailbox", label: "Mailbox", num: true, width: "88px", cell: (row) => mailbox(row), sort: (row) => row.mailbox_depth },
+      { id: "handled", label: "Handled", num: true, width: "92px", cell: (row) => num(row.handled), sort: (row) => row.handled },
+      { id: "busy", label: "Busy", num: true, width: "92px", cell: (row) => unit(duration((row.busy_us ?? 0) / 1000)), sort: (row) => row.busy_us, hideNarrow: true },
       { id: "up", label: "Up since", width: "110px", cell: (row) => ago(row.started_at), sort: (row) => row.started_at },
     ],
     filterKeys: {
+      refused: { label: "refused messages", kind: "number", of: (row) => row.refused },
       kind: { label: "kind of actor", values: () => [...new Set([...actors.values()].map((a) => a.kind))].sort(), of: (row) => row.kind },
       mailbox: { label: "waiting messages", kind: "number", of: (row) => row.mailbox_depth },
       handled: { label: "handled messages", kind: "number", of: (row) => row.handled },
@@ -62,10 +65,10 @@ export function mount(root, ctx) {
 
   function name(row) {
     const depth = row.path === "/" ? 0 : row.path.split("/").length - 1;
-    const label = row.path === "/" ? "root" : row.path.split("/").at(-1);
+    const label = row.path === "/" ? "root" : briefly(row.path.split("/").at(-1));
     const isFlat = Boolean(search().trim()) || busyOnly();
     const toggle = !isFlat && row.children ? h("button.treetoggle", { type: "button", tabindex: "-1", aria: { label: folded.has(row.path) ? `Unfold ${label}` : `Fold ${label}`, expanded: String(!folded.has(row.path)) }, on: { click: (event) => (event.stopPropagation(), fold(row.path)) } }, icon(folded.has(row.path) ? "chevron" : "down")) : h("span.treetoggle");
-    const cell = h("span.row.treecell", { title: row.path }, isFlat ? null : toggle, h("span.cut", { class: row.gone ? "struck" : "" }, isFlat ? row.path : label), h("span.dim.small", row.kind), !isFlat && folded.has(row.path) && row.children ? h("span.chip", `${num(row.children)} below`) : null);
+    const cell = h("span.row.treecell", { title: row.path }, isFlat ? null : toggle, h("span.cut", { class: row.gone ? "struck" : "" }, isFlat ? briefly(row.path) : label), h("span.dim.small", row.kind), !isFlat && folded.has(row.path) && row.children ? h("span.chip", `${num(row.children)} below`) : null);
     if (!isFlat) cell.style.paddingLeft = `${depth * 16}px`;
     return cell;
   }
@@ -80,7 +83,7 @@ export function mount(root, ctx) {
   function doing(row) {
     if (row.gone) return h("span.cut", { title: row.by ?? row.cause }, row.by ? `${row.cause} by ${row.by}` : row.cause ?? "ended");
     if (row.current) return h("span.cut", row.current, h("span.dim", ` for ${duration(row.current_ms)}`));
-    return h("span.dim", "idle");
+    return h("span.dim", "–");
   }
 
   function statusOf(row) {
@@ -90,7 +93,7 @@ export function mount(root, ctx) {
     return mark("idle", "Idle");
   }
 
-  const mailbox = (row) => h("span.tabular", { title: `highest ${num(row.mailbox_depth_high)}, limit ${num(row.mailbox_max)}` }, num(row.mailbox_depth), h("span.unit", ` / ${num(row.mailbox_max)}`));
+  const mailbox = (row) => h("span.tabular", { title: `highest ${num(row.mailbox_depth_high)}, limit ${num(row.mailbox_max)}` }, row.mailbox_depth ? num(row.mailbox_depth) : h("span.dim", "0"));
 
   let frame = 0;
   const draw = () => {
@@ -186,7 +189,7 @@ export function mount(root, ctx) {
     try {
       const found = await ctx.api.get("/actors/crashes");
       const items = [...found.crashes.map((c) => ({ ...c, word: "Crashed", kind2: "bad", text: c.reason })), ...(found.operated ?? []).map((o) => ({ ...o, word: { kill: "Killed", stop: "Stopped", restart: "Restarted" }[o.operation], kind2: "warn", text: `by ${o.by}` }))].sort((a, b) => (a.at < b.at ? 1 : -1));
-      replace(panel.body, items.length ? h("ul.lines", items.map((item) => h("li.stack.tight", h("div.row", mark(item.kind2, item.word), h("a.cut.grow", { href: ctx.address("actors", [], { ...ctx.route.query, sel: item.path }) }, item.path), h("span.dim", ago(item.at))), h("div.wrap", item.text), item.last_messages?.length ? h("div.dim.small.wrap", `last messages: ${item.last_messages.slice(-6).join(", ")}`) : null))) : h("div.empty.small", h("h3", "No crashes"), h("p", "No actor has crashed or was ended by an operator since the start.")));
+      replace(panel.body, items.length ? h("ul.lines", items.map((item) => h("li.stack.tight", h("div.row", mark(item.kind2, item.word), h("a.cut.grow", { href: ctx.address("actors", [], { ...ctx.route.query, sel: item.path }) }, item.path), h("span.dim", ago(item.at))), h("div.wrap", item.text), item.last_messages?.length ? h("div.dim.small.wrap", `last messages: ${item.last_messages.slice(-6).join(", ")}`) : null))) : h("div.empty.small", h("p.empty-title", "No crashes"), h("p", "No actor has crashed or was ended by an operator since the start.")));
     } catch (error) {
       replace(panel.body, broken(error));
     }

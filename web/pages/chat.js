@@ -22,7 +22,7 @@ export function mount(root, ctx) {
   const list = h("ul.chatlist", { aria: { label: "Conversations" } });
   const thread = h("div.thread", { role: "log", aria: { label: "Messages", live: "off" }, tabindex: "0" });
   const said = h("div.visually-hidden", { role: "status", aria: { live: "polite" } });
-  const box = h("textarea", { rows: 1, placeholder: "Message Annie. / for skills, Shift Enter for a new line", aria: { label: "Message", autocomplete: "list", controls: "slash", expanded: "false" }, role: "combobox" });
+  const box = h("textarea", { rows: 1, placeholder: "Message Annie. / for skills, Shift Enter for a new line", aria: { label: "Message", autocomplete: "list", controls: "slash", haspopup: "listbox" } });
   const slash = h("div.suggest.slash", { role: "listbox", id: "slash", aria: { label: "Skills" }, hidden: true });
   const fileRow = h("div.row.wraps.files", { hidden: true });
   const picker = h("input", { type: "file", multiple: true, hidden: true, aria: { label: "Attach text files" }, on: { change: () => (attach(picker.files), (picker.value = "")) } });
@@ -236,7 +236,6 @@ export function mount(root, ctx) {
     const typed = /^\/(\S*)$/.exec(box.value);
     shownCommands = typed ? commands.filter((c) => c.name.toLowerCase().includes(typed[1].toLowerCase())).slice(0, 40) : [];
     slash.hidden = !shownCommands.length;
-    box.setAttribute("aria-expanded", String(!slash.hidden));
     choice = Math.min(choice, Math.max(0, shownCommands.length - 1));
     replace(slash, shownCommands.map((c, n) => h("div", { role: "option", id: `slash-${n}`, aria: { selected: String(n === choice) }, on: { pointerdown: (event) => (event.preventDefault(), take(c)) } }, h("span.mono", c.name, c.argument_hint ? h("span.dim", ` ${c.argument_hint}`) : null), h("span.dim.cut", c.description))));
     if (slash.hidden) box.removeAttribute("aria-activedescendant");

@@ -120,7 +120,7 @@ function one(root, ctx, id) {
 
   function head() {
     const first = whole.order.find((turn) => turn.text);
-    ctx.title(row?.title || first?.text || last6(id), crumbs, [
+    ctx.title((first && first.text.startsWith(row?.title ?? "") ? first.text : row?.title) || last6(id), crumbs, [
       h("a.btn.primary", { href: `#/chat/${id}` }, icon("chat"), "Continue in chat"),
       h("button.btn", { type: "button", on: { click: exportEvents } }, icon("download"), "Export"),
     ]);
