@@ -107,3 +107,72 @@ fn file(kind: &'static str, keep: &'static str, bytes: &'static [u8], asked: &He
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let is_kind = move |name: &str| name.rsplit_once('.').is_some_and(|(_, k)| k == kind);
+        FILES
+            .iter()
+            .filter(move |(name, _)| is_kind(name))
+            .map(|(name, bytes)| (*name, std::str::from_utf8(bytes).unwrap()))
+    }
+
+    #[test]
+    fn page_files_are_sorted_and_include_document_and_program() {
+        assert!(FILES.is_sorted_by(|(one, _), (other, _)| one < other));
+        for name in [DOCUMENT, "app.js", "pages/registry.js", "style/tokens.css", "font/inter.woff2"] {
+            assert!(find(name).is_some(), "{name}");
+        }
+        assert!(FILES.iter().all(|(name, _)| *name == DOCUMENT || kind(name) != "application/octet-stream"));
+        assert!(!PAGE.contains(BASE), "every placeholder is filled");
+    }
+
+    /// Text of models and of other people must stay text. The policy stops inline code; this stops markup.
+    #[test]
+    fn page_programs_make_elements_without_parsing_markup() {
+        for (name, text) in texts("js") {
+            for way in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "DOMParser",
+                "createContextualFragment",
+                "eval(",
+                "new Function",
+                "srcdoc",
+            ] {
+                assert!(!text.contains(way), "{name} uses {way}: build elements with `h` of lib/dom.js");
+            }
+        }
+    }
+
+    #[test]
+    fn page_loads_nothing_from_other_hosts_and_has_no_inline_code() {
+        let document = std::str::from_utf8(find(DOCUMENT).unwrap()).unwrap();
+        assert!(!document.contains("<style") && !document.contains("style=") && !document.contains("onload"));
+        assert!(
+            document
+                .split("<script")
+                .skip(1)
+                .all(|rest| rest.contains("src=\"{{base}}/") && rest.contains("></script>"))
+        );
+        for (name, text) in texts("css").chain(texts("js")).chain([(DOCUMENT, document)]) {
+            for start in
+                ["url(\"http", "url(http", "from \"http", "import(\"http", "src=\"http", "href=\"http", "@import"]
+            {
+                assert!(!text.contains(start), "{name} has {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn page_is_small_enough_for_a_quick_start() {
+        let bytes = |kind: &str| texts(kind).map(|(_, text)| text.len()).sum::<usize>();
+        // About a quarter of this travels if a proxy compresses it.
+        assert!(bytes("js") < 600_000, "{} bytes of programs", bytes("js"));
+    }
+}
