@@ -370,7 +370,8 @@ async function enter(now) {
   main.scrollTop = 0;
   if (!page) {
     document.title = "Not found · Annie";
-    replace(content, h("div.empty", h("p.empty-title", "There is no such page"), h("p", now.page), h("a.btn", { href: "#/overview" }, "Go to the overview")));
+    replace(head, h("h1", "There is no such page"));
+    replace(content, h("div.empty", h("p", now.page), h("a.btn", { href: "#/overview" }, "Go to the overview")));
     return;
   }
   const abort = new AbortController();

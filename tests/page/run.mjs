@@ -78,8 +78,8 @@ export const equal = (found, wanted, what) => {
   if (JSON.stringify(found) !== JSON.stringify(wanted)) throw new Error(`${what}: ${JSON.stringify(found)} instead of ${JSON.stringify(wanted)}`);
 };
 
-const offline = new Annie(program, "offline", `[approval]\nrules = [{ mode = "always", when = { skills = ["tasks.delete"] } }]\n`);
-const keyed = new Annie(program, "keyed", `[turn]\nmode = "single_loop"\n[[backend]]\nname = "slow"\nbase_url = "${model.url}"\nmodel = "slow"\nslots = 1\n`);
+const offline = new Annie(program, "offline", `[approval]\nrules = [{ mode = "always", when = { skills = ["notes.create"] } }]\n`);
+const keyed = new Annie(program, "keyed", `[[backend]]\nname = "slow"\nbase_url = "${model.url}"\nmodel = "slow"\nslots = 1\nmode = "single_loop"\n`);
 
 test("page_without_keys_opens_at_once_and_shows_the_state_of_the_whole", async () => {
   const t = await tools(offline);
@@ -139,16 +139,15 @@ test("actor_that_is_killed_is_seen_to_fall_with_its_cause_and_to_come_back", asy
 });
 
 test("call_that_needs_an_approval_is_approved_in_the_chat", async () => {
-  await offline.say("Create a task: buy milk");
   const t = await tools(offline);
   await t.open("#/chat");
-  await t.page.getByLabel("Message", { exact: true }).fill("Delete the task buy milk");
+  await t.page.getByLabel("Message", { exact: true }).fill("Create a note called plans with \"The boat trip is in June\"");
   await t.page.keyboard.press("Enter");
-  const card = t.page.getByRole("group", { name: /Approval of tasks.delete/ });
+  const card = t.page.getByRole("group", { name: /Approval of notes.create/ });
   await card.waitFor();
   await t.shot("chat-approval");
   await card.getByRole("button", { name: "Approve", exact: true }).click();
-  await t.sees(/Approved tasks.delete/);
+  await t.sees(/Approved notes.create/);
   await t.page.locator(".final .answer").first().waitFor();
   await t.done();
 });
@@ -158,7 +157,6 @@ test("hostile_text_is_shown_as_text_in_every_place", async () => {
   const t = await tools(offline);
   for (const hash of ["#/overview", "#/conversations", `#/conversations/${id}`, `#/conversations/${id}?view=waterfall`, `#/conversations/${id}?view=events`, `#/chat/${id}`, "#/queue", `#/conversations?filter=${encodeURIComponent(HOSTILE)}`, `#/${encodeURIComponent(HOSTILE)}`]) {
     await t.open(hash);
-    await t.page.waitForLoadState("networkidle").catch(() => {});
     if (!hash.startsWith("#/queue") && !hash.includes("filter=")) await t.page.locator("main").getByText("<img src=x").first().waitFor();
     equal(await t.page.evaluate(() => document.querySelectorAll("main img, main script").length), 0, `elements at ${hash}`);
     equal(await t.page.title() === "broken", false, `code ran at ${hash}`);
@@ -173,9 +171,9 @@ test("palette_and_keyboard_reach_pages_and_conversations", async () => {
   await t.page.keyboard.press("q");
   await t.page.getByRole("heading", { name: "Queue" }).waitFor();
   await t.page.keyboard.press("Control+k");
-  await t.page.getByRole("combobox", { name: "Search and commands" }).fill("buy milk");
-  await t.page.getByRole("option", { name: /Create a task: buy milk/ }).click();
-  await t.page.getByRole("heading", { name: /buy milk/ }).waitFor();
+  await t.page.getByRole("combobox", { name: "Search and commands" }).fill("review PR 42");
+  await t.page.getByRole("option", { name: /Create a task to review PR 42/ }).click();
+  await t.page.getByRole("heading", { name: /review PR 42/ }).waitFor();
   await t.page.keyboard.press("?");
   await t.page.locator("dialog[open]").getByText("Search and commands").waitFor();
   await t.done();

@@ -355,10 +355,11 @@ export function table(options) {
     selected: selectedRows,
     clearSelection: () => selectAll(false),
     open(k) {
+      const isNew = state.openKey !== k;
       state.openKey = k;
-      const n = state.rows.findIndex((row) => key(row) === k);
-      if (n >= 0) state.at = n;
-      drawRows();
+      const n = k === null || k === undefined ? -1 : state.rows.findIndex((row) => key(row) === k);
+      if (n >= 0 && isNew) move(n);
+      else drawRows();
     },
     focus: () => scroll.focus(),
     redraw() {

@@ -159,7 +159,7 @@ export function mount(root, ctx) {
     return h("div.answerfoot.small.dim",
       turn.final.paused ? h("button.btn.small", { type: "button", on: { click: () => post("continue") } }, icon("play"), "Continue") : null,
       turn.final.kind === "failed" ? h("button.btn.small", { type: "button", on: { click: () => post(turn.text) } }, icon("restart"), "Ask again") : null,
-      turn.final.outcome && turn.final.outcome !== "done" ? status("warn", String(turn.final.outcome.kind ?? turn.final.outcome).replaceAll("_", " ")) : null,
+      turn.final.outcome && turn.final.outcome !== "done" ? status("warn", `Not done: ${String(turn.final.outcome.kind ?? turn.final.outcome).replaceAll("_", " ")}`) : null,
       h("span.tabular.costline", costLine(turn)), ago(turn.final.at),
       h("a", { href: `#/conversations/${id}?view=waterfall&task=${turn.task}` }, "Where the time went"));
   }
