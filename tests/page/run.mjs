@@ -1,6 +1,8 @@
 // Drives the page in a browser against real servers with real work and real kills.
 //
-//   node tests/page/run.mjs PROGRAM [--modules FOLDER] [--shots FOLDER] [--only NAME]
+//   node tests/page/run.mjs PROGRAM [--modules FOLDER] [--shots FOLDER] [--only NAME] [--web FOLDER]
+//
+// With --web the files of the page are read from that folder, so that a change needs no new program.
 //
 // Prints one line a test, and ends with 1 if one failed. Every test is limited in time.
 
@@ -17,6 +19,7 @@ const option = (name) => (rest.includes(name) ? rest[rest.indexOf(name) + 1] : u
 const modules = option("--modules") ?? here;
 const shots = option("--shots");
 const only = option("--only");
+const web = option("--web");
 const browserPath = process.env.ANNIE_TEST_BROWSER ?? "/usr/bin/chromium";
 const require = createRequire(join(resolve(modules), "package.json"));
 const { chromium } = require("playwright-core");
@@ -34,6 +37,7 @@ const model = await slowModel();
 // What a test gets: a page of its own at a server, and short ways to say what it does.
 async function tools(annie, { theme = "light", width = 1280, key } = {}) {
   const context = await browser.newContext({ viewport: { width, height: width < 720 ? 844 : 860 }, colorScheme: theme, reducedMotion: "reduce" });
+  if (web) await readFrom(context, web);
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const errors = [];
@@ -70,6 +74,15 @@ async function tools(annie, { theme = "light", width = 1280, key } = {}) {
     },
   };
   return t;
+}
+
+async function readFrom(context, folder) {
+  await context.route((url) => url.pathname === "/", async (route) => {
+    const response = await route.fetch();
+    const body = readFileSync(join(folder, "index.html"), "utf8").replaceAll("{{base}}", "/page/dev");
+    await route.fulfill({ response, body });
+  });
+  await context.route("**/page/**", (route) => route.fulfill({ path: join(folder, new URL(route.request().url()).pathname.replace(/^\/page\/[^/]+\//, "")) }));
 }
 
 const tests = [];
@@ -127,7 +140,7 @@ test("actor_that_is_killed_is_seen_to_fall_with_its_cause_and_to_come_back", asy
   await dialog.getByRole("button", { name: "Kill actor" }).click();
   await t.sees("Killed /scheduler");
   const fallen = t.page.locator(".tr.gone");
-  await fallen.getByText(/kill by .*to see it fall/).waitFor();
+  await fallen.getByText(/killed by .*to see it fall/).waitFor();
   equal(await fallen.locator(".struck").count(), 1, "it is struck through");
   equal(await t.page.locator(".tr:not(.gone) .treecell", { hasText: "scheduler" }).count() >= 1, true, "its next incarnation runs");
   await t.shot("actors-fallen");

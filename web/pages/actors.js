@@ -81,13 +81,13 @@ export function mount(root, ctx) {
   }
 
   function doing(row) {
-    if (row.gone) return h("span.cut", { title: row.by ?? row.cause }, row.by ? `${row.cause} by ${row.by}` : row.cause ?? "ended");
+    if (row.gone) return h("span.cut", { title: row.by ?? row.cause }, row.by ? `${({ kill: "killed", stop: "stopped", restart: "restarted" })[row.cause] ?? row.cause} by ${row.by}` : row.cause ?? "ended");
     if (row.current) return h("span.cut", row.current, h("span.dim", ` for ${duration(row.current_ms)}`));
     return h("span.dim", "–");
   }
 
   function statusOf(row) {
-    if (row.gone) return mark("bad", row.by ? "Ended" : row.cause ? "Fallen" : "Gone");
+    if (row.gone) return mark("bad", row.by ? ({ kill: "Killed", stop: "Stopped", restart: "Restarted" }[row.cause] ?? "Ended") : "Fallen");
     if (row.current) return mark("accent", "Busy");
     if (row.status !== "running") return mark("wait", row.status[0].toUpperCase() + row.status.slice(1));
     return mark("idle", "Idle");

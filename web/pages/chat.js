@@ -90,7 +90,7 @@ export function mount(root, ctx) {
 
   function welcome() {
     const ideas = ["What is due this week?", "Remember that Bob prefers email", "Create a task: review PR 42, due tomorrow"];
-    return h("div.empty.welcome", h("h3", "What shall be done?"), h("p", "Annie answers, runs skills, and asks you before what needs your approval. Nothing that you send is lost, even if a part of Annie falls."), h("div.row.wraps.ideas", ideas.map((text) => h("button.btn", { type: "button", on: { click: () => ((box.value = text), grow(), box.focus()) } }, text))));
+    return h("div.empty.welcome", h("p.empty-title", "What shall be done?"), h("p", "Annie answers, runs skills, and asks you before what needs your approval. Nothing that you send is lost, even if a part of Annie falls."), h("div.row.wraps.ideas", ideas.map((text) => h("button.btn", { type: "button", on: { click: () => ((box.value = text), grow(), box.focus()) } }, text))));
   }
 
   let frame = 0;

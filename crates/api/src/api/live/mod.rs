@@ -93,6 +93,7 @@ pub(crate) struct LiveOptions {
 
 /// The live stream of one viewer.
 pub(crate) struct LiveFeed {
+    hello: Option<Hello>,
     items: SelectAll<Items>,
     /// Everything up to here was delivered.
     position: Position,
@@ -138,8 +139,8 @@ impl LiveFeed {
             return Err(error);
         }
         let hello = hello(state, caller, followed, refused);
-        items.push(stream::once(async { Ok(LiveItem::Hello(hello)) }).boxed());
         Ok(Self {
+            hello: Some(hello),
             items,
             position: start,
             closing: state.shared.closing(),
@@ -155,6 +156,9 @@ impl LiveFeed {
     /// # Errors
     /// If the store cannot be read, or the caller's key was revoked or has expired.
     pub async fn next(&mut self) -> Result<Option<LiveItem>, ApiError> {
+        if let Some(hello) = self.hello.take() {
+            return Ok(Some(LiveItem::Hello(hello)));
+        }
         if self.over {
             return Ok(None);
         }
