@@ -26,6 +26,7 @@ mod notify;
 mod observe;
 mod operations;
 mod ownership;
+mod pulse;
 mod reminders;
 mod root;
 mod scheduler;
@@ -51,7 +52,8 @@ pub use kernel::{
     PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
-pub use observe::{Crash, NodeInfo, OrderedEnd, Path};
+pub use observe::{Crash, NodeInfo, OperatedActor, Path};
+pub use pulse::PulseMinute;
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;

@@ -32,12 +32,12 @@ pub(super) const CRASHES: Listing = Listing {
     columns: &[("at", "at"), ("actor", "path"), ("incarnation", "incarnation"), ("why", "reason")],
 };
 
-const ORDERED: Listing = Listing {
+const OPERATED: Listing = Listing {
     command: "actors crashes",
-    rows: "ordered",
+    rows: "operated",
     columns: &[
         ("at", "at"),
-        ("ordered end of", "path"),
+        ("end requested of", "path"),
         ("incarnation", "incarnation"),
         ("how", "operation"),
         ("by", "by"),
@@ -60,11 +60,11 @@ pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
     }
 }
 
-/// The crashes, and below them the ends that operators ordered.
+/// The crashes, and below them the ends that operators requested.
 fn crashes(site: &Site, answer: &Value) -> Result<(), Failure> {
     CRASHES.print(site, answer, "No crashes.")?;
-    let has_orders = answer["ordered"].as_array().is_some_and(|ordered| !ordered.is_empty());
-    if has_orders && !site.console.is_json() { ORDERED.print(site, answer, "") } else { Ok(()) }
+    let has_requested = answer["operated"].as_array().is_some_and(|ends| !ends.is_empty());
+    if has_requested && !site.console.is_json() { OPERATED.print(site, answer, "") } else { Ok(()) }
 }
 
 async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failure> {

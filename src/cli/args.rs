@@ -107,6 +107,8 @@ pub enum Command {
     Top(Top),
     /// Show the tasks that wait for a model round, where and why
     Queue(Watch),
+    /// The last hour: turns, failures, waits and restarts
+    Overview,
     /// The voice gate: while it is closed, only voice rounds start
     Gate {
         /// The subcommand.

@@ -27,6 +27,7 @@ mod mcp;
 mod migrate;
 mod notices;
 mod operations;
+mod overview;
 mod own;
 mod page;
 mod queue;
@@ -204,6 +205,7 @@ async fn with_config(
         Command::Replay(options) => replay::run(&site, &options).await,
         Command::Top(options) => top::run(&site, &options).await,
         Command::Queue(watch) => queue::run(&site, watch).await,
+        Command::Overview => overview::run(&site).await,
         Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
         Command::Jobs { command } => {

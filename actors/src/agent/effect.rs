@@ -77,7 +77,7 @@ impl AgentEffect {
                 begin: handles.begin,
                 progress: view.progress(),
                 waits: handles.waits,
-                redaction: view.redaction(),
+                redaction: Arc::new(view.redaction()),
                 payer: Payer {
                     task,
                     conversation: view.conversation(),

@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::branch::Children;
+use crate::pulse::Pulse;
 
 /// The path of an actor in the tree: `/conversations/engine:conv_…/agent:search`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -230,26 +231,29 @@ pub struct Crash {
     pub last_messages: Vec<&'static str>,
 }
 
-/// An end of an actor that an operator ordered. It is no crash.
+/// Crashes that are kept.
+const CRASHES_MAX: usize = 200;
+
+/// An end of an actor that an operator requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OrderedEnd {
+pub struct OperatedActor {
     /// The path of the actor.
     pub path: Path,
-    /// The incarnation that ended.
+    /// The incarnation that was ended.
     pub incarnation: Incarnation,
     /// The kind of the actor.
     pub kind: &'static str,
     /// `stop`, `kill` or `restart`.
     pub operation: &'static str,
-    /// Who ordered it, and why.
+    /// The operator, with the reason that was given.
     pub by: String,
-    /// When it was ordered.
+    /// When it was requested.
     #[serde(serialize_with = "annie_core::time::rfc3339")]
     pub at: Micros,
 }
 
-/// Crashes that are kept, and ordered ends.
-const CRASHES_MAX: usize = 200;
+/// Operations that are kept.
+const OPERATED_MAX: usize = 200;
 
 /// All running actors of one kernel.
 pub struct Directory {
@@ -259,7 +263,9 @@ pub struct Directory {
     incarnations: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
-    ordered: Mutex<VecDeque<OrderedEnd>>,
+    operated: Mutex<VecDeque<OperatedActor>>,
+    /// The counts of the last hour.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Directory {
@@ -270,7 +276,8 @@ impl Directory {
             incarnations: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
-            ordered: Mutex::new(VecDeque::new()),
+            operated: Mutex::new(VecDeque::new()),
+            pulse: Arc::default(),
         }
     }
 
@@ -310,24 +317,24 @@ impl Directory {
         crashes.push_back(crash);
     }
 
-    pub(crate) fn ordered(&self, end: OrderedEnd) {
-        let mut ordered = self.ordered.lock();
-        if ordered.len() == CRASHES_MAX {
-            ordered.pop_front();
-        }
-        ordered.push_back(end);
-    }
-
-    /// The last ends that operators ordered, oldest first.
-    #[must_use]
-    pub fn ordered_ends(&self) -> Vec<OrderedEnd> {
-        self.ordered.lock().iter().cloned().collect()
-    }
-
     /// The last crashes, oldest first.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
         self.crashes.lock().iter().cloned().collect()
+    }
+
+    pub(crate) fn operated(&self, operated: OperatedActor) {
+        let mut all = self.operated.lock();
+        if all.len() == OPERATED_MAX {
+            all.pop_front();
+        }
+        all.push_back(operated);
+    }
+
+    /// The last ends that operators requested, oldest first.
+    #[must_use]
+    pub fn operations(&self) -> Vec<OperatedActor> {
+        self.operated.lock().iter().cloned().collect()
     }
 
     /// All crashes since the start.
