@@ -15,6 +15,7 @@ mod cron;
 mod data;
 mod dlq;
 mod doctor;
+mod events;
 mod failure;
 mod gate;
 mod input;
@@ -197,6 +198,7 @@ async fn with_config(
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
+        Command::Events(wanted) => events::run(&site, wanted).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Todos { command } => own::todos(&site, command).await,
@@ -209,6 +211,7 @@ async fn with_config(
         Command::Data { command } => data::run(&site, command).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor(options) => doctor::run(&site, &options).await,
+        Command::Config { command: ConfigCommand::Running } => config::running(&site).await,
         Command::Config { .. }
         | Command::Setup(_)
         | Command::Version

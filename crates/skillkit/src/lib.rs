@@ -19,6 +19,7 @@ mod text;
 mod trash;
 pub mod when;
 
+pub use builtin::{memory::data::MEMORY, tasks::data::TASKS};
 pub use catalog::{FileCatalog, ProgramSkills};
 pub use context::context_sources;
 pub use egress::{EgressLimits, EgressParts, EgressRules, HostPort, HttpEgress, Lookup, SystemLookup};

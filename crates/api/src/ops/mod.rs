@@ -5,7 +5,9 @@
 mod actors;
 mod approvals;
 pub mod conversations;
+mod data;
 mod dead_letters;
+mod events;
 mod input;
 mod jobs;
 mod mcp;
@@ -14,6 +16,7 @@ mod operations;
 mod row;
 mod scheduler;
 mod schedules;
+mod settings;
 pub mod skills;
 pub mod tasks;
 #[cfg(test)]
@@ -42,6 +45,9 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     scheduler::table,
     schedules::table,
     skills::table,
+    data::table,
+    events::table,
+    settings::table,
     mcp::table,
     actors::table,
 ];

@@ -21,7 +21,7 @@ use crate::trash;
 const PARTS_MAX: u32 = 20;
 
 /// The to-dos of all users. The due time is compared as text. Stored documents have these fields: an old one must stay readable.
-pub(crate) static TASKS: Namespace = Namespace {
+pub static TASKS: Namespace = Namespace {
     texts: &["due", "status"],
     // The second key came later. Only to-dos that are part of another one have it, and none of them is older than the key.
     numbers: &["priority", "parent"],
