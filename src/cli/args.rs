@@ -3,6 +3,7 @@
 mod chaos;
 mod data;
 mod doctor;
+mod events;
 mod migrate;
 mod own;
 mod replay;
@@ -21,6 +22,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use chaos::*;
 pub use data::*;
 pub use doctor::*;
+pub use events::*;
 pub use migrate::*;
 pub use own::*;
 pub use replay::*;
@@ -171,6 +173,8 @@ pub enum Command {
         #[command(subcommand)]
         command: Reminders,
     },
+    /// Search the events of all conversations
+    Events(Events),
     /// Notifications about background work that has ended
     Notifications(Notifications),
     /// List and check skills
@@ -600,6 +604,8 @@ pub enum ConfigCommand {
         #[arg(long)]
         origin: bool,
     },
+    /// Show the settings with which the running server was started, with the origin of each value
+    Running,
 }
 
 /// A conversation as people name it.

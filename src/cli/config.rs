@@ -7,8 +7,13 @@ use serde_json::{Value, json};
 use super::{
     console::Console,
     failure::{Exit, Failure},
+    listing::Listing,
+    site::Site,
 };
-use crate::config::{Environment, Loaded, Sources, lines, write_sample};
+use crate::{
+    api::Setting,
+    config::{Environment, Loaded, Sources, lines, write_sample},
+};
 
 /// `annie config init`
 ///
@@ -85,4 +90,32 @@ pub fn show(console: &Console, loaded: &Loaded, origin: bool) -> Result<(), Fail
         if origin { console.line(&format!("{text:<width$}  # {}", line.origin))? } else { console.line(&text)? }
     }
     Ok(())
+}
+
+pub(super) const LIST: Listing = Listing {
+    command: "config running",
+    rows: "settings",
+    columns: &[("setting", "key"), ("value", "value"), ("origin", "origin")],
+};
+
+/// `annie config running`
+///
+/// # Errors
+/// If no server runs.
+pub async fn running(site: &Site) -> Result<(), Failure> {
+    LIST.print(site, &site.running().await?.get(LIST.path()).await?, "the server reports no settings")
+}
+
+/// The settings of a server, as its front ends show them.
+pub(super) fn settings(loaded: &Loaded) -> Vec<Setting> {
+    let shown = lines(loaded).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the settings cannot be shown");
+        Vec::new()
+    });
+    let setting = |line: crate::config::Line| Setting {
+        value: serde_json::to_value(&line.value).unwrap_or(Value::Null),
+        key: line.key,
+        origin: line.origin.to_string(),
+    };
+    shown.into_iter().map(setting).collect()
 }

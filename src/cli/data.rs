@@ -1,4 +1,4 @@
-//! `annie data`: the documents that skills store of a user, in the data folder or in the PostgreSQL database.
+//! `annie data`: lists what skills store of the user, and exports or deletes the documents that skills store of a user, in the data folder or in the PostgreSQL database.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,12 +9,20 @@ use annie_core::{
 use serde_json::{Value, json};
 
 use super::{
-    args::Data,
+    args::{Data, DataKind},
+    client::encoded,
     console::table,
     failure::{Exit, Failure},
+    listing::{Listing, plain},
     site::Site,
 };
 use crate::boot::{self, BootError};
+
+pub(super) const LIST: Listing = Listing {
+    command: "data list",
+    rows: "documents",
+    columns: &[("#", "number"), ("changed", "updated_at"), ("deleted", "deleted_at"), ("text", "body")],
+};
 
 /// Documents per read.
 const PAGE_ROWS: u32 = 500;
@@ -24,15 +32,38 @@ const PAGE_ROWS: u32 = 500;
 /// # Errors
 /// If the name of the user is not valid, there is no database, or a server uses it alone.
 pub async fn run(site: &Site, command: Data) -> Result<(), Failure> {
-    let (Data::Export { user } | Data::Delete { user, .. }) = &command;
-    let user = UserId::new(user.as_str()).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
-    let store = open(site).await?;
-    let done = match command {
-        Data::Export { .. } => export(site, &*store, &user).await,
-        Data::Delete { yes, .. } => delete(site, &*store, &user, yes).await,
-    };
-    store.close().await;
-    done
+    match command {
+        Data::List { kind, words, deleted } => list(site, kind, &words.join(" "), deleted).await,
+        Data::Export { user } => {
+            let (user, store) = opened(site, &user).await?;
+            let done = export(site, &*store, &user).await;
+            store.close().await;
+            done
+        }
+        Data::Delete { user, yes } => {
+            let (user, store) = opened(site, &user).await?;
+            let done = delete(site, &*store, &user, yes).await;
+            store.close().await;
+            done
+        }
+    }
+}
+
+async fn list(site: &Site, kind: DataKind, words: &str, deleted: bool) -> Result<(), Failure> {
+    let (path, kind) = (LIST.path(), kind.as_str());
+    let query = if words.is_empty() { String::new() } else { format!("&query={}", encoded(words)) };
+    let route = format!("{path}?kind={kind}&deleted={deleted}{query}");
+    let answer = site.running().await?.get(&route).await?;
+    LIST.print_with(site, &answer, "there is nothing", |row, key| {
+        let body = &row["body"];
+        (key == "body").then(|| plain(body.get("title").or_else(|| body.get("content")).unwrap_or(body)))
+    })
+}
+
+/// The user, and the store.
+async fn opened(site: &Site, user: &str) -> Result<(UserId, Arc<dyn Storage>), Failure> {
+    let user = UserId::new(user).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+    Ok((user, open(site).await?))
 }
 
 async fn open(site: &Site) -> Result<Arc<dyn Storage>, Failure> {

@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use crate::{
         cli::{
-            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders,
-            tasks, usage,
+            actors, approvals, breakers, config, conversations, cron, data, dlq, events, has_command, jobs, mcp,
+            operations, reminders, tasks, usage,
         },
         http::document,
     };
@@ -115,9 +115,12 @@ mod tests {
             &actors::TREE,
             &approvals::LIST,
             &breakers::LIST,
+            &config::LIST,
             &conversations::LIST,
             &cron::LIST,
+            &data::LIST,
             &dlq::LIST,
+            &events::LIST,
             &jobs::LIST,
             &mcp::LIST,
             &operations::LIST,

@@ -16,6 +16,7 @@ mod cron;
 mod data;
 mod dlq;
 mod doctor;
+mod events;
 mod failure;
 mod gate;
 mod input;
@@ -217,6 +218,7 @@ async fn with_config(
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
         Command::Reminders { command } => reminders::run(&site, command).await,
+        Command::Events(wanted) => events::run(&site, wanted).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Todos { command } => own::todos(&site, command).await,
@@ -229,6 +231,7 @@ async fn with_config(
         Command::Data { command } => data::run(&site, command).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor(options) => doctor::run(&site, &options).await,
+        Command::Config { command: ConfigCommand::Running } => config::running(&site).await,
         Command::Config { .. }
         | Command::Setup(_)
         | Command::Version

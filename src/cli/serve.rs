@@ -53,6 +53,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.watch_skills();
     assembled.watch_notes();
     let state = state_of(&assembled, auth, config.api.clone(), metrics.clone());
+    let state = state.with_settings(super::config::settings(&site.loaded));
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
     // Open requests get time to end only while there is a kernel that can answer them.

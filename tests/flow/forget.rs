@@ -169,3 +169,47 @@ async fn refuse_rule_holds_for_a_skill_that_is_run_by_command() {
     let (_, listed) = run(&server, "tasks.search", "three").await;
     assert!(listed["text"].as_str().is_some_and(|text| text.contains("#1 milk")), "{listed}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_data_settings_and_events_are_listed_as_rows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let server = Server::start(data, &[], &[]).await;
+    for (command, key) in [
+        ("tasks.create --title \"Call Bob\" --due 2999-01-02", "one"),
+        ("tasks.create --title \"Find the number\"", "two"),
+        ("tasks.delete --id 2", "three"),
+        ("memory.save --content \"User likes green tea\" --category preference", "four"),
+    ] {
+        let (status, ran) = run(&server, command, key).await;
+        assert_eq!((status, &ran["status"]), (200, &json!("success")), "{command}: {ran}");
+    }
+    let (_, found) = run(&server, "tasks.search --status open", "five").await;
+    assert_eq!(found["evidence"]["numbers"], json!([1]), "programs read the numbers: {found}");
+
+    let list = async |query: &str| server.get(&format!("/api/v1/data?{query}")).await.1["documents"].clone();
+    let todos = list("kind=todos").await;
+    assert_eq!(
+        (&todos[0]["number"], &todos[0]["body"]["title"], todos.as_array().map(Vec::len)),
+        (&json!(1), &json!("Call Bob"), Some(1))
+    );
+    assert_eq!(list("kind=todos&query=bob").await, todos);
+    let trash = list("kind=todos&deleted=true").await;
+    assert_eq!((&trash[0]["number"], trash[0]["deleted_at"].is_string()), (&json!(2), true), "{trash}");
+    assert_eq!(list("kind=memories&query=tea").await[0]["body"]["category"], json!("preference"));
+
+    for (arguments, wanted) in [
+        (&["data", "list", "todos"][..], "Call Bob"),
+        (&["data", "list", "todos", "--deleted"], "Find the number"),
+        (&["data", "list", "memories", "tea"], "User likes green tea"),
+        (&["config", "running"], "server.bind"),
+        (&["events", "--kind", "answered"], "no event matches"),
+    ] {
+        let (code, out, err) = annie(data, arguments, &[]).await;
+        assert!(code == 0 && (out.contains(wanted) || err.contains(wanted)), "{arguments:?}: {code} {out} {err}");
+    }
+    let (_, settings) = server.get("/api/v1/settings").await;
+    let lines = settings["settings"].as_array().expect("settings");
+    let port = lines.iter().find(|line| line["key"] == "server.bind").expect("the address is a setting");
+    assert_ne!(port["origin"], json!("default"), "the test starts the server with an address of its own: {port}");
+}

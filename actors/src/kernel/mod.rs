@@ -3,6 +3,7 @@
 
 mod approvals;
 mod boot;
+mod data;
 mod dead_letters;
 mod embed;
 mod embed_slots;

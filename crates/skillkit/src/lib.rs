@@ -23,6 +23,8 @@ pub mod when;
 
 pub use builtin::{
     files::{FileFolder, FileRules},
+    memory::data::MEMORY,
+    tasks::data::TASKS,
     web::{SearchKind, SearchRules},
 };
 pub use catalog::{FileCatalog, ProgramSkills};

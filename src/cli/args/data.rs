@@ -1,6 +1,6 @@
 //! `annie data`.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 /// What follows the help of `annie data`.
 pub const DATA_HELP: &str = "\
@@ -10,9 +10,39 @@ in the log: they are neither exported nor deleted here. With SQLite the server m
 Example:
   annie data export --user ann > ann.jsonl";
 
+/// A kind of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataKind {
+    /// To-dos
+    Todos,
+    /// Memories
+    Memories,
+}
+
+impl DataKind {
+    /// The word of the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Todos => "todos",
+            Self::Memories => "memories",
+        }
+    }
+}
+
 /// `annie data`
 #[derive(Debug, Subcommand)]
 pub enum Data {
+    /// List or search your to-dos or your memories, as a running server has them
+    List {
+        /// What to list
+        kind: DataKind,
+        /// Words to search for
+        words: Vec<String>,
+        /// List the trash instead
+        #[arg(long, conflicts_with = "words")]
+        deleted: bool,
+    },
     /// Print all documents of a user, one JSON object a line; archived ones too
     Export {
         /// The user

@@ -195,7 +195,7 @@ pub struct OneOrManyDeadLetters {
 }
 
 /// Parses a duration such as `30m`; the result is in milliseconds.
-fn age_ms(text: &str) -> Result<i64, String> {
+pub(super) fn age_ms(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is no age: write a number and s, m, h or d, as 30m or 2d");
     let at = text.len().checked_sub(1).filter(|at| text.is_char_boundary(*at)).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);

@@ -11,6 +11,7 @@ mod live;
 mod notices;
 pub mod page;
 mod queue;
+mod settings;
 mod shown;
 mod slots;
 mod tree;
@@ -34,6 +35,7 @@ pub(crate) use live::{Hello, LiveFeed, LiveItem, LiveOptions, Topic, TreeDiff, T
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
 pub(crate) use queue::QueueView;
+pub use settings::Setting;
 pub use shown::{is_cut_off, read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
@@ -70,6 +72,8 @@ pub struct AppState {
     pub skills: Option<Arc<Router>>,
     /// The MCP servers whose tools are skills.
     pub mcp: Arc<[Arc<McpSource>]>,
+    /// The settings with which this server runs.
+    pub settings: Arc<[Setting]>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -104,7 +108,8 @@ impl AppState {
         };
         let (limits, shared) = (Arc::new(limits), Arc::new(shared));
         let mcp: Arc<[Arc<McpSource>]> = Arc::new([]);
-        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, mcp, shared }
+        let settings: Arc<[Setting]> = Arc::new([]);
+        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, mcp, settings, shared }
     }
 
     /// Adds fault injection.
@@ -129,6 +134,12 @@ impl AppState {
     #[must_use]
     pub fn with_mcp(self, mcp: &[Arc<McpSource>]) -> Self {
         Self { mcp: mcp.into(), ..self }
+    }
+
+    /// Adds the settings, which operators see.
+    #[must_use]
+    pub fn with_settings(self, settings: Vec<Setting>) -> Self {
+        Self { settings: settings.into(), ..self }
     }
 
     /// Takes a slot for a stream or a waiting request of the caller.

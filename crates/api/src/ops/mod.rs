@@ -6,7 +6,9 @@ mod actors;
 mod approvals;
 mod audit;
 pub mod conversations;
+mod data;
 mod dead_letters;
+mod events;
 mod input;
 mod jobs;
 mod keys;
@@ -18,6 +20,7 @@ mod replay;
 mod row;
 mod scheduler;
 mod schedules;
+mod settings;
 pub mod skills;
 pub mod tasks;
 #[cfg(test)]
@@ -51,6 +54,9 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     reminders::table,
     skills::table,
+    data::table,
+    events::table,
+    settings::table,
     mcp::table,
     usage::table,
     actors::table,

@@ -198,11 +198,16 @@ pub struct SkillResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     text: String,
+    /// What the run returned for programs, such as the numbers of what it found; absent if there is nothing.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    #[schema(value_type = Option<Object>)]
+    evidence: Value,
 }
 
 impl From<SkillRun> for SkillResult {
     fn from(SkillRun { skill, outcome }: SkillRun) -> Self {
-        Self { skill, status: outcome.status, error: outcome.error_type, text: outcome.data }
+        let outcome::Outcome { status, error_type: error, data: text, evidence, .. } = outcome;
+        Self { skill, status, error, text, evidence }
     }
 }
 
@@ -212,7 +217,8 @@ fn asked_run(asked: v1::RunSkillRequest) -> Result<Body<SkillCommand>, ApiError>
 
 fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
     let status = outcome.status.as_str().to_owned();
-    v1::SkillResult { skill, status, error: outcome.error_type.unwrap_or_default(), text: outcome.data }
+    let evidence_json = if outcome.evidence.is_null() { String::new() } else { outcome.evidence.to_string() };
+    v1::SkillResult { skill, status, error: outcome.error_type.unwrap_or_default(), text: outcome.data, evidence_json }
 }
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {

@@ -274,7 +274,10 @@ async fn grpc_skill_runs_by_command_if_it_may_be_repeated() {
     let command = |text: &str, key: &str| v1::RunSkillRequest { command: text.to_owned(), key: key.to_owned() };
     let ran = skills.run(command("test.put --what cups", "k")).await.unwrap().into_inner();
     let (skill, status, text) = ("test.put".to_owned(), "success".to_owned(), "test.put did cups".to_owned());
-    assert_eq!(ran, v1::SkillResult { skill, status, error: String::new(), text });
+    assert_eq!(
+        ran,
+        v1::SkillResult { skill, status, error: String::new(), text, evidence_json: ran.evidence_json.clone() }
+    );
     for (text, key, reason) in [
         ("test.send", "k", "in a conversation only"),
         ("test.look --where here", "k", "--where"),

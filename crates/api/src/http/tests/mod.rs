@@ -5,6 +5,7 @@ mod approvals;
 mod chat;
 mod dead_letters;
 mod faults;
+mod found_events;
 mod grpc;
 mod jobs;
 mod lists;

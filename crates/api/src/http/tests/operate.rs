@@ -58,7 +58,7 @@ async fn actor_tree_is_listed_viewed_and_operated() {
     assert_eq!(server.post("/api/v1/actors/stop", json!({ "path": "/nobody" })).await.0, 404);
     assert_eq!(server.get("/api/v1/actors/view?path=/nobody").await.0, 404);
     let (status, ends) = server.get("/api/v1/actors/crashes").await;
-    let ordered = &ends["ordered"][0];
+    let ordered = &ends["operated"][0];
     assert_eq!(
         (status, &ordered["path"], &ordered["operation"]),
         (200, &json!("/scheduler"), &json!("kill")),

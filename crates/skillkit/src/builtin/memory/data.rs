@@ -19,7 +19,7 @@ use super::similar::{importance, merged, nearly_same};
 use crate::trash;
 
 /// The memories of all users. Stored documents have these fields: an old one must stay readable.
-pub(crate) static MEMORY: Namespace = Namespace {
+pub static MEMORY: Namespace = Namespace {
     texts: &["category"],
     numbers: &["importance"],
     tags: "tags",

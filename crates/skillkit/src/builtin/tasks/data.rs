@@ -23,7 +23,7 @@ use crate::trash;
 const PARTS_MAX: u32 = 20;
 
 /// The to-dos of all users.
-pub(crate) use annie_core::reminder::TODOS as TASKS;
+pub use annie_core::reminder::TODOS as TASKS;
 
 /// Statuses of a to-do that still has to be done.
 pub(crate) const OPEN: &[Status] = &[Status::Todo, Status::InProgress, Status::Blocked];
