@@ -23,6 +23,7 @@ mod log_writer;
 mod node_lease;
 mod notify;
 mod observe;
+mod opening;
 mod operations;
 mod ownership;
 mod root;

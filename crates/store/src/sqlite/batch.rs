@@ -26,7 +26,7 @@ const INSERT_FREQUENT: &str = "INSERT INTO frequent VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::HeadGuard,
     Kind::IntentGuard,
     Kind::Conversation,
@@ -42,6 +42,7 @@ const KINDS: [Kind; 15] = [
     Kind::DeadLetterMove,
     Kind::OperationEnd,
     Kind::Address,
+    Kind::Text,
 ];
 
 /// Whether rows of a kind are in the batches of turns that succeed.
@@ -61,7 +62,8 @@ const fn is_frequent(kind: Kind) -> bool {
         | Kind::DeadLetterDue
         | Kind::DeadLetterMove
         | Kind::OperationEnd
-        | Kind::Address => false,
+        | Kind::Address
+        | Kind::Text => false,
     }
 }
 
@@ -92,15 +94,16 @@ const fn sql_of(kind: Kind) -> &'static str {
              (SELECT conversation_id, effect, state FROM intents WHERE id = new.a);"
         }
         Kind::Conversation => {
-            "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at, stateless) \
-             VALUES (new.a, new.b, 0, new.c, new.d, new.e, new.f, coalesce(new.g, 0)) ON CONFLICT (id) DO UPDATE SET \
+            "INSERT INTO conversations (id, user_id, owner_node, owner_epoch, next_seq, title, created_at, updated_at, \
+             stateless) VALUES (new.a, new.b, new.h, new.h IS NOT NULL, new.c, new.d, new.e, new.f, \
+             coalesce(new.g, 0)) ON CONFLICT (id) DO UPDATE SET \
              next_seq = excluded.next_seq, updated_at = max(updated_at, excluded.updated_at), \
              stateless = stateless AND coalesce(new.g, stateless), \
              title = iif(title = '', excluded.title, title);"
         }
         Kind::Event => {
-            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
-             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h);"
+            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body, text_id) \
+             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i);"
         }
         Kind::Task => INSERT_TASK,
         // Only for an open task: this row comes before the row that ends the task.
@@ -146,6 +149,7 @@ const fn sql_of(kind: Kind) -> &'static str {
             "INSERT INTO addresses (task_id, conversation_id, channel, recipient) VALUES (new.a, new.b, new.c, new.d) \
              ON CONFLICT (task_id) DO NOTHING;"
         }
+        Kind::Text => "INSERT INTO texts (id, text) VALUES (new.a, new.b) ON CONFLICT (id) DO NOTHING;",
     }
 }
 
