@@ -72,7 +72,8 @@ impl Node for Conversations {
         msg: ConversationsMsg,
     ) -> Result<(), NodeError> {
         match msg {
-            ConversationsMsg::Wake { conversation, user, event } => {
+            ConversationsMsg::Wake { conversation, user, event, opening } => {
+                activation::expect_opened(ctx, state, conversation, &user, opening);
                 wake(ctx, state, conversation, user, event).await;
             }
             ConversationsMsg::Unfinished { conversation, user } => {

@@ -24,6 +24,7 @@ mod log_writer;
 mod node_lease;
 mod notify;
 mod observe;
+mod opening;
 mod operations;
 mod ownership;
 mod pulse;

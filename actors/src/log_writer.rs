@@ -32,6 +32,7 @@ use crate::{
     conversations::ConversationsMsg,
     hub::{Hub, Live},
     observe::{Context, Handle, Node, NodeError, task_point},
+    opening::Opening,
     ownership::OwnershipMsg,
     subscriptions::{Stored, Subscriptions},
     tasks::{Tasks, caught},
@@ -204,11 +205,14 @@ fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<C
 fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendError>) {
     let (conversation, user) = (append.conversation, append.user);
     match result {
-        Ok(Appended { first }) => {
-            for (n, new) in append.events.into_iter().enumerate() {
-                let event = Arc::new(Event::placed(conversation, Seq(first.0 + n as u64), new));
+        Ok(appended) => {
+            let seqs = (appended.first.0..).map(Seq);
+            let placed = append.events.into_iter().zip(seqs).map(|(new, seq)| Event::placed(conversation, seq, new));
+            let events: Vec<Arc<Event>> = placed.map(Arc::new).collect();
+            let mut opening = appended.opened_by(append.fence).map(|by| Opening::new(by, events.clone()));
+            for event in events {
                 if wakes(&event.body) {
-                    wake(args, conversation, user.clone(), Some(event.clone()));
+                    wake(args, conversation, user.clone(), Some(event.clone()), opening.take());
                 }
                 if event.body.is_final() {
                     args.hub.pulse().task_ended(matches!(event.body, EventBody::Failed { .. }), event.at);
@@ -218,7 +222,7 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
             }
         }
         // A repeated message: its first wake-up may have been lost with the log writer that was to send it.
-        Err(AppendError::Duplicate { conversation, same: true, .. }) => wake(args, *conversation, user, None),
+        Err(AppendError::Duplicate { conversation, same: true, .. }) => wake(args, *conversation, user, None, None),
         // A store that returned an error may have stored the append nevertheless.
         Err(AppendError::Store(_)) => args.hub.publish(conversation, Live::Unsure),
         Err(_) => {}
@@ -229,7 +233,13 @@ const fn wakes(body: &EventBody) -> bool {
     matches!(body, EventBody::Received(_))
 }
 
-fn wake(args: &LogArgs, conversation: ConversationId, user: UserId, event: Option<Arc<Event>>) {
+fn wake(
+    args: &LogArgs,
+    conversation: ConversationId,
+    user: UserId,
+    event: Option<Arc<Event>>,
+    opening: Option<Opening>,
+) {
     // If the parent of the Engines is dead, its next incarnation scans the log.
-    args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
+    args.conversations.tell(ConversationsMsg::Wake { conversation, user, event, opening });
 }

@@ -55,7 +55,7 @@ async fn message_stored_long_after_its_log_writer_died_is_found() {
     let withheld_by_hook = withheld.clone();
     let conversation = ConversationId::for_key(&ann(), "late");
     parts.store = Arc::new(data.with_hook(Arc::new(move |point| match point {
-        StorePoint::Commit(batch) if batch.iter().any(|append| append.fence == Fence::Inbox) => {
+        StorePoint::Commit(batch) if batch.iter().any(|append| append.fence.is_inbox()) => {
             withheld_by_hook.lock().expect("not poisoned").extend_from_slice(batch);
             StoreFault::Hang
         }

@@ -116,7 +116,7 @@ fn fault_at(point: StorePoint<'_>, run: &Run, schedule: &Schedule, stall: &Mutex
     // it.
     let needs_a_live_process = match point {
         StorePoint::Claim(_) => true,
-        StorePoint::Commit(batch) => batch.iter().any(|append| append.fence == Fence::Inbox),
+        StorePoint::Commit(batch) => batch.iter().any(|append| append.fence.is_inbox()),
         StorePoint::Write(_) | StorePoint::Read(_) => false,
     };
     if needs_a_live_process && run.is(Health::Stale) {

@@ -17,6 +17,7 @@ use crate::{
     engine::{EngineMsg, EngineResidencyMsg},
     fixed::FixedMap,
     observe::{Addr, Context},
+    opening::Opening,
 };
 
 /// How many passive conversations in rotation are activated each second while there is capacity.
@@ -24,6 +25,24 @@ const BACK_MAX: usize = 100;
 /// Maximum interval between two checks for due conversations while any is passive, in milliseconds. The wall clock may have
 /// been set forward, which a longer timer would miss.
 const DUE_CHECK_MS_MAX: u64 = 30_000;
+
+/// Gives a conversation that this node has opened to the Engine that is activated next. If the conversation has a child already,
+/// it is activated, and its Engine reads the log.
+pub(super) fn expect_opened(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: &UserId,
+    opening: Option<Opening>,
+) {
+    if opening.is_some()
+        && !state.children.contains_key(&conversation)
+        && ensure_child(ctx, state, conversation, user, None)
+        && let Some(child) = state.children.get_mut(&conversation)
+    {
+        child.opening = opening;
+    }
+}
 
 /// Wakes the Engine of a conversation, and activates it if necessary.
 pub(super) async fn wake(

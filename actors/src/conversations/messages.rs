@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::{
     engine::{Control, Controlled, Decide, NotDecided},
     observe::Named,
+    opening::Opening,
     ownership::Owner,
 };
 
@@ -27,6 +28,8 @@ pub enum ConversationsMsg {
         user: UserId,
         /// The message, if the sender has it.
         event: Option<Arc<Event>>,
+        /// Set if the message created the conversation, and this node owns it.
+        opening: Option<Opening>,
     },
     /// A passivating Engine found or left open work. The node that owns the conversation must continue it.
     Unfinished {
@@ -91,8 +94,13 @@ impl Named for ConversationsMsg {
     }
 
     fn again(&self) -> Option<Self> {
-        let Self::Wake { conversation, user, event } = self else { return None };
-        Some(Self::Wake { conversation: *conversation, user: user.clone(), event: event.clone() })
+        let Self::Wake { conversation, user, event, opening } = self else { return None };
+        Some(Self::Wake {
+            conversation: *conversation,
+            user: user.clone(),
+            event: event.clone(),
+            opening: opening.clone(),
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     engine::{AtWork, EngineMsg},
     fixed::FixedMap,
     observe::{Addr, Context},
+    opening::Opening,
     supervise::{Budget, BudgetLimits},
     tasks::Tasks,
     wiring::Wiring,
@@ -42,6 +43,8 @@ pub(super) struct Child {
     pub notified_seq: Seq,
     /// The next incarnation claims the conversation even from a live node.
     pub takes_over: bool,
+    /// The conversation is new and this node's: the next incarnation needs no claim.
+    pub opening: Option<Opening>,
     /// Another node owns the conversation, and the present incarnation has not noticed.
     pub is_elsewhere: bool,
     pub budget: Budget,
@@ -88,6 +91,7 @@ pub(super) fn new_child(user: UserId, cause: Option<ResumeCause>, number: u64) -
         wakes_sent: 0,
         notified_seq: Seq(0),
         takes_over: false,
+        opening: None,
         is_elsewhere: false,
         budget,
         waits,

@@ -51,7 +51,8 @@ pub(super) async fn start(ctx: &Context<Conversations>, state: &mut Conversation
     child.at_work = AtWork::after(blamed);
     let at_work = child.at_work.clone();
     let takes_over = std::mem::take(&mut child.takes_over);
-    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user, cause, blamed, at_work, takes_over };
+    let (wiring, opening) = (state.wiring.clone(), child.opening.take());
+    let args = EngineArgs { wiring, conversation, user, cause, blamed, at_work, takes_over, opening };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);

@@ -1,8 +1,10 @@
 //! Activation: claim the conversation, read the log, take up what was open.
 
+use std::sync::Arc;
+
 use annie_core::{
-    event::{EventBody, NewEvent, ResumeCause},
-    ids::AgentId,
+    event::{Event, EventBody, NewEvent, ResumeCause},
+    ids::{AgentId, Epoch},
     ports::{Claimed, StoreError},
     turn::{Deferral, Turn},
 };
@@ -19,6 +21,10 @@ use crate::{
 };
 
 pub(super) async fn activate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    let opened = state.opening.take().and_then(|opening| opening.take(state.wiring.lease.incarnation()));
+    if let Some(events) = opened {
+        return activate_opened(ctx, state, &events).await;
+    }
     let (store, id) = (state.wiring.store.clone(), state.conv.id);
     let claim = match ctx.wait_for(ask("cannot claim the conversation", claim(state))).await? {
         Claimed::Ours(claim) => claim,
@@ -58,6 +64,21 @@ pub(super) async fn activate(ctx: &Context<Engine>, state: &mut EngineState) -> 
     });
     let events = events.collect();
     record::record_all(ctx, state, events).await
+}
+
+/// Begins a conversation that this node has just opened: the append of its first message was also the claim, and these are all
+/// its events. The log writer that sent them has notified listeners and Scheduler.
+async fn activate_opened(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    events: &[Arc<Event>],
+) -> Result<(), NodeError> {
+    ctx.fault_point("claimed").await?;
+    state.epoch = Epoch::FIRST;
+    events.iter().for_each(|event| state.conv.apply(event));
+    (state.read_at_birth, state.read_to) = (events.len(), state.conv.seq);
+    ctx.fault_point("folded").await?;
+    record::record_decisions(ctx, state).await
 }
 
 /// Claims the conversation; from a live node only if `takes_over` is set.

@@ -63,6 +63,7 @@ impl Node for Engine {
             blamed: args.blamed,
             at_work: args.at_work,
             takes_over: args.takes_over,
+            opening: args.opening,
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.branch()),
             agents: BTreeMap::new(),

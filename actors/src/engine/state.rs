@@ -19,6 +19,7 @@ use crate::{
     agent::AgentDone,
     effects::{Begin, Waits},
     observe::Addr,
+    opening::Opening,
     scheduler::RequestHandle,
     shared_effects::SharedEffects,
     sub_agent::Tally,
@@ -38,6 +39,8 @@ pub(crate) struct EngineArgs {
     pub at_work: AtWork,
     /// Claim the conversation even from a live node.
     pub takes_over: bool,
+    /// The conversation is new and this node's: there is nothing to claim or to read.
+    pub opening: Option<Opening>,
 }
 
 /// The purposes of an Engine's tasks.
@@ -67,6 +70,7 @@ pub(crate) struct EngineState {
     pub blamed: Option<TaskId>,
     pub at_work: AtWork,
     pub takes_over: bool,
+    pub opening: Option<Opening>,
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
     pub agents: BTreeMap<ActorId, Child>,

@@ -290,7 +290,9 @@ async fn accept_message_to(
     if !is_job_command && (priority != Priority::High || classified.basis != Basis::Source) {
         events.push(new(decided(classified)));
     }
-    let what = Append { conversation, user: message.user, fence: Fence::Inbox, events };
+    // Without the lease another node may own what this one opens, so the Engine must ask.
+    let opens = wiring.lease.held(env.clock.monotonic_us());
+    let what = Append { conversation, user: message.user, fence: opens.map_or(Fence::Inbox, Fence::Opening), events };
     let submitted = |task, conversation, seq, repeated, position| Submitted {
         task,
         conversation,
@@ -366,7 +368,7 @@ async fn accepted_before(
     }
     // The first wake-up may have been lost with the log writer that was to send it.
     let user = message.user.clone();
-    wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+    wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None, opening: None });
     Some(Submitted::repeat(known.task, conversation, known.seq, priority))
 }
 

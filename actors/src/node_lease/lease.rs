@@ -73,6 +73,12 @@ impl Lease {
         !self.is_shared || monotonic_us < self.held_until_us.load(Relaxed)
     }
 
+    /// The incarnation of this node, if no other node can have declared it dead.
+    pub fn held(&self, monotonic_us: u64) -> Option<NodeIncarnation> {
+        let incarnation = self.incarnation();
+        self.is_held(monotonic_us).then_some(incarnation)
+    }
+
     /// Whether the incarnation `run` of this node holds the lease, or will as soon as it is renewed. Without the lease it
     /// begins nothing that must not happen twice. It may still write, because the store refuses writes to conversations that
     /// another node has claimed.

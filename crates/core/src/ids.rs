@@ -307,6 +307,11 @@ number_type!(
     /// one.
     Epoch
 );
+impl Epoch {
+    /// The epoch of the first owner of a conversation.
+    pub const FIRST: Self = Self(1);
+}
+
 number_type!(
     /// Number of an actor's incarnation, from 1. A command that names another incarnation is refused.
     Incarnation

@@ -127,7 +127,10 @@ impl Admission {
         let next = Seq(admitted.first.0 + proposal.events.len() as u64);
         let head = self.heads.entry(proposal.conversation).or_insert_with(|| Head {
             user: proposal.user.clone(),
-            epoch: Epoch(0),
+            epoch: match proposal.fence {
+                Fence::Opening(_) => Epoch::FIRST,
+                Fence::Inbox | Fence::Owner(_) => Epoch(0),
+            },
             next,
         });
         head.next = next;
@@ -143,7 +146,7 @@ impl Admission {
             return Err(bug("an append without events"));
         }
         match (self.heads.get(&proposal.conversation), proposal.fence) {
-            (None, Fence::Inbox) => Ok(Admitted { first: Seq(1), opens: true }),
+            (None, Fence::Inbox | Fence::Opening(_)) => Ok(Admitted { first: Seq(1), opens: true }),
             (None, Fence::Owner(_)) => Err(AppendError::Fenced),
             (Some(head), _) if head.user != proposal.user => Err(AppendError::WrongOwner),
             (Some(head), Fence::Owner(epoch)) if head.epoch != epoch => Err(AppendError::Fenced),

@@ -36,6 +36,7 @@ macro_rules! files {
             ("due documents", include_str!(concat!("../../../migrations/", $database, "/0016_due_documents.sql"))),
             ("usage totals", include_str!(concat!("../../../migrations/", $database, "/0017_usage_totals.sql"))),
             ("reminded tasks", include_str!(concat!("../../../migrations/", $database, "/0018_reminded_tasks.sql"))),
+            ("shared texts", include_str!(concat!("../../../migrations/", $database, "/0019_shared_texts.sql"))),
         ]
     };
 }

@@ -89,6 +89,33 @@ pub struct RoundEnd {
 }
 
 impl EventBody {
+    /// The text in the body that many events have in common: the list of skills in the facts of a turn. A store may keep it
+    /// once for all of them.
+    #[must_use]
+    pub fn shared_text(&self) -> Option<&str> {
+        if let Self::TurnStarted { facts, .. } = self { Some(&facts.skills) } else { None }
+    }
+
+    /// The body with an empty text in place of [`Self::shared_text`].
+    #[must_use]
+    pub fn without_shared_text(&self) -> Self {
+        let mut body = self.clone();
+        if let Self::TurnStarted { facts, .. } = &mut body {
+            facts.skills.clear();
+        }
+        body
+    }
+
+    /// Puts the text back that [`Self::without_shared_text`] took out. Returns false if the body has no such text.
+    #[must_use]
+    pub fn put_shared_text(&mut self, text: String) -> bool {
+        if let Self::TurnStarted { facts, .. } = self {
+            facts.skills = text;
+            return true;
+        }
+        false
+    }
+
     /// The event's name, which is its `kind` tag.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

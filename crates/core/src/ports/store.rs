@@ -55,8 +55,22 @@ impl StoreError {
 pub enum Fence {
     /// No ownership: a front end adds a message to the inbox. The conversation is created if it is new.
     Inbox,
+    /// As `Inbox`; and if the conversation is new, this node owns it from the beginning, with [`Epoch::FIRST`]. Then the
+    /// sequence number of the first event is 1.
+    Opening(NodeIncarnation),
     /// Ownership with this epoch. Refused as [`AppendError::Fenced`] if the conversation has been claimed since.
     Owner(Epoch),
+}
+
+impl Fence {
+    /// Whether a front end adds to the inbox, which needs no ownership.
+    #[must_use]
+    pub const fn is_inbox(self) -> bool {
+        match self {
+            Self::Inbox | Self::Opening(_) => true,
+            Self::Owner(_) => false,
+        }
+    }
 }
 
 /// Events of one conversation that are stored atomically, with their projections.
@@ -77,6 +91,17 @@ pub struct Append {
 pub struct Appended {
     /// Sequence number of its first event. The others follow without gaps.
     pub first: Seq,
+}
+
+impl Appended {
+    /// The node that owns the conversation because this append, under this fence, has created it.
+    #[must_use]
+    pub fn opened_by(&self, fence: Fence) -> Option<NodeIncarnation> {
+        match fence {
+            Fence::Opening(by) if self.first == Seq(1) => Some(by),
+            Fence::Opening(_) | Fence::Inbox | Fence::Owner(_) => None,
+        }
+    }
 }
 
 /// A refused or failed append. Nothing of it is stored.

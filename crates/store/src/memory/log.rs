@@ -99,11 +99,17 @@ fn commit(data: &mut Data, batch: Vec<Append>) -> Vec<Result<Appended, AppendErr
         .into_iter()
         .map(|proposal| {
             let admitted = admission.judge(&proposal)?;
-            let Proposal { conversation, user, events, .. } = proposal;
+            let Proposal { conversation, user, fence, events } = proposal;
             for (event, changes) in events {
                 data.append(conversation, &user, event, &changes);
             }
-            Ok(Appended { first: admitted.first })
+            let appended = Appended { first: admitted.first };
+            if let Some(by) = appended.opened_by(fence)
+                && let Some(opened) = data.conversations.get_mut(&conversation)
+            {
+                (opened.owner, opened.epoch) = (Some(by), Epoch::FIRST);
+            }
+            Ok(appended)
         })
         .collect()
 }

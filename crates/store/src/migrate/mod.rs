@@ -88,6 +88,7 @@ struct Table {
 /// All tables; referenced tables come before the tables that refer to them. A test compares them with the tables of the
 /// databases.
 const TABLES: &[Table] = &[
+    Table { name: "texts", key: &["id"] },
     Table { name: "conversations", key: &["id"] },
     Table { name: "events", key: &["conversation_id", "seq"] },
     Table { name: "snapshots", key: &["conversation_id"] },

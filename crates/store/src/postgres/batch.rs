@@ -210,6 +210,7 @@ impl Part {
                 Kind::OperationEnd => "operation_end",
                 Kind::Address => "address",
                 Kind::Usage => "used",
+                Kind::Text => "shared_text",
             },
         }
     }
@@ -219,10 +220,10 @@ impl Part {
             Self::Known => &[Ids, Texts, Numbers, Numbers],
             Self::KnownIntents => &[Ids, Ids, Texts, Texts],
             Self::NoIntents => &[Ids],
-            Self::Moved | Self::Made => &[Ids, Texts, Numbers, Texts, Numbers, Numbers, Flags],
+            Self::Moved | Self::Made => &[Ids, Texts, Numbers, Texts, Numbers, Numbers, Flags, Ids],
             Self::Written(kind) => match kind {
                 Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => &[],
-                Kind::Event => &[Ids, Numbers, Numbers, Ids, Texts, Texts, Numbers, Texts],
+                Kind::Event => &[Ids, Numbers, Numbers, Ids, Texts, Texts, Numbers, Texts, Ids],
                 Kind::Task => &[
                     Ids, Texts, Ids, Numbers, Texts, Bytes, Texts, Texts, Texts, Numbers, Numbers, Texts, Flags, Flags,
                     Ids,
@@ -240,6 +241,7 @@ impl Part {
                 Kind::Usage => {
                     &[Ids, Numbers, Texts, Texts, Texts, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]
                 }
+                Kind::Text => &[Ids, Texts],
             },
         }
     }
@@ -282,8 +284,9 @@ impl Part {
                  FROM {new} WHERE c.id = new.a AND (SELECT yes FROM agreed)"
             }
             Self::Made => {
-                "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at, stateless) \
-                 SELECT new.a, new.b, 0, new.c, new.d, new.e, new.f, coalesce(new.g, FALSE) FROM {new} \
+                "INSERT INTO conversations (id, user_id, owner_node, owner_epoch, next_seq, title, created_at, updated_at, \
+                 stateless) SELECT new.a, new.b, new.h, CASE WHEN new.h IS NULL THEN 0 ELSE 1 END, new.c, new.d, new.e, \
+                 new.f, coalesce(new.g, FALSE) FROM {new} \
                  WHERE (SELECT yes FROM agreed) \
                  ORDER BY new.a"
             }
@@ -324,8 +327,8 @@ const fn written(kind: Kind) -> &'static str {
     match kind {
         Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => "SELECT",
         Kind::Event => {
-            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
-             SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h FROM {new} WHERE (SELECT yes FROM agreed)"
+            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body, text_id) \
+             SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i FROM {new} WHERE (SELECT yes FROM agreed)"
         }
         // Inserted in the order of the unique key: a transaction that waits for another one's row then holds no later row.
         Kind::Task => INSERT_TASK,
@@ -381,6 +384,10 @@ const fn written(kind: Kind) -> &'static str {
             "INSERT INTO addresses (task_id, conversation_id, channel, recipient) \
              SELECT new.a, new.b, new.c, new.d FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a \
              ON CONFLICT (task_id) DO NOTHING"
+        }
+        Kind::Text => {
+            "INSERT INTO texts (id, text) SELECT new.a, new.b FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a \
+             ON CONFLICT (id) DO NOTHING"
         }
     }
 }

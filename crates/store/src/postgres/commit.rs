@@ -9,7 +9,7 @@
 //! late. If the numbers are taken, the stored event shows whether it is this batch's. Only if the server stays unreachable does
 //! the outcome remain unknown; then every append is answered with a store error, and the caller reads the outcome from the log.
 
-use annie_core::ports::{Append, AppendError, Fence, StoreError, StoreErrorKind};
+use annie_core::ports::{Append, AppendError, StoreError, StoreErrorKind};
 use uuid::Uuid;
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     admission::{Admission, Needs, Proposal},
-    sql::{Cell, Columns, Kind, Verdict, guards, judge, learn_fact, writes},
+    sql::{Cell, Columns, Kind, SharedTexts, Verdict, guards, judge, learn_fact, writes},
 };
 
 const WHAT: &str = "committing appends";
@@ -43,6 +43,8 @@ pub(super) const IS_OURS: &str = "SELECT 1 FROM events WHERE conversation_id = $
 /// A judged batch: its writes, and its answers if they are stored.
 struct Judged {
     plan: Plan,
+    /// The texts that the batch stores apart.
+    texts: Vec<(Uuid, String)>,
     first_event: Option<Vec<Cell>>,
     verdicts: Vec<Verdict>,
     admission: Admission,
@@ -65,7 +67,7 @@ impl Postgres {
             Ok(verdicts) => {
                 // Other processes may have to act on a message, or may wait for the end of a task.
                 let concerns_others =
-                    |p: &Proposal| p.fence == Fence::Inbox || p.events.iter().any(|(e, _)| e.body.is_final());
+                    |p: &Proposal| p.fence.is_inbox() || p.events.iter().any(|(e, _)| e.body.is_final());
                 let is_notified = |(p, verdict): (&Proposal, &Verdict)| verdict.is_ok() && concerns_others(p);
                 if proposals.iter().zip(&verdicts).any(is_notified) {
                     self.wakeups.announce();
@@ -78,12 +80,15 @@ impl Postgres {
 
     async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
         let needs = Needs::of(proposals);
-        let (admission, _) = self.recent.lock().facts(&needs);
-        let judged = judged(admission, &needs, proposals)?;
+        let (admission, stored) = {
+            let recent = self.recent.lock();
+            (recent.facts(&needs).0, recent.texts.clone())
+        };
+        let judged = judged(admission, &needs, proposals, &stored)?;
         if judged.plan.is_one_statement() && judged.verdicts.iter().all(Result::is_ok) {
             let sent = self.settle(&judged, None).await.map_err(|failure| failure.during(WHAT))?;
             if matches!(sent, Sent::Stored) {
-                self.recent.lock().learn(judged.admission);
+                self.learn(judged.admission, judged.texts);
                 return Ok(judged.verdicts);
             }
         }
@@ -112,7 +117,7 @@ impl Postgres {
                     let settled = self.settle(&judged, Some(failure)).await.map_err(|failure| failure.during(WHAT))?;
                     return Ok(match settled {
                         Sent::Stored => {
-                            self.recent.lock().learn(judged.admission);
+                            self.learn(judged.admission, judged.texts);
                             Some(judged.verdicts)
                         }
                         Sent::Refused => None,
@@ -132,7 +137,7 @@ impl Postgres {
         let mut held = self.connections.take().await?;
         held.begin().await?;
         let admission = facts(&mut held, needs).await?;
-        let judged = judged(admission, needs, proposals)?;
+        let judged = judged(admission, needs, proposals, &SharedTexts::default())?;
         if judged.verdicts.iter().all(Result::is_err) {
             held.roll_back().await;
             self.recent.lock().learn(judged.admission);
@@ -145,8 +150,15 @@ impl Postgres {
         }
         let judged = sent.insert(judged);
         held.commit().await?;
-        self.recent.lock().learn(std::mem::take(&mut judged.admission));
+        self.learn(std::mem::take(&mut judged.admission), std::mem::take(&mut judged.texts));
         Ok(Some(std::mem::take(&mut judged.verdicts)))
+    }
+
+    /// Remembers what a commit has stored.
+    fn learn(&self, admission: Admission, texts: Vec<(Uuid, String)>) {
+        let mut recent = self.recent.lock();
+        recent.learn(admission);
+        recent.texts.learn(texts);
     }
 
     /// Sends a batch until its outcome is known. `unknown`: the failure of an earlier attempt that got no answer.
@@ -192,7 +204,9 @@ impl Postgres {
     async fn is_ours(&self, judged: &Judged) -> Result<bool, Failure> {
         let Some(event) = &judged.first_event else { return Ok(false) };
         let mut held = self.connections.take().await?;
-        let rows = held.read(IS_OURS, Bound::of(event.clone()).finish()?).await?;
+        // The columns of the query; the id of a shared text, which may be absent, adds nothing to them.
+        let compared = event.iter().take(8).cloned().collect();
+        let rows = held.read(IS_OURS, Bound::of(compared).finish()?).await?;
         Ok(!rows.is_empty())
     }
 }
@@ -210,12 +224,19 @@ async fn pause(patience: &mut Patience, failure: Failure, is_known: bool) -> Res
 }
 
 /// The verdict on each append, and the writes of the admitted ones, guarded by the facts of `admission`.
-fn judged(mut admission: Admission, needs: &Needs, proposals: &[Proposal]) -> Result<Judged, StoreError> {
+fn judged(
+    mut admission: Admission,
+    needs: &Needs,
+    proposals: &[Proposal],
+    stored: &SharedTexts,
+) -> Result<Judged, StoreError> {
     let mut rows = guards(needs, &admission);
     let verdicts = judge(&mut admission, proposals);
-    rows.extend(writes(proposals, &verdicts)?.rows());
+    let writes = writes(proposals, &verdicts, stored)?;
+    let texts = writes.texts();
+    rows.extend(writes.rows());
     let first_event = rows.iter().find(|(kind, _)| *kind == Kind::Event).map(|(_, cells)| cells.clone());
-    Ok(Judged { plan: Plan::of(rows), first_event, verdicts, admission })
+    Ok(Judged { plan: Plan::of(rows), texts, first_event, verdicts, admission })
 }
 
 /// Whether everything was written; false if a condition does not hold, or a new row exists already.

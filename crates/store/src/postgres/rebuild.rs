@@ -41,7 +41,8 @@ const CLEAR: [&str; 7] = [
     "DELETE FROM dead_letters WHERE conversation_id <> ALL($1)",
     "DELETE FROM operations WHERE conversation_id <> ALL($1)",
 ];
-pub(super) const EVENTS: &str = "SELECT e.conversation_id, c.user_id, e.seq, e.at, e.task_id, e.agent_id, e.v, e.body \
+pub(super) const EVENTS: &str = "SELECT e.conversation_id, c.user_id, e.seq, e.at, e.task_id, e.agent_id, e.v, e.body, \
+     e.text_id, (SELECT text FROM texts WHERE id = e.text_id) \
      FROM events e JOIN conversations c ON c.id = e.conversation_id WHERE (e.conversation_id, e.seq) > ($1, $2) \
      ORDER BY e.conversation_id, e.seq LIMIT $3";
 const RENAME: &str = "UPDATE conversations SET \

@@ -5,7 +5,7 @@ use annie_core::{
     ports::{AppendError, Appended, StoreError},
 };
 
-use super::{Columns, Writes, corrupt, head_of};
+use super::{Columns, SharedTexts, Writes, corrupt, head_of};
 use crate::admission::{Admission, Admitted, Planned, Proposal, Received};
 
 /// The kind of fact in a row.
@@ -53,14 +53,18 @@ pub fn judge(admission: &mut Admission, proposals: &[Proposal]) -> Vec<Verdict> 
     proposals.iter().map(verdict).collect()
 }
 
-/// The writes of the admitted appends.
-pub fn writes(proposals: &[Proposal], verdicts: &[Verdict]) -> Result<Writes, StoreError> {
+/// The writes of the admitted appends, without the texts that are stored already.
+pub fn writes(proposals: &[Proposal], verdicts: &[Verdict], stored: &SharedTexts) -> Result<Writes, StoreError> {
     let mut writes = Writes::default();
     for (proposal, verdict) in proposals.iter().zip(verdicts) {
-        let Ok(Appended { first }) = verdict else { continue };
+        let Ok(appended) = verdict else { continue };
+        let first = appended.first;
         for ((event, changes), seq) in proposal.events.iter().zip((first.0..).map(Seq)) {
-            writes.event(proposal.conversation, &proposal.user, seq, event)?;
+            writes.event(proposal.conversation, &proposal.user, (seq, event), stored)?;
             writes.project(proposal.conversation, &proposal.user, seq, changes);
+        }
+        if let Some(by) = appended.opened_by(proposal.fence) {
+            writes.own(proposal.conversation, by);
         }
     }
     Ok(writes)

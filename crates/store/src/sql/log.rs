@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use annie_core::{
-    event::{EVENT_VERSION, Event, Scope},
+    event::{EVENT_VERSION, Event, EventBody, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError, StoredEvent},
 };
@@ -14,9 +14,11 @@ use crate::admission::Head;
 /// A claim succeeds for every previous owner: every later write compares the epoch.
 const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
      RETURNING user_id, owner_epoch, next_seq";
-const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 AND seq > $2 \
+const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
+     (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 AND seq > $2 \
      ORDER BY seq LIMIT $3";
-const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 \
+const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
+     (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 \
      AND seq > $2 AND EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND user_id = $4) ORDER BY seq LIMIT $3";
 const SNAPSHOT: &str = "SELECT seq, v, state FROM snapshots WHERE conversation_id = $1";
 pub const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks \
@@ -136,7 +138,7 @@ pub fn head_of(row: &mut Columns<'_>) -> Result<Head, StoreError> {
     Ok(Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()? })
 }
 
-/// An event from `seq, at, task_id, agent_id, v, body`.
+/// An event from `seq, at, task_id, agent_id, v, body, text_id` and the text with that id.
 pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<Event, StoreError> {
     const WHAT: &str = "reading an event";
     let seq = row.seq()?;
@@ -148,7 +150,13 @@ pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<E
         let detail = format!("{conversation} event {seq} has version {version}; this Annie knows {EVENT_VERSION}");
         return Err(corrupt(WHAT, detail));
     }
-    let body = serde_json::from_str(&row.str()?)
+    let mut body: EventBody = serde_json::from_str(&row.str()?)
         .map_err(|error| corrupt(WHAT, format!("{conversation} event {seq}: {error}")))?;
+    if let Some(id) = row.maybe_id(|id| id)? {
+        let text = row.maybe_text()?;
+        if !text.is_some_and(|text| body.put_shared_text(text)) {
+            return Err(corrupt(WHAT, format!("{conversation} event {seq}: its text {id} is missing")));
+        }
+    }
     Ok(Event { conversation, seq, at, task, agent, body })
 }

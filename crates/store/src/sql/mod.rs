@@ -15,6 +15,7 @@ mod outbox;
 mod recent;
 mod records;
 mod secrets;
+mod shared_texts;
 mod trouble;
 mod usage;
 mod writes;
@@ -38,6 +39,7 @@ pub use facts::{Verdict, judge, learn_fact, writes};
 pub use log::{event_of, head_of};
 pub use outbox::notification_of;
 pub use recent::{Recent, guards};
+pub use shared_texts::SharedTexts;
 use trouble::Trouble;
 pub use writes::{Kind, Row, Writes};
 

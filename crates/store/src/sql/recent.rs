@@ -8,7 +8,7 @@ use annie_core::{
     ports::IntentState,
 };
 
-use super::{Cell, Kind, Row, signed};
+use super::{Cell, Kind, Row, SharedTexts, signed};
 use crate::admission::{Admission, Head, Needs, Planned};
 
 /// The number of conversations, and of runs, of which at least the last used ones are remembered; at most twice as many are
@@ -20,6 +20,7 @@ const EACH_MAX: usize = 16_384;
 pub struct Recent {
     heads: Generations<ConversationId, Head>,
     intents: Generations<IntentId, Planned>,
+    pub texts: SharedTexts,
 }
 
 impl Recent {

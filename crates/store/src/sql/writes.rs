@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use annie_core::{
     event::{EVENT_VERSION, NewEvent, Priority},
-    ids::{ConversationId, IntentId, Seq, TaskId, UserId},
+    ids::{ConversationId, IntentId, NodeIncarnation, Seq, TaskId, UserId},
     ports::{IntentState, StoreError, TaskState},
     projection::Change,
     spend::{Day, UsageTotals},
     time::Micros,
 };
+use uuid::Uuid;
 
-use super::{Cell, json, signed};
+use super::{Cell, SharedTexts, json, signed};
 
 /// The purpose of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,7 @@ pub enum Kind {
     OperationEnd,
     Address,
     Usage,
+    Text,
 }
 
 /// The purpose of a row and its values.
@@ -41,6 +43,8 @@ pub type Row = (Kind, Vec<Cell>);
 struct Moved {
     /// Whether all messages of this batch are stateless calls; `None` if there are none.
     stateless: Option<bool>,
+    /// The node that owns a new conversation from the beginning.
+    owner: Option<NodeIncarnation>,
     user: String,
     next: Seq,
     title: String,
@@ -98,27 +102,40 @@ pub struct Writes {
     addresses: Vec<Vec<Cell>>,
     /// By the key of the row, so that a batch changes each row once.
     usage: BTreeMap<(ConversationId, Day, String, String), (String, UsageTotals)>,
+    /// Texts of these events that are stored apart and are not known to be stored.
+    texts: BTreeMap<Uuid, String>,
 }
 
 impl Writes {
-    /// Adds an event with its sequence number.
+    /// Adds an event with its sequence number. Of its shared text the event keeps only the id; a text that is not among the
+    /// stored ones is written with it.
     pub fn event(
         &mut self,
         conversation: ConversationId,
         user: &UserId,
-        seq: Seq,
-        event: &NewEvent,
+        (seq, event): (Seq, &NewEvent),
+        stored: &SharedTexts,
     ) -> Result<(), StoreError> {
         let moved = self.conversations.entry(conversation).or_insert_with(|| Moved {
             user: user.as_str().to_owned(),
             next: seq,
             title: String::new(),
             stateless: None,
+            owner: None,
             created_at: event.at,
             updated_at: event.at,
         });
         moved.next = Seq(seq.0 + 1);
         moved.updated_at = moved.updated_at.max(event.at);
+        let apart = stored.apart(&event.body);
+        let body = match &apart {
+            Some(_) => json(&event.body.without_shared_text())?,
+            None => json(&event.body)?,
+        };
+        let text_id = apart.as_ref().map_or(Cell::Nothing, |apart| Cell::Id(apart.id));
+        if let Some(apart) = apart.filter(|apart| !apart.is_stored) {
+            self.texts.entry(apart.id).or_insert_with(|| apart.text.to_owned());
+        }
         self.events.push(vec![
             Cell::Id(conversation.uuid()),
             Cell::Number(signed(seq.0)),
@@ -127,9 +144,17 @@ impl Writes {
             Cell::Text(event.agent.as_str().to_owned()),
             Cell::Word(event.body.kind()),
             Cell::Number(i64::from(EVENT_VERSION)),
-            Cell::Text(json(&event.body)?),
+            Cell::Text(body),
+            text_id,
         ]);
         Ok(())
+    }
+
+    /// Makes a node the owner of a conversation that this batch creates.
+    pub fn own(&mut self, conversation: ConversationId, by: NodeIncarnation) {
+        if let Some(moved) = self.conversations.get_mut(&conversation) {
+            moved.owner = Some(by);
+        }
     }
 
     /// Adds the changes that an event makes to the tables beside the log.
@@ -334,6 +359,11 @@ impl Writes {
         run
     }
 
+    /// The texts that are stored apart and are written by this batch.
+    pub fn texts(&self) -> Vec<(Uuid, String)> {
+        self.texts.iter().map(|(id, text)| (*id, text.clone())).collect()
+    }
+
     /// The rows: referenced rows come before the rows that refer to them, and a dead letter before the end of its task, because
     /// only the event that ends a task makes it a dead letter.
     pub fn rows(self) -> Vec<Row> {
@@ -341,7 +371,9 @@ impl Writes {
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
         let usage = self.usage.into_iter().map(usage_cells).collect();
+        let texts = self.texts.into_iter().map(|(id, text)| vec![Cell::Id(id), Cell::Text(text)]).collect();
         [
+            (Kind::Text, texts),
             (Kind::Conversation, conversations),
             (Kind::Event, self.events),
             (Kind::Task, self.tasks),
@@ -397,6 +429,7 @@ impl Moved {
             Cell::Number(self.created_at.0),
             Cell::Number(self.updated_at.0),
             self.stateless.map_or(Cell::Nothing, |stateless| Cell::Number(i64::from(stateless))),
+            self.owner.map_or(Cell::Nothing, |owner| Cell::Id(owner.uuid())),
         ]
     }
 }

@@ -43,6 +43,7 @@ const KINDS: [Kind; 16] = [
     Kind::OperationEnd,
     Kind::Address,
     Kind::Usage,
+    Kind::Text,
 ];
 
 /// Whether rows of a kind are in the batches of turns that succeed.
@@ -63,7 +64,8 @@ const fn is_frequent(kind: Kind) -> bool {
         | Kind::DeadLetterDue
         | Kind::DeadLetterMove
         | Kind::OperationEnd
-        | Kind::Address => false,
+        | Kind::Address
+        | Kind::Text => false,
     }
 }
 
@@ -103,15 +105,16 @@ const fn sql_of(kind: Kind) -> &'static str {
              (SELECT conversation_id, effect, state FROM intents WHERE id = new.a);"
         }
         Kind::Conversation => {
-            "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at, stateless) \
-             VALUES (new.a, new.b, 0, new.c, new.d, new.e, new.f, coalesce(new.g, 0)) ON CONFLICT (id) DO UPDATE SET \
+            "INSERT INTO conversations (id, user_id, owner_node, owner_epoch, next_seq, title, created_at, updated_at, \
+             stateless) VALUES (new.a, new.b, new.h, new.h IS NOT NULL, new.c, new.d, new.e, new.f, \
+             coalesce(new.g, 0)) ON CONFLICT (id) DO UPDATE SET \
              next_seq = excluded.next_seq, updated_at = max(updated_at, excluded.updated_at), \
              stateless = stateless AND coalesce(new.g, stateless), \
              title = iif(title = '', excluded.title, title);"
         }
         Kind::Event => {
-            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
-             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h);"
+            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body, text_id) \
+             VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i);"
         }
         Kind::Task => INSERT_TASK,
         // Only for an open task: this row comes before the row that ends the task.
@@ -158,6 +161,7 @@ const fn sql_of(kind: Kind) -> &'static str {
              ON CONFLICT (task_id) DO NOTHING;"
         }
         Kind::Usage => ADD_USAGE,
+        Kind::Text => "INSERT INTO texts (id, text) VALUES (new.a, new.b) ON CONFLICT (id) DO NOTHING;",
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     admission::{Admission, Needs, Proposal},
-    sql::{Columns, Row, Verdict, judge, learn_fact, writes},
+    sql::{Columns, Row, SharedTexts, Verdict, judge, learn_fact, writes},
 };
 
 const WHAT: &str = "committing appends";
@@ -76,14 +76,19 @@ async fn write_with(guard: &mut WriterGuard<'_>, proposals: &[Proposal]) -> Resu
     }
     let mut admission = admission_of(&guard.begin(facts(&needs)).await?)?;
     let verdicts = judge(&mut admission, proposals);
-    let written = match writes(proposals, &verdicts) {
-        Ok(writes) => write(guard, writes.rows()).await,
-        Err(error) => Err(error),
+    let (written, texts) = match writes(proposals, &verdicts, &SharedTexts::default()) {
+        Ok(writes) => {
+            let texts = writes.texts();
+            (write(guard, writes.rows()).await, texts)
+        }
+        Err(error) => (Err(error), Vec::new()),
     };
     if !matches!(written, Ok(true)) {
         guard.roll_back().await;
     }
-    written?;
+    if written? {
+        guard.recent().texts.learn(texts);
+    }
     guard.recent().learn(admission);
     Ok(verdicts)
 }
@@ -100,7 +105,9 @@ async fn at_once(
     if verdicts.iter().any(Result::is_err) || proposals.iter().map(|p| p.events.len()).sum::<usize>() > ROWS_MAX {
         return Ok(None);
     }
-    rows.extend(writes(proposals, &verdicts)?.rows());
+    let writes = writes(proposals, &verdicts, &guard.recent().texts)?;
+    let texts = writes.texts();
+    rows.extend(writes.rows());
     if rows.len() > ROWS_MAX {
         return Ok(None);
     }
@@ -110,6 +117,7 @@ async fn at_once(
         }
     }
     guard.recent().learn(admission);
+    guard.recent().texts.learn(texts);
     Ok(Some(verdicts))
 }
 

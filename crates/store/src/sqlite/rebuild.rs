@@ -31,7 +31,8 @@ const CLEAR: &str = "DELETE FROM tasks WHERE conversation_id NOT IN (SELECT id F
      DELETE FROM dead_letters WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable); \
      DELETE FROM operations WHERE conversation_id NOT IN (SELECT id FROM temp.unreadable);";
 const CONVERSATIONS: &str = "SELECT id, user_id FROM conversations WHERE id > ? ORDER BY id LIMIT ?;";
-const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = ? AND seq > ? \
+const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
+     (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = ? AND seq > ? \
      ORDER BY seq LIMIT ?;";
 const RENAME: &str = "UPDATE conversations SET \
      next_seq = 1 + coalesce((SELECT max(seq) FROM events e WHERE e.conversation_id = conversations.id), 0), \

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use annie_core::{
     event::Scope,
     ids::{Epoch, Seq},
-    ports::{AppendError, Claim, Snapshot, Store},
+    ports::{Append, AppendError, Appended, Claim, Fence, Snapshot, Store},
 };
 
 use crate::make::*;
@@ -52,6 +52,31 @@ pub async fn front_end_may_append_regardless_of_the_owner(store: Arc<dyn Store>)
     let epoch = opened(&*store, c, "ann", task(1), 1).await;
     commit(&*store, inbox(c, "ann", vec![received(task(2), "b", "x", 2)])).await.unwrap();
     assert!(commit(&*store, owned(c, "ann", epoch, vec![started(task(1), 3)])).await.is_ok());
+}
+
+pub async fn opening_append_owns_the_conversation_that_it_creates_and_no_other(store: Arc<dyn Store>) {
+    let opening = |c, n, by| Append {
+        fence: Fence::Opening(node(by)),
+        ..inbox(conversation(c), "ann", vec![received(task(n), &format!("c{n}"), "x", 1)])
+    };
+    // The second append of the batch, and a later one of another node, come into a conversation that exists.
+    let answers = store.commit(vec![opening(1, 1, 1), opening(1, 2, 2)]).await;
+    assert_eq!(answers, [1, 2].map(|seq| Ok(Appended { first: Seq(seq) })));
+    assert_eq!(commit(&*store, opening(1, 3, 2)).await, Ok(Appended { first: Seq(3) }));
+    let row = store.conversation(of("ann"), conversation(1)).await.unwrap().unwrap();
+    assert_eq!((row.epoch, row.owner), (Epoch::FIRST, Some(node(1))));
+    let events = vec![started(task(1), 2)];
+    assert!(commit(&*store, owned(conversation(1), "ann", Epoch::FIRST, events)).await.is_ok());
+    // A claim fences the opener like every owner.
+    let claim = store.claim(conversation(1), node(2)).await.unwrap().unwrap();
+    assert_eq!(claim, Claim { epoch: Epoch(2), last: Seq(4) });
+    let late = owned(conversation(1), "ann", Epoch::FIRST, vec![started(task(2), 3)]);
+    assert_eq!(commit(&*store, late).await, Err(AppendError::Fenced));
+    // A conversation that has no owner gets none from a later opening.
+    commit(&*store, inbox(conversation(2), "ann", vec![received(task(4), "d", "x", 1)])).await.unwrap();
+    commit(&*store, opening(2, 5, 1)).await.unwrap();
+    let row = store.conversation(of("ann"), conversation(2)).await.unwrap().unwrap();
+    assert_eq!((row.epoch, row.owner), (Epoch(0), None));
 }
 
 pub async fn snapshot_is_stored_only_for_the_current_owner(store: Arc<dyn Store>) {

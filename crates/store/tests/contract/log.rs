@@ -50,6 +50,24 @@ pub async fn event_is_read_exactly_as_it_was_appended(store: Arc<dyn Store>) {
     assert_eq!(store.events(Scope::Operator, c, Seq(0), 10).await.unwrap(), wanted);
 }
 
+pub async fn long_text_of_several_events_is_read_in_each(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let epoch = opened(&*store, c, "ann", task(1), 1).await;
+    let with = |skills: &str, at| {
+        let mut event = started(task(1), at);
+        if let EventBody::TurnStarted { facts, .. } = &mut event.body {
+            facts.skills = skills.repeat(500);
+        }
+        event
+    };
+    let events = vec![with("a \u{0}\u{10ffff}", 2), with("b\n\"ü", 3), with("a \u{0}\u{10ffff}", 4), with("", 5)];
+    commit(&*store, owned(c, "ann", epoch, events.clone())).await.unwrap();
+    commit(&*store, owned(c, "ann", epoch, vec![with("b\n\"ü", 6)])).await.unwrap();
+    let wanted = events.into_iter().chain([with("b\n\"ü", 6)]).zip(2..);
+    let wanted: Vec<Event> = wanted.map(|(event, seq)| Event::placed(c, Seq(seq), event)).collect();
+    assert_eq!(store.events(of("ann"), c, Seq(1), 10).await.unwrap(), wanted);
+}
+
 pub async fn batch_is_answered_in_the_order_of_its_appends(store: Arc<dyn Store>) {
     let batch = vec![
         inbox(conversation(2), "ann", vec![received(task(1), "a", "x", 1), started(task(1), 2)]),

@@ -50,6 +50,7 @@ macro_rules! contract {
                 log: [
                     sequence_numbers_are_dense_and_start_at_one,
                     event_is_read_exactly_as_it_was_appended,
+                    long_text_of_several_events_is_read_in_each,
                     batch_is_answered_in_the_order_of_its_appends,
                     refused_append_stores_nothing_and_does_not_affect_the_others,
                     empty_batch_and_empty_append_store_nothing,
@@ -68,6 +69,7 @@ macro_rules! contract {
                     claim_raises_the_epoch_and_returns_the_last_sequence_number,
                     earlier_owner_is_fenced_and_writes_nothing,
                     front_end_may_append_regardless_of_the_owner,
+                    opening_append_owns_the_conversation_that_it_creates_and_no_other,
                     snapshot_is_stored_only_for_the_current_owner,
                     racing_claims_get_different_epochs,
                 ],

@@ -370,6 +370,42 @@ async fn sqlite_migration_moves_the_whole_of_a_part_and_leaves_no_reminder() {
 }
 
 #[tokio::test]
+async fn sqlite_reads_events_that_were_stored_with_their_whole_text() {
+    let folder = TempDir::new().unwrap();
+    let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();
+    let texts = all.iter().find(|migration| migration.description == "shared texts").unwrap().version;
+    let early = all.iter().filter(|migration| migration.version < texts).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = create(folder.path()).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    let skills = "s".repeat(5_000);
+    let mut event = started(task(1), 3);
+    if let EventBody::TurnStarted { facts, .. } = &mut event.body {
+        facts.skills.clone_from(&skills);
+    }
+    let id = |id: uuid::Uuid| format!("x'{}'", id.simple());
+    let (c, t, body) = (id(conversation(1).uuid()), id(task(1).uuid()), serde_json::to_string(&event.body).unwrap());
+    let sql = format!(
+        "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
+             VALUES ({c}, 'ann', 0, 2, 't', 1, 1); \
+         INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
+             VALUES ({c}, 1, 3, {t}, 'orchestrator', 'turn_started', 1, '{body}');"
+    );
+    db.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    db.close().await.unwrap();
+    let store = open(folder.path()).await;
+    let epoch = store.claim(conversation(1), node(1)).await.unwrap().unwrap().epoch;
+    commit(&store, owned(conversation(1), "ann", epoch, vec![event.clone()])).await.unwrap();
+    let events = store.events(of("ann"), conversation(1), Seq(0), 9).await.unwrap();
+    assert_eq!(events.iter().map(|stored| &stored.body).collect::<Vec<_>>(), [&event.body, &event.body]);
+    store.close().await;
+    let mut db = beside(folder.path()).await;
+    let lengths: Vec<i64> =
+        sqlx::query_scalar("SELECT length(body) FROM events ORDER BY seq").fetch_all(&mut db).await.unwrap();
+    assert!(lengths[0] > 5_000 && lengths[1] < 1_000, "the new one is stored apart: {lengths:?}");
+}
+
+#[tokio::test]
 async fn sqlite_migration_moves_todos_and_memories_unchanged() {
     let folder = TempDir::new().unwrap();
     let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();

@@ -1,0 +1,97 @@
+//! Long texts that many events have in common, such as the list of skills in the beginning of each turn. Each is stored once, in
+//! the table `texts` under an id that follows from the text, and the events name it.
+
+use std::sync::Arc;
+
+use annie_core::event::EventBody;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// The shortest text that is stored apart, in bytes. A shorter one costs less within its event.
+const TEXT_BYTES_MIN: usize = 1_024;
+/// The most texts that are remembered as stored.
+const KNOWN_MAX: usize = 16;
+
+/// Texts that are known to be stored, the newest last. A stored text is never changed or deleted.
+#[derive(Debug, Clone, Default)]
+pub struct SharedTexts(Arc<Vec<(String, Uuid)>>);
+
+/// The text of an event that is stored apart.
+pub struct Apart<'a> {
+    pub id: Uuid,
+    pub text: &'a str,
+    /// Whether the text is stored already.
+    pub is_stored: bool,
+}
+
+impl SharedTexts {
+    /// The text of this event that is stored apart, if there is one.
+    pub fn apart<'a>(&self, body: &'a EventBody) -> Option<Apart<'a>> {
+        let text = body.shared_text().filter(|text| text.len() >= TEXT_BYTES_MIN)?;
+        let known = self.0.iter().rev().find(|(known, _)| known == text);
+        Some(match known {
+            Some((_, id)) => Apart { id: *id, text, is_stored: true },
+            None => Apart { id: id_of(text), text, is_stored: false },
+        })
+    }
+
+    /// Remembers texts that a commit has stored.
+    pub fn learn(&mut self, stored: impl IntoIterator<Item = (Uuid, String)>) {
+        let mut all = None;
+        for (id, text) in stored {
+            let all = all.get_or_insert_with(|| self.0.to_vec());
+            if all.len() >= KNOWN_MAX {
+                all.remove(0);
+            }
+            all.push((text, id));
+        }
+        if let Some(all) = all {
+            self.0 = Arc::new(all);
+        }
+    }
+}
+
+/// The id of a text: the beginning of its SHA-256.
+fn id_of(text: &str) -> Uuid {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut bytes = [0_u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        event::{Mode, PromptFacts},
+        limits::TurnLimits,
+    };
+
+    use super::*;
+
+    fn turn_started(skills: String) -> EventBody {
+        let facts = PromptFacts { skills, ..PromptFacts::default() };
+        let (limits, route) = (TurnLimits::default(), Vec::new());
+        EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits, route, continues: None }
+    }
+
+    #[test]
+    fn shared_texts_are_written_once_and_the_newest_are_remembered() {
+        let mut known = SharedTexts::default();
+        assert!(known.apart(&turn_started("a".repeat(TEXT_BYTES_MIN - 1))).is_none(), "too short");
+        assert!(known.apart(&EventBody::answered("a".repeat(TEXT_BYTES_MIN))).is_none(), "not shared");
+        let texts: Vec<EventBody> =
+            (0..=KNOWN_MAX).map(|n| turn_started(format!("{n:02}").repeat(TEXT_BYTES_MIN))).collect();
+        for body in &texts {
+            let apart = known.apart(body).unwrap();
+            assert!(!apart.is_stored);
+            known.learn([(apart.id, apart.text.to_owned())]);
+        }
+        let is_stored = |n: usize| known.apart(&texts[n]).unwrap().is_stored;
+        assert!(!is_stored(0) && (1..=KNOWN_MAX).all(is_stored));
+        assert_eq!(
+            known.apart(&texts[0]).unwrap().id,
+            id_of(&"00".repeat(TEXT_BYTES_MIN)),
+            "the id follows from the text"
+        );
+    }
+}
