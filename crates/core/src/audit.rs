@@ -220,6 +220,10 @@ fn decision_of(body: &EventBody) -> (String, String, Vec<String>) {
         }
         EventBody::Failed { code, .. } => ("fail".to_owned(), code.clone(), none()),
         EventBody::Cancelled { .. } => ("end as cancelled".to_owned(), String::new(), none()),
+        EventBody::LoopDetected { found, ends_run } => {
+            let decision = if *ends_run { "end the run" } else { found.level.as_str() };
+            (decision.to_owned(), format!("{} of {}", found.detector.as_str(), found.skill), none())
+        }
         EventBody::Copied(copied) => ("copy".to_owned(), format!("of {}", copied.of), none()),
     }
 }
