@@ -11,6 +11,7 @@ mod convenience;
 mod egress;
 mod environment;
 mod error;
+mod error_router;
 mod hooks;
 mod layers;
 mod loop_guard;

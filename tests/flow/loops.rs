@@ -73,7 +73,7 @@ async fn model_that_alternates_two_failing_skills_is_stopped_with_a_report() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn model_that_changes_one_character_per_call_is_stopped_and_every_front_end_is_told() {
+async fn model_that_changes_one_character_per_call_is_stopped_in_view_of_every_front_end() {
     let site = closed_site().await;
     let url = site.url("/watch");
     let model = FakeModelServer::start(move |seen| fetch(&format!("{url}{}", "x".repeat(results(seen))))).await;

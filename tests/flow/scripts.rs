@@ -20,7 +20,7 @@ const ANNIE: &str = env!("CARGO_BIN_EXE_annie");
 const MARK: (&str, &str) = ("MARK_OF_THE_SERVER", "a-value-of-the-server");
 
 /// Whether the level `strict` is in force on this machine. If not, the test is reported as skipped.
-fn is_sandboxed() -> bool {
+pub(super) fn is_sandboxed() -> bool {
     let folder = std::env::temp_dir();
     let out = Command::new(ANNIE).args(["__sandbox", "--folder"]).arg(folder).output().expect("the binary starts");
     if !out.status.success() {

@@ -3,6 +3,7 @@
 
 mod context;
 mod facts;
+mod fallback;
 mod fork;
 mod hook;
 mod job_command;
@@ -12,6 +13,7 @@ mod skill;
 mod slash;
 
 pub(crate) use facts::{SkillsInUse, read_facts};
+pub(crate) use fallback::{Fallback, ROUTER, call_with_fallback, note_step};
 pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{run_job_command, understand_job_command};

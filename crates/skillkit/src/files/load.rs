@@ -203,6 +203,8 @@ fn prompt_item(
         effect: Effect::Read,
         external: false,
         timeout_ms: TIMEOUT_MS,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Prompt {
             context: file.context,
             user_invocable: file.user_invocable,
@@ -245,6 +247,8 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
         effect: builtin.effect,
         external: file.external.unwrap_or(builtin.external),
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        alternatives: file.alternatives,
+        fallback: file.fallback,
         format: SkillFormat::Command,
         source,
     };
@@ -262,6 +266,8 @@ fn script_item(file: CommandFile, ScriptFile { script, args }: ScriptFile, sourc
         effect: file.effect.unwrap_or(Effect::Once),
         external: file.external.unwrap_or(script.network),
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        alternatives: file.alternatives,
+        fallback: file.fallback,
         format: SkillFormat::Command,
         source,
     };
