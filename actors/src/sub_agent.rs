@@ -213,10 +213,10 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
 
 async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: SkillDone) -> Result<(), NodeError> {
     state.used_ms += done.duration_ms;
-    let Finished { id, body, .. } = agent::skill_finished(done);
+    let Finished { id, bodies, .. } = agent::skill_finished(&state.args.wiring, Some(state.args.turn.view()), done);
     state.tasks.remove(&id);
-    match body {
-        Some(body) => record(ctx, state, body).await,
+    match bodies {
+        Some(bodies) => record_all(ctx, state, bodies).await,
         None => {
             ctx.stop();
             Ok(())
@@ -237,9 +237,18 @@ async fn hook_decided(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: 
 
 /// Folds an event and stores it.
 async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
+    record_all(ctx, state, vec![body]).await
+}
+
+/// Folds events and stores them together.
+async fn record_all(
+    ctx: &Context<SubAgent>,
+    state: &mut SubAgentState,
+    bodies: Vec<EventBody>,
+) -> Result<(), NodeError> {
     let now = ctx.now();
-    state.args.turn.fold(now, &body);
-    store(ctx, state, now, vec![body]).await
+    bodies.iter().for_each(|body| state.args.turn.fold(now, body));
+    store(ctx, state, now, bodies).await
 }
 
 /// Stores folded events and continues, or hands the last events to the Engine together with the report.

@@ -238,6 +238,11 @@ impl<'a> Watch<'a> {
     fn finished(&mut self, agent: &AgentId, skill: &str, outcome: &Outcome, duration_ms: u64) {
         if outcome.status.is_ok() {
             self.agent_line("✓", Ink::Good, agent, &format!("{skill} … ok ({duration_ms} ms)"));
+            if !outcome.doubts.is_empty() {
+                let (confidence, doubts) = (outcome.confidence, outcome.doubts.join("; "));
+                let text = format!("{skill} … confidence {confidence:.2}: {doubts}");
+                self.agent_line("!", Ink::Bad, agent, &clipped(&text, LINE_CHARS_MAX * 2));
+            }
         } else {
             let why = outcome.error_type.as_deref().unwrap_or(outcome.status.as_str());
             self.agent_line("✗", Ink::Bad, agent, &format!("{skill} … {why} ({duration_ms} ms)"));

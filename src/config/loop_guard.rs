@@ -50,6 +50,8 @@ pub struct LoopGuardSettings {
     pub cascade_warning_calls: Option<u32>,
     /// See [`LoopGuardLimits::cascade_critical_calls`].
     pub cascade_critical_calls: Option<u32>,
+    /// See [`LoopGuardLimits::known_failure_calls`].
+    pub known_failure_calls: Option<u32>,
     /// See [`LoopGuardLimits::compaction_calls`].
     pub compaction_calls: Option<u32>,
     /// See [`LoopGuardLimits::pollers`].
@@ -76,6 +78,7 @@ impl Default for LoopGuardSettings {
             changing_calls: None,
             cascade_warning_calls: None,
             cascade_critical_calls: None,
+            known_failure_calls: None,
             compaction_calls: None,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
@@ -85,7 +88,7 @@ impl Default for LoopGuardSettings {
 
 impl LoopGuardSettings {
     /// The thresholds with the names of their keys, as they are given.
-    const fn given(&self) -> [(&'static str, Option<u32>); 14] {
+    const fn given(&self) -> [(&'static str, Option<u32>); 15] {
         [
             ("window_calls", self.window_calls),
             ("warning_calls", self.warning_calls),
@@ -100,6 +103,7 @@ impl LoopGuardSettings {
             ("changing_calls", self.changing_calls),
             ("cascade_warning_calls", self.cascade_warning_calls),
             ("cascade_critical_calls", self.cascade_critical_calls),
+            ("known_failure_calls", self.known_failure_calls),
             ("compaction_calls", self.compaction_calls),
         ]
     }
@@ -126,6 +130,7 @@ impl LoopGuardSettings {
             changing_calls: self.changing_calls.unwrap_or(usual.changing_calls),
             cascade_warning_calls: self.cascade_warning_calls.unwrap_or(usual.cascade_warning_calls),
             cascade_critical_calls: self.cascade_critical_calls.unwrap_or(usual.cascade_critical_calls),
+            known_failure_calls: self.known_failure_calls.unwrap_or(usual.known_failure_calls),
             compaction_calls: self.compaction_calls.unwrap_or(usual.compaction_calls),
             pollers: self.pollers.clone(),
             detectors: self.detectors.clone(),

@@ -12,6 +12,7 @@ mod egress;
 mod environment;
 mod error;
 mod files;
+mod error_router;
 mod hooks;
 mod layers;
 mod loop_guard;

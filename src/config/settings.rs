@@ -9,11 +9,13 @@ use std::{
 use annie_actors::KernelLimits;
 use annie_core::{
     breaker::BreakerLimits,
+    error_route::ErrorRules,
     event::{Mode, Priority},
     ids::UserId,
     limits::{Deadline, Deadlines, SubAgentInterface, TurnLimits},
     notice::NotifyLimits,
     queue::QueueLimits,
+    result_check::CheckRules,
     route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
     spend::SpendLimits,
 };
@@ -56,7 +58,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, its `loop_guard` as `[loop_guard]`.
+    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router` and `result_checks` have tables of their own.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -100,6 +102,10 @@ pub struct Config {
     pub approval: ApprovalSettings,
     /// When the loop guard warns and refuses.
     pub loop_guard: LoopGuardSettings,
+    /// What follows failures of skills.
+    pub error_router: ErrorRules,
+    /// How results of skills are checked.
+    pub result_checks: CheckRules,
     /// The model backends (`[[backend]]`); an empty list means the offline planner. Read by [`super::typed`], which separates
     /// the pool's keys from the client's.
     #[serde(skip)]
@@ -295,6 +301,8 @@ impl Config {
             turn: TurnLimits {
                 interface: self.sub_agent.interface,
                 loop_guard: self.loop_guard.limits(),
+                error_router: self.error_router.clone(),
+                result_checks: self.result_checks.clone(),
                 ..self.turn.clone()
             },
             breaker: self.breaker,
@@ -330,6 +338,8 @@ impl Config {
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
         found.extend(self.loop_guard_problems());
+        found.extend(self.error_router_problems());
+        found.extend(self.result_check_problems());
         found.extend(self.channel_problems());
         found.extend(self.mcp_problems());
         found.extend(self.egress_problems());

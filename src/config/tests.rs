@@ -24,6 +24,7 @@ mod pool;
 mod sandbox;
 mod store;
 mod web_search;
+mod supervised;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
@@ -452,6 +453,18 @@ format = "json"
 enabled = false
 [chaos]
 enabled = true
+[result_checks]
+empty = false
+guard_pages = false
+overlap_percent_min = 1
+flag_below_percent = 2
+sizes = { "web.fetch" = { chars_min = 3, chars_max = 4 } }
+[error_router]
+retry_reads = false
+retry_wait_ms = 1
+run_alternatives = false
+chains = { http_403 = ["report_failure"] }
+alternatives = { "web.fetch" = ["web.mirror"] }
 [loop_guard]
 enabled = false
 preset = "openclaw"
@@ -468,6 +481,7 @@ cycle_critical_laps = 2
 changing_calls = 13
 cascade_warning_calls = 5
 cascade_critical_calls = 7
+known_failure_calls = 2
 compaction_calls = 4
 pollers = ["builds.*"]
 [loop_guard.detectors]
@@ -481,6 +495,7 @@ cycle = false
 near_identical = false
 changing_result = false
 error_cascade = false
+known_failure = false
 compaction_loop = false
 [approval]
 default = "always"
@@ -545,10 +560,14 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(turn.loop_guard, config.loop_guard.limits());
+    assert_eq!(turn.error_router, config.error_router);
+    assert_eq!(turn.result_checks, config.result_checks);
     assert_eq!(
         annie_core::limits::TurnLimits {
             interface: SubAgentInterface::Cmd,
             loop_guard: config.turn.loop_guard.clone(),
+            error_router: config.turn.error_router.clone(),
+            result_checks: config.turn.result_checks.clone(),
             ..turn
         },
         config.turn

@@ -11,6 +11,7 @@ mod dead_letters;
 mod deadlines;
 mod described;
 mod egress;
+mod failures;
 mod forget;
 mod front_ends;
 mod hook_channels;

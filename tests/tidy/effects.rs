@@ -35,10 +35,11 @@ const WAITERS: &[(&str, &[&str])] = &[
     (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
     ("source.read(", &["actors/src/effects/context.rs"]),
     (".runner.ask(", &["actors/src/effects/hook.rs"]),
+    ("call_skill(", &["actors/src/effects/skill.rs", "actors/src/effects/fallback.rs"]),
 ];
 /// Calls that lead to the calls above. They may only be made in a tracked task.
 const LEAD_TO_WAITERS: &[&str] =
-    &["call_model(", "call_skill(", "read_facts(", "run::run(", "ask_hook(", "judge_turn("];
+    &["call_model(", "call_with_fallback(", "read_facts(", "run::run(", "ask_hook(", "judge_turn("];
 /// Functions that only front ends call, in the task of their request: no actor waits for them.
 const OF_FRONT_ENDS: &str = "actors/src/kernel/skills.rs";
 /// The files that may spawn tasks and threads. Each of them tracks what it spawns.
@@ -53,7 +54,7 @@ const SPAWNERS: &[(&str, &[&str])] = &[
 const STARTERS: &[&str] =
     &["crates/process/src/run.rs", "src/cli/limited.rs", "src/cli/sandboxed.rs", "src/cli/chaos/own.rs"];
 /// Allowed endings of numeric fields in limit structs: a unit, or what is counted with `_max`.
-const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "slots"];
+const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "_laps", "slots"];
 
 fn shipped_of(folder: &str) -> impl Iterator<Item = (&'static Source, String)> {
     sources().iter().filter(move |s| s.path.starts_with(folder) && !s.is_for_tests()).map(|s| (s, s.shipped()))

@@ -4,6 +4,7 @@ use std::{future::Future, sync::Arc};
 
 use annie_core::{
     approval::{APPROVAL, ApprovalMode},
+    event::PlannedSkill,
     hooks::HookQuestion,
     ids::Epoch,
     turn::{AgentView, Directive, DirectiveId},
@@ -14,8 +15,8 @@ use super::{AgentDone, hooks::skill_context};
 use crate::{
     breaker::RunRequest,
     effects::{
-        ApprovalAsk, Begin, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model, call_skill,
-        fork_if_requested,
+        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model,
+        call_with_fallback, fork_if_requested,
     },
     observe::{Addr, Named},
     scheduler::RequestHandle,
@@ -43,7 +44,7 @@ pub(crate) trait AgentTasks {
 /// An agent's work outside its actor.
 pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
-    Skill(Box<RunRequest>),
+    Skill(Box<RunRequest>, Fallback),
     Hook(Box<HookRequest>),
     /// A question to a person in this mode.
     Approval(Box<HookRequest>, ApprovalMode),
@@ -88,7 +89,8 @@ impl AgentEffect {
                 },
             }))),
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
-                Some(Self::Skill(Box::new(RunRequest {
+                let fallback = fallback(wiring, view, &skill);
+                let request = RunRequest {
                     skill,
                     call_id,
                     user: view.user().clone(),
@@ -99,7 +101,8 @@ impl AgentEffect {
                     timezone: view.facts().timezone.clone(),
                     started_before,
                     asked_before: false,
-                })))
+                };
+                Some(Self::Skill(Box::new(request), fallback))
             }
             Directive::RunHook { task, agent, hook, skill } => {
                 let channels = view.channels();
@@ -115,6 +118,22 @@ impl AgentEffect {
             | Directive::CarryOut { .. } => None,
         }
     }
+}
+
+/// What the kernel may do if this call fails. A skill about which a hook or a person would be asked is left to the agent, whose
+/// own call asks them.
+fn fallback(wiring: &Wiring, view: AgentView<'_>, skill: &PlannedSkill) -> Fallback {
+    let mut stand_ins = view.stand_ins(skill, &wiring.catalog.skills());
+    let channels = view.channels();
+    stand_ins.retain(|stand_in| {
+        let at = skill_context(view, &channels, stand_in);
+        let hooks = &wiring.hooks;
+        hooks.is_empty()
+            || hooks.judge(&at).is_none()
+                && hooks.outside(&at).next().is_none()
+                && hooks.approval().mode(&at) == ApprovalMode::Off
+    });
+    Fallback { rules: view.error_rules(), stand_ins }
 }
 
 /// Starts what a directive of an agent requests. The result arrives as a message of the actor. If that message is lost, the
@@ -133,10 +152,10 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
         }),
-        Some(AgentEffect::Skill(request)) => {
+        Some(AgentEffect::Skill(request, fallback)) => {
             let by = ForkedBy::of(agent.0);
             tasks.spawn(id, async move {
-                let done = call_skill(wiring.clone(), *request).await;
+                let done = call_with_fallback(wiring.clone(), *request, fallback).await;
                 let done = fork_if_requested(&wiring, done, by).await;
                 me.tell(AgentDone::Skill(Box::new(done)).into());
             });

@@ -1,6 +1,7 @@
 //! Turns the results of an agent's rounds and skill runs into events.
 
 use annie_core::{
+    error_route::Routed,
     event::{EventBody, JudgedCalls, ResolvedCall},
     ids::{AgentId, TaskId},
     message::{ModelError, ModelReply},
@@ -11,7 +12,7 @@ use annie_core::{
 use super::hooks::asked_hooks;
 use crate::{
     breaker::RunRequest,
-    effects::{ApprovalAsk, HookDone, ModelDone, SkillDone},
+    effects::{ApprovalAsk, HookDone, ModelDone, ROUTER, SkillDone, note_step},
     observe::Named,
     wiring::Wiring,
 };
@@ -106,19 +107,40 @@ pub(crate) struct Finished {
     pub task: TaskId,
     pub agent: AgentId,
     /// The event; `None` if another epoch owns the conversation now, whose Engine runs this agent too.
-    pub body: Option<EventBody>,
+    pub bodies: Option<Vec<EventBody>>,
 }
 
-/// The event of a skill run.
-pub(crate) fn skill_finished(done: SkillDone) -> Finished {
-    let SkillDone { request: RunRequest { skill, call_id, task, agent, .. }, outcome, duration_ms } = done;
+/// The events of a skill run, with what follows if it failed. The agent is gone if its turn is over.
+pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done: SkillDone) -> Finished {
+    let SkillDone { request: RunRequest { skill, call_id, task, agent, .. }, outcome, duration_ms, decided } = done;
     let id = DirectiveId::Skill(task, agent.clone(), skill.intent.to_string());
-    let body = outcome.map(|outcome| EventBody::SkillFinished {
-        intent: skill.intent,
-        call_id,
-        skill: skill.skill,
-        outcome,
-        duration_ms,
+    let bodies = outcome.map(|outcome| {
+        let outcome = match view {
+            Some(view) => view.check_result(&skill, outcome),
+            None => outcome,
+        };
+        if !outcome.doubts.is_empty() {
+            metrics::counter!("annie_results_flagged_total", "skill" => skill.skill.clone()).increment(1);
+        }
+        let route = view.and_then(|view| view.route_failure(skill.intent, &outcome, &wiring.catalog.skills()));
+        let step = route.as_ref().map(|routed| step_decided(&skill.skill, routed));
+        let (intent, skill, route) = (skill.intent, skill.skill, route.map(Box::new));
+        let mut bodies = decided;
+        bodies.push(EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms, route });
+        bodies.extend(step);
+        bodies
     });
-    Finished { id, task, agent, body }
+    Finished { id, task, agent, bodies }
+}
+
+/// The event of the step that the router decided. It is also counted.
+fn step_decided(skill: &str, routed: &Routed) -> EventBody {
+    note_step(Some(routed.kind), routed.step, "agent");
+    EventBody::Decided {
+        component: ROUTER.to_owned(),
+        decision: routed.decision(skill),
+        reasoning: routed.reasoning(),
+        alternatives: routed.alternatives(),
+        hook: None,
+    }
 }

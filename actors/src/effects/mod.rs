@@ -4,6 +4,7 @@
 mod context;
 mod drafts;
 mod facts;
+mod fallback;
 mod fork;
 mod hook;
 mod job_command;
@@ -13,6 +14,7 @@ mod skill;
 mod slash;
 
 pub(crate) use facts::{SkillsInUse, read_facts};
+pub(crate) use fallback::{Fallback, ROUTER, call_with_fallback, note_step};
 pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{reminds, run_job_command, understand_job_command};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annie_core::{outcome::Outcome, ports::Clock, skill::Effect};
+use annie_core::{event::EventBody, outcome::Outcome, ports::Clock, skill::Effect};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -33,6 +33,8 @@ pub(crate) struct SkillDone {
     pub outcome: Option<Outcome>,
     /// How long the call took, in milliseconds, without waiting for the store.
     pub duration_ms: u64,
+    /// What the kernel decided about failures of the call, in its order.
+    pub decided: Vec<EventBody>,
 }
 
 pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> SkillDone {
@@ -73,7 +75,7 @@ pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> 
 
 fn done(wiring: &Wiring, request: RunRequest, outcome: Option<Outcome>, from_us: u64) -> SkillDone {
     let duration_ms = wiring.env.clock.monotonic_us().saturating_sub(from_us) / 1_000;
-    SkillDone { request, outcome, duration_ms }
+    SkillDone { request, outcome, duration_ms, decided: Vec::new() }
 }
 
 /// The back-off of a call while the store is unavailable.

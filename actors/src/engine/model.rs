@@ -48,11 +48,12 @@ pub(super) async fn skill_finished(
     state: &mut EngineState,
     done: SkillDone,
 ) -> Result<(), NodeError> {
-    let Finished { id, task, agent, body } = agent::skill_finished(done);
+    let view = state.conv.main_agent(done.request.task);
+    let Finished { id, task, agent, bodies } = agent::skill_finished(&state.wiring, view, done);
     state.tasks.remove(&EngineTask::Effect(id));
-    match body {
+    match bodies {
         // A receipt is stored even if its turn is over: otherwise the effect would stay in doubt.
-        Some(body) => record::record(ctx, state, task, agent, body).await,
+        Some(bodies) => record::record_in_order(ctx, state, task, agent, bodies).await,
         None => {
             tracing::info!(conversation = %state.conv.id, "another epoch owns the conversation now");
             ctx.stop();

@@ -26,6 +26,7 @@ const COUNTERS: &[Help] = &[
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
     ("annie_loops_detected_total", "Loops of agents found by the loop guard, by pattern and level"),
     ("annie_messages_total", "Messages stored and acknowledged"),
+    ("annie_error_steps_total", "Steps decided after failures of skills, by kind of error, step and who takes it"),
     ("annie_hook_failures_total", "Hooks that failed: they panicked or gave no valid answer in time"),
     (
         "annie_hook_verdicts_total",
@@ -39,6 +40,7 @@ const COUNTERS: &[Help] = &[
     ("annie_operations_total", "Actors stopped, killed or restarted by operators"),
     ("annie_queue_moves_total", "Waiting rounds moved to another backend"),
     ("annie_queue_parks_total", "Tasks whose next round was withheld for a task of class high"),
+    ("annie_results_flagged_total", "Results of skills that may not answer the request"),
     ("annie_routes_refused_total", "Turns that no backend may run"),
     ("annie_wrong_keys_total", "Requests with a wrong, expired or revoked key"),
 ];

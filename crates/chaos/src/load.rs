@@ -33,6 +33,8 @@ pub(super) fn skill() -> SkillSpec {
         effect: Effect::Once,
         external: false,
         timeout_ms: 10_000,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Command,
         source: "chaos".to_owned(),
     }

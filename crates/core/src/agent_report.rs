@@ -1,9 +1,12 @@
 //! The report of a sub-agent to its orchestrator.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    error_route::ErrorKind,
     event::{ReportStatus, is_zero},
     loop_guard::CallRecord,
     message::Usage,
@@ -46,6 +49,15 @@ pub struct AgentReport {
     /// Its failed calls, for the loop guard of other agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_calls: Vec<CallRecord>,
+    /// How often each kind of failure occurred for the goal of the turn, with those before this agent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<ErrorKind, u32>,
+    /// The skills that failed for the goal of the turn.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub failed_skills: BTreeSet<String>,
+    /// What its skills, or the kernel's router, asked the parent agent to decide, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub escalated: Vec<String>,
     /// A round ran on an agentic backend. No receipt shows what that backend did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
@@ -68,6 +80,9 @@ impl AgentReport {
             prefill_ms: 0,
             in_doubt: Vec::new(),
             failed_calls: Vec::new(),
+            failures: BTreeMap::new(),
+            failed_skills: BTreeSet::new(),
+            escalated: Vec::new(),
             programs_ran: false,
         }
     }

@@ -6,6 +6,7 @@
 mod copied;
 mod judged;
 mod kinds;
+mod made;
 mod topics;
 
 use serde::{Deserialize, Serialize};
@@ -22,9 +23,10 @@ use crate::{
     approval::{ApprovalMode, ApprovalVerdict},
     classify::Spoken,
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
+    error_route::Routed,
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
-    message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
+    message::{Finish, ModelError, Repair, ToolCall, Usage},
     outcome::Outcome,
     redact::RedactedKind,
     skill::{Effect, SkillChange},
@@ -423,7 +425,7 @@ pub enum EventBody {
         /// The backend reported that it did not do what was asked.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declined: bool,
-        /// State that the provider requires with the calls' results: see [`ModelReply::provider_state`].
+        /// State that the provider requires with the calls' results: see [`crate::message::ModelReply::provider_state`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_state: Option<Value>,
         /// The repairs that the client made to the reply.
@@ -481,6 +483,10 @@ pub enum EventBody {
         /// Duration of the run, in milliseconds.
         #[serde(default)]
         duration_ms: u64,
+        /// What follows the failure. Absent if the run did not fail, and in events of older versions, whose failures are
+        /// routed in the replay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        route: Option<Box<Routed>>,
     },
     /// A sub-agent may start: its dependencies are done and its tool calls are reserved.
     AgentStarted {
@@ -674,79 +680,6 @@ pub enum EventBody {
 /// Whether a number is zero, so that it is not stored.
 pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
-}
-
-impl EventBody {
-    /// The event of a round's reply with its resolved calls.
-    #[must_use]
-    pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
-        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
-        let (waited_ms, prefill_ms) = (0, 0);
-        Self::ModelReplied {
-            round,
-            text,
-            calls,
-            finish,
-            usage,
-            model,
-            backend,
-            declined,
-            provider_state,
-            repairs,
-            waited_ms,
-            prefill_ms,
-            judged: None,
-        }
-    }
-
-    /// Sets the time for which the model processed the prompt before its first token, in milliseconds.
-    #[must_use]
-    pub fn after_prefill(mut self, ms: u64) -> Self {
-        if let Self::ModelReplied { prefill_ms, .. } = &mut self {
-            *prefill_ms = ms;
-        }
-        self
-    }
-
-    /// Sets the time for which the round waited for its permit, in milliseconds.
-    #[must_use]
-    pub fn after_waiting(mut self, ms: u64) -> Self {
-        if let Self::ModelReplied { waited_ms, .. } = &mut self {
-            *waited_ms = ms;
-        }
-        self
-    }
-
-    /// The events about loops that follow this reply.
-    #[must_use]
-    pub fn loops_detected(&self) -> Vec<Self> {
-        let Self::ModelReplied { judged: Some(judged), .. } = self else { return Vec::new() };
-        let found = judged.loops.iter().cloned();
-        found.map(|found| Self::LoopDetected { found, ends_run: judged.ends_run }).collect()
-    }
-
-    /// Sets the verdicts about the calls of a reply.
-    #[must_use]
-    pub fn with_verdicts(mut self, verdicts: Option<JudgedCalls>) -> Self {
-        if let Self::ModelReplied { judged, .. } = &mut self {
-            *judged = verdicts;
-        }
-        self
-    }
-
-    /// A complete answer to a request that was carried out, without costs.
-    #[must_use]
-    pub fn answered(text: impl Into<String>) -> Self {
-        Self::Answered {
-            text: text.into(),
-            paused: false,
-            usage: Usage::default(),
-            outcome: AnswerOutcome::Done,
-            finish: Finish::Stop,
-            calls: Vec::new(),
-            redacted: Vec::new(),
-        }
-    }
 }
 
 /// An event that is not yet in the log.

@@ -14,6 +14,7 @@ pub mod classify;
 pub mod command;
 pub mod context;
 pub mod dead_letter;
+pub mod error_route;
 pub mod event;
 pub mod faults;
 pub mod hooks;

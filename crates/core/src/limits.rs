@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     classify::Spoken,
     dead_letter::DeadLetterLimits,
+    error_route::ErrorRules,
     event::{Mode, Priority},
     loop_guard::LoopGuardLimits,
     outcome::Outcome,
     redact::Redaction,
+    result_check::CheckRules,
 };
 
 /// The interface by which a sub-agent calls skills.
@@ -105,6 +107,12 @@ pub struct TurnLimits {
     /// When the loop guard warns and refuses. The configuration has it as a table of its own.
     #[serde(skip_serializing_if = "LoopGuardLimits::is_default")]
     pub loop_guard: LoopGuardLimits,
+    /// How failures are routed. The configuration has it as a table of its own.
+    #[serde(skip_serializing_if = "ErrorRules::is_default")]
+    pub error_router: ErrorRules,
+    /// How results are checked. The configuration has it as a table of its own.
+    #[serde(skip_serializing_if = "CheckRules::is_default")]
+    pub result_checks: CheckRules,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
@@ -136,6 +144,8 @@ impl Default for TurnLimits {
             main_interface: MainInterface::Auto,
             redact: vec![Redaction::Secrets, Redaction::Pii],
             loop_guard: LoopGuardLimits::default(),
+            error_router: ErrorRules::default(),
+            result_checks: CheckRules::default(),
             defer_ms: 900_000,
             dead_letters: DeadLetterLimits::default(),
         }

@@ -79,6 +79,9 @@ pub struct Outcome {
     /// The skill's confidence in its result, 0 to 1.
     #[serde(default = "certain")]
     pub confidence: f64,
+    /// Why the result may not answer the request. Present only if the confidence is low.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// Whether the orchestrator is asked to intervene.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escalate: bool,
@@ -91,6 +94,9 @@ pub struct Outcome {
     /// The pending operation. Present if and only if the status is `Pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
+    /// The result is that of another skill, which the kernel ran because this one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<Box<Instead>>,
     /// The requests that the run sent to other machines, in their order. Redirects are requests of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<OutboundRequest>,
@@ -113,6 +119,18 @@ pub struct OutboundRequest {
     pub bytes: u64,
     /// The time from the beginning of the request to the end of what was read, in milliseconds.
     pub ms: u64,
+}
+
+/// A skill that ran in place of a failed one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instead {
+    /// The skill that ran.
+    pub skill: String,
+    /// The status of the failed run.
+    pub status: Status,
+    /// The error code of the failed run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<String>,
 }
 
 /// A long-running operation whose result comes later.
@@ -141,10 +159,12 @@ impl Outcome {
             error_detail: None,
             alternatives: Vec::new(),
             confidence: if status.is_ok() { 1.0 } else { 0.0 },
+            doubts: Vec::new(),
             escalate: false,
             escalation_context: String::new(),
             evidence: Value::Null,
             operation: None,
+            instead: None,
             requests: Vec::new(),
             skill_change: None,
         }
@@ -196,6 +216,17 @@ impl Outcome {
     #[must_use]
     pub fn unknown(data: impl Into<String>, evidence: Value) -> Self {
         Self { evidence, ..Self::error(Status::Unknown, "outcome_unknown", data) }
+    }
+
+    /// This result of another skill, which ran in place of `skill` after it failed so.
+    #[must_use]
+    pub fn in_place_of(mut self, failed: Self, skill: &str, other: &str) -> Self {
+        let line = failed.data.lines().next().unwrap_or_default();
+        self.data = format!("[{skill} failed: {line} {other} was run instead.]\n{}", self.data);
+        self.requests = failed.requests.into_iter().chain(self.requests).collect();
+        let (status, error_type) = (failed.status, failed.error_type);
+        self.instead = Some(Box::new(Instead { skill: other.to_owned(), status, error_type }));
+        self
     }
 
     /// Adds evidence of the effect.

@@ -297,6 +297,9 @@ impl Plan {
                     if !r.skills_run.is_empty() || r.tool_calls_used == 0 && r.status.ended_by_itself() {
                         result["skills_run"] = json!(r.skills_run);
                     }
+                    if !r.escalated.is_empty() {
+                        result["decide"] = json!(r.escalated);
+                    }
                     result
                 }
                 NodeState::Pending | NodeState::Running { .. } => {

@@ -141,6 +141,8 @@ impl Toolbox {
             effect,
             external: config.external,
             timeout_ms: config.timeout_ms.saturating_add(SPARE_MS),
+            alternatives: Vec::new(),
+            fallback: std::collections::BTreeMap::new(),
             format: SkillFormat::Command,
             source: format!("MCP server {}", config.name),
         };

@@ -158,6 +158,8 @@ pub fn skill(name: &str, effect: Effect, external: bool) -> SkillSpec {
         effect,
         external,
         timeout_ms: 2_000,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Command,
         source: "test".to_owned(),
     }

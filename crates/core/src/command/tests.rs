@@ -28,6 +28,8 @@ fn skill(name: &str, args: Vec<ArgSpec>) -> SkillSpec {
         effect: Effect::Once,
         external: false,
         timeout_ms: 30_000,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Command,
         source: "bundled".into(),
     }

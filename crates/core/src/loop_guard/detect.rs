@@ -6,6 +6,7 @@ use super::{
     Call, CallRecord, LoopDetector, LoopGuard, LoopLevel, Verdict,
     sign::{is_near, masked_hash, near_text},
 };
+use crate::error_route::ErrorKind;
 
 /// Two alternating calls are a pattern only after two complete laps.
 pub(super) const PING_PONG_CALLS_MIN: u32 = 4;
@@ -30,6 +31,7 @@ impl LoopGuard {
             self.repeat_without_progress(call),
             self.changing_result(call),
             self.cycle(call),
+            self.known_failure(call),
             self.near_identical(call),
             self.error_cascade(call),
             self.argument_churn(call),
@@ -241,6 +243,23 @@ impl LoopGuard {
         let rest: Vec<&CallRecord> = same.take_while(|r| r.result_hash == first.result_hash).collect();
         let is_varied = !first.is(call) || rest.iter().any(|r| !r.is(call));
         if is_varied { (rest.len() + 1, first.is_earlier) } else { (0, false) }
+    }
+
+    /// This call failed before so that it fails again as long as nothing else changes, such as at a page that refuses programs.
+    fn known_failure(&self, call: &Call<'_>) -> Option<Verdict> {
+        let mut same = self.since_change(call).filter(|r| r.is(call) && r.result_hash.is_some());
+        let failure = same.next()?.failure.as_deref()?;
+        let count = 1 + same.take_while(|r| r.failure.as_deref() == Some(failure)).count();
+        let is_lasting = ErrorKind::named(failure).is_some_and(ErrorKind::is_lasting);
+        let calls_max = self.limits.known_failure_calls as usize;
+        let hit = self.limits.detectors.known_failure && is_lasting && count >= calls_max;
+        hit.then(|| {
+            let text = format!(
+                "{} failed with {failure} for these arguments, and will again. Go another way, or report it.",
+                call.name
+            );
+            Verdict::critical(LoopDetector::KnownFailure, count, text)
+        })
     }
 
     /// The same call was made in a row, with nothing between, and gave another result each time.

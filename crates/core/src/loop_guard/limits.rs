@@ -35,6 +35,8 @@ pub struct LoopGuardLimits {
     pub cascade_warning_calls: u32,
     /// Number of consecutive failures of several skills that causes a veto.
     pub cascade_critical_calls: u32,
+    /// Number of failures after which the same call is refused, if it certainly fails again.
+    pub known_failure_calls: u32,
     /// Number of equal calls with one result, directly after the context was shortened, that ends the run.
     pub compaction_calls: u32,
     /// The skills that ask for the state of something that changes elsewhere, as names or as `domain.*`. Their calls are
@@ -69,6 +71,8 @@ pub struct LoopDetectors {
     pub changing_result: bool,
     /// Failures of several skills in a row.
     pub error_cascade: bool,
+    /// The same call after it failed so that it certainly fails again.
+    pub known_failure: bool,
     /// The same call and result directly after the context was shortened.
     pub compaction_loop: bool,
 }
@@ -86,6 +90,7 @@ impl Default for LoopDetectors {
             near_identical: true,
             changing_result: true,
             error_cascade: true,
+            known_failure: true,
             compaction_loop: true,
         }
     }
@@ -119,6 +124,7 @@ impl LoopGuardLimits {
             changing_calls: 12,
             cascade_warning_calls: 4,
             cascade_critical_calls: 8,
+            known_failure_calls: 1,
             compaction_calls: 3,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
@@ -142,6 +148,7 @@ impl LoopGuardLimits {
             changing_calls: 40,
             cascade_warning_calls: 10,
             cascade_critical_calls: 20,
+            known_failure_calls: 3,
             ..Self::annie()
         }
     }
@@ -203,6 +210,7 @@ impl LoopGuardLimits {
             *critical = or(*critical, *warning + 1).clamp(*warning + 1, Self::WINDOW_CALLS_MAX / 4);
         }
         self.changing_calls = or(self.changing_calls, default.changing_calls);
+        self.known_failure_calls = or(self.known_failure_calls, default.known_failure_calls);
         self.compaction_calls = or(self.compaction_calls, default.compaction_calls);
         self.window_calls = or(self.window_calls, default.window_calls).max(self.window_calls_min());
         self

@@ -58,6 +58,8 @@ pub enum LoopDetector {
     ChangingResult,
     /// Failures of several skills, and no success between them.
     ErrorCascade,
+    /// A call that failed so that it certainly fails again.
+    KnownFailure,
     /// After the context overflowed and was shortened, the agent makes the same call with the same result.
     CompactionLoop,
 }
@@ -77,6 +79,7 @@ impl LoopDetector {
             Self::NearIdentical => "near_identical",
             Self::ChangingResult => "changing_result",
             Self::ErrorCascade => "error_cascade",
+            Self::KnownFailure => "known_failure",
             Self::CompactionLoop => "compaction_loop",
         }
     }
@@ -287,10 +290,10 @@ impl LoopGuard {
         }
     }
 
-    /// Whether the guard remembers nothing.
+    /// Whether the guard is as it was made, so that it is not stored.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.vetoes == 0
+    pub fn is_new(&self) -> bool {
+        *self == Self::default()
     }
 
     /// The guard of a run that begins: it knows the failures of what this guard observed.
@@ -397,6 +400,7 @@ impl LoopGuard {
             LoopDetector::UnknownToolRepeat
             | LoopDetector::GlobalCircuitBreaker
             | LoopDetector::ChangingResult
+            | LoopDetector::KnownFailure
             | LoopDetector::CompactionLoop => return None,
         };
         Some(from as usize)

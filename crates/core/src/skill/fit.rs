@@ -323,6 +323,8 @@ mod tests {
             effect: Effect::Idempotent,
             external: false,
             timeout_ms: 1,
+            alternatives: Vec::new(),
+            fallback: std::collections::BTreeMap::new(),
             format: SkillFormat::Command,
             source: "bundled".to_owned(),
         }

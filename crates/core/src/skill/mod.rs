@@ -7,7 +7,11 @@ mod index;
 mod set;
 mod slash;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::error_route::{ErrorKind, Step};
 
 /// Prefix of tags that record the sources that the author of a memory or a note had read: `from:notes.read`.
 pub const ORIGIN_TAG: &str = "from:";
@@ -107,6 +111,12 @@ pub struct SkillSpec {
     pub external: bool,
     /// Time limit of one run, in milliseconds; 30,000 unless the file sets it [S0 5.1].
     pub timeout_ms: u64,
+    /// The skills that may stand in for it if it fails, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<String>,
+    /// What follows its failures, by kind, in place of the usual chains.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fallback: BTreeMap<ErrorKind, Vec<Step>>,
     /// The format.
     pub format: SkillFormat,
     /// The origin: `bundled`, a path relative to the data folder, or what another source of skills calls it.

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     approval::APPROVAL,
     context::clip,
+    error_route::{ErrorRules, Routed},
     event::{Action, CallVerdict, JudgedCalls, Mode, PlannedSkill, Refusal, ResolvedCall},
     ids::IntentId,
     loop_guard::Seen,
@@ -215,11 +216,16 @@ impl AgentRun {
 
     /// Folds a skill's outcome. Returns false and changes nothing if no call waits for it. The intent identifies the call,
     /// because models use the same call id again in the next round.
-    pub fn skill_finished(&mut self, at: Micros, intent: IntentId, outcome: &Outcome) -> bool {
+    pub fn skill_finished(&mut self, at: Micros, intent: IntentId, outcome: &Outcome, routed: Option<&Routed>) -> bool {
         let bytes_max = self.result_bytes_max;
         let is_awaited = |o: &&OpenCall| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent);
         let Some(open) = self.open_calls().iter().find(is_awaited) else { return false };
-        let ShownResult { text, advice, notes } = policy::judge_result(self, open, outcome);
+        let routed = match routed {
+            Some(routed) => Some(Cow::Borrowed(routed)),
+            None => self.routed(open, outcome, &ErrorRules::default(), None).map(Cow::Owned),
+        };
+        let routed = routed.as_deref();
+        let ShownResult { text, advice, notes } = policy::judge_result(self, open, (outcome, routed));
         let shown = format!("{}{advice}{notes}", clip(&text, bytes_max));
         let warning = open.warning.clone();
         let has_effect = open.has_effect();
@@ -227,9 +233,8 @@ impl AgentRun {
         let is_external = open.planned().is_some_and(|p| p.external);
         let reads = is_read || is_external;
         let (skill, arguments) = guarded(&open.call);
-        if let Some(kind) = outcome.error_type.as_ref().filter(|_| !advice.is_empty()) {
-            let count = self.failures.entry(kind.clone()).or_default();
-            *count = count.saturating_add(1);
+        if let Some(routed) = routed {
+            self.failed_for_goal(&skill, outcome, routed);
         }
         self.provenance.result(&skill, outcome, is_read && is_external);
         if reads {
@@ -246,9 +251,8 @@ impl AgentRun {
         if let Some(open) = self.awaited(intent) {
             open.result = Some(with_warning(shown, warning.as_deref()));
         }
-        let error = outcome.error_type.as_deref().unwrap_or(outcome.status.as_str());
         let seen = Seen {
-            error: Some(error).filter(|_| !outcome.status.is_ok()),
+            error: routed.map(|routed| routed.kind.as_str()),
             has_changed: has_effect && outcome.status.is_ok(),
             ..Seen::plain(&text)
         };
@@ -257,9 +261,14 @@ impl AgentRun {
             // A restriction lasts until the end of the turn, so that no skill can lift that of another one.
             self.confined = self.confined.take().or_else(|| active.confinement());
         }
+        if let Some(instead) = outcome.instead.as_deref() {
+            self.ran.push(format!("{skill} ({})", instead.status.as_str()));
+            self.failed_skills.insert(skill.clone());
+        }
+        let ran = outcome.instead.as_ref().map_or(skill.as_str(), |instead| instead.skill.as_str());
         self.ran.push(match outcome.status {
-            Status::Success => skill.clone(),
-            status => format!("{skill} ({})", status.as_str()),
+            Status::Success => ran.to_owned(),
+            status => format!("{ran} ({})", status.as_str()),
         });
         if has_effect {
             self.receipts.extend(Receipt::of(&skill, &arguments, outcome, at));

@@ -116,7 +116,7 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) approvals_at: Micros,
     /// What the loop guards of its ended turns observed.
-    #[serde(default, skip_serializing_if = "LoopGuard::is_empty")]
+    #[serde(default, skip_serializing_if = "LoopGuard::is_new")]
     pub(super) loop_guard: LoopGuard,
     /// The times of skill calls, oldest first: the sliding window.
     pub window: VecDeque<Micros>,

@@ -14,6 +14,7 @@ mod conversation;
 mod dates;
 mod directive;
 mod effects;
+mod failures;
 mod hooked;
 mod interface;
 mod machine;

@@ -3,7 +3,7 @@
 
 mod fold;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
+    error_route::ErrorKind,
     event::{Action, AgentReport, EventBody, JudgedCalls, Mode, ReportStatus, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
@@ -282,9 +283,15 @@ pub struct AgentRun {
     /// A round ran on an agentic backend, whose effects no receipt shows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) programs_ran: bool,
-    /// How often each kind of failure occurred, for the kinds that have advice.
+    /// How often each kind of failure occurred for the goal of the turn, with the failures of the agents before it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) failures: BTreeMap<String, u32>,
+    pub(super) failures: BTreeMap<ErrorKind, u32>,
+    /// The skills that failed for the goal of the turn.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) failed_skills: BTreeSet<String>,
+    /// What its skills, or the router, asked the parent agent to decide, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) escalated: Vec<String>,
     /// Why the last reply stopped.
     #[serde(default, skip_serializing_if = "Finish::is_stop")]
     pub finish: Finish,
@@ -365,6 +372,8 @@ impl AgentRun {
             acts_in: None,
             programs_ran: false,
             failures: BTreeMap::new(),
+            failed_skills: BTreeSet::new(),
+            escalated: Vec::new(),
             finish: Finish::Stop,
             declined: false,
             frames: Frames::default(),
@@ -431,6 +440,9 @@ impl AgentRun {
             prefill_ms: self.prefill_ms,
             in_doubt: self.doubts(),
             failed_calls: self.guard.own_failed_calls(),
+            failures: self.failures.clone(),
+            failed_skills: self.failed_skills.clone(),
+            escalated: self.escalated.clone(),
             programs_ran: self.programs_ran || self.acts(),
         }
     }

@@ -63,6 +63,9 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     };
     let kind = RunKind::Sub(limits.interface);
     let mut run = AgentRun::new(spec.agent.clone(), kind, vec![mission], 0, run_limits).with_frames(frames);
+    // The agent works for the goal of the turn, and what failed for it need not fail again.
+    run.failures.clone_from(&turn.main.failures);
+    run.failed_skills.clone_from(&turn.main.failed_skills);
     run.guard = turn.main.guard.begin(limits.loop_guard.clone());
     run.confined.clone_from(&turn.main.confined);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);

@@ -243,6 +243,8 @@ fn manual(line: &str) -> SkillManual {
         effect: annie_core::skill::Effect::Read,
         external: false,
         timeout_ms: 1,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: annie_core::skill::SkillFormat::Command,
         source: String::new(),
     };

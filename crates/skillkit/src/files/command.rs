@@ -1,9 +1,15 @@
 //! Command skills: `<domain>/<verb>.md`, and `<domain>/_domain.md`, which describes the domain.
 
-use annie_core::skill::{Effect, valid_skill_name};
+use std::collections::BTreeMap;
+
+use annie_core::{
+    error_route::{ErrorKind, ErrorRules, Step},
+    skill::{Effect, valid_skill_name},
+};
+use serde_yaml_ng::Value;
 
 use super::{
-    frontmatter::Frontmatter,
+    frontmatter::{Frontmatter, scalar},
     problem::Report,
     request::{self, RequestFile},
     script::{self, Place, ScriptFile},
@@ -17,7 +23,7 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "name",
     "description",
     "effect",
@@ -29,6 +35,8 @@ const KEYS: [&str; 13] = [
     "response",
     "arguments",
     "network",
+    "alternatives",
+    "fallback",
     times::SCHEDULE,
     times::TIMEZONE,
 ];
@@ -46,6 +54,8 @@ pub(crate) struct CommandFile {
     pub(crate) effect: Option<Effect>,
     pub(crate) external: Option<bool>,
     pub(crate) timeout_ms: Option<u64>,
+    pub(crate) alternatives: Vec<String>,
+    pub(crate) fallback: BTreeMap<ErrorKind, Vec<Step>>,
     pub(crate) handler: Option<String>,
     pub(crate) script: Option<ScriptFile>,
     pub(crate) request: Option<RequestFile>,
@@ -82,6 +92,7 @@ pub(crate) fn read(
     }
     let external = front.flag("external", report);
     let timeout_ms = timeout_ms(&front, report);
+    let (alternatives, fallback) = (alternatives(&front, &own, report), fallback(&front, report));
     let handler = front.text("handler", report);
     let script = script::read(&front, place, report);
     let request = request::read(&front, effect, report);
@@ -104,6 +115,8 @@ pub(crate) fn read(
         effect,
         external,
         timeout_ms,
+        alternatives,
+        fallback,
         handler,
         script,
         request,
@@ -174,6 +187,59 @@ fn effect(front: &Frontmatter, report: &mut Report) -> Option<Effect> {
     effect
 }
 
+/// The skills that may stand in for this one: a name, or a list of names.
+fn alternatives(front: &Frontmatter, own: &str, report: &mut Report) -> Vec<String> {
+    let Some(value) = front.get("alternatives") else { return Vec::new() };
+    let names = names(value).filter(|names| names.iter().all(|name| valid_skill_name(name) && name != own));
+    if names.is_none() {
+        let fix = "write names of other skills: `alternatives: [notes.search, web.fetch]`";
+        report.error(front.line_of("alternatives"), "`alternatives` must list names of other skills", fix);
+    }
+    names.unwrap_or_default()
+}
+
+/// What follows failures, by their kinds: `http_403: [use_alternative_skill, try_alternative_url]`.
+fn fallback(front: &Frontmatter, report: &mut Report) -> BTreeMap<ErrorKind, Vec<Step>> {
+    let mut chains = BTreeMap::new();
+    let Some(value) = front.get("fallback") else { return chains };
+    let line = front.line_of("fallback");
+    let Some(map) = value.as_mapping() else {
+        let fix = "write `fallback: {http_403: [use_alternative_skill]}`";
+        report.error(line, "`fallback` must name steps for kinds of errors", fix);
+        return chains;
+    };
+    for (kind, steps) in map {
+        let name = scalar(kind).unwrap_or_default();
+        let Some(kind) = ErrorKind::named(&name) else {
+            let known = ErrorKind::ALL.map(ErrorKind::as_str).join(", ");
+            report.error(line, format!("`fallback`: {name:?} is no kind of error"), format!("known are {known}"));
+            continue;
+        };
+        let found: Option<Vec<Step>> = names(steps)
+            .filter(|steps| steps.len() <= ErrorRules::STEPS_MAX)
+            .and_then(|steps| steps.iter().map(|step| Step::named(step)).collect());
+        match found {
+            Some(steps) => {
+                chains.insert(kind, steps);
+            }
+            None => {
+                let (known, steps_max) = (Step::ALL.map(Step::as_str).join(", "), ErrorRules::STEPS_MAX);
+                let what = format!("`fallback.{name}` must be a list of at most {steps_max} steps");
+                report.error(line, what, format!("known are {known}"));
+            }
+        }
+    }
+    chains
+}
+
+/// A text or a list of texts.
+fn names(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Sequence(items) => items.iter().map(scalar).collect(),
+        one => scalar(one).map(|one| vec![one]),
+    }
+}
+
 fn timeout_ms(front: &Frontmatter, report: &mut Report) -> Option<u64> {
     let value = front.get("timeout_ms")?;
     let ms = value.as_u64().filter(|ms| (1..=TIMEOUT_MS_MAX).contains(ms));
@@ -182,4 +248,47 @@ fn timeout_ms(front: &Frontmatter, report: &mut Report) -> Option<u64> {
         report.error(front.line_of("timeout_ms"), "`timeout_ms` is out of range", fix);
     }
     ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Bundled;
+
+    fn read_head(head: &str) -> (Option<CommandFile>, Vec<String>) {
+        let mut report = Report::new("f.md");
+        let place = Place { tree: &Bundled, paths: &[], folder: "web" };
+        let text = format!(
+            "---\nname: web.find\ndescription: Finds.\neffect: read\nexternal: true\nhandler: web.fetch\n{head}---\nx\n"
+        );
+        let file = read("web", "find", &text, &place, &mut report);
+        (file, report.into_problems().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn file_declares_alternatives_and_steps_for_kinds_of_errors() {
+        let (file, problems) = read_head(
+            "alternatives: [web.mirror, notes.search]\nfallback:\n  http_403: [use_alternative_skill]\n  timeout: retry_once\n",
+        );
+        assert_eq!(problems, Vec::<String>::new());
+        let file = file.expect("it is read");
+        assert_eq!(file.alternatives, ["web.mirror", "notes.search"]);
+        assert_eq!(file.fallback[&ErrorKind::Http403], [Step::OtherSkill]);
+        assert_eq!(file.fallback[&ErrorKind::Timeout], [Step::Retry]);
+    }
+
+    #[test]
+    fn file_with_unknown_steps_kinds_or_alternatives_is_refused_with_what_is_known() {
+        for (head, what, known) in [
+            ("alternatives: [web.find]\n", "`alternatives` must list names of other skills", "write names"),
+            ("alternatives: [Not A Name]\n", "`alternatives` must list names of other skills", "write names"),
+            ("fallback: often\n", "`fallback` must name steps for kinds of errors", "http_403"),
+            ("fallback: {http_999: [retry_once]}\n", "\"http_999\" is no kind of error", "http_403, http_404"),
+            ("fallback: {timeout: [hope]}\n", "`fallback.timeout` must be a list of at most 8 steps", "retry_once"),
+        ] {
+            let (file, problems) = read_head(head);
+            assert!(file.is_none(), "{head}");
+            assert!(problems[0].contains(what) && problems[0].contains(known), "{head}: {problems:?}");
+        }
+    }
 }

@@ -234,6 +234,8 @@ fn prompt_item(
         effect: Effect::Read,
         external: false,
         timeout_ms: TIMEOUT_MS,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Prompt {
             context: file.context,
             user_invocable: file.user_invocable,
@@ -281,6 +283,8 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
         effect: builtin.effect,
         external: file.external.unwrap_or(builtin.external),
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        alternatives: file.alternatives,
+        fallback: file.fallback,
         format: SkillFormat::Command,
         source,
     };
@@ -307,6 +311,8 @@ fn script_item(
         effect: file.effect.unwrap_or(Effect::Once),
         external: file.external.unwrap_or(script.network),
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        alternatives: file.alternatives,
+        fallback: file.fallback,
         format: SkillFormat::Command,
         source,
     };

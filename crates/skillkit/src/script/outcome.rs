@@ -103,6 +103,8 @@ mod tests {
             effect,
             external: false,
             timeout_ms: 1_000,
+            alternatives: Vec::new(),
+            fallback: std::collections::BTreeMap::new(),
             format: SkillFormat::Command,
             source: "x".to_owned(),
         }

@@ -203,7 +203,7 @@ pub fn run_started(task: TaskId, intent: IntentId, at: i64) -> NewEvent {
 
 pub fn run_finished(task: TaskId, intent: IntentId, outcome: Outcome, at: i64) -> NewEvent {
     let (call_id, skill) = ("call".to_owned(), "mail.send".to_owned());
-    event(task, at, EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 7 })
+    event(task, at, EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 7, route: None })
 }
 
 pub fn agent_started(task: TaskId, agent: &str, at: i64) -> NewEvent {

@@ -83,6 +83,7 @@ fn turn_log() -> Vec<Event> {
                 skill: "tasks.search".into(),
                 outcome: Outcome::success("x"),
                 duration_ms: 3,
+                route: None,
             },
         ),
         (1, "s", EventBody::AgentReported { report }),

@@ -64,7 +64,7 @@ fn failed_task(n: u128, server: &Server) -> Append {
     let inbound = Inbound { client_id: task.to_string(), text: format!("work {n}"), ..Inbound::default() };
     let bodies = [
         EventBody::Received(inbound),
-        EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 1 },
+        EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 1, route: None },
         EventBody::Failed { code: "model_unavailable".to_owned(), text, detail, dead_letter },
     ];
     let events = bodies.map(|body| NewEvent { at, task, agent: AgentId::orchestrator(), body });

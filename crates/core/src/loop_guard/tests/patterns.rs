@@ -197,6 +197,28 @@ fn loop_guard_lets_a_skill_that_has_not_failed_be_tried_after_a_cascade() {
     assert_ne!(guard.check("a", &json!({"other": "thing"})).detector, Some(LoopDetector::ErrorCascade));
 }
 
+#[test]
+fn loop_guard_refuses_the_same_call_after_a_failure_that_lasts() {
+    let url = json!({"url": "http://example.org/watch"});
+    for (limits, refuses) in [(LoopGuardLimits::annie(), true), (LoopGuardLimits::openclaw(), false)] {
+        let mut guard = LoopGuard::new(limits.clone());
+        fails(&mut guard, "web.fetch", &url);
+        assert_eq!(guard.check("web.fetch", &url).detector == Some(LoopDetector::KnownFailure), refuses);
+        assert_eq!(guard.check("web.fetch", &json!({"url": "other"})), Verdict::default());
+        let mut off = limits;
+        (off.known_failure_calls, off.detectors.known_failure) = (1, false);
+        let mut guard = LoopGuard::new(off);
+        fails(&mut guard, "web.fetch", &url);
+        assert_eq!(guard.check("web.fetch", &url), Verdict::default(), "the switch acts");
+    }
+    let mut guard = LoopGuard::default();
+    guard.record_result("web.fetch", &url, &Seen::error("slow", "timeout"));
+    assert_eq!(guard.check("web.fetch", &url), Verdict::default(), "a timeout passes");
+    fails(&mut guard, "web.fetch", &url);
+    changes(&mut guard, "web.login", &json!({}));
+    assert_eq!(guard.check("web.fetch", &url), Verdict::default(), "a change may have opened the page");
+}
+
 /// The same call with the same result after the context was shortened.
 fn after_compaction(limits: &LoopGuardLimits) -> (Verdict, bool) {
     let mut guard = LoopGuard::new(limits.clone());

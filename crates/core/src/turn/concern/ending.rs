@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Lane, Now, Pending, retry::may_succeed_on_retry, steering::steering_final};
+use super::{Lane, Now, Pending, steering::steering_final};
 use crate::{
     context::{Exchange, Frames},
+    error_route::may_succeed_on_retry,
     event::{AnswerOutcome, EventBody, FinalEvent, Inbound},
     ids::TaskId,
     message::{Finish, Message, Usage},

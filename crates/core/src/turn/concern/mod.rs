@@ -38,4 +38,3 @@ pub use steering::Steering;
 
 pub(super) use budget::{Now, window_start};
 pub(super) use deadlines::missed_deadline;
-pub(super) use retry::may_succeed_on_retry;

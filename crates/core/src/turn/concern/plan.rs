@@ -124,6 +124,7 @@ impl Turn {
         let more_ms = report.prefill_ms.saturating_sub(self.clock.agents_prefill_ms);
         self.clock.credit_prefill(more_ms, at);
         self.clock.agents_prefill_ms += more_ms;
+        self.main.learn_failures(report);
         self.main.guard.learn(&report.failed_calls);
         self.main.provenance.add_ids(report.ids.iter().copied());
         self.main.provenance.reported(report);

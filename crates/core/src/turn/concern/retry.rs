@@ -6,7 +6,6 @@ use super::Now;
 use crate::{
     dead_letter::{DeadLetter, Strategy},
     event::{EventBody, Inbound},
-    message::{ModelError, ModelErrorKind},
     time::Micros,
     turn::{
         Decision,
@@ -133,18 +132,4 @@ pub(in crate::turn) fn dead_letter_of(
     };
     let tried = before.iter().chain(tried).cloned().chain([reason.to_owned()]).collect();
     DeadLetter { tried, since, retry_at: None }
-}
-
-/// Whether the same request may succeed on another backend or at a later time.
-pub(in crate::turn) const fn may_succeed_on_retry(error: &ModelError) -> bool {
-    !matches!(
-        error.kind,
-        ModelErrorKind::Content
-            | ModelErrorKind::InvalidRequest
-            | ModelErrorKind::ToolsUnsupported
-            | ModelErrorKind::Overflow
-            | ModelErrorKind::InDoubt
-            | ModelErrorKind::TurnSpendCap
-            | ModelErrorKind::SpendCap
-    )
 }

@@ -9,6 +9,7 @@ mod advice;
 mod allowed_tools;
 mod arguments;
 mod call_limit;
+mod confidence;
 mod done_already;
 mod format;
 mod in_doubt;
@@ -23,6 +24,7 @@ use super::{
 };
 use crate::{
     dead_letter::Strategy,
+    error_route::Routed,
     event::{Action, CallVerdict, JudgedCall, JudgedCalls, LoopFound, PlannedSkill, Refusal, ResolvedCall},
     loop_guard::{INVALID_CALL, LoopGuard, LoopLevel, Seen},
     message::ModelError,
@@ -42,7 +44,7 @@ pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 5] = [
 /// After a skill failed, before its model reads the error.
 const ON_SKILL_ERROR: [&dyn ResultPolicy; 2] = [&arguments::Arguments, &advice::Advice];
 /// After every skill run, before its model reads the result.
-const AFTER_SKILL: [&dyn ResultPolicy; 1] = [&same_result::SameResult];
+const AFTER_SKILL: [&dyn ResultPolicy; 2] = [&confidence::Confidence, &same_result::SameResult];
 /// After the model of a main agent failed.
 const ON_MODEL_ERROR: [&dyn ModelErrorPolicy; 1] = [&retry::RetryStrategy];
 /// Before the final text of a main agent becomes the answer.
@@ -230,6 +232,8 @@ pub(super) struct SkillResult<'a> {
     pub run: &'a AgentRun,
     pub open: &'a OpenCall,
     pub outcome: &'a Outcome,
+    /// What follows its failure; `None` if the run did not fail.
+    pub routed: Option<&'a Routed>,
     /// How the agent writes its calls.
     pub style: CallStyle,
     /// The text of the result for the model, before it is clipped.
@@ -255,23 +259,24 @@ pub(super) struct ShownResult {
 }
 
 /// The result of an open call as its model reads it.
-pub(super) fn judge_result(run: &AgentRun, open: &OpenCall, outcome: &Outcome) -> ShownResult {
-    let mut shown = ShownResult { text: outcome.to_llm_string(), advice: String::new(), notes: String::new() };
-    if outcome.error_type.is_some() {
-        run_list(&ON_SKILL_ERROR, (run, open, outcome), &mut shown.text, &mut shown.advice);
+pub(super) fn judge_result(run: &AgentRun, open: &OpenCall, of: (&Outcome, Option<&Routed>)) -> ShownResult {
+    let mut shown = ShownResult { text: of.0.to_llm_string(), advice: String::new(), notes: String::new() };
+    if of.0.error_type.is_some() {
+        run_list(&ON_SKILL_ERROR, (run, open, of), &mut shown.text, &mut shown.advice);
     }
-    run_list(&AFTER_SKILL, (run, open, outcome), &mut shown.text, &mut shown.notes);
+    run_list(&AFTER_SKILL, (run, open, of), &mut shown.text, &mut shown.notes);
     shown
 }
 
 fn run_list(
     policies: &[&dyn ResultPolicy],
-    (run, open, outcome): (&AgentRun, &OpenCall, &Outcome),
+    (run, open, (outcome, routed)): (&AgentRun, &OpenCall, (&Outcome, Option<&Routed>)),
     text: &mut String,
     notes: &mut String,
 ) {
     for policy in policies {
-        let verdict = policy.judge(&SkillResult { run, open, outcome, style: run.style(), text: text.as_str() });
+        let verdict =
+            policy.judge(&SkillResult { run, open, outcome, routed, style: run.style(), text: text.as_str() });
         match verdict {
             Some(ResultVerdict::Replace(other)) => *text = other,
             Some(ResultVerdict::Note(line)) => notes.push_str(&line),

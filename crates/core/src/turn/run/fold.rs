@@ -31,7 +31,9 @@ impl AgentRun {
             EventBody::RoundBegan { round, .. } => self.round_began(*round),
             EventBody::RoundNotBegun { round, .. } => self.round_not_begun(*round),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
-            EventBody::SkillFinished { intent, outcome, .. } => is_result = self.skill_finished(at, *intent, outcome),
+            EventBody::SkillFinished { intent, outcome, route, .. } => {
+                is_result = self.skill_finished(at, *intent, outcome, route.as_deref());
+            }
             EventBody::Decided { hook: Some(decision), .. } => self.hook_decided(decision),
             // The other kinds are facts about the turn, not about the rounds and calls of one agent.
             EventBody::Received(_)

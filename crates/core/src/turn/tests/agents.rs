@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{agent, cmd, collect, dispatch_to_act, reply, tool, use_skill},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, reply, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -284,6 +284,49 @@ fn agent_keeps_its_results_over_restart() {
     w.agent_skill("a", "created y");
     w.agent_replies("a", "Both.", &[]);
     assert_eq!(report(&w), (ReportStatus::Completed, "Both.".to_owned(), 2));
+}
+
+/// The commands of an agent fail in this way, one for each word.
+fn agent_fails(w: &mut World, name: &str, words: &[&str], outcome: &Outcome) -> Vec<String> {
+    let mut shown = Vec::new();
+    for word in words {
+        w.agent_replies(name, &cmd(&format!("tasks.search --query {word}")), &[]);
+        w.skill_ends(&agent(name), 0, outcome.clone());
+        shown.push(w.last_shown_to(name));
+    }
+    shown
+}
+
+#[test]
+fn attempts_are_counted_for_the_goal_over_all_agents_of_the_turn() {
+    let mut w = World::new();
+    w.say("Find it");
+    let nothing = Outcome::permanent("empty_result", "nothing");
+    for (name, next) in [("a", "Ask more broadly."), ("b", "Look in another place."), ("c", "Nothing else is left")] {
+        w.replies("", &[dispatch(name, &[]), collect(&[name])]);
+        let shown = agent_fails(&mut w, name, &[&format!("{name}{name}{name}")], &nothing);
+        assert!(shown[0].contains(&format!("\nNext: {next}")), "{name}: {}", shown[0]);
+        w.agent_replies(name, "There is nothing.", &[]);
+    }
+}
+
+#[test]
+fn failure_at_the_end_of_its_chain_is_put_to_the_orchestrator() {
+    let mut w = World::new();
+    w.say("Find it");
+    w.replies("", &[dispatch("a", &[]), collect(&["a"])]);
+    agent_fails(&mut w, "a", &["apple", "banana"], &Outcome::permanent("empty_result", "nothing"));
+    let asks =
+        Outcome { escalate: true, escalation_context: "two mirrors".to_owned(), ..Outcome::permanent("odd", "no") };
+    agent_fails(&mut w, "a", &["cherry"], &asks);
+    w.agent_replies("a", "I did not find it.", &[]);
+    let shown = w.results().join("\n");
+    assert!(shown.contains("\"decide\":[\"tasks.search failed (other): no; tried: two mirrors\"]"), "{shown}");
+    w.replies("", &[dispatch("b", &[]), collect(&["b"])]);
+    agent_fails(&mut w, "b", &["damson"], &Outcome::permanent("empty_result", "nothing"));
+    w.agent_replies("b", "Nothing.", &[]);
+    let shown = w.results().join("\n");
+    assert!(shown.contains("tasks.search failed (empty_result): nothing; tried: 3 of this kind in all"), "{shown}");
 }
 
 #[test]

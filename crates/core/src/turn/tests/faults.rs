@@ -356,6 +356,7 @@ fn inapplicable_events_change_nothing() {
         skill: "email.send".to_owned(),
         outcome: Outcome::success("!"),
         duration_ms: 0,
+        route: None,
     };
     let other = IntentId::for_call(task, &main, "another");
     stray(&w, task, &main, EventBody::ResultsGiven);

@@ -416,7 +416,7 @@ fn late_result_of_failed_turn_is_receipt_of_retry() {
     w.only_logged(
         task,
         &main,
-        EventBody::SkillFinished { intent, call_id: "1".to_owned(), skill, outcome, duration_ms: 5 },
+        EventBody::SkillFinished { intent, call_id: "1".to_owned(), skill, outcome, duration_ms: 5, route: None },
     );
     retry_of(&mut w, task, Priority::High);
     assert!(w.turn().main.in_doubt.is_empty(), "{:?}", w.turn().main.in_doubt);

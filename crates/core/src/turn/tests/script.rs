@@ -38,6 +38,8 @@ pub fn skill(name: &str, effect: Effect, args: &[(&str, bool)]) -> SkillSpec {
         effect,
         external: effect == Effect::Once,
         timeout_ms: 30_000,
+        alternatives: Vec::new(),
+        fallback: std::collections::BTreeMap::new(),
         format: SkillFormat::Command,
         source: "bundled".to_owned(),
     }

@@ -465,8 +465,14 @@ impl World {
         let Some(Directive::CallSkill { task, call_id, skill, .. }) = self.wanted(agent_id).into_iter().nth(n) else {
             panic!("{agent_id} requests no skill");
         };
-        let body =
-            EventBody::SkillFinished { intent: skill.intent, call_id, skill: skill.skill, outcome, duration_ms: 5 };
+        let body = EventBody::SkillFinished {
+            intent: skill.intent,
+            call_id,
+            skill: skill.skill,
+            outcome,
+            duration_ms: 5,
+            route: None,
+        };
         if agent_id.is_orchestrator() {
             self.record(task, agent_id.clone(), body);
         } else {

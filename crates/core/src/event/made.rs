@@ -1,0 +1,77 @@
+//! Makes events of replies and answers.
+
+use super::{AnswerOutcome, EventBody, JudgedCalls, ResolvedCall};
+use crate::message::{Finish, ModelReply, Usage};
+
+impl EventBody {
+    /// The event of a round's reply with its resolved calls.
+    #[must_use]
+    pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
+        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
+        let (waited_ms, prefill_ms) = (0, 0);
+        Self::ModelReplied {
+            round,
+            text,
+            calls,
+            finish,
+            usage,
+            model,
+            backend,
+            declined,
+            provider_state,
+            repairs,
+            waited_ms,
+            prefill_ms,
+            judged: None,
+        }
+    }
+
+    /// Sets the time for which the model processed the prompt before its first token, in milliseconds.
+    #[must_use]
+    pub fn after_prefill(mut self, ms: u64) -> Self {
+        if let Self::ModelReplied { prefill_ms, .. } = &mut self {
+            *prefill_ms = ms;
+        }
+        self
+    }
+
+    /// Sets the time for which the round waited for its permit, in milliseconds.
+    #[must_use]
+    pub fn after_waiting(mut self, ms: u64) -> Self {
+        if let Self::ModelReplied { waited_ms, .. } = &mut self {
+            *waited_ms = ms;
+        }
+        self
+    }
+
+    /// The events about loops that follow this reply.
+    #[must_use]
+    pub fn loops_detected(&self) -> Vec<Self> {
+        let Self::ModelReplied { judged: Some(judged), .. } = self else { return Vec::new() };
+        let found = judged.loops.iter().cloned();
+        found.map(|found| Self::LoopDetected { found, ends_run: judged.ends_run }).collect()
+    }
+
+    /// Sets the verdicts about the calls of a reply.
+    #[must_use]
+    pub fn with_verdicts(mut self, verdicts: Option<JudgedCalls>) -> Self {
+        if let Self::ModelReplied { judged, .. } = &mut self {
+            *judged = verdicts;
+        }
+        self
+    }
+
+    /// A complete answer to a request that was carried out, without costs.
+    #[must_use]
+    pub fn answered(text: impl Into<String>) -> Self {
+        Self::Answered {
+            text: text.into(),
+            paused: false,
+            usage: Usage::default(),
+            outcome: AnswerOutcome::Done,
+            finish: Finish::Stop,
+            calls: Vec::new(),
+            redacted: Vec::new(),
+        }
+    }
+}
