@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn fallback_suggests_the_most_similar_supported_request() {
         for (source, nearest) in [
-            ("set an alarm for 7am", "create a task to call Bob tomorrow at 5pm"),
+            ("set an alarm for 7am", "remind me to call Bob tomorrow at 5pm"),
             ("move the couch somewhere", "move task 3 to Monday"),
             ("call mom tomorrow", "create a task to call mom tomorrow"),
             ("visit mom tomorrow", "create a task to visit mom tomorrow"),
