@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "notifications",
         "scheduler",
         "schedules",
+        "conversations",
         "reminders",
         "actors",
         "skills",

@@ -115,6 +115,7 @@ mod tests {
             &approvals::LIST,
             &breakers::LIST,
             &conversations::LIST,
+            &conversations::FOUND,
             &cron::LIST,
             &dlq::LIST,
             &jobs::LIST,

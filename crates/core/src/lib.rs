@@ -38,5 +38,6 @@ pub mod secret;
 pub mod skill;
 mod stem;
 pub mod time;
+pub mod titles;
 pub mod turn;
 pub mod words;

@@ -46,6 +46,7 @@ pub(crate) const SERVICES: [&str; 14] = [
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
     "annie.v1.Reminders",
+    "annie.v1.Conversations",
     "annie.v1.Actors",
     "annie.v1.Skills",
     "annie.v1.Events",
@@ -105,6 +106,7 @@ const TABLE_ONLY: [&str; 7] = [
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
     "annie.v1.Reminders",
+    "annie.v1.Conversations",
     "annie.v1.Skills",
 ];
 
