@@ -48,9 +48,10 @@ pub use audit::{AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
-    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow, Health,
-    ImportPart, Kernel, KernelError, ManyDeadLetters, ManyDone, NoticeStream, OpenApproval, Operation, OperationResult,
-    PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted, THREAD_BYTES_MAX,
+    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow,
+    FoundConversation, Health, ImportPart, Kernel, KernelError, ManyDeadLetters, ManyDone, NoticeStream, OpenApproval,
+    Operation, OperationResult, PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted,
+    THREAD_BYTES_MAX, with_titles,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, OperatedActor, Path};

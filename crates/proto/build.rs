@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "scheduler",
         "schedules",
         "usage",
+        "conversations",
         "reminders",
         "actors",
         "skills",

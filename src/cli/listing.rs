@@ -117,6 +117,7 @@ mod tests {
             &breakers::LIST,
             &config::LIST,
             &conversations::LIST,
+            &conversations::FOUND,
             &cron::LIST,
             &data::LIST,
             &dlq::LIST,

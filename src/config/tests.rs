@@ -23,8 +23,8 @@ mod mistakes;
 mod pool;
 mod sandbox;
 mod store;
-mod web_search;
 mod supervised;
+mod web_search;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);

@@ -43,5 +43,6 @@ pub mod skill;
 pub mod spend;
 mod stem;
 pub mod time;
+pub mod titles;
 pub mod turn;
 pub mod words;

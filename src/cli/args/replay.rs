@@ -70,6 +70,20 @@ pub enum Conversations {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Search titles and messages: all words must occur
+    Search {
+        /// The words
+        #[arg(required = true, num_args = 1..)]
+        words: Vec<String>,
+    },
+    /// Give a conversation a title
+    Rename {
+        /// The conversation's id
+        id: ConversationId,
+        /// The title
+        #[arg(required = true, num_args = 1..)]
+        title: Vec<String>,
+    },
     /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {
         /// The conversation's id

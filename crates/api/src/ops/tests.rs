@@ -60,11 +60,8 @@ fn operations_have_names_and_texts() {
 }
 
 /// Operations that a front end does not have, and why.
-const NOT_OVER_GRPC: &[(&str, &str)] = &[
-    ("list_conversations", "a gRPC client keeps the ids or keys of its conversations"),
-    ("get_conversation", "as `list_conversations`"),
-    ("list_crashes", "for people; a gRPC client sees new incarnations in `Watch`"),
-];
+const NOT_OVER_GRPC: &[(&str, &str)] =
+    &[("list_crashes", "for people; a gRPC client sees new incarnations in `Watch`")];
 const NOT_ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
     ("get_conversation", "`conversations list` shows all of it"),
     ("get_events", "`tasks show` and `ask` read them for their answer"),

@@ -15,6 +15,8 @@ pub const fn may_succeed_on_retry(error: &ModelError) -> bool {
             | ModelErrorKind::ToolsUnsupported
             | ModelErrorKind::Overflow
             | ModelErrorKind::InDoubt
+            | ModelErrorKind::TurnSpendCap
+            | ModelErrorKind::SpendCap
     )
 }
 

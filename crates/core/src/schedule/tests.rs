@@ -308,3 +308,12 @@ fn schedules_follow_the_files_and_leave_those_of_people_alone() {
         [FileChange::Change(1, wanted), FileChange::Remove(2)]
     );
 }
+
+#[test]
+fn schedule_of_a_file_is_created_once() {
+    let of_file = || NewSchedule { file: Some("digest".to_owned()), ..new("every hour", "/digest") };
+    let write = |new: NewSchedule| new.write(user(), intent(), Micros(0)).unwrap();
+    let first = stored(&write(of_file()), &[]).unwrap();
+    assert!(stored(&write(of_file()), std::slice::from_ref(&first)).is_none(), "another node has created it");
+    assert!(stored(&write(new("every hour", "mine")), &[first]).is_some());
+}

@@ -189,8 +189,8 @@ impl Filler<'_> {
             (end..self.words().len()).any(|at| self.is(at, &inner)) || self.date(end..self.words().len()).is_some();
         clock.then(|| {
             Filled::Answer(
-                "I cannot watch the clock or your list and tell you later. I can put it on the list, for example: “create a \
-                 task to call Bob tomorrow at 5pm”, and show it when you ask “what is due today”."
+                "I cannot watch the clock or your list with these words. I remind you at a time, for example: “remind me to call Bob \
+                 tomorrow at 5pm”, and show the list when you ask “what is due today”."
                     .to_owned(),
             )
         })

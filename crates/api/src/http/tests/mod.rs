@@ -3,6 +3,7 @@
 
 mod approvals;
 mod chat;
+mod conversations;
 mod dead_letters;
 mod faults;
 mod found_events;

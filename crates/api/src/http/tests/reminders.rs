@@ -63,7 +63,7 @@ async fn reminder_of_another_user_is_not_found_and_grpc_has_the_same_reminders()
     set(&server, "stretch", "in 2 hours").await;
     let scopes = [KeyScope::Chat, KeyScope::JobsRead];
     let owner = server.get("/api/v1/reminders").await.1["reminders"][0].clone();
-    let (own, bob) = (server.key("local", &scopes).await, server.key("bob", &scopes).await);
+    let (own, bob) = (server.key("me", &scopes).await, server.key("bob", &scopes).await);
     let mut client = RemindersClient::connect(format!("http://{}", server.at)).await.unwrap();
     let with = |key: &str| -> tonic::metadata::MetadataValue<tonic::metadata::Ascii> {
         format!("Bearer {key}").parse().unwrap()
