@@ -3,7 +3,7 @@
 use annie_core::{
     event::{EventBody, JudgedCalls, ResolvedCall},
     ids::{AgentId, TaskId},
-    message::{ModelError, ModelReply},
+    message::{ModelError, ModelErrorKind, ModelReply},
     time::Micros,
     turn::{AgentView, DirectiveId},
 };
