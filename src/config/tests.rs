@@ -407,6 +407,13 @@ preemptions_max = 4
 round_guess_ms = 5
 realtime_max = 6
 depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9 }
+[spend]
+turn_tokens_max = 1
+turn_usd_max = 2.5
+conversation_tokens_max = 3
+conversation_usd_max = 4.5
+user_day_tokens_max = 5
+user_day_usd_max = 6.5
 [notify]
 every_ms = 1
 gather_ms = 2
@@ -556,6 +563,7 @@ fn config_limits_reach_kernel_and_store() {
         queue,
         notify,
         lease,
+        spend,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
@@ -573,7 +581,7 @@ fn config_limits_reach_kernel_and_store() {
         config.turn
     );
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
-    assert_eq!(notify, config.notify);
+    assert_eq!((notify, spend), (config.notify.clone(), config.spend));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));
@@ -618,6 +626,7 @@ fn config_sample_has_every_key_with_default_and_loads() {
     );
     assert_eq!((&config.server, &config.api, &config.log), (&usual.server, &usual.api, &usual.log));
     assert_eq!((&config.deadline, &config.routing, &config.notify), (&usual.deadline, &usual.routing, &usual.notify));
+    assert_eq!(config.spend, usual.spend);
     let model = model_of(&config.backend[0]);
     let plain = annie_llm::ModelConfig::default();
     assert_eq!(

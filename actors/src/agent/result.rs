@@ -4,7 +4,7 @@ use annie_core::{
     error_route::Routed,
     event::{EventBody, JudgedCalls, ResolvedCall},
     ids::{AgentId, TaskId},
-    message::{ModelError, ModelReply},
+    message::{ModelError, ModelErrorKind, ModelReply},
     time::Micros,
     turn::{AgentView, DirectiveId},
 };

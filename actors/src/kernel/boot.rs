@@ -41,6 +41,7 @@ use crate::{
     scheduler::{Leases, Scheduler, SchedulerArgs, SchedulerMsg, StatusMsg, TableMsg},
     schedules::Schedules,
     services::{MakeService, ServiceList, Services, ServicesMsg},
+    spend::SpendLedger,
     subscriptions::{Stored, Subscription, Subscriptions},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
     watchdog,

@@ -15,6 +15,7 @@ use annie_core::{
     },
     queue::{QueueLimits, Refusal, WorkKey},
     route::{BackendFacts, RateWindow},
+    spend::{UsageQuery, UsageRow},
     time::Micros,
 };
 use annie_testkit::env::env;
@@ -104,6 +105,10 @@ impl Records for Table {
     }
 
     fn intents(&self, _: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn usage(&self, _: UsageQuery) -> Fut<'_, Result<Vec<UsageRow>, StoreError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

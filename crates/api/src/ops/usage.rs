@@ -19,7 +19,7 @@ use crate::{
 /// The operations on usage.
 pub(super) fn table() -> Vec<Operation> {
     vec![
-        route(Get, "/api/v1/usage", Scope(JobsRead), get_usage, Usage::from)
+        route(Get, "/api/v1/usage", Scope(JobsRead), get_usage, UsageReport::from)
             .about("get_usage", "jobs", "Show what your model calls cost.", "usage")
             .rpc("/annie.v1.Usage/Get", asked, wire),
     ]
@@ -97,7 +97,7 @@ fn sum_of(row: UsageRow) -> v1::UsageSum {
 
 /// Sums of recorded usage.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Usage {
+pub struct UsageReport {
     /// Those that cost most first; days newest first.
     usage: Vec<UsageSum>,
     /// The sum of all, also of those that the limit left out.
@@ -111,7 +111,7 @@ const fn total_row(totals: UsageTotals) -> UsageRow {
     UsageRow { key: String::new(), totals }
 }
 
-impl From<Summed> for Usage {
+impl From<Summed> for UsageReport {
     fn from((rows, total): Summed) -> Self {
         Self { usage: rows.into_iter().map(Into::into).collect(), total: total_row(total).into() }
     }

@@ -110,6 +110,8 @@ impl Health {
             Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited => {
                 self.succeeded(probe)
             }
+            // The backend was not called.
+            Kind::TurnSpendCap | Kind::SpendCap => {}
             Kind::Auth | Kind::Payment => {
                 self.last = Some(kind);
                 self.row.failed(&BreakerLimits { failures_max: 1, ..*limits }, probe, now);

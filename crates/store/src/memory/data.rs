@@ -239,8 +239,7 @@ impl Data {
             }
             Change::UsageAdded { day, backend, skills, totals } => {
                 let key = (id, *day, backend.clone(), skills.clone());
-                let row = self.usage.entry(key).or_insert_with(|| (user.clone(), UsageTotals::default()));
-                row.1.add(totals);
+                self.usage.entry(key).or_insert_with(|| (user.clone(), UsageTotals::default())).1.add(totals);
             }
             Change::AddressPut { task, address } => {
                 self.addresses.entry(*task).or_insert_with(|| (id, address.clone()));
