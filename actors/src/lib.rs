@@ -31,6 +31,7 @@ mod scheduler;
 mod schedules;
 mod services;
 mod shared_effects;
+mod skill_lists;
 mod sub_agent;
 mod subscriptions;
 mod supervise;
