@@ -34,6 +34,7 @@ mod scheduler;
 mod schedules;
 mod services;
 mod shared_effects;
+mod skill_lists;
 mod spend;
 mod sub_agent;
 mod subscriptions;

@@ -26,6 +26,7 @@ use crate::{
     ownership::OwnershipMsg,
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
+    skill_lists::SkillLists,
     spend::SpendLedger,
 };
 
@@ -117,6 +118,8 @@ pub(crate) struct Wiring {
     pub store: Arc<dyn Store>,
     pub documents: Arc<dyn Documents>,
     pub catalog: Arc<dyn Catalog>,
+    /// The lists of the catalogue's skills for prompts.
+    pub skill_lists: SkillLists,
     pub runner: Arc<dyn SkillRunner>,
     pub backends: BTreeMap<String, Backend>,
     pub profiles: Profiles,

@@ -11,7 +11,6 @@ use std::{
 
 use annie_core::{
     classify::{self, Brevity, Mood, Spoken},
-    context::skills_list_for,
     event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts},
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
@@ -24,6 +23,7 @@ use chrono_tz::Tz;
 
 use super::{Routed, context::read_context};
 use crate::{
+    skill_lists::Listed,
     tasks::caught,
     wiring::{Profile, Wiring},
 };
@@ -95,9 +95,10 @@ pub(crate) async fn read_facts(
         }
         None => (None, None),
     };
+    let listed = listed(wiring, (&offered, Arc::ptr_eq(&offered, &skills)), window, &inbound.text, &known.uses);
     let facts = PromptFacts {
-        skills: listed(&offered, window, &inbound.text, &known.uses),
-        domains: offered.domains().into_iter().map(|d| d.name).collect(),
+        skills: listed.list.text.clone(),
+        domains: listed.domains.clone(),
         manual,
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
@@ -137,19 +138,30 @@ fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
     candidates.iter().chain(first).filter_map(|name| wiring.leases.window(name)).min()
 }
 
-/// The skill list of the prompt. If something is left out, that is logged once for each version of the skill set.
-fn listed(skills: &SkillSet, window: Option<u32>, message_text: &str, uses: &BTreeMap<String, u32>) -> String {
+/// The skill list of the prompt, for all skills of the catalogue or for some of them. If something is left out, that is logged
+/// once for each version of the skill set.
+fn listed(
+    wiring: &Wiring,
+    (skills, is_whole_catalog): (&Arc<SkillSet>, bool),
+    window: Option<u32>,
+    message_text: &str,
+    uses: &BTreeMap<String, u32>,
+) -> Arc<Listed> {
     let chars_max = TurnLimits::skill_list_chars_max(window);
-    let list = skills_list_for(skills, chars_max, message_text, uses);
-    let is_complete = list.left_out.is_none() && list.skills_left_out.is_empty();
-    if !is_complete
+    let listed = if is_whole_catalog {
+        wiring.skill_lists.of(skills, chars_max, message_text, uses)
+    } else {
+        Arc::new(Listed::of(skills, chars_max, message_text, uses))
+    };
+    if !listed.is_complete()
         && LEFT_OUT.swap(skills.version().saturating_add(1), Ordering::Relaxed) != skills.version().saturating_add(1)
     {
+        let list = &listed.list;
         let (left_out, prompt_skills) =
             (list.left_out.unwrap_or("nothing of the commands"), list.skills_left_out.join(", "));
         tracing::warn!(left_out, prompt_skills, chars_max, "skills were left out of prompts to fit the limit");
     }
-    list.text
+    listed
 }
 
 /// The tone of the answer, for the prompt [S3 12.1].
