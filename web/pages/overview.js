@@ -24,13 +24,15 @@ export function mount(root, ctx) {
     const line = svg("svg.spark", { class: figure.kind, viewBox: "0 0 100 36", preserveAspectRatio: "none", role: "img", "aria-label": figure.label });
     return { figure, value, line, el: h("div.panel.figure", h("div.figure-label", figure.label), value, line) };
   });
+  const running = h("div.figure-value.tabular", "–");
+  const slots = h("div.figure-bar", { role: "img", aria: { label: "Slots in use" } });
   const lanes = h("div.lanes");
   const gate = h("div.gatebar", { hidden: true });
   const backends = h("div.grid");
   const breakers = h("div");
   const recent = h("div");
   replace(root,
-    h("div.figures", figures.map((f) => f.el)),
+    h("div.figures", figures.map((f) => f.el), h("div.panel.figure", h("div.figure-label", "Running now"), running, slots)),
     h("div.split.overview-split",
       h("div.stack.loose",
         h("section.panel", { aria: { label: "Queue" } }, h("div.panel-head", h("h2", "Queue"), h("div.right", h("a.btn.small.quiet", { href: "#/queue" }, "Open the queue", icon("chevron")))), gate, lanes),
@@ -52,6 +54,12 @@ export function mount(root, ctx) {
   });
   ctx.live.on("queue", ({ data }) => {
     drawLanes(lanes, data);
+    const all = data.backends.reduce((n, b) => n + (b.slots ?? 0), 0);
+    replace(running, num(data.running.length), h("span.unit", `of ${num(all)}`));
+    slots.setAttribute("aria-label", `${data.running.length} of ${all} slots in use`);
+    const shown = Math.min(all, 24);
+    if (slots.children.length !== shown) replace(slots, Array.from({ length: shown }, () => h("i")));
+    [...slots.children].forEach((slot, n) => slot.classList.toggle("on", n < Math.min(data.running.length, shown)));
     drawGate(gate, data);
     drawBackends(backends, data);
   });
@@ -78,7 +86,7 @@ function drawLanes(el, queue) {
     const node = h("div.lane", h("div.lane-head", h("span.strong", CLASS_WORD[lane.name]), count), items);
     return Object.assign(node, { $count: count, $items: items });
   }, (node, lane) => {
-    patchText(node.$count, lane.waiting.length ? `${num(lane.waiting.length)} waiting` : "nobody waits");
+    patchText(node.$count, lane.waiting.length ? `${num(lane.waiting.length)} waiting` : "no task waits");
     node.classList.toggle("is-empty", !lane.waiting.length);
     keyed(node.$items, lane.waiting.slice(0, 3), (w) => w.task_id, (w) => {
       const when = h("span.dim.tabular");
