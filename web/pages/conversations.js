@@ -203,7 +203,7 @@ function one(root, ctx, id) {
   function openStep(turn, step) {
     if (step.agent) return openAgent(turn, step.agent);
     if (step.run) return openRun(step.run);
-    openRound(turn, step.round);
+    if (step.round) openRound(turn, step.round);
   }
 
   function drawEvents() {

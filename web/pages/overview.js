@@ -12,7 +12,7 @@ export const CLASS_WORD = { realtime: "Realtime", high: "High", normal: "Normal"
 const FIGURES = [
   { id: "turns", label: "Turns / min", of: (m) => m.turns, sum: (list) => num(list.at(-2)?.turns ?? 0), kind: "" },
   { id: "first", label: "First token, p95", of: (m) => m.first_token_p95_ms ?? null, sum: (list) => { const known = list.filter((m) => m.first_token_p95_ms !== undefined); return known.length ? unit(duration(known.at(-1).first_token_p95_ms)) : "–"; }, kind: "", format: duration },
-  { id: "waiting", label: "Waiting", of: (m) => m.waiting_max, sum: (list) => num(list.at(-1)?.waiting_max ?? 0), kind: "wait" },
+  { id: "waiting", label: "Waiting now", of: (m) => m.waiting_max, sum: null, kind: "wait" },
   { id: "failures", label: "Failures, 1 h", of: (m) => m.failures, sum: (list) => num(list.reduce((n, m) => n + m.failures, 0)), kind: "bad" },
   { id: "restarts", label: "Restarts, 1 h", of: (m) => m.restarts, sum: (list) => num(list.reduce((n, m) => n + m.restarts, 0)), kind: "bad" },
 ];
@@ -46,12 +46,14 @@ export function mount(root, ctx) {
 
   ctx.live.on("overview", ({ data }) => {
     for (const { figure, value, line } of figures) {
-      const shown = figure.sum(data.minutes);
+      const shown = figure.sum?.(data.minutes) ?? value.textContent;
       if (typeof shown === "string") patchText(value, shown);
       else replace(value, shown);
       drawSpark(line, data.minutes.map(figure.of), { label: `${figure.label}, last hour`, format: figure.format ?? num });
     }
   });
+  const waiting = figures.find((f) => f.figure.id === "waiting").value;
+  ctx.live.on("status", ({ data }) => patchText(waiting, num(data.waiting)));
   ctx.live.on("queue", ({ data }) => {
     drawLanes(lanes, data);
     const all = data.backends.reduce((n, b) => n + (b.slots ?? 0), 0);
@@ -106,6 +108,7 @@ function drawLanes(el, queue) {
   let strip = el.parentElement.querySelector(".runstrip");
   if (!strip) el.after((strip = h("div.runstrip")));
   const next = queue.waiting.find((w) => w.position === 1);
+  strip.hidden = !now && !next;
   replace(strip, h("span.dim", "Running now"), h("span.strong.tabular", num(now)), queue.running.slice(0, 4).map((r) => h("a.chip.accent", { href: `#/queue?sel=${r.task_id}` }, r.backend, " · ", ago(r.since))), next ? [h("span.dim.push", "Next"), shortId(next.task_id, `#/queue?sel=${next.task_id}`)] : null);
 }
 
