@@ -155,8 +155,9 @@ async function drawRecent(el, ctx) {
   const items = [];
   for (const task of tasks?.tasks ?? []) {
     if (task.status === "failed") items.push({ at: task.ended_at, kind: "bad", word: "Failed", text: task.title, more: task.error, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
+    else if (!task.ended_at) continue;
     else if (task.status === "completed") items.push({ at: task.ended_at, kind: "good", word: "Answered", text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
-    else items.push({ at: task.received_at, kind: "accent", word: task.status === "running" ? "Running" : task.status[0].toUpperCase() + task.status.slice(1), text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
+    else items.push({ at: task.ended_at, kind: "idle", word: task.status[0].toUpperCase() + task.status.slice(1), text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
   }
   for (const crash of crashes?.crashes ?? []) items.push({ at: crash.at, kind: "bad", word: "Crashed", text: crash.path, more: crash.reason, href: `#/actors?sel=${encodeURIComponent(crash.path)}` });
   for (const act of crashes?.operated ?? []) items.push({ at: act.at, kind: "warn", word: { kill: "Killed", stop: "Stopped", restart: "Restarted" }[act.operation] ?? act.operation, text: act.path, more: act.by, href: `#/actors?sel=${encodeURIComponent(act.path)}` });
