@@ -79,12 +79,12 @@ export function mount(root, ctx) {
   // The queue names tasks by their ids; the titles of one's own tasks are read beside it.
   const titles = new Map();
   let rows = [], readAt = 0;
-  const draw = () => list.setRows(rows.map((row) => ({ ...row, title: titles.get(row.task_id) })));
+  const draw = () => list.setRows(rows.map((row) => ({ ...row, title: titles.get(row.task_id)?.title, priority: row.priority || (titles.get(row.task_id)?.priority ?? "") })));
   async function readTitles() {
     if (Date.now() - readAt < 2_000) return;
     readAt = Date.now();
     try {
-      for (const task of (await ctx.api.get("/tasks", { query: { open: true, limit: 500 } })).tasks) titles.set(task.id, task.title);
+      for (const task of (await ctx.api.get("/tasks", { query: { open: true, limit: 500 } })).tasks) titles.set(task.id, task);
       draw();
     } catch {
       // Without titles the ids are shown.
