@@ -210,14 +210,14 @@ function signIn(error) {
     key.set(input.value.trim());
     try {
       const response = await fetch("/api/v1/live?topics=status,notifications", { headers: { authorization: `Bearer ${key.get()}` }, method: "GET" });
-      response.body?.cancel();
       if (response.status === 401) {
-        problem.textContent = (await response.clone().json().catch(() => ({}))).detail ?? "This key is not accepted.";
+        problem.textContent = (await response.json().catch(() => ({}))).detail ?? "This key is not accepted.";
         problem.hidden = false;
         key.clear();
         input.select();
         return;
       }
+      response.body?.cancel();
       location.reload();
     } catch {
       problem.textContent = "Annie does not answer.";

@@ -62,8 +62,9 @@ async function tools(annie, { theme = "light", width = 1280, key } = {}) {
     },
     // Waits until the page shows the text.
     sees: (text, options) => page.getByText(text, options).first().waitFor(),
-    async axe(name = page.url()) {
-      const { violations } = await new AxeBuilder({ page }).analyze();
+    async axe(name = page.url(), rules) {
+      const builder = new AxeBuilder({ page });
+      const { violations } = await (rules ? builder.withRules(rules) : builder).analyze();
       const found = violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`);
       if (found.length) throw new Error(`axe at ${name}: ${found.join("; ")}`);
     },
@@ -284,36 +285,43 @@ for (const file of existsSync(join(here, "pages")) ? readdirSync(join(here, "pag
 
 // One conversation and one actor stand for their details.
 test("axe_finds_nothing_in_both_themes_at_both_widths", async () => {
-  const { conversations } = await offline.get("/conversations?limit=50");
-  const id = conversations.at(-1).id;
+  const { conversation_id: id } = await offline.say("Create a task to pay the rent, remember that Bob prefers email, and then tell me what is due");
   const places = [...PAGES.map((page) => [page, `#/${page}`]), ["story", `#/conversations/${id}`], ["waterfall", `#/conversations/${id}?view=waterfall`], ["events", `#/conversations/${id}?view=events`], ["thread", `#/chat/${id}`], ["actor", "#/actors?sel=%2Fscheduler"], ["nowhere", "#/nowhere"]];
   const problems = [];
-  const round = async ([theme, width]) => {
-    const t = await tools(offline, { theme, width });
+  const round = async (width) => {
+    const t = await tools(offline, { width });
     for (const [name, hash] of places) {
       await t.open(hash);
       await t.page.locator("main .skeleton").first().waitFor({ state: "detached" }).catch(() => {});
       await t.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 120))));
-      await t.axe(`${name}, ${theme}, ${width} px`).catch((error) => problems.push(error.message));
+      await t.axe(`${name}, light, ${width} px`).catch((error) => problems.push(error.message));
       const wide = await t.page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (wide > 0) problems.push(`${name} is ${wide} px wider than ${width} px`);
-      await t.shot(`${name}-${theme}-${width}`);
+      await t.shot(`${name}-light-${width}`);
+      // The themes differ in their colours only, so that the other rules need no second run.
+      await t.page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" });
+      await t.axe(`${name}, dark, ${width} px`, ["color-contrast"]).catch((error) => problems.push(error.message));
+      await t.shot(`${name}-dark-${width}`);
+      await t.page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
     }
     await t.done().catch((error) => problems.push(error.message));
   };
-  await Promise.all([["light", 1280], ["dark", 1280], ["light", 390], ["dark", 390]].map(round));
+  await Promise.all([1280, 390].map(round));
   if (problems.length) throw new Error(problems.join("\n   "));
 });
 
 let failed = 0;
+let ran = 0;
 const begun = Date.now();
 try {
   await offline.start();
   for (const { name, run } of tests) {
     if (only && !name.includes(only) && !(only !== "key" && name.startsWith("key_is"))) continue;
+    ran += 1;
     const from = Date.now();
     let timer;
-    const late = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error(`not done within ${TEST_MS_MAX / 1000} s`)), name.startsWith("axe") ? 2 * TEST_MS_MAX : TEST_MS_MAX)));
+    const limit = name.startsWith("axe") ? 4 * TEST_MS_MAX : TEST_MS_MAX;
+    const late = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error(`not done within ${limit / 1000} s`)), limit)));
     try {
       await Promise.race([run(), late]);
       console.log(`ok     ${name} (${((Date.now() - from) / 1000).toFixed(1)} s)`);
@@ -335,5 +343,5 @@ try {
   model.close();
   cleanUp();
 }
-console.log(`${tests.length - failed} of ${tests.length} page tests passed in ${((Date.now() - begun) / 1000).toFixed(0)} s`);
+console.log(`${ran - failed} of ${ran} page tests passed in ${((Date.now() - begun) / 1000).toFixed(0)} s`);
 process.exit(failed ? 1 : 0);

@@ -15,7 +15,7 @@ export function scrubber({ onSeek, onLive }) {
   const where = h("span.tabular.small.scrubwhere");
   const button = (name, label, run) => h("button.iconbtn", { type: "button", title: label, aria: { label }, on: { click: run } }, icon(name));
   const playButton = button("play", "Play", () => (timer ? stop() : play()));
-  const speedButton = h("button.btn.small", { type: "button", title: "Speed", aria: { label: "Speed of playing" }, on: { click: () => {
+  const speedButton = h("button.btn.small.speed", { type: "button", title: "Speed", aria: { label: "Speed of playing" }, on: { click: () => {
     speed = { 1: 4, 4: 16, 16: 1 }[speed];
     speedButton.textContent = `×${speed}`;
   } } }, "×1");

@@ -206,7 +206,8 @@ export function cost(turn) {
   return total;
 }
 
-export const turnMs = (turn) => (turn.endedAt ? toDate(turn.endedAt) - toDate(turn.at) : Date.now() - toDate(turn.at));
+// `now` is the time of the last event that is shown, if that is in the past.
+export const turnMs = (turn, now = Date.now()) => (turn.endedAt ? toDate(turn.endedAt) : now) - toDate(turn.at);
 
 export const STATE = {
   queued: ["wait", "Queued"], running: ["accent", "Running"], suspended: ["wait", "Suspended"], deferred: ["wait", "Deferred"], joined: ["idle", "Joined"],

@@ -22,7 +22,7 @@ export function table(options) {
   const scroll = h("div.scroll", { role: "grid", tabindex: "0", id, aria: { label: caption, rowcount: 0, multiselectable: selectable || undefined } });
   const head = h("div.thead", { role: "row", aria: { rowindex: 1 } });
   const body = h("div.tbody", { role: "rowgroup" });
-  const message = h("div");
+  const message = h("div.message");
   const foot = h("div.foot", { role: "status", aria: { live: "polite" } });
   const bulk = h("div.bulk", { role: "toolbar", aria: { label: "Actions for the selection" }, hidden: true });
   scroll.append(head, body);
@@ -89,6 +89,8 @@ export function table(options) {
     if (!rows.length) {
       const what = state.all.length ? emptyState({ small: true, title: `No ${noun} fits the filter`, text: `${plural(state.all.length, noun)} without it.`, button: { label: "Clear filter", run: () => setFilter("") } }) : emptyState(empty ?? { title: `No ${noun}s` });
       drawMessage(what);
+      scroll.setAttribute("aria-rowcount", "1");
+      return drawBulk();
     } else {
       message.replaceChildren();
       scroll.hidden = false;

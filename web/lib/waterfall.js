@@ -17,6 +17,8 @@ export function rowsOf(turn) {
     }),
   ].sort((a, b) => a.start - b.start);
   const rows = own(MAIN).map((row) => ({ ...row, depth: 1 }));
+  const begun = turn.startedAt ?? turn.endedAt;
+  if (begun && t(begun) - t(turn.at) > 0) rows.unshift({ kind: "wait", label: "Before it began", hint: "", start: t(turn.at), end: t(begun), depth: 1 });
   for (const agent of turn.agents.values()) {
     const inner = own(agent.id);
     const start = t(agent.startedAt ?? agent.plannedAt ?? turn.at);
@@ -33,7 +35,7 @@ export function waterfall(turn, { onOpen }) {
   const span = end - start;
   const x = (at) => Math.max(0, Math.min(100, ((at - start) / span) * 100));
   const rows = rowsOf(turn);
-  const slowest = rows.filter((row) => row.kind !== "agent").sort((a, b) => b.end - b.start - (a.end - a.start))[0];
+  const slowest = rows.filter((row) => row.kind !== "agent" && row.kind !== "wait").sort((a, b) => b.end - b.start - (a.end - a.start))[0];
   const ticks = [0, 0.5, 1].map((share) => h("span", { style: { left: `${share * 100}%` } }, duration(span * share)));
   const line = (row) => {
     const left = x(row.start), width = Math.max(0.4, x(row.end) - left);

@@ -22,7 +22,7 @@ export function mount(root, ctx) {
   const list = h("ul.chatlist", { aria: { label: "Conversations" } });
   const thread = h("div.thread", { role: "log", aria: { label: "Messages", live: "off" }, tabindex: "0" });
   const said = h("div.visually-hidden", { role: "status", aria: { live: "polite" } });
-  const box = h("textarea", { rows: 1, placeholder: "Message Annie. / for skills, Shift Enter for a new line", aria: { label: "Message", autocomplete: "list", controls: "slash", haspopup: "listbox" } });
+  const box = h("textarea", { rows: 1, placeholder: "Message Annie, / for skills", aria: { label: "Message", autocomplete: "list", controls: "slash", haspopup: "listbox" } });
   const slash = h("div.suggest.slash", { role: "listbox", id: "slash", aria: { label: "Skills" }, hidden: true });
   const fileRow = h("div.row.wraps.files", { hidden: true });
   const picker = h("input", { type: "file", multiple: true, hidden: true, aria: { label: "Attach text files" }, on: { change: () => (attach(picker.files), (picker.value = "")) } });

@@ -203,7 +203,7 @@ function one(root, ctx, id) {
   function openStep(turn, step) {
     if (step.agent) return openAgent(turn, step.agent);
     if (step.run) return openRun(step.run);
-    openRound(turn, step.round);
+    if (step.round) openRound(turn, step.round);
   }
 
   function drawEvents() {
@@ -247,7 +247,7 @@ function one(root, ctx, id) {
           h("dt", "Failures"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
       h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
       h("section.panel", h("div.panel-head", h("h2", "This turn")), h("div.body", h("dl.kv",
-        h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn))),
+        h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn, isPast ? new Date(shown.events.at(-1).at) : undefined))),
         h("dt", "Class"), h("dd", turn.priority || "–"), h("dt", "Mode"), h("dd", (turn.mode || "–").replaceAll("_", " ")), h("dt", "Route"), h("dd", turn.route?.length ? turn.route.join(", then ") : "first backend"),
         h("dt", "Tokens"), h("dd.tabular", `${num(c.input)} in, ${num(c.output)} out`)))));
   }

@@ -12,7 +12,7 @@ export const CLASS_WORD = { realtime: "Realtime", high: "High", normal: "Normal"
 const FIGURES = [
   { id: "turns", label: "Turns / min", of: (m) => m.turns, sum: (list) => num(list.at(-2)?.turns ?? 0), kind: "" },
   { id: "first", label: "First token, p95", of: (m) => m.first_token_p95_ms ?? null, sum: (list) => { const known = list.filter((m) => m.first_token_p95_ms !== undefined); return known.length ? unit(duration(known.at(-1).first_token_p95_ms)) : "–"; }, kind: "", format: duration },
-  { id: "waiting", label: "Waiting", of: (m) => m.waiting_max, sum: (list) => num(list.at(-1)?.waiting_max ?? 0), kind: "wait" },
+  { id: "waiting", label: "Waiting now", of: (m) => m.waiting_max, sum: null, kind: "wait" },
   { id: "failures", label: "Failures, 1 h", of: (m) => m.failures, sum: (list) => num(list.reduce((n, m) => n + m.failures, 0)), kind: "bad" },
   { id: "restarts", label: "Restarts, 1 h", of: (m) => m.restarts, sum: (list) => num(list.reduce((n, m) => n + m.restarts, 0)), kind: "bad" },
 ];
@@ -24,13 +24,15 @@ export function mount(root, ctx) {
     const line = svg("svg.spark", { class: figure.kind, viewBox: "0 0 100 36", preserveAspectRatio: "none", role: "img", "aria-label": figure.label });
     return { figure, value, line, el: h("div.panel.figure", h("div.figure-label", figure.label), value, line) };
   });
+  const running = h("div.figure-value.tabular", "–");
+  const slots = h("div.figure-bar", { role: "img", aria: { label: "Slots in use" } });
   const lanes = h("div.lanes");
   const gate = h("div.gatebar", { hidden: true });
   const backends = h("div.grid");
   const breakers = h("div");
   const recent = h("div");
   replace(root,
-    h("div.figures", figures.map((f) => f.el)),
+    h("div.figures", figures.map((f) => f.el), h("div.panel.figure", h("div.figure-label", "Running now"), running, slots)),
     h("div.split.overview-split",
       h("div.stack.loose",
         h("section.panel", { aria: { label: "Queue" } }, h("div.panel-head", h("h2", "Queue"), h("div.right", h("a.btn.small.quiet", { href: "#/queue" }, "Open the queue", icon("chevron")))), gate, lanes),
@@ -44,14 +46,22 @@ export function mount(root, ctx) {
 
   ctx.live.on("overview", ({ data }) => {
     for (const { figure, value, line } of figures) {
-      const shown = figure.sum(data.minutes);
+      const shown = figure.sum?.(data.minutes) ?? value.textContent;
       if (typeof shown === "string") patchText(value, shown);
       else replace(value, shown);
       drawSpark(line, data.minutes.map(figure.of), { label: `${figure.label}, last hour`, format: figure.format ?? num });
     }
   });
+  const waiting = figures.find((f) => f.figure.id === "waiting").value;
+  ctx.live.on("status", ({ data }) => patchText(waiting, num(data.waiting)));
   ctx.live.on("queue", ({ data }) => {
     drawLanes(lanes, data);
+    const all = data.backends.reduce((n, b) => n + (b.slots ?? 0), 0);
+    replace(running, num(data.running.length), h("span.unit", `of ${num(all)}`));
+    slots.setAttribute("aria-label", `${data.running.length} of ${all} slots in use`);
+    const shown = Math.min(all, 24);
+    if (slots.children.length !== shown) replace(slots, Array.from({ length: shown }, () => h("i")));
+    [...slots.children].forEach((slot, n) => slot.classList.toggle("on", n < Math.min(data.running.length, shown)));
     drawGate(gate, data);
     drawBackends(backends, data);
   });
@@ -78,7 +88,7 @@ function drawLanes(el, queue) {
     const node = h("div.lane", h("div.lane-head", h("span.strong", CLASS_WORD[lane.name]), count), items);
     return Object.assign(node, { $count: count, $items: items });
   }, (node, lane) => {
-    patchText(node.$count, lane.waiting.length ? `${num(lane.waiting.length)} waiting` : "nobody waits");
+    patchText(node.$count, lane.waiting.length ? `${num(lane.waiting.length)} waiting` : "no task waits");
     node.classList.toggle("is-empty", !lane.waiting.length);
     keyed(node.$items, lane.waiting.slice(0, 3), (w) => w.task_id, (w) => {
       const when = h("span.dim.tabular");
@@ -98,6 +108,7 @@ function drawLanes(el, queue) {
   let strip = el.parentElement.querySelector(".runstrip");
   if (!strip) el.after((strip = h("div.runstrip")));
   const next = queue.waiting.find((w) => w.position === 1);
+  strip.hidden = !now && !next;
   replace(strip, h("span.dim", "Running now"), h("span.strong.tabular", num(now)), queue.running.slice(0, 4).map((r) => h("a.chip.accent", { href: `#/queue?sel=${r.task_id}` }, r.backend, " · ", ago(r.since))), next ? [h("span.dim.push", "Next"), shortId(next.task_id, `#/queue?sel=${next.task_id}`)] : null);
 }
 
@@ -144,8 +155,9 @@ async function drawRecent(el, ctx) {
   const items = [];
   for (const task of tasks?.tasks ?? []) {
     if (task.status === "failed") items.push({ at: task.ended_at, kind: "bad", word: "Failed", text: task.title, more: task.error, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
+    else if (!task.ended_at) continue;
     else if (task.status === "completed") items.push({ at: task.ended_at, kind: "good", word: "Answered", text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
-    else items.push({ at: task.received_at, kind: "accent", word: task.status === "running" ? "Running" : task.status[0].toUpperCase() + task.status.slice(1), text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
+    else items.push({ at: task.ended_at, kind: "idle", word: task.status[0].toUpperCase() + task.status.slice(1), text: task.title, href: `#/conversations/${task.conversation_id}?task=${task.id}` });
   }
   for (const crash of crashes?.crashes ?? []) items.push({ at: crash.at, kind: "bad", word: "Crashed", text: crash.path, more: crash.reason, href: `#/actors?sel=${encodeURIComponent(crash.path)}` });
   for (const act of crashes?.operated ?? []) items.push({ at: act.at, kind: "warn", word: { kill: "Killed", stop: "Stopped", restart: "Restarted" }[act.operation] ?? act.operation, text: act.path, more: act.by, href: `#/actors?sel=${encodeURIComponent(act.path)}` });

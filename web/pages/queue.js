@@ -23,14 +23,13 @@ export function mount(root, ctx) {
     empty: { title: "The queue is empty", text: "Tasks that wait for a model round appear here, with the reason of their wait.", command: "annie ask --detach \"summarise my notes\"", icon: "queue" },
     columns: [
       { id: "position", label: "Rank", num: true, width: "64px", cell: (row) => (row.position ? num(row.position) : "–"), sort: (row) => row.position ?? 1e9, hideNarrow: true },
-      { id: "state", label: "State", width: "150px", cell: (row) => mark(...(STATE[row.state] ?? ["idle", row.state])), sort: (row) => row.state },
-      { id: "class", label: "Class", width: "112px", cell: (row) => CLASS_WORD[row.priority] ?? row.priority ?? "–", sort: (row) => CLASSES.indexOf(row.priority) },
-      { id: "why", label: "Why", grow: true, width: "280px", cell: (row) => h("span.cut", { title: row.why }, reason(row)) },
-      { id: "backend", label: "Backend", width: "120px", cell: (row) => row.backend ?? "–", sort: (row) => row.backend ?? "" },
-      { id: "waited", label: "Waited", num: true, width: "96px", cell: (row) => unit(duration(row.waited_ms)), sort: (row) => row.waited_ms },
-      { id: "starts", label: "Starts in", num: true, width: "104px", cell: (row) => (row.start_in_ms === null || row.start_in_ms === undefined ? "–" : unit(duration(row.start_in_ms))), sort: (row) => row.start_in_ms ?? 1e15 },
-      { id: "rounds", label: "Rounds", num: true, width: "80px", cell: (row) => num(row.rounds_done), sort: (row) => row.rounds_done, hideNarrow: true },
-      { id: "task", label: "Task", width: "150px", cell: (row) => shortId(row.task_id) },
+      { id: "task", label: "Task", grow: true, width: "190px", cell: (row) => (row.title ? h("span.cut", { title: row.title }, row.title) : shortId(row.task_id)), sort: (row) => row.title ?? row.task_id },
+      { id: "state", label: "State", width: "116px", cell: (row) => mark(...(STATE[row.state] ?? ["idle", row.state])), sort: (row) => row.state },
+      { id: "class", label: "Class", width: "104px", cell: (row) => CLASS_WORD[row.priority] ?? row.priority ?? "–", sort: (row) => CLASSES.indexOf(row.priority) },
+      { id: "why", label: "Why", grow: true, width: "200px", cell: (row) => h("span.cut", { title: row.why }, reason(row)) },
+      { id: "backend", label: "Backend", width: "92px", cell: (row) => row.backend ?? "–", sort: (row) => row.backend ?? "" },
+      { id: "waited", label: "Waited", num: true, width: "88px", cell: (row) => unit(duration(row.waited_ms)), sort: (row) => row.waited_ms },
+      { id: "starts", label: "Starts in", num: true, width: "96px", cell: (row) => (row.start_in_ms === null || row.start_in_ms === undefined ? "–" : unit(duration(row.start_in_ms))), sort: (row) => row.start_in_ms ?? 1e15 },
     ],
     filterKeys: {
       class: { label: "class", values: CLASSES, of: (row) => row.priority },
@@ -77,10 +76,27 @@ export function mount(root, ctx) {
     return `would be rank ${num(ahead + 1)}`;
   }
 
+  // The queue names tasks by their ids; the titles of one's own tasks are read beside it.
+  const titles = new Map();
+  let rows = [], readAt = 0;
+  const draw = () => list.setRows(rows.map((row) => ({ ...row, title: titles.get(row.task_id)?.title, priority: row.priority || (titles.get(row.task_id)?.priority ?? "") })));
+  async function readTitles() {
+    if (Date.now() - readAt < 2_000) return;
+    readAt = Date.now();
+    try {
+      for (const task of (await ctx.api.get("/tasks", { query: { open: true, limit: 500 } })).tasks) titles.set(task.id, task);
+      draw();
+    } catch {
+      // Without titles the ids are shown.
+    }
+  }
+
   ctx.live.on("queue", ({ data }) => {
     queue = data;
     const running = data.running.map((r) => ({ ...r, state: "running", why: `Its round runs on ${r.backend}`, waited_ms: 0, start_in_ms: null, rounds_done: data.waiting.find((w) => w.task_id === r.task_id)?.rounds_done ?? 0, priority: r.priority ?? "", position: null }));
-    list.setRows([...running, ...data.waiting]);
+    rows = [...running, ...data.waiting];
+    draw();
+    if (rows.some((row) => !titles.has(row.task_id))) readTitles();
     drawGate();
     if (open) drawOpen();
   });
