@@ -240,6 +240,23 @@ agent_client() {
   fi
 }
 
+# Drives the page in Chromium against servers of its own. Limited in time, so that a page that hangs does not hold everything.
+page_tests() {
+  local dir=tests/page home=$target/page-node
+  want chromium chromium || { skip "the page: chromium is not here (Debian: chromium)"; return; }
+  want node nodejs && want npm npm || { skip "the page: node or npm is not here (Debian: nodejs, npm)"; return; }
+  if ! cmp -s "$dir/package-lock.json" "$home/package-lock.json" || [ ! -d "$home/node_modules/playwright-core" ]; then
+    mkdir -p "$home" && cp "$dir/package.json" "$dir/package-lock.json" "$home/"
+    if ! npm ci --prefix "$home" --no-audit --no-fund >"$log" 2>&1; then
+      tail -3 "$log"
+      rm -f "$home/package-lock.json"
+      skip "the page: the packages of $dir cannot be installed"
+      return
+    fi
+  fi
+  ANNIE_TEST_BROWSER=$(command -v chromium) part "the page" timeout 600 node "$dir/run.mjs" "$annie" --modules "$home" --shots "$target/page-shots"
+}
+
 if [ "$quick" != --quick ]; then
   say "the program"
   if cargo build --locked; then
@@ -250,6 +267,7 @@ if [ "$quick" != --quick ]; then
     else
       skip "the unit file: systemd-analyze is not here (Debian: systemd)"
     fi
+    page_tests
     shopt -s nullglob
     clients=(tests/clients/*.py)
     shopt -u nullglob

@@ -11,6 +11,8 @@ use annie_core::{
 use dashmap::DashMap;
 use tokio::sync::{broadcast, watch};
 
+use crate::pulse::Pulse;
+
 /// An item that is published to listeners.
 #[derive(Debug, Clone)]
 pub enum Live {
@@ -60,9 +62,23 @@ pub struct Hub {
     users: DashMap<UserId, watch::Sender<u64>>,
     /// The number of commits that stored something, for work that follows the log as a whole.
     commits: watch::Sender<u64>,
+    /// Counts what was stored, for people who watch.
+    pulse: Arc<Pulse>,
 }
 
 impl Hub {
+    /// A hub that counts the tasks that end.
+    #[must_use]
+    pub fn counting(pulse: Arc<Pulse>) -> Self {
+        Self { pulse, ..Self::default() }
+    }
+
+    /// The counts of the last hour.
+    #[must_use]
+    pub const fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
     /// Sends an item to the listeners of a conversation; costs next to nothing without listeners.
     pub fn publish(&self, conversation: ConversationId, live: Live) {
         let is_abandoned = match self.topics.get(&conversation) {

@@ -25,6 +25,7 @@ mod notify;
 mod observe;
 mod operations;
 mod ownership;
+mod pulse;
 mod root;
 mod scheduler;
 mod schedules;
@@ -47,7 +48,8 @@ pub use kernel::{
     Submission, Submitted, THREAD_BYTES_MAX,
 };
 pub use node_lease::LeaseLimits;
-pub use observe::{Crash, NodeInfo, Path};
+pub use observe::{Crash, NodeInfo, OperatedActor, Path};
+pub use pulse::PulseMinute;
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;

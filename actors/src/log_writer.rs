@@ -210,6 +210,9 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                 if wakes(&event.body) {
                     wake(args, conversation, user.clone(), Some(event.clone()));
                 }
+                if event.body.is_final() {
+                    args.hub.pulse().task_ended(matches!(event.body, EventBody::Failed { .. }), event.at);
+                }
                 args.hub.publish(conversation, Live::Event(event.clone()));
                 args.subscriptions.stored(&Stored { conversation, user: &user, event: &event });
             }

@@ -95,6 +95,8 @@ pub enum Command {
     },
     /// Show the tasks that wait for a model round, where and why
     Queue,
+    /// The last hour: turns, failures, waits and restarts
+    Overview,
     /// The voice gate: while it is closed, only voice rounds start
     Gate {
         /// The subcommand.

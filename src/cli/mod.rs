@@ -27,6 +27,7 @@ mod mcp;
 mod migrate;
 mod notices;
 mod operations;
+mod overview;
 mod own;
 mod page;
 mod queue;
@@ -192,6 +193,7 @@ async fn with_config(
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
         Command::Queue => queue::run(&site).await,
+        Command::Overview => overview::run(&site).await,
         Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
         Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,

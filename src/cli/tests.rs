@@ -116,6 +116,7 @@ fn command_line_is_consistent_and_its_help_lists_all_commands() {
         "dlq",
         "operations",
         "notifications",
+        "overview",
         "queue",
         "gate",
         "skills",

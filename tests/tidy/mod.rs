@@ -10,6 +10,7 @@ mod edges;
 mod effects;
 mod events;
 mod lexer;
+mod page;
 mod sizes;
 mod tree;
 mod without;

@@ -76,7 +76,7 @@ impl AgentEffect {
                 begin: handles.begin,
                 progress: view.progress(),
                 waits: handles.waits,
-                redaction: view.redaction(),
+                redaction: Arc::new(view.redaction()),
             }))),
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
                 Some(Self::Skill(Box::new(RunRequest {

@@ -36,6 +36,7 @@ pub(super) async fn start_again(
 ) -> bool {
     let Some(child) = state.children.get_mut(&conversation) else { return true };
     metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
+    ctx.system.directory.pulse.actor_restarted(ctx.now());
     match child.budget.died(ctx.now()) {
         Some(0) => start(ctx, state, conversation).await,
         Some(wait_ms) => start_later(ctx, state, conversation, wait_ms),

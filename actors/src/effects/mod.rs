@@ -2,6 +2,7 @@
 //! and gets the value as a message; nothing here touches an actor's state.
 
 mod context;
+mod drafts;
 mod facts;
 mod fork;
 mod hook;

@@ -10,20 +10,18 @@ use std::{
 };
 
 use annie_core::{
-    command::DraftFilter,
     event::{EventBody, NewEvent, Priority},
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
-    ports::{Append, AppendError, Draft, DraftSink, Fence},
-    redact::{DraftRedactor, Redaction},
+    ports::{Append, AppendError, Fence},
+    redact::Redaction,
     route,
     time::Micros,
-    turn::Withheld,
 };
 use parking_lot::Mutex;
 
+use super::drafts;
 use crate::{
-    hub::Live,
     log_writer::{LogError, append},
     observe::task_point,
     scheduler::{PermitRequest, RequestHandle, Verdict, acquire},
@@ -166,7 +164,7 @@ pub(crate) struct ModelCall {
     /// How long the round waits for its permits.
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
-    pub redaction: (Vec<Redaction>, String),
+    pub redaction: Arc<(Vec<Redaction>, String)>,
 }
 
 /// The result of a round.
@@ -289,6 +287,9 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     if is_asked {
         permit.explained(&result).give_back(ran_us / 1_000, Verdict::of(&result));
         measure(&backend, &result, ran_us);
+        if result.is_ok() {
+            wiring.hub.pulse().round_spoke(waited_ms.saturating_add(prefill_ms), wiring.env.now());
+        }
     } else {
         permit.give_back(0, Verdict::Unused);
     }
@@ -352,7 +353,7 @@ async fn run(
     handed_over: Option<ModelRequest>,
 ) -> (Result<ModelReply, ModelError>, u64) {
     let read_ms = Arc::new(AtomicU64::new(0));
-    let sink = sink(wiring, call, &read_ms);
+    let sink = drafts::sink(wiring, call, &read_ms);
     let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
     let wait = Duration::from_millis(ms_max);
     let window = wiring.leases.window(&endpoint.name);
@@ -419,51 +420,6 @@ fn hand_over(call: &ModelCall, endpoint: &Backend) -> ModelRequest {
         system: Vec::new(),
         tools: Vec::new(),
         ..call.request.clone()
-    }
-}
-
-/// Drafts of the orchestrator go straight to the listeners; drafts of a sub-agent are dropped.
-fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> DraftSink {
-    let (waits, clock, read_ms) = (call.waits.clone(), wiring.env.clock.clone(), Arc::clone(read_ms));
-    let begins = move || {
-        read_ms.fetch_add(waits.has_read(|| clock.now()), Ordering::Relaxed);
-    };
-    if !call.agent.is_orchestrator() || !wiring.hub.has_listeners(call.conversation) {
-        return Arc::new(move |_| begins());
-    }
-    let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
-    // A model without tools may write commands into its text; they are no part of the answer.
-    let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
-    // A program that brings its own thread gets the model's text unfiltered.
-    let withheld = (!call.request.options.is_thread).then(|| Mutex::new(Withheld::default()));
-    let (what, own) = &call.redaction;
-    let redactor = || DraftRedactor::new(what, own).map(Mutex::new);
-    let (redacted, redacted_reasoning) = (redactor(), redactor());
-    Arc::new(move |draft: Draft| {
-        begins();
-        let draft = match draft {
-            Draft::Text(mut text) => {
-                if let Some(filter) = &commands {
-                    text = filter.lock().push(&text);
-                }
-                if let Some(filter) = &withheld {
-                    text = filter.lock().push(&text);
-                }
-                Draft::Text(pushed(redacted.as_ref(), text))
-            }
-            Draft::Reasoning(text) => Draft::Reasoning(pushed(redacted_reasoning.as_ref(), text)),
-        };
-        if !matches!(&draft, Draft::Text(text) | Draft::Reasoning(text) if text.is_empty()) {
-            hub.publish(conversation, Live::Draft { task, round, draft });
-        }
-    })
-}
-
-/// What may be shown of a draft after this piece.
-fn pushed(redactor: Option<&Mutex<DraftRedactor>>, piece: String) -> String {
-    match redactor {
-        Some(redactor) => redactor.lock().push(&piece),
-        None => piece,
     }
 }
 

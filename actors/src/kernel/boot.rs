@@ -144,7 +144,7 @@ impl Kernel {
             limits: parts.limits,
             routing,
             operations: OperationKeys::new(secret),
-            hub: Arc::new(Hub::default()),
+            hub: Arc::new(Hub::counting(system.directory.pulse.clone())),
             leases: Arc::new(leases),
             log: system.handle(&root.child("infra").child("log")),
             scheduler: system.handle(&root.child("scheduler")),

@@ -11,7 +11,8 @@ use super::{Kernel, KernelError};
 use crate::{
     breaker::{BreakerMsg, BreakersMsg},
     conversations::{ConversationsMsg, SupervisionMsg},
-    observe::{Crash, NodeInfo, Path, ask_view},
+    observe::{Crash, NodeInfo, OperatedActor, Path, ask_view},
+    pulse::PulseMinute,
     scheduler::{GateGrant, GateMsg, GateRefusal, SchedulerMsg},
     supervise::stop_child,
 };
@@ -28,6 +29,18 @@ pub enum Operation {
     Kill,
     /// Stop it gracefully and start it again: the same as [`Operation::Stop`] for all actors that are restarted.
     Restart,
+}
+
+impl Operation {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Kill => "kill",
+            Self::Restart => "restart",
+        }
+    }
 }
 
 /// The health of the kernel.
@@ -77,6 +90,18 @@ impl Kernel {
         self.system.directory.crashes()
     }
 
+    /// The last ends of actors that operators requested, oldest first.
+    #[must_use]
+    pub fn operated(&self) -> Vec<OperatedActor> {
+        self.system.directory.operations()
+    }
+
+    /// The last 60 minutes, oldest first.
+    #[must_use]
+    pub fn last_hour(&self) -> Vec<PulseMinute> {
+        self.system.directory.pulse.last_hour(self.now())
+    }
+
     /// Stops, kills or restarts the given incarnation of an actor.
     ///
     /// # Errors
@@ -102,6 +127,14 @@ impl Kernel {
         }
         tracing::warn!(%path, incarnation = entry.incarnation.0, ?operation, by, "an operator acts on an actor");
         metrics::counter!("annie_operations_total").increment(1);
+        directory.operated(OperatedActor {
+            path: path.clone(),
+            incarnation: entry.incarnation,
+            kind: entry.kind,
+            operation: operation.as_str(),
+            by: by.to_owned(),
+            at: self.now(),
+        });
         let wait = Duration::from_secs(5);
         entry.meter.is_asked_to_end.store(true, Relaxed);
         match operation {

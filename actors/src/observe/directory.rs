@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::branch::Children;
+use crate::pulse::Pulse;
 
 /// The path of an actor in the tree: `/conversations/engine:conv_…/agent:search`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -233,6 +234,27 @@ pub struct Crash {
 /// Crashes that are kept.
 const CRASHES_MAX: usize = 200;
 
+/// An end of an actor that an operator requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OperatedActor {
+    /// The path of the actor.
+    pub path: Path,
+    /// The incarnation that was ended.
+    pub incarnation: Incarnation,
+    /// The kind of the actor.
+    pub kind: &'static str,
+    /// `stop`, `kill` or `restart`.
+    pub operation: &'static str,
+    /// The operator, with the reason that was given.
+    pub by: String,
+    /// When it was requested.
+    #[serde(serialize_with = "annie_core::time::rfc3339")]
+    pub at: Micros,
+}
+
+/// Operations that are kept.
+const OPERATED_MAX: usize = 200;
+
 /// All running actors of one kernel.
 pub struct Directory {
     entries: DashMap<Path, Entry>,
@@ -241,6 +263,9 @@ pub struct Directory {
     incarnations: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
+    operated: Mutex<VecDeque<OperatedActor>>,
+    /// The counts of the last hour.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Directory {
@@ -251,6 +276,8 @@ impl Directory {
             incarnations: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
+            operated: Mutex::new(VecDeque::new()),
+            pulse: Arc::default(),
         }
     }
 
@@ -294,6 +321,20 @@ impl Directory {
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
         self.crashes.lock().iter().cloned().collect()
+    }
+
+    pub(crate) fn operated(&self, operated: OperatedActor) {
+        let mut all = self.operated.lock();
+        if all.len() == OPERATED_MAX {
+            all.pop_front();
+        }
+        all.push_back(operated);
+    }
+
+    /// The last ends that operators requested, oldest first.
+    #[must_use]
+    pub fn operations(&self) -> Vec<OperatedActor> {
+        self.operated.lock().iter().cloned().collect()
     }
 
     /// All crashes since the start.

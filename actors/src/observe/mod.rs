@@ -10,7 +10,7 @@ mod node;
 mod tests;
 
 pub(crate) use branch::Branch;
-pub use directory::{Crash, Directory, NodeInfo, Path};
+pub use directory::{Crash, Directory, NodeInfo, OperatedActor, Path};
 pub use envelope::{Addr, Handle, SendError};
 pub use node::{ChildEnded, Context, EndKind, Named, Node, NodeError, StartError};
 pub(crate) use node::{System, ask_view, spawn, task_point};

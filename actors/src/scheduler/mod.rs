@@ -143,6 +143,7 @@ impl Node for Scheduler {
             msg => act(ctx, state, msg, now),
         }
         state.table.dispatch(now);
+        ctx.system.directory.pulse.tasks_wait(state.table.admission_queue.len(), now);
         notify_backends(state);
         set_timer(ctx, state, now);
         Ok(())

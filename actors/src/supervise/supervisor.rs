@@ -154,6 +154,7 @@ async fn start(ctx: &Context<Supervisor>, spec: &ChildSpec) -> Result<ActorCell,
 async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
     let child = &mut state.children[index];
     child.restarts += 1;
+    ctx.system.directory.pulse.actor_restarted(ctx.now());
     metrics::counter!("annie_actor_restarts_total", "kind" => child.spec.name.to_string()).increment(1);
     ctx.fault_point("restarting").await?;
     match start(ctx, &child.spec).await {

@@ -111,6 +111,8 @@ async fn jobs_are_listed_reprioritised_suspended_resumed_and_cancelled() {
 async fn queue_and_voice_gate_are_shown_closed_and_opened() {
     with_fixture(async |fixture| {
         assert!(fixture.output(&["queue"]).await.contains("no task waits"));
+        assert!(fixture.output(&["overview"]).await.contains("first token (p95)"));
+        assert_eq!(fixture.json(&["overview"]).await["minutes"].as_array().unwrap().len(), 60);
         assert!(fixture.output(&["gate", "show"]).await.contains("open"));
         let hold = serde_json::json!({"holder": "the command line", "ttl_ms": 60_000});
         let client = annie_llm::http_client().build().unwrap();

@@ -2,12 +2,15 @@
 //! stream, and the history of a conversation. It depends on neither HTTP nor gRPC.
 
 mod attempts;
+mod board;
 mod feed;
 mod history;
 mod intake;
 mod limits;
+mod live;
 mod notices;
 pub mod page;
+mod queue;
 mod settings;
 mod shown;
 mod slots;
@@ -22,13 +25,16 @@ use annie_core::time::Micros;
 use annie_mcp::McpSource;
 use annie_skillkit::Router;
 pub(crate) use attempts::{Attempts, Fingerprint};
+pub(crate) use board::{Board, Minute, Overview, Summary};
 pub(crate) use feed::{Feed, FeedItem, FeedOptions};
 pub(crate) use history::{AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history};
 pub use intake::check_key;
 pub(crate) use intake::{ConversationRef, Message, MessageOptions, submission};
 pub use limits::ApiLimits;
+pub(crate) use live::{Hello, LiveFeed, LiveItem, LiveOptions, Topic, TreeDiff, TreeFilter};
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
+pub(crate) use queue::QueueView;
 pub use settings::Setting;
 pub use shown::{is_cut_off, read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
@@ -80,6 +86,7 @@ pub(crate) struct Shared {
     pub wrong_keys: Rates,
     pub requests: Arc<Semaphore>,
     pub attempts: Attempts,
+    pub board: Board,
     pub health: HealthReporter,
     closing: watch::Sender<bool>,
 }
@@ -95,6 +102,7 @@ impl AppState {
             wrong_keys: Rates::default(),
             requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
             attempts: Attempts::default(),
+            board: Board::default(),
             health: HealthReporter::new(),
             closing: watch::channel(false).0,
         };

@@ -27,6 +27,7 @@ use Need::{AnyKey, LocalOr, Nothing, OperationKey, Scope};
 /// The routes outside of the table of operations.
 pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/", Nothing),
+    ("GET", "/page/{hash}/{*path}", Nothing),
     ("GET", "/healthz", Nothing),
     ("GET", "/readyz", Nothing),
     ("GET", "/metrics", LocalOr(OpsRead)),
@@ -35,6 +36,7 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/api/v1/conversations/{id}/stream", Scope(Chat)),
     ("POST", "/api/v1/resume/{id}", OperationKey),
     ("GET", "/api/v1/notifications/stream", Scope(Chat)),
+    ("GET", "/api/v1/live", AnyKey),
     ("GET", "/api/v1/status", Scope(OpsRead)),
     ("GET", "/api/v1/keys", Scope(Admin)),
     ("POST", "/api/v1/keys", Scope(Admin)),

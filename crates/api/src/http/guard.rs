@@ -104,10 +104,7 @@ fn add_headers(headers: &mut HeaderMap, dialect: Dialect, id: &str) {
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
-        (
-            "content-security-policy",
-            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
-        ),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
     ] {
         headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
     }

@@ -6,6 +6,7 @@ mod connections;
 pub(crate) mod extract;
 mod guard;
 pub mod keys;
+mod live;
 pub(crate) mod messages;
 mod notifications;
 mod openai;
@@ -43,6 +44,7 @@ pub fn app(state: AppState) -> Router {
         .merge(api)
         .merge(openai::routes())
         .route("/", get(page::page))
+        .route("/page/{hash}/{*path}", get(page::asset))
         .route("/api/openapi.json", get(openapi::json))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -61,6 +63,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(stream::stream_conversation))
         .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::stream_notifications))
+        .routes(routes!(live::stream_live))
         .routes(routes!(keys::list_keys, keys::create_key))
         .routes(routes!(keys::revoke_key))
         .routes(routes!(status::get_status))

@@ -20,6 +20,7 @@ use utoipa::{
 };
 
 use super::{
+    live::{LiveData, LiveDraft, LiveReset},
     problem::PROBLEM_JSON,
     schema::{Draft, Event, Reset, StreamData, StreamError, VISIBLE},
 };
@@ -43,7 +44,7 @@ use crate::{auth::Need, ops};
         (name = "health", description = "For load balancers, service managers and Prometheus"),
         (name = "openai", description = "The OpenAI-compatible API")
     ),
-    components(schemas(Event, Draft, Reset, StreamError, StreamData)),
+    components(schemas(Event, Draft, Reset, StreamError, StreamData, LiveData, LiveDraft, LiveReset)),
     modifiers(&Keys)
 )]
 struct Head;

@@ -1,6 +1,8 @@
 //! The actor tree: list, view, operate.
 
-use annie_actors::{Crash, NodeInfo, Operation as Command};
+use std::convert::identity;
+
+use annie_actors::{Crash, NodeInfo, OperatedActor, Operation as Command};
 use annie_core::ids::Incarnation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,7 +36,7 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/actors/view", Scope(OpsRead), view_actor, ActorView::from)
             .about("view_actor", "operations", "Get an actor.", "actors show")
             .rpc("/annie.v1.Actors/View", |r: v1::ViewRequest| Ok(Args(ViewArgs { path: r.path })), viewed),
-        route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, |crashes| Crashes { crashes })
+        route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, identity)
             .about("list_crashes", "operations", CRASHES, "actors crashes")
             .http_only(),
         route(Post, "/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
@@ -49,7 +51,7 @@ pub(super) fn table() -> Vec<Operation> {
     ]
 }
 
-const CRASHES: &str = "List the most recent crashes. Stops that an operator requested are not included.";
+const CRASHES: &str = "List the most recent crashes, and apart from them the ends that operators requested.";
 
 /// Actors, ordered by path.
 #[derive(Debug, Serialize, ToSchema)]
@@ -143,10 +145,14 @@ pub struct Crashes {
     /// Oldest first: path, incarnation, reason, time, and the kinds of the last messages.
     #[schema(value_type = Vec<Object>)]
     crashes: Vec<Crash>,
+    /// Oldest first: path, incarnation, operation, operator with reason, and time.
+    #[schema(value_type = Vec<Object>)]
+    operated: Vec<OperatedActor>,
 }
 
-async fn list_crashes(call: Call, (): ()) -> Result<Vec<Crash>, ApiError> {
-    Ok(call.state.kernel.crashes())
+async fn list_crashes(call: Call, (): ()) -> Result<Crashes, ApiError> {
+    let kernel = &call.state.kernel;
+    Ok(Crashes { crashes: kernel.crashes(), operated: kernel.operated() })
 }
 
 /// An operator command on an actor.

@@ -17,7 +17,7 @@ use utoipa::{
     openapi::{
         ContentBuilder, HttpMethod, Ref, RefOr, ResponseBuilder,
         path::{OperationBuilder, Paths},
-        schema::{ObjectBuilder, Schema, Type},
+        schema::Schema,
     },
 };
 use utoipa_axum::router::UtoipaMethodRouter;
@@ -159,11 +159,6 @@ impl<I: Input, O: Send + 'static> Row<I, O> {
         Self { about: About { id: Some(text), ..self.about }, ..self }
     }
 
-    /// Describes the reply as an object without described fields.
-    pub fn untyped(self) -> Self {
-        Self { describe: object_reply::<I>, ..self }
-    }
-
     /// Completes an operation that has no gRPC method.
     pub fn http_only(self) -> Operation {
         let Self { about, http, describe, .. } = self;
@@ -248,13 +243,6 @@ pub(crate) fn reference<T: ToSchema>(schemas: &mut Schemas) -> Ref {
 fn reply<I: Input, J: ToSchema>(about: &About, schemas: &mut Schemas) -> OperationBuilder {
     let content = ContentBuilder::new().schema(Some(reference::<J>(schemas))).build();
     let response = ResponseBuilder::new().content(JSON, content);
-    I::describe(about, OperationBuilder::new(), schemas).response("200", response)
-}
-
-/// The description of an operation whose reply is any object.
-fn object_reply<I: Input>(about: &About, schemas: &mut Schemas) -> OperationBuilder {
-    let schema = ObjectBuilder::new().schema_type(Type::Object);
-    let response = ResponseBuilder::new().content(JSON, ContentBuilder::new().schema(Some(schema)).build());
     I::describe(about, OperationBuilder::new(), schemas).response("200", response)
 }
 

@@ -18,6 +18,7 @@ use super::{
     skills::unknown_skill,
 };
 use crate::{
+    api::{Minute, Overview, QueueView},
     auth::{
         KeyScope::{OpsControl, OpsRead},
         Need::Scope,
@@ -40,8 +41,10 @@ pub(super) fn table() -> Vec<Operation> {
     vec![
         route(Get, "/api/v1/queue", Scope(OpsRead), get_queue, identity)
             .about("get_queue", "operations", QUEUE, "queue")
-            .untyped()
             .rpc("/annie.v1.Scheduler/Queue", |_: v1::QueueRequest| Ok(()), queue),
+        route(Get, "/api/v1/overview", Scope(OpsRead), get_overview, identity)
+            .about("get_overview", "operations", OVERVIEW, "overview")
+            .rpc("/annie.v1.Scheduler/Overview", |_: v1::OverviewRequest| Ok(()), overview),
         route(Post, "/api/v1/gate/hold", Scope(OpsControl), hold_gate, Held::from)
             .about(
                 "hold_gate",
@@ -73,12 +76,31 @@ pub(super) fn table() -> Vec<Operation> {
 
 const QUEUE: &str = "Get the queue: the waiting tasks with the reason of their wait, and the running rounds.";
 
-async fn get_queue(call: Call, (): ()) -> Result<Value, ApiError> {
-    Ok(call.state.kernel.queue().await?)
+const OVERVIEW: &str =
+    "Get the last hour by minutes: turns, failures, waiting tasks, restarts, and the wait for the first token.";
+
+async fn get_queue(call: Call, (): ()) -> Result<QueueView, ApiError> {
+    QueueView::read(&call.state.kernel).await
 }
 
-fn queue(queue: Value) -> v1::QueueResponse {
-    v1::QueueResponse { queue_json: queue.to_string() }
+fn queue(queue: QueueView) -> v1::QueueResponse {
+    v1::QueueResponse { queue_json: serde_json::to_string(&queue).unwrap_or_default() }
+}
+
+async fn get_overview(call: Call, (): ()) -> Result<Overview, ApiError> {
+    Ok(Overview::read(&call.state.kernel))
+}
+
+fn overview(overview: Overview) -> v1::OverviewResponse {
+    let minute = |minute: Minute| v1::OverviewMinute {
+        at_us: minute.at.0,
+        turns: minute.turns,
+        failures: minute.failures,
+        waiting_max: minute.waiting_max,
+        restarts: minute.restarts,
+        first_token_p95_ms: minute.first_token_p95_ms,
+    };
+    v1::OverviewResponse { minutes: overview.minutes.into_iter().map(minute).collect() }
 }
 
 /// The options of holding the voice gate.

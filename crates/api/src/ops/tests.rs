@@ -72,6 +72,7 @@ const NOT_ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
 /// Routes outside of the table, and why. A path that ends with a slash means all routes below it.
 const NOT_IN_THE_TABLE: &[(&str, &str)] = &[
     ("/", "a page for people"),
+    ("/page/", "the files of the page"),
     ("/healthz", "for service managers"),
     ("/readyz", "for load balancers"),
     ("/metrics", "for Prometheus"),
@@ -79,6 +80,7 @@ const NOT_IN_THE_TABLE: &[(&str, &str)] = &[
     ("/api/v1/messages", "waits for the answer, and has an idempotency header"),
     ("/api/v1/conversations/{id}/stream", "a stream of server-sent events"),
     ("/api/v1/notifications/stream", "a stream of server-sent events"),
+    ("/api/v1/live", "a stream of server-sent events"),
     ("/api/v1/resume/{id}", "has no caller, but the key of an operation"),
     ("/api/v1/status", "gRPC has the standard health service"),
     ("/api/v1/keys", "keys are administered over HTTP only"),

@@ -1,0 +1,217 @@
+// Folds the events of a conversation into turns: what people asked, what worked on it, and how it ended. The same fold serves
+// the chat, the story, the waterfall and the state at an event.
+
+import { toDate } from "./format.js";
+
+export const MAIN = "orchestrator";
+const FINAL = new Set(["answered", "failed", "cancelled"]);
+export const FAILURES = new Set(["failed", "model_failed", "cancelled"]);
+
+export const isFailure = (event) =>
+  event.kind === "failed" || event.kind === "model_failed" ||
+  (event.kind === "skill_finished" && !["success", "ok"].includes(event.outcome?.status)) ||
+  (event.kind === "agent_reported" && !["completed", "no_action"].includes(event.report?.status));
+
+export class Story {
+  constructor() {
+    this.turns = new Map(); // task id -> turn
+    this.order = [];
+    this.last = 0;
+    this.first = 0;
+    this.events = [];
+  }
+
+  // Adds a stored event. Events are added once, in order.
+  add(event) {
+    if (event.seq <= this.last) return null;
+    if (!this.first) this.first = event.seq;
+    this.last = event.seq;
+    this.events.push(event);
+    const turn = this.turnOf(event);
+    fold(turn, event, this);
+    return turn;
+  }
+
+  turnOf(event) {
+    let turn = this.turns.get(event.task_id);
+    if (!turn) {
+      turn = { task: event.task_id, seq: event.seq, at: event.at, text: "", source: "", priority: "", steers: [], rounds: [], agents: new Map(), skills: new Map(), approvals: new Map(), notes: [], draft: null, final: null, state: "queued", joined: null, lastAt: new Map(), mode: "", until: null };
+      this.turns.set(event.task_id, turn);
+      this.order.push(turn);
+    }
+    return turn;
+  }
+
+  // A piece of a round that is still being written.
+  draft({ task_id: task, round, text, reasoning }) {
+    const turn = this.turns.get(task);
+    if (!turn || turn.final) return null;
+    if (!turn.draft || turn.draft.round !== round) turn.draft = { round, text: "", reasoning: "" };
+    turn.draft.text += text ?? "";
+    turn.draft.reasoning += reasoning ?? "";
+    if (turn.state === "queued") turn.state = "running";
+    return turn;
+  }
+
+  get running() {
+    return this.order.filter((turn) => !turn.final && !turn.joined);
+  }
+}
+
+function agentOf(turn, id) {
+  let agent = turn.agents.get(id);
+  if (!agent) {
+    agent = { id, mission: "", depends: [], skills: [], state: "planned", startedAt: null, endedAt: null, report: null, calls: 0 };
+    turn.agents.set(id, agent);
+  }
+  return agent;
+}
+
+function fold(turn, event, story) {
+  const at = event.at;
+  const agent = event.agent ?? MAIN;
+  switch (event.kind) {
+    case "received":
+      Object.assign(turn, { text: event.text, source: event.source, channel: event.channel, priority: event.priority, isResult: Boolean(event.resumes), retry: event.retry ?? null, seq: event.seq, at });
+      break;
+    case "joined": {
+      turn.joined = event.into;
+      turn.state = "joined";
+      const into = story.turns.get(event.into);
+      into?.steers.push(turn);
+      break;
+    }
+    case "turn_started":
+      Object.assign(turn, { mode: event.mode, route: event.route ?? [], state: "running", startedAt: at, facts: event.facts, continues: event.continues ?? null });
+      turn.lastAt.set(MAIN, at);
+      break;
+    case "round_began":
+      turn.lastAt.set(`began:${agent}`, at);
+      turn.state = "running";
+      break;
+    case "model_replied": {
+      const start = turn.lastAt.get(`began:${agent}`) ?? turn.lastAt.get(agent) ?? turn.startedAt ?? turn.at;
+      turn.lastAt.delete(`began:${agent}`);
+      const round = { agent, number: event.round, start, end: at, waitedMs: event.waited_ms ?? 0, prefillMs: event.prefill_ms ?? 0, model: event.model, backend: event.backend, usage: event.usage ?? {}, text: event.text, calls: event.calls ?? [], finish: event.finish, judged: event.judged, seq: event.seq, event };
+      turn.rounds.push(round);
+      if (agent === MAIN) turn.draft = null;
+      turn.state = "running";
+      for (const call of round.calls) {
+        const action = call.action ?? {};
+        if (action.action === "dispatch") {
+          Object.assign(agentOf(turn, action.agent), { mission: action.mission, depends: action.depends_on ?? [], skills: action.skills ?? [], plannedAt: at, maxCalls: action.max_tool_calls });
+        } else if (action.action === "skill") {
+          turn.skills.set(action.intent, { intent: action.intent, skill: action.skill, agent, arguments: action.arguments, effect: action.effect, external: action.external, plannedAt: at, startedAt: null, endedAt: null, outcome: null, raw: call.raw, seq: event.seq });
+        }
+      }
+      turn.lastAt.set(agent, at);
+      break;
+    }
+    case "model_failed":
+      turn.rounds.push({ agent, number: event.round, start: turn.lastAt.get(agent) ?? at, end: at, waitedMs: event.waited_ms ?? 0, prefillMs: 0, error: event.error, calls: [], usage: {}, text: "", seq: event.seq, event });
+      turn.lastAt.set(agent, at);
+      break;
+    case "skill_started": {
+      const run = turn.skills.get(event.intent);
+      if (run) run.startedAt = at;
+      break;
+    }
+    case "skill_finished": {
+      const run = turn.skills.get(event.intent) ?? { intent: event.intent, skill: event.skill, agent };
+      const end = toDate(at).getTime();
+      Object.assign(run, { endedAt: at, outcome: event.outcome, durationMs: event.duration_ms ?? 0, startMs: end - (event.duration_ms ?? 0), endSeq: event.seq });
+      turn.skills.set(event.intent, run);
+      turn.lastAt.set(agent, at);
+      break;
+    }
+    case "agent_started":
+      Object.assign(agentOf(turn, agent), { state: "running", startedAt: at });
+      turn.lastAt.set(agent, at);
+      break;
+    case "agent_reported":
+      Object.assign(agentOf(turn, agent), { state: event.report.status, endedAt: at, report: event.report });
+      turn.lastAt.set(MAIN, at);
+      break;
+    case "approval_requested":
+      turn.approvals.set(event.number, { number: event.number, skill: event.skill, arguments: event.arguments, agent, mode: event.mode, expiresAt: event.expires_at, verdict: null, at, intent: event.intent });
+      break;
+    case "approval_decided": {
+      const approval = turn.approvals.get(event.number);
+      if (approval) Object.assign(approval, { verdict: event.verdict, by: event.by, decidedAt: at });
+      break;
+    }
+    case "suspended":
+      turn.state = "suspended";
+      break;
+    case "continued":
+      turn.state = "running";
+      turn.until = null;
+      break;
+    case "deferred":
+      Object.assign(turn, { state: "deferred", until: event.until, why: event.reason });
+      break;
+    case "reprioritised":
+      turn.priority = event.priority;
+      break;
+    case "resumed":
+      turn.draft = null;
+      turn.notes.push({ kind: "resumed", at, text: event.cause === "crash" ? "The conversation's actor fell, and its next incarnation goes on." : event.cause === "restart" ? "Annie was restarted and goes on." : "Another turn made the actor fall; this one goes on." });
+      break;
+    case "retried":
+      turn.notes.push({ kind: "retried", at, text: `Tried again with the strategy ${event.strategy}: ${event.reason}` });
+      turn.draft = null;
+      break;
+    case "cancel_requested":
+      turn.notes.push({ kind: "cancel", at, text: `${event.by} asked to stop.` });
+      break;
+    case "decided":
+      turn.notes.push({ kind: "decided", at, component: event.component, text: `${event.component}: ${event.decision}`, reason: event.reasoning });
+      break;
+    default:
+      break;
+  }
+  if (FINAL.has(event.kind)) {
+    turn.final = { ...event, kind: event.kind, text: event.text ?? "" };
+    turn.state = event.kind;
+    turn.draft = null;
+    turn.endedAt = at;
+    for (const one of turn.agents.values()) if (!one.endedAt && one.state !== "planned") one.endedAt = at;
+  }
+}
+
+// What the turn does now, in a few words.
+export function activity(turn) {
+  if (turn.state === "suspended") return "suspended";
+  if (turn.state === "deferred") return `deferred: ${turn.why ?? ""}`;
+  const waiting = [...turn.approvals.values()].find((a) => !a.verdict);
+  if (waiting) return `waits for your approval of ${waiting.skill}`;
+  const agents = [...turn.agents.values()].filter((a) => a.state === "running");
+  if (agents.length) return agents.length === 1 ? `${agents[0].id} is at work` : `${agents.length} agents are at work`;
+  const runs = [...turn.skills.values()].filter((s) => !s.outcome);
+  if (runs.length) return `runs ${runs[0].skill}`;
+  if (turn.draft?.text) return "writes";
+  if (turn.draft?.reasoning) return "thinks";
+  return turn.startedAt ? "thinks" : "waits for its turn";
+}
+
+// Tokens and money of a turn.
+export function cost(turn) {
+  const total = { input: 0, output: 0, cached: 0, usd: 0, rounds: turn.rounds.length };
+  for (const round of turn.rounds) {
+    total.input += round.usage.input_tokens ?? 0;
+    total.output += round.usage.output_tokens ?? 0;
+    total.cached += round.usage.cached_tokens ?? 0;
+    total.usd += round.usage.cost_usd ?? 0;
+  }
+  return total;
+}
+
+// `now` is the time of the last event that is shown, if that is in the past.
+export const turnMs = (turn, now = Date.now()) => (turn.endedAt ? toDate(turn.endedAt) : now) - toDate(turn.at);
+
+export const STATE = {
+  queued: ["wait", "Queued"], running: ["accent", "Running"], suspended: ["wait", "Suspended"], deferred: ["wait", "Deferred"], joined: ["idle", "Joined"],
+  answered: ["good", "Answered"], completed: ["good", "Done"], failed: ["bad", "Failed"], cancelled: ["idle", "Cancelled"], planned: ["wait", "Planned"], no_action: ["warn", "No action"],
+  timeout: ["bad", "Timed out"], crashed: ["bad", "Crashed"], skipped: ["idle", "Skipped"], refused: ["bad", "Refused"], success: ["good", "Done"], ok: ["good", "Done"],
+};
+export const stateOf = (word) => STATE[word] ?? [/fail|error|denied|unknown|timeout/.test(word ?? "") ? "bad" : "idle", word ? word[0].toUpperCase() + word.slice(1).replaceAll("_", " ") : "–"];

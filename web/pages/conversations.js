@@ -1,0 +1,319 @@
+// What happened, and why? The list, and one conversation in three views of one log.
+
+import { h, replace, keyed } from "../lib/dom.js";
+import { icon } from "../lib/icons.js";
+import { table } from "../lib/table.js";
+import { drawer } from "../lib/overlay.js";
+import { ago, clockTime, duration, num, plural, shortId, exactTime, last6 } from "../lib/format.js";
+import { empty, jsonView, mark, skeleton, status, broken } from "../lib/states.js";
+import { Story, activity, cost, isFailure, stateOf, turnMs } from "../lib/story.js";
+import { prose } from "../lib/prose.js";
+import { dag } from "../lib/dag.js";
+import { waterfall } from "../lib/waterfall.js";
+import { scrubber } from "../lib/scrubber.js";
+import { approvalCard, argumentText, costLine, finalBlock, noteLine, openAgent, openRun, workChips } from "./work.js";
+
+const WINDOW = 2_000;
+const VIEWS = [["story", "Story"], ["waterfall", "Waterfall"], ["events", "Events"]];
+
+export function mount(root, ctx) {
+  let inner = null;
+  const show = () => {
+    const id = ctx.route.rest[0] ?? "";
+    if (inner?.id === id) return inner.route?.();
+    inner?.dispose?.();
+    root.className = "stack loose content";
+    ctx.box.classList.toggle("fill", !id);
+    root.replaceChildren();
+    inner = { id };
+    inner = id ? one(root, ctx, id) : many(root, ctx);
+    inner.id = id;
+  };
+  ctx.route.subscribe(show);
+  show();
+  return () => inner?.dispose?.();
+}
+
+function many(root, ctx) {
+  ctx.title("Conversations");
+  root.classList.add("grow", "fillcol");
+  const list = table({
+    ctx, caption: "Conversations", noun: "conversation", key: (row) => row.id, selectable: false,
+    search: (row) => (row.$text ??= `${row.title} ${row.id} ${row.key ?? ""}`.toLowerCase()),
+    empty: { title: "No conversations yet", text: "Each conversation with its whole history appears here.", button: { label: "Start one", run: () => ctx.go("#/chat") }, icon: "conversations" },
+    columns: [
+      { id: "title", label: "First message", grow: true, width: "320px", cell: (row) => h("span.cut.strong", { title: row.title }, row.title || "–"), sort: (row) => row.title },
+      { id: "events", label: "Events", num: true, width: "100px", cell: (row) => num(row.last_seq), sort: (row) => row.last_seq },
+      { id: "created", label: "Began", width: "120px", cell: (row) => ago(row.created_at), sort: (row) => row.created_at },
+      { id: "updated", label: "Last event", width: "120px", cell: (row) => ago(row.updated_at), sort: (row) => row.updated_at },
+      { id: "id", label: "Id", width: "150px", cell: (row) => shortId(row.id) },
+    ],
+    filterKeys: {
+      events: { label: "number of events", kind: "number", of: (row) => row.last_seq },
+      age: { label: "time since the last event", kind: "duration", of: (row) => (Date.now() - new Date(row.updated_at)) / 1000 },
+    },
+    onOpen: (row) => ctx.go(`#/conversations/${row.id}`),
+    toolbar: [h("a.btn.primary", { href: "#/chat" }, icon("plus"), "New conversation")],
+  });
+  replace(root, list.el);
+  let isOver = false;
+  ctx.refresh(async () => {
+    if (isOver) return;
+    try {
+      const { rows, more } = await ctx.api.all("/conversations", { key: "conversations", query: { limit: 500 }, max: 10_000 });
+      if (!isOver) list.setRows(rows, { more });
+    } catch (error) {
+      if (error.name !== "AbortError") list.setError(error, () => ctx.go(location.hash));
+    }
+  }, { on: ["status"], everyMs: 15_000 });
+  return { dispose: () => ((isOver = true), list.destroy()) };
+}
+
+function one(root, ctx, id) {
+  const view = () => (VIEWS.some(([name]) => name === ctx.route.query.view) ? ctx.route.query.view : "story");
+  const at = () => Number(ctx.route.query.seq) || 0;
+  const crumbs = Object.assign([{ text: "Conversations", href: "#/conversations" }], { current: last6(id) });
+  let whole = new Story(), shown = whole, row = null, off = null, events = null, isOver = false, firstLoaded = 0;
+  const tabs = h("div.tabs", { role: "tablist", aria: { label: "Views" } });
+  const body = h("div.stack", { role: "tabpanel", aria: { label: "View" } });
+  const side = h("div.stack.side");
+  const time = scrubber({ onSeek: (seq) => ctx.setQuery({ seq }), onLive: () => ctx.setQuery({ seq: null }) });
+  ctx.title(last6(id), crumbs);
+  replace(root, tabs, h("div.split.conv", body, side), time.el);
+  replace(body, skeleton(8));
+
+  function drawTabs() {
+    keyed(tabs, VIEWS, ([name]) => name, ([name, label]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, on: { click: () => ctx.setQuery({ view: name === "story" ? null : name }) } }, label), (el, [name]) => {
+      el.setAttribute("aria-selected", String(view() === name));
+      el.tabIndex = view() === name ? 0 : -1;
+    });
+  }
+  tabs.addEventListener("keydown", (event) => {
+    const n = VIEWS.findIndex(([name]) => name === view());
+    const to = event.key === "ArrowRight" ? n + 1 : event.key === "ArrowLeft" ? n - 1 : null;
+    if (to === null) return;
+    ctx.setQuery({ view: VIEWS[(to + VIEWS.length) % VIEWS.length][0] });
+    document.getElementById(`tab-${view()}`)?.focus();
+  });
+
+  async function load(from) {
+    row = await ctx.api.get(`/conversations/${id}`);
+    if (isOver) return;
+    const start = from ?? Math.max(0, row.last_seq - WINDOW);
+    const story = new Story();
+    let after = start;
+    for (;;) {
+      const page = await ctx.api.get(`/conversations/${id}/events`, { query: { after, limit: 500 } });
+      if (isOver) return;
+      for (const event of page.events) story.add(event);
+      const last = page.events.at(-1)?.seq ?? after;
+      if (page.events.length < 500 || last === after) break;
+      after = last;
+    }
+    firstLoaded = start;
+    whole = story;
+    off?.();
+    off = ctx.live.on(`conversation:${id}`, heard, whole.last);
+    head();
+    fold();
+  }
+
+  function head() {
+    const first = whole.order.find((turn) => turn.text);
+    ctx.title((first && first.text.startsWith(row?.title ?? "") ? first.text : row?.title) || last6(id), crumbs, [
+      h("a.btn.primary", { href: `#/chat/${id}` }, icon("chat"), "Continue in chat"),
+      h("button.btn", { type: "button", on: { click: exportEvents } }, icon("download"), "Export"),
+    ]);
+  }
+
+  function exportEvents() {
+    const text = whole.events.map((event) => JSON.stringify(event)).join("\n");
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" })), download: `${id}.ndjson` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  }
+
+  let frame = 0;
+  function heard({ event, data }) {
+    if (event === "event") whole.add(data);
+    else if (event === "draft") whole.draft(data);
+    else return;
+    frame ||= setTimeout(() => {
+      frame = 0;
+      if (!isOver) fold();
+    }, 60);
+  }
+
+  // The story at the place of the handle.
+  function fold() {
+    const seq = at();
+    if (!seq || seq >= whole.last) shown = whole;
+    else {
+      shown = new Story();
+      for (const event of whole.events) if (event.seq <= seq) shown.add(event);
+    }
+    time.set(whole.events, seq || whole.last, !seq || seq >= whole.last);
+    draw();
+  }
+
+  let lastView = "";
+  function draw() {
+    drawTabs();
+    const name = view();
+    if (name !== lastView) {
+      events?.destroy();
+      events = null;
+      body.replaceChildren();
+      body.$keyed = null;
+      lastView = name;
+    }
+    if (name === "events") drawEvents();
+    else if (!shown.order.length) replace(body, empty({ title: "Nothing here yet", text: "This conversation has no events up to this place." }));
+    else if (name === "waterfall") drawWaterfall();
+    else drawStory();
+    drawSide();
+  }
+
+  const earlier = () => (firstLoaded > 0 ? h("button.btn", { type: "button", on: { click: () => load(Math.max(0, firstLoaded - WINDOW)) } }, `Load ${num(Math.min(WINDOW, firstLoaded))} earlier events`) : null);
+  const turnsShown = () => shown.order.filter((turn) => turn.text || turn.final || turn.startedAt);
+
+  function drawStory() {
+    if (!body.querySelector(".turns")) replace(body, h("div.earlier"), h("div.turns.stack.loose"));
+    replace(body.querySelector(".earlier"), earlier());
+    keyed(body.querySelector(".turns"), turnsShown(), (turn) => turn.task, (turn) => h("article.turn", { id: `turn-${turn.task}`, aria: { label: "Turn" } }), (el, turn) => {
+      const mark_ = fingerprint(turn);
+      el.classList.toggle("is-at", ctx.route.query.task === turn.task);
+      if (el.$mark === mark_) return;
+      el.$mark = mark_;
+      replace(el, turnBlock(turn, ctx));
+    });
+  }
+
+  function drawWaterfall() {
+    if (!body.querySelector(".turns")) replace(body, h("div.earlier"), h("div.turns.stack.loose"));
+    replace(body.querySelector(".earlier"), earlier());
+    keyed(body.querySelector(".turns"), turnsShown().filter((turn) => !turn.joined), (turn) => turn.task, (turn) => h("section.panel.wfpanel", { id: `turn-${turn.task}`, aria: { label: `Turn: ${turn.text.slice(0, 60)}` } }), (el, turn) => {
+      const mark_ = fingerprint(turn) + (turn.final ? "" : Math.floor(Date.now() / 1000));
+      if (el.$mark === mark_) return;
+      el.$mark = mark_;
+      replace(el, h("div.panel-head", status(...stateOf(turn.state)), h("span.strong.cut.grow", turn.text), h("span.dim.tabular", costLine(turn))), waterfall(turn, { onOpen: (rowOf) => openStep(turn, rowOf) }));
+    });
+  }
+
+  function openStep(turn, step) {
+    if (step.agent) return openAgent(turn, step.agent);
+    if (step.run) return openRun(step.run);
+    if (step.round) openRound(turn, step.round);
+  }
+
+  function drawEvents() {
+    if (!events) {
+      events = table({
+        ctx, caption: "Events", noun: "event", key: (event) => event.seq, selectable: false, search: (event) => (event.$text ??= JSON.stringify(event).toLowerCase()),
+        columns: [
+          { id: "seq", label: "Seq", num: true, width: "76px", cell: (event) => num(event.seq) },
+          { id: "at", label: "Time", width: "96px", cell: (event) => h("time", { title: exactTime(event.at) }, clockTime(event.at)) },
+          { id: "kind", label: "Kind", width: "190px", cell: (event) => (isFailure(event) ? mark("bad", event.kind) : h("span.mono", event.kind)) },
+          { id: "agent", label: "Agent", width: "130px", cell: (event) => event.agent },
+          { id: "what", label: "What", grow: true, width: "280px", cell: (event) => h("span.cut.dim", summary(event)) },
+        ],
+        filterKeys: { kind: { label: "kind of event", values: () => [...new Set(shown.events.map((e) => e.kind))].sort(), of: (e) => e.kind }, agent: { label: "agent", values: () => [...new Set(shown.events.map((e) => e.agent))], of: (e) => e.agent }, seq: { label: "sequence number", kind: "number", of: (e) => e.seq }, task: { label: "task", of: (e) => e.task_id } },
+        onOpen: (event) => {
+          const panel = drawer({ title: `${event.kind} · event ${event.seq}`, label: "event" });
+          replace(panel.body, h("dl.kv", h("dt", "At"), h("dd", exactTime(event.at)), h("dt", "Task"), h("dd", shortId(event.task_id)), h("dt", "Agent"), h("dd", event.agent)), jsonView(event));
+          panel.setActions([h("button.btn", { type: "button", on: { click: () => ctx.setQuery({ seq: event.seq }) } }, "Show the state here")]);
+        },
+      });
+      events.el.classList.add("eventlist");
+      replace(body, earlier(), events.el);
+    }
+    events.setRows([...shown.events]);
+  }
+
+  function drawSide() {
+    const turn = shown.turns.get(ctx.route.query.task) ?? shown.order.findLast((one_) => !one_.joined && (one_.agents.size || !one_.final)) ?? shown.order.at(-1);
+    if (!turn) return replace(side);
+    const text = fingerprint(turn) + shown.last + (ctx.route.query.task ?? "");
+    if (side.$text === text) return;
+    side.$text = text;
+    const agents = [...turn.agents.values()];
+    const open = shown.running;
+    const isPast = shown !== whole;
+    const c = cost(turn);
+    replace(side,
+      h("section.panel", h("div.panel-head", h("h2", isPast ? `State at event ${num(shown.last)}` : "State now"), h("div.right", isPast ? status("wait", "In the past") : null)),
+        h("div.body", h("dl.kv", h("dt", "Open tasks"), h("dd", open.length ? open.map((one_) => h("div.row", mark(...stateOf(one_.state)), h("span.cut", activity(one_)))) : "none"),
+          h("dt", "Turns"), h("dd.tabular", num(shown.order.length)), h("dt", "Events"), h("dd.tabular", num(shown.last)),
+          h("dt", "Failures"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
+      h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
+      h("section.panel", h("div.panel-head", h("h2", "This turn")), h("div.body", h("dl.kv",
+        h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn, isPast ? new Date(shown.events.at(-1).at) : undefined))),
+        h("dt", "Class"), h("dd", turn.priority || "–"), h("dt", "Mode"), h("dd", (turn.mode || "–").replaceAll("_", " ")), h("dt", "Route"), h("dd", turn.route?.length ? turn.route.join(", then ") : "first backend"),
+        h("dt", "Tokens"), h("dd.tabular", `${num(c.input)} in, ${num(c.output)} out`)))));
+  }
+
+  function seen() {
+    const task = ctx.route.query.task;
+    if (task && shown.turns.has(task)) document.getElementById(`turn-${task}`)?.scrollIntoView({ block: "start" });
+  }
+
+  load().then(seen).catch((error) => {
+    if (error.name !== "AbortError" && !isOver) replace(body, broken(error, () => load().catch((e) => ctx.toast(e.detail, { kind: "bad" }))));
+  });
+  ctx.keys({ 1: ["Story", () => ctx.setQuery({ view: null })], 2: ["Waterfall", () => ctx.setQuery({ view: "waterfall" })], 3: ["Events", () => ctx.setQuery({ view: "events" })] });
+  const tick = setInterval(() => !isOver && view() === "waterfall" && whole.running.length && !document.hidden && draw(), 1_000);
+  return {
+    route: () => whole.events.length && fold(),
+    dispose() {
+      isOver = true;
+      clearInterval(tick);
+      time.stop();
+      off?.();
+      events?.destroy();
+    },
+  };
+}
+
+export function openRound(turn, round) {
+  const panel = drawer({ title: `${round.agent === "orchestrator" ? "Round" : `${round.agent}, round`} ${round.number}`, label: "round" });
+  const u = round.usage ?? {};
+  replace(panel.body,
+    h("dl.kv", h("dt", "Model"), h("dd", round.model || "–"), h("dt", "Backend"), h("dd", round.backend || "–"), h("dt", "Waited"), h("dd", duration(round.waitedMs)), h("dt", "Prompt processed"), h("dd", duration(round.prefillMs)), h("dt", "Ended"), h("dd", exactTime(round.end)),
+      h("dt", "Tokens"), h("dd.tabular", `${num(u.input_tokens ?? 0)} in (${num(u.cached_tokens ?? 0)} cached), ${num(u.output_tokens ?? 0)} out (${num(u.reasoning_tokens ?? 0)} thinking)`), h("dt", "Finish"), h("dd", round.finish ?? "–")),
+    round.error ? h("div.callout.is-bad", h("h3", round.error.kind), h("p.wrap", round.error.detail ?? "")) : null,
+    round.text ? h("div.stack.tight", h("h3", "Reply"), h("pre.block", { tabindex: "0" }, round.text)) : null,
+    round.calls.length ? h("div.stack.tight", h("h3", `Calls (${round.calls.length})`), round.calls.map((call) => h("div.block", { tabindex: "0" }, h("div.strong", call.name), h("pre", call.raw)))) : null,
+    h("div.stack.tight", h("h3", "Event"), jsonView(round.event, 2)));
+}
+
+function turnBlock(turn, ctx) {
+  const chips = workChips(turn);
+  return [
+    h("div.message.is-user", h("div.row.small.dim", h("span.strong", turn.isResult ? "A result arrived" : turn.source ? `You, by ${turn.source}` : "You"), ago(turn.at), turn.joined ? h("span.chip", `joined ${last6(turn.joined)}`) : null, turn.retry ? h("span.chip.wait", "retry") : null), prose(turn.text)),
+    turn.joined ? null : h("div.message.is-annie",
+      h("div.row.small.dim.wraps", h("span.strong", "Annie"), turn.final ? null : status(...stateOf(turn.state)), turn.final ? h("span.tabular", costLine(turn)) : h("span", activity(turn)), turn.deferredUntil ? ago(turn.until) : null),
+      turn.steers.length ? turn.steers.map((steer) => h("div.steer", icon("fork"), h("span.wrap", steer.text))) : null,
+      chips, [...turn.approvals.values()].map((approval) => approvalCard(turn, approval, ctx)),
+      turn.notes.length ? h("details.notes.small", h("summary", plural(turn.notes.length, "note")), turn.notes.map(noteLine)) : null,
+      turn.draft?.text && !turn.final ? h("div.answer.is-draft", prose(turn.draft.text)) : null,
+      finalBlock(turn)),
+  ];
+}
+
+const fingerprint = (turn) => [turn.state, turn.rounds.length, turn.skills.size, [...turn.skills.values()].filter((s) => s.outcome).length, [...turn.agents.values()].map((a) => a.state).join(), [...turn.approvals.values()].filter((a) => a.verdict).length, turn.approvals.size, turn.notes.length, turn.steers.length, turn.draft?.text.length ?? 0, turn.final?.seq ?? 0, turn.priority].join("|");
+
+function summary(event) {
+  switch (event.kind) {
+    case "received": return event.text;
+    case "model_replied": return event.calls?.length ? event.calls.map((c) => `${c.name} ${c.raw}`).join("; ") : event.text;
+    case "model_failed": return `${event.error?.kind}: ${event.error?.detail ?? ""}`;
+    case "skill_started": return event.skill;
+    case "skill_finished": return `${event.skill}: ${event.outcome?.status}, ${duration(event.duration_ms)}`;
+    case "agent_reported": return `${event.report?.status}, ${duration(event.report?.duration_ms)}: ${event.report?.result ?? ""}`;
+    case "decided": return `${event.component}: ${event.decision}. ${event.reasoning}`;
+    case "approval_requested": return `${event.skill} ${argumentText(event.arguments)}`;
+    case "deferred": return `until ${exactTime(event.until)}: ${event.reason}`;
+    case "turn_started": return `${event.mode}${event.route?.length ? `, ${event.route.join(", ")}` : ""}`;
+    default: return event.text ?? event.reason ?? event.by ?? "";
+  }
+}
