@@ -184,6 +184,7 @@ async fn with_config(
     let mut loaded = Sources::usual(environment, global.config, flags).load()?;
     if let Command::Serve(Serve { port: Some(port), .. }) = &command {
         loaded.config.server.bind.set_port(*port);
+        loaded.origins.insert(vec!["server".to_owned(), "bind".to_owned()], Location::Flag("--port".to_owned()));
     }
     match command {
         Command::Config { command: ConfigCommand::Check { .. } } => return config::check_all(&console, &loaded),

@@ -11,6 +11,7 @@ mod edges;
 mod effects;
 mod events;
 mod lexer;
+mod page;
 mod sizes;
 mod tree;
 mod without;

@@ -4,8 +4,18 @@ export const PAGES = [
   { id: "overview", title: "Overview", group: "work", icon: "overview", key: "o", first: true, load: () => import("./overview.js") },
   { id: "chat", title: "Chat", group: "work", icon: "chat", key: "c", first: true, load: () => import("./chat.js") },
   { id: "conversations", title: "Conversations", group: "work", icon: "conversations", key: "v", first: true, load: () => import("./conversations.js") },
+  { id: "jobs", title: "Jobs", group: "work", icon: "jobs", key: "j", load: () => import("./jobs.js") },
+  { id: "approvals", title: "Approvals", group: "work", icon: "approvals", key: "y", load: () => import("./approvals.js") },
+  { id: "dead", title: "Dead letters", group: "work", icon: "dead", key: "d", load: () => import("./dead-letters.js") },
+  { id: "schedules", title: "Schedules", group: "work", icon: "schedules", key: "s", load: () => import("./schedules.js") },
+  { id: "skills", title: "Skills", group: "work", icon: "skills", key: "k", load: () => import("./skills.js") },
+  { id: "memory", title: "Memory", group: "work", icon: "memory", key: "m", load: () => import("./memory.js") },
   { id: "actors", title: "Actors", group: "kernel", icon: "actors", key: "a", first: true, load: () => import("./actors.js") },
   { id: "queue", title: "Queue", group: "kernel", icon: "queue", key: "q", load: () => import("./queue.js") },
+  { id: "backends", title: "Backends", group: "kernel", icon: "backends", key: "b", load: () => import("./backends.js") },
+  { id: "creatures", title: "Creatures", group: "kernel", icon: "creatures", key: "w", load: () => import("./creatures.js") },
+  { id: "audit", title: "Audit", group: "house", icon: "audit", key: "l", load: () => import("./audit.js") },
+  { id: "settings", title: "Settings", group: "house", icon: "settings", key: "e", load: () => import("./settings.js") },
 ];
 
 export const GROUPS = ["work", "kernel", "house"];

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::world::{Server, echo, read};
 use crate::{
     auth::KeyScope,
-    grpc::v1::{self, events_client::EventsClient},
+    grpc::v1::{self, events_client::EventsClient, scheduler_client::SchedulerClient, skills_client::SkillsClient},
 };
 
 /// The kinds of the events that a search found.
@@ -97,13 +97,16 @@ async fn settings_are_listed_for_operators_only() {
     let server = Server::start(echo()).await;
     let (status, empty) = server.get("/api/v1/settings").await;
     assert_eq!((status, empty), (200, json!({"settings": []})), "this server was given none");
+    let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let listed = scheduler.list_settings(v1::ListSettingsRequest {}).await.unwrap().into_inner();
+    assert!(listed.settings.is_empty(), "{listed:?}");
     let ann = server.key("ann", &[KeyScope::Chat]).await;
     let request = server.request(reqwest::Method::GET, "/api/v1/settings").bearer_auth(&ann);
     assert_eq!(read(request.send().await.unwrap()).await.0, 403);
 }
 
 #[tokio::test]
-async fn data_with_bad_input_is_refused_and_that_of_nobody_is_empty() {
+async fn data_with_bad_input_is_refused_and_a_new_user_has_none() {
     let server = Server::start(echo()).await;
     for (query, part) in [
         ("", "kind"),
@@ -117,4 +120,9 @@ async fn data_with_bad_input_is_refused_and_that_of_nobody_is_empty() {
     for query in ["kind=todos", "kind=memories&query=tea", "kind=memories&deleted=true"] {
         assert_eq!(server.get(&format!("/api/v1/data?{query}")).await, (200, json!({"documents": []})), "{query}");
     }
+    let mut skills = SkillsClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let asked = |kind: &str| v1::ListDataRequest { kind: kind.to_owned(), ..Default::default() };
+    assert!(skills.list_data(asked("todos")).await.unwrap().into_inner().documents.is_empty());
+    let refused = skills.list_data(asked("notes")).await.unwrap_err();
+    assert!(refused.code() == tonic::Code::InvalidArgument && refused.message().contains("memories"), "{refused:?}");
 }
