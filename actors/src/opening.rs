@@ -34,13 +34,14 @@ impl Opening {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use annie_core::ids::ConversationId;
 
     use super::*;
 
     #[test]
     fn opening_is_taken_once_and_only_by_the_incarnation_that_opened() {
-        let node = |n| NodeIncarnation::from_uuid(Uuid::from_u128(n));
+        let user = annie_core::ids::UserId::local();
+        let node = |n: u8| NodeIncarnation::from_uuid(ConversationId::for_key(&user, &n.to_string()).uuid());
         let opening = Opening::new(node(1), Vec::new());
         let repeated = opening.clone();
         assert!(opening.take(node(1)).is_some());

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
 /// file.
-const fn kinds(body: &EventBody) -> [&'static str; 31] {
+const fn kinds(body: &EventBody) -> [&'static str; 32] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }

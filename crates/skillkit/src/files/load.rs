@@ -337,6 +337,8 @@ fn request_item(
         effect: file.effect.unwrap_or(effect),
         external: true,
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        alternatives: file.alternatives,
+        fallback: file.fallback,
         format: SkillFormat::Command,
         source,
     };

@@ -26,7 +26,7 @@ const INSERT_FREQUENT: &str = "INSERT INTO frequent VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::HeadGuard,
     Kind::IntentGuard,
     Kind::Conversation,
