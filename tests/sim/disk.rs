@@ -8,7 +8,7 @@ use std::{
 
 use annie_core::{
     faults::{FaultKind, Target},
-    ports::{Fence, Storage, StoreErrorKind},
+    ports::{Storage, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
 use annie_testkit::sim::{Dice, Schedule};

@@ -16,7 +16,7 @@ use crate::files::{Entry, Item, Kind, load_text};
 fn skill(head: &str) -> (SkillSpec, RequestTemplate) {
     let text = format!("---\nname: api.call\ndescription: d\nexternal: true\n{head}---\nx\n");
     let (item, problems) = load_text("api/call.md", &text);
-    let Some(Item::Skill(Entry { spec, kind: Kind::Request(template) })) = item else { panic!("{problems:?}") };
+    let Some(Item::Skill(Entry { spec, kind: Kind::Request(template), .. })) = item else { panic!("{problems:?}") };
     ((*spec).clone(), (*template).clone())
 }
 
