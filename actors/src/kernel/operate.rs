@@ -11,7 +11,7 @@ use super::{Kernel, KernelError};
 use crate::{
     breaker::{BreakerMsg, BreakersMsg},
     conversations::{ConversationsMsg, SupervisionMsg},
-    observe::{Crash, NodeInfo, Path, ask_view},
+    observe::{Crash, NodeInfo, OrderedEnd, Path, ask_view},
     scheduler::{GateGrant, GateMsg, GateRefusal, SchedulerMsg},
     supervise::stop_child,
 };

@@ -211,7 +211,7 @@ proptest! {
         assert_order(&w);
         prop_assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
         let json = serde_json::to_string(&w.conv).unwrap();
-        prop_assert_eq!(serde_json::from_str::<Conversation>(&json).unwrap(), w.conv);
+        prop_assert_eq!(serde_json::from_str::<Conversation>(&json).unwrap(), w.conv.clone());
     }
 
     /// The log contains each message at its position, and the Engine receives it any number of events later. After every
