@@ -42,4 +42,5 @@ mod settings;
 mod skill_files;
 mod spend;
 mod spoken;
+mod untrusted;
 pub mod voice;

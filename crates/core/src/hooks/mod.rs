@@ -231,7 +231,10 @@ impl HookSet {
     /// Whether no hook and no person decides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hooks.is_empty() && self.outside.is_empty() && self.approval.is_off()
+        self.hooks.is_empty()
+            && self.outside.is_empty()
+            && self.approval.is_off()
+            && self.approval.untrusted.mode == ApprovalMode::Off
     }
 
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures
