@@ -16,6 +16,7 @@ use annie_core::{
 use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
+    effects::HookBreakers,
     extensions::Installed,
     hub::Hub,
     kernel::Embeddings,
@@ -111,6 +112,8 @@ pub(crate) struct Wiring {
     pub extensions: Installed,
     /// Policies that decide before a turn and before a skill.
     pub hooks: HookSet,
+    /// The hooks outside the kernel that failed lately.
+    pub hook_breakers: HookBreakers,
     pub context_sources: Vec<Arc<dyn ContextSource>>,
     pub env: Env,
     pub lease: Arc<Lease>,

@@ -447,6 +447,9 @@ enabled = true
 [approval]
 default = "always"
 rules = [{ mode = "ask", when = { skills = ["mail.*"] }, effects = ["once"], external = true }]
+after_untrusted = "always"
+untrusted = ["tasks.*"]
+trusted = ["mcp.git.*"]
 expires_ms = 2000
 [[hook]]
 name = "h"

@@ -14,6 +14,7 @@ mod forget;
 mod front_ends;
 mod hook_channels;
 mod hook_programs;
+mod hook_services;
 mod hooks;
 mod interfaces;
 mod jobs;

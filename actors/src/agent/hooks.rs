@@ -236,7 +236,7 @@ pub(crate) async fn judge_turn(
             let decided = match next.take() {
                 Some(decided) => decided,
                 None => match outside.next() {
-                    Some(hook) => decided_outside(hook, &at).await,
+                    Some(hook) => decided_outside(wiring, hook, &at).await,
                     None => break,
                 },
             };
@@ -251,8 +251,8 @@ pub(crate) async fn judge_turn(
 
 /// The decision of a hook outside the kernel about a turn, or about a skill that is called by name. Neither has arguments of a
 /// model, which a hook could replace.
-async fn decided_outside(hook: &OutsideHook, at: &HookContext<'_>) -> Decided {
-    let answer = match answer_of(hook, &HookQuestion::of(&hook.name, at)).await {
+async fn decided_outside(wiring: &Wiring, hook: &OutsideHook, at: &HookContext<'_>) -> Decided {
+    let answer = match answer_of(wiring, hook, &HookQuestion::of(&hook.name, at)).await {
         Ok(HookAnswer::Replace { .. }) => Err("there are no arguments to replace".to_owned()),
         answer => answer,
     };

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::{Kernel, KernelError};
 use crate::{
+    effects::HookBreakers,
     backend::{self, BackendArgs, Backends},
     breaker::Breakers,
     conversations::Conversations,
@@ -133,6 +134,7 @@ impl Kernel {
             embeddings: Arc::default(),
             extensions,
             hooks,
+            hook_breakers: HookBreakers::default(),
             context_sources: parts.context_sources,
             lease: Arc::new(lease),
             env: parts.env,
