@@ -84,6 +84,10 @@ pub struct KernelLimits {
     pub lease: LeaseLimits,
     /// The caps on what rounds spend.
     pub spend: SpendLimits,
+    /// Rules of the operator that the prompts of all agents contain.
+    pub rules: Vec<String>,
+    /// Whether small talk gets a short prompt without skills.
+    pub is_small_talk_short: bool,
 }
 
 impl Default for KernelLimits {
@@ -102,6 +106,8 @@ impl Default for KernelLimits {
             notify: NotifyLimits::default(),
             lease: LeaseLimits::default(),
             spend: SpendLimits::default(),
+            rules: Vec::new(),
+            is_small_talk_short: false,
         }
     }
 }

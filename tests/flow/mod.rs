@@ -16,6 +16,7 @@ mod hook_channels;
 mod hook_programs;
 mod hook_services;
 mod hooks;
+mod intent;
 mod interfaces;
 mod jobs;
 mod kernel;
