@@ -133,7 +133,7 @@ impl HookBreakers {
 }
 
 /// The answer of a hook, or why there is none. A hook that panics or is late fails, and one that fails again and again is not
-/// asked for a while, so that nobody waits for it.
+/// asked for a while, so that no turn waits for it.
 pub(crate) async fn answer_of(
     wiring: &Wiring,
     hook: &OutsideHook,
