@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use annie_channels::{WebhookHook, WebhookHookConfig};
 use annie_core::{
     approval::APPROVAL,
     hooks::{
@@ -16,7 +17,6 @@ use annie_core::{
     ids::UserId,
     ports::{Clock, HookRunner},
 };
-use annie_channels::{WebhookHook, WebhookHookConfig};
 use annie_llm::{CommandConfig, ProgramHook, Secret};
 use serde::{Deserialize, Serialize};
 

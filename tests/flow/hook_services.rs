@@ -116,7 +116,10 @@ async fn webhook_hook_continues_refuses_and_replaces_by_signed_questions() {
     }
     let (headers, body) = rules.questions.lock().unwrap()[0].clone();
     let question: Value = serde_json::from_str(&body).expect("JSON");
-    assert_eq!((&question["v"], &question["skill"], &question["hook"]), (&json!(1), &json!("tasks.create"), &json!("rules")));
+    assert_eq!(
+        (&question["v"], &question["skill"], &question["hook"]),
+        (&json!(1), &json!("tasks.create"), &json!("rules"))
+    );
     assert_eq!(headers["annie-question"], question["id"].as_str().expect("an id"));
     let timestamp = headers["annie-timestamp"].to_str().expect("text").to_owned();
     let signed = hmac_sha256(SECRET.as_bytes(), format!("{timestamp}.{body}").as_bytes());
@@ -134,7 +137,10 @@ async fn webhook_hook_that_fails_again_and_again_is_disabled_and_shown_in_the_st
     let (_folder, _data, server) = server(&model, &url, "on_failure = \"continue\"").await;
     for n in 0..7 {
         let sent = ask(&server, &format!("buy thing number {n}")).await;
-        assert!(sent["answer"].as_str().is_some_and(|text| text.contains("thing number")), "its failure continues: {sent}");
+        assert!(
+            sent["answer"].as_str().is_some_and(|text| text.contains("thing number")),
+            "its failure continues: {sent}"
+        );
     }
     assert_eq!(rules.count.load(Relaxed), 5, "after five failures it is not asked");
     let (_, status) = server.get("/api/v1/status").await;

@@ -326,7 +326,9 @@ fn untrusted(origin: &str, what: &str) -> EventBody {
     EventBody::Decided {
         component: "trust".to_owned(),
         decision: format!("ask a person before {what}"),
-        reasoning: format!("The agent has read text of {origin}, which the user did not write, and {what} changes something outside."),
+        reasoning: format!(
+            "The agent has read text of {origin}, which the user did not write, and {what} changes something outside."
+        ),
         alternatives: Vec::new(),
         hook: None,
     }

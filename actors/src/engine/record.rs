@@ -153,7 +153,9 @@ fn refused_by_rule(text: String, has_format: bool) -> EventBody {
 
 fn intent_decided(intent: Intent) -> EventBody {
     let why = match intent {
-        Intent::Simple => "the whole message is small talk and nothing is open, so a short prompt without skills is enough",
+        Intent::Simple => {
+            "the whole message is small talk and nothing is open, so a short prompt without skills is enough"
+        }
         Intent::ToolUse => "it may need a skill, or something is open to which it may be the answer",
         Intent::Complex => "it is long, or its words join several steps",
     };

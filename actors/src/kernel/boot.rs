@@ -20,11 +20,11 @@ use tokio::sync::watch;
 
 use super::{Kernel, KernelError};
 use crate::{
-    effects::HookBreakers,
     backend::{self, BackendArgs, Backends},
     breaker::Breakers,
     conversations::Conversations,
     dead_letters::DeadLetters,
+    effects::HookBreakers,
     expiry::Expiry,
     extensions::{
         Extensions, check_names, hook_set,

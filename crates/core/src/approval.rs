@@ -272,9 +272,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
-    };
+    use crate::ids::{AgentId, ConversationId, IntentId, TaskId, UserId};
 
     fn mode(policy: &ApprovalPolicy, skill: &str, effect: Effect, external: bool) -> ApprovalMode {
         let (task, agent) = (TaskId::from_uuid(uuid::Uuid::from_u128(1)), AgentId::orchestrator());

@@ -137,7 +137,9 @@ mod tests {
 
     #[test]
     fn intent_of_several_steps_is_complex() {
-        for text in ["find it and then mail it to Bob".to_owned(), "word ".repeat(60), "compare the two offers".to_owned()] {
+        for text in
+            ["find it and then mail it to Bob".to_owned(), "word ".repeat(60), "compare the two offers".to_owned()]
+        {
             assert_eq!(intent(&text, false).0, Intent::Complex, "{text}");
         }
         assert_eq!(intent("remind me to buy milk", false).0, Intent::ToolUse);

@@ -4,7 +4,10 @@ use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
     caller::CallOptions,
     classify::Intent,
-    context::{active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, small_talk_system, tokens},
+    context::{
+        active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, small_talk_system,
+        tokens,
+    },
     event::{Mode, PromptFacts},
     ids::ConversationId,
     limits::SubAgentInterface,

@@ -430,6 +430,9 @@ fn rules_of_the_operator_are_in_the_prompts_of_all_agents() {
         as_text(&small_talk_system(&facts)),
     ];
     for prompt in prompts {
-        assert!(prompt.contains("Rules of the operator, which hold in every answer and report:\n- Never use emoji."), "{prompt}");
+        assert!(
+            prompt.contains("Rules of the operator, which hold in every answer and report:\n- Never use emoji."),
+            "{prompt}"
+        );
     }
 }
