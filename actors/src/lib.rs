@@ -15,6 +15,7 @@ mod expiry;
 mod extensions;
 mod fail_open;
 mod fixed;
+mod hook_breakers;
 mod hub;
 mod jobs;
 mod kernel;

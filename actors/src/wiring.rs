@@ -16,8 +16,8 @@ use annie_core::{
 use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
-    effects::HookBreakers,
     extensions::Installed,
+    hook_breakers::HookBreakers,
     hub::Hub,
     kernel::Embeddings,
     log_writer::LogMsg,

@@ -24,12 +24,12 @@ use crate::{
     breaker::Breakers,
     conversations::Conversations,
     dead_letters::DeadLetters,
-    effects::HookBreakers,
     expiry::Expiry,
     extensions::{
         Extensions, check_names, hook_set,
         nodes::{self as extension_nodes, EXTENSIONS},
     },
+    hook_breakers::HookBreakers,
     hub::Hub,
     log_writer::{LogArgs, LogWriter},
     node_lease::{Lease, NodeLease},

@@ -20,7 +20,7 @@ pub use outside::{HookQuestion, OutsideHook};
 pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
 
 use crate::{
-    approval::ApprovalPolicy,
+    approval::{ApprovalMode, ApprovalPolicy},
     event::{HookAnswer, PlannedSkill},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
