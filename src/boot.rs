@@ -17,7 +17,7 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
     ids::{NodeId, UserId},
-    ports::{Catalog, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
+    ports::{Catalog, Clock, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
     skill::SkillSet,
 };
@@ -200,11 +200,15 @@ fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Resul
     })
 }
 
-/// The configured hooks: rules, and programs that are started like those of backends.
-fn hooks(config: &Config, environment: &Environment) -> Result<Hooks, BootError> {
+/// The configured hooks: rules, services, and programs that are started like those of backends.
+fn hooks(config: &Config, environment: &Environment, clock: &Arc<dyn Clock>) -> Result<Hooks, BootError> {
     let mut outside = Vec::new();
     let slots = Arc::new(Semaphore::new(HOOK_PROGRAMS_MAX));
     for hook in &config.hook {
+        if let Some(service) = hook.webhook(config.limits.message_bytes_max, environment, clock.clone())? {
+            outside.push(hook.outside(Arc::new(service)));
+            continue;
+        }
         let Some(command) = hook.command(config.limits.message_bytes_max) else { continue };
         let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
         let lookup = |name: &str| environment.get(name).map(str::to_owned);
@@ -317,6 +321,7 @@ pub async fn assemble_with(
     if config.audit.seal_ms > 0 {
         chores.push(SealChore::new(store.clone(), store.clone(), config.audit.seal_ms));
     }
+    let hooks = hooks(config, environment, &env.clock)?;
     let mut parts = Parts {
         env,
         node,
@@ -330,7 +335,7 @@ pub async fn assemble_with(
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
         extensions: Extensions { channels, chores, ..Extensions::default() },
-        hooks: hooks(config, environment)?,
+        hooks,
     };
     if let Some(chaos) = &chaos {
         parts.env = chaos.env(parts.env);

@@ -16,6 +16,7 @@ mod expiry;
 mod extensions;
 mod fail_open;
 mod fixed;
+mod hook_breakers;
 mod hub;
 mod jobs;
 mod kernel;

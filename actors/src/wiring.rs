@@ -17,6 +17,7 @@ use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
     extensions::Installed,
+    hook_breakers::HookBreakers,
     hub::Hub,
     kernel::Embeddings,
     log_writer::LogMsg,
@@ -84,6 +85,10 @@ pub struct KernelLimits {
     pub lease: LeaseLimits,
     /// The caps on what rounds spend.
     pub spend: SpendLimits,
+    /// Rules of the operator that the prompts of all agents contain.
+    pub rules: Vec<String>,
+    /// Whether small talk gets a short prompt without skills.
+    pub is_small_talk_short: bool,
 }
 
 impl Default for KernelLimits {
@@ -102,6 +107,8 @@ impl Default for KernelLimits {
             notify: NotifyLimits::default(),
             lease: LeaseLimits::default(),
             spend: SpendLimits::default(),
+            rules: Vec::new(),
+            is_small_talk_short: false,
         }
     }
 }
@@ -112,6 +119,8 @@ pub(crate) struct Wiring {
     pub extensions: Installed,
     /// Policies that decide before a turn and before a skill.
     pub hooks: HookSet,
+    /// The hooks outside the kernel that failed lately.
+    pub hook_breakers: HookBreakers,
     pub context_sources: Vec<Arc<dyn ContextSource>>,
     pub env: Env,
     pub lease: Arc<Lease>,

@@ -255,6 +255,9 @@ fn warned(warning: &Value) -> Option<Finding> {
             "extensions",
             "annie actors tree --under /infra/extensions shows its actor; the server's log says why it ends",
         ),
+        Feature::Hooks => {
+            ("hooks", "the server's log has the reason of each failure; repair the program or the service")
+        }
         Feature::Skills => (
             "skills",
             "the server's log has the details; rename or remove the skill, or restore the connection of its source",

@@ -1,8 +1,8 @@
 //! `[approval]`: which calls of skills wait for a person. The policy is documented in [`annie_core::approval`].
 
 use annie_core::{
-    approval::{ApprovalMode, ApprovalPolicy, ApprovalRule},
-    hooks::Conditions,
+    approval::{ApprovalMode, ApprovalPolicy, ApprovalRule, UntrustedText},
+    hooks::{Conditions, valid_skill_pattern},
     skill::Effect,
 };
 use serde::{Deserialize, Serialize};
@@ -24,13 +24,27 @@ pub struct ApprovalSettings {
     pub default: ApprovalMode,
     /// The rules: the first one that holds decides.
     pub rules: Vec<ApprovalRuleConfig>,
+    /// The mode of effects outside that an agent requests after it has read text which the user did not write.
+    pub after_untrusted: ApprovalMode,
+    /// Skills whose results count as such text, beside those of MCP servers and of skills that read from other machines.
+    pub untrusted: Vec<String>,
+    /// Skills whose results do not count as such text.
+    pub trusted: Vec<String>,
     /// How long a request waits before it counts as denied, in milliseconds.
     pub expires_ms: u64,
 }
 
 impl Default for ApprovalSettings {
+    /// Notes may be files that other people wrote.
     fn default() -> Self {
-        Self { default: ApprovalMode::Off, rules: Vec::new(), expires_ms: ApprovalPolicy::EXPIRES_MS_DEFAULT }
+        Self {
+            default: ApprovalMode::Off,
+            rules: Vec::new(),
+            after_untrusted: ApprovalMode::Ask,
+            untrusted: vec!["notes.*".to_owned()],
+            trusted: Vec::new(),
+            expires_ms: ApprovalPolicy::EXPIRES_MS_DEFAULT,
+        }
     }
 }
 
@@ -66,6 +80,11 @@ impl Config {
             default: self.approval.default,
             rules: self.approval.rules.iter().map(rule).collect(),
             hooks: asks.map(|asks| hook(&asks.when)).collect(),
+            untrusted: UntrustedText {
+                mode: self.approval.after_untrusted,
+                also: self.approval.untrusted.clone(),
+                trusted: self.approval.trusted.clone(),
+            },
             expires_ms: self.approval.expires_ms,
         }
     }
@@ -83,6 +102,17 @@ impl Config {
         if count > count_max {
             let what = format!("there are {count} rules, at most {count_max} are allowed");
             found.push(KeyError::value(&["approval", "rules"], &what, "combine some of them"));
+        }
+        for (key, patterns) in [("untrusted", &self.approval.untrusted), ("trusted", &self.approval.trusted)] {
+            let wrong = patterns.iter().find(|pattern| !valid_skill_pattern(pattern));
+            found.extend(wrong.map(|pattern| {
+                let what = format!("{pattern:?} is no pattern of skills");
+                KeyError::value(&["approval", key], &what, "write a name, `domain.*` or `*`")
+            }));
+            if patterns.len() > count_max {
+                let what = format!("there are {} patterns, at most {count_max} are allowed", patterns.len());
+                found.push(KeyError::value(&["approval", key], &what, "combine some of them: `domain.*`"));
+            }
         }
         for (at, rule) in rules.iter().enumerate() {
             found.extend(condition_problems(&["approval", "rules", &at.to_string()], &rule.when, &self.channel));

@@ -1,8 +1,12 @@
 //! `[[channel]]`: where the answers of messages with an address are delivered.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use annie_channels::{Webhook, WebhookConfig, WebhookError};
+use annie_channels::{Webhook, WebhookConfig, WebhookError, WebhookHookError};
 use annie_core::{
     ids::UserId,
     ports::{Channel, Clock},
@@ -73,6 +77,9 @@ pub enum ChannelError {
     /// Its settings are not valid.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    /// The settings of a hook that is a service are not valid.
+    #[error(transparent)]
+    Hook(#[from] WebhookHookError),
 }
 
 impl ChannelConfig {
@@ -81,7 +88,8 @@ impl ChannelConfig {
     /// # Errors
     /// If the secret is missing or not valid.
     pub fn channel(&self, environment: &Environment, clock: Arc<dyn Clock>) -> Result<Arc<dyn Channel>, ChannelError> {
-        let secret = self.secret(environment)?;
+        let of = format!("channel `{}`", self.name);
+        let secret = signing_key(&of, self.secret_file.as_deref(), self.secret_env.as_deref(), environment)?;
         match self.kind {
             ChannelKind::Webhook => {
                 let config = WebhookConfig {
@@ -94,23 +102,6 @@ impl ChannelConfig {
                 Ok(Arc::new(Webhook::new(config, annie_llm::http_client(), clock)?))
             }
         }
-    }
-
-    /// The key of the signatures.
-    fn secret(&self, environment: &Environment) -> Result<Secret, ConfigError> {
-        let of = format!("channel `{}`", self.name);
-        if let Some(path) = &self.secret_file {
-            return read_key(path, &format!("{of}: secret_file"));
-        }
-        let name = self.secret_env.as_deref().unwrap_or_default();
-        let secret = environment.get(name).map(str::trim).filter(|secret| !secret.is_empty());
-        secret.map(Secret::new).ok_or_else(|| {
-            ConfigError::new(
-                Location::Environment(name.to_owned()),
-                format!("{of} reads its secret from here, and it is not set or empty"),
-                format!("set {name}, or use secret_file"),
-            )
-        })
     }
 
     /// All errors in this channel's keys.
@@ -134,6 +125,27 @@ impl ChannelConfig {
         }
         found
     }
+}
+
+/// The key of the signatures of a channel or a hook.
+pub(super) fn signing_key(
+    of: &str,
+    file: Option<&Path>,
+    variable: Option<&str>,
+    environment: &Environment,
+) -> Result<Secret, ConfigError> {
+    if let Some(path) = file {
+        return read_key(path, &format!("{of}: secret_file"));
+    }
+    let name = variable.unwrap_or_default();
+    let secret = environment.get(name).map(str::trim).filter(|secret| !secret.is_empty());
+    secret.map(Secret::new).ok_or_else(|| {
+        ConfigError::new(
+            Location::Environment(name.to_owned()),
+            format!("{of} reads its secret from here, and it is not set or empty"),
+            format!("set {name}, or use secret_file"),
+        )
+    })
 }
 
 impl Config {

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use annie_channels::{WebhookHook, WebhookHookConfig};
 use annie_core::{
     approval::APPROVAL,
     hooks::{
@@ -14,13 +15,15 @@ use annie_core::{
         valid_hook_name, valid_skill_pattern,
     },
     ids::UserId,
-    ports::HookRunner,
+    ports::{Clock, HookRunner},
 };
-use annie_llm::{CommandConfig, ProgramHook};
+use annie_llm::{CommandConfig, ProgramHook, Secret};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    channels::{ChannelConfig, valid_channel_name},
+    backend::host_of,
+    channels::{ChannelConfig, ChannelError, signing_key, valid_channel_name},
+    environment::Environment,
     settings::Config,
     typed::KeyError,
 };
@@ -38,6 +41,8 @@ pub enum HookKind {
     Program,
     /// A rule that asks a person.
     Ask,
+    /// A service behind a URL that decides.
+    Webhook,
 }
 
 /// The time limit of a program's answer, in milliseconds. A person may wait for the turn.
@@ -48,6 +53,11 @@ const QUESTION_BYTES_MIN: usize = 64 * 1024;
 const ESCAPED_BYTES_MAX: usize = 6;
 /// Size limit for the answer of a program, in bytes. It replaces the arguments of one call at most.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// The size limit of a question, in bytes.
+const fn question_bytes_max(message_bytes_max: usize) -> usize {
+    message_bytes_max.saturating_mul(ESCAPED_BYTES_MAX).saturating_add(QUESTION_BYTES_MIN)
+}
 
 /// `[[hook]]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +81,19 @@ pub struct HookConfig {
     /// The program's arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The time limit of the program's answer, in milliseconds.
+    /// The URL of the service. It is not shown, because it may contain a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Secret>,
+    /// A file that contains the key of the signatures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// The environment variable that contains the key of the signatures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_env: Option<String>,
+    /// The time limit of an answer, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_ms_max: Option<u64>,
-    /// The consequence if the program gives no valid answer.
+    /// The consequence if the program or the service gives no valid answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
@@ -85,7 +104,7 @@ impl HookConfig {
         let Self { name, point, kind, when, text, .. } = self.clone();
         match kind {
             HookKind::Refuse => Some(Arc::new(RefuseRule { name, point, text, when })),
-            HookKind::Program | HookKind::Ask => None,
+            HookKind::Program | HookKind::Ask | HookKind::Webhook => None,
         }
     }
 
@@ -100,12 +119,35 @@ impl HookConfig {
             args: self.args.clone(),
             run_ms_max: self.answer_ms(),
             output_bytes_max: OUTPUT_BYTES_MAX,
-            prompt_bytes_max: message_bytes_max.saturating_mul(ESCAPED_BYTES_MAX).saturating_add(QUESTION_BYTES_MIN),
+            prompt_bytes_max: question_bytes_max(message_bytes_max),
             ..CommandConfig::default()
         })
     }
 
-    /// The hook that asks its program through this runner.
+    /// The service, if this hook asks one. Its question has room for every message of this size.
+    ///
+    /// # Errors
+    /// If the secret is missing, or the service cannot be asked.
+    pub fn webhook(
+        &self,
+        message_bytes_max: usize,
+        environment: &Environment,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<WebhookHook>, ChannelError> {
+        let Some(url) = self.url.as_ref().filter(|_| self.kind == HookKind::Webhook) else { return Ok(None) };
+        let of = format!("hook `{}`", self.name);
+        let secret = signing_key(&of, self.secret_file.as_deref(), self.secret_env.as_deref(), environment)?;
+        let config = WebhookHookConfig {
+            name: self.name.clone(),
+            url: url.expose().to_owned(),
+            secret: secret.expose().to_owned(),
+            ms_max: self.answer_ms(),
+            question_bytes_max: question_bytes_max(message_bytes_max),
+        };
+        Ok(Some(WebhookHook::new(config, annie_llm::http_client(), clock)?))
+    }
+
+    /// The hook that asks its program or its service through this runner.
     #[must_use]
     pub fn outside(&self, runner: Arc<dyn HookRunner>) -> OutsideHook {
         OutsideHook {
@@ -138,6 +180,10 @@ impl HookConfig {
             HookKind::Refuse => found.extend(self.rule_problems(index)),
             HookKind::Program => found.extend(self.program_problems(index)),
             HookKind::Ask => found.extend(self.ask_problems(index)),
+            HookKind::Webhook => found.extend(self.webhook_problems(index)),
+        }
+        if self.kind != HookKind::Webhook {
+            found.extend(self.webhook_keys(index));
         }
         found
     }
@@ -180,18 +226,57 @@ impl HookConfig {
         let mut found = Vec::new();
         let what = match self.kind {
             HookKind::Ask => "a rule that asks a person asks no program",
+            HookKind::Webhook => "a service is asked by its url",
             HookKind::Refuse | HookKind::Program => "a rule that refuses asks no program",
         };
+        let is_asked = self.kind == HookKind::Webhook;
         for (key, is_given) in [
             ("program", self.program.is_some()),
             ("args", !self.args.is_empty()),
-            ("answer_ms_max", self.answer_ms_max.is_some()),
-            ("on_failure", self.on_failure.is_some()),
+            ("answer_ms_max", self.answer_ms_max.is_some() && !is_asked),
+            ("on_failure", self.on_failure.is_some() && !is_asked),
         ] {
             if is_given {
                 let fix = "use kind = \"program\", or remove it";
                 found.push(KeyError::value(&["hook", index, key], what, fix));
             }
+        }
+        found
+    }
+
+    /// The keys of a service, which no other hook has.
+    fn webhook_keys(&self, index: &str) -> Vec<KeyError> {
+        let given = [
+            ("url", self.url.is_some()),
+            ("secret_file", self.secret_file.is_some()),
+            ("secret_env", self.secret_env.is_some()),
+        ];
+        let wrong = given.into_iter().filter(|(_, is_given)| *is_given);
+        let fix = "use kind = \"webhook\", or remove it";
+        wrong.map(|(key, _)| KeyError::value(&["hook", index, key], "only a webhook has it", fix)).collect()
+    }
+
+    /// The errors in the keys of a service.
+    fn webhook_problems(&self, index: &str) -> Vec<KeyError> {
+        let mut found = self.program_keys(index);
+        let mut add = |key: &str, what: &str, fix: &str| {
+            found.push(KeyError::value(&["hook", index, key], what, fix));
+        };
+        let url = self.url.as_ref().map(|url| url.expose().to_owned()).unwrap_or_default();
+        if !(url.starts_with("http://") || url.starts_with("https://")) || host_of(&url).is_none() {
+            add("url", "it is no URL with http:// or https://", "write it as https://example.org/annie");
+        }
+        if self.secret_file.is_some() == self.secret_env.is_some() {
+            let what = "it needs one secret, with which its questions are signed";
+            add("secret_file", what, "give secret_file or secret_env, not both");
+        }
+        let ms_max = OutsideHook::MS_MAX;
+        if !(1..=ms_max).contains(&self.answer_ms()) {
+            let what = format!("{} is not between 1 and {ms_max}", self.answer_ms());
+            add("answer_ms_max", &what, "a person may wait for the turn: 2000 is the default");
+        }
+        if !self.text.is_empty() {
+            add("text", "the service gives the reason", "remove it");
         }
         found
     }

@@ -68,6 +68,8 @@ pub struct Config {
     pub notify: NotifyLimits,
     /// The caps on what model calls spend.
     pub spend: SpendLimits,
+    /// What prompts contain besides the kernel's own rules.
+    pub prompt: PromptSettings,
     /// How routing rules are used.
     pub routing: Routing,
     /// When a skill's breaker opens.
@@ -180,6 +182,42 @@ impl Default for Limits {
             engines_max: kernel.engines_max,
             stuck_ms_max: kernel.stuck_ms_max,
         }
+    }
+}
+
+/// `[prompt]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromptSettings {
+    /// Rules for all agents: one sentence each.
+    pub rules: Vec<String>,
+    /// Whether messages that are nothing but small talk get a short prompt without skills.
+    pub short_for_small_talk: bool,
+}
+
+impl PromptSettings {
+    /// The maximum number of rules. Each prompt contains all of them.
+    const RULES_MAX: usize = 20;
+    /// The maximum length of a rule, in characters.
+    const RULE_CHARS_MAX: usize = 300;
+
+    fn check(&self) -> Result<(), KeyError> {
+        let path = ["prompt", "rules"];
+        let (count, count_max) = (self.rules.len(), Self::RULES_MAX);
+        if count > count_max {
+            let what = format!("there are {count} rules, at most {count_max} are allowed");
+            return Err(KeyError::value(&path, &what, "combine some of them"));
+        }
+        let is_wrong = |rule: &&String| rule.trim().is_empty() || rule.contains(char::is_control);
+        if let Some(rule) = self.rules.iter().find(is_wrong) {
+            return Err(KeyError::value(&path, &format!("{rule:?} is no line of text"), "write one sentence"));
+        }
+        let chars_max = Self::RULE_CHARS_MAX;
+        if let Some(rule) = self.rules.iter().find(|rule| rule.chars().count() > chars_max) {
+            let what = format!("a rule has {} characters, at most {chars_max} are allowed", rule.chars().count());
+            return Err(KeyError::value(&path, &what, "shorten it"));
+        }
+        Ok(())
     }
 }
 
@@ -316,6 +354,8 @@ impl Config {
             notify: self.notify.clone(),
             lease: self.store.lease(),
             spend: self.spend,
+            rules: self.prompt.rules.clone(),
+            is_small_talk_short: self.prompt.short_for_small_talk,
         }
     }
 
@@ -334,6 +374,7 @@ impl Config {
         found.extend(self.people_problems());
         found.extend(self.client_problems());
         found.extend(self.spend_problem());
+        found.extend(self.prompt.check().err());
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());

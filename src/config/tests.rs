@@ -407,6 +407,9 @@ preemptions_max = 4
 round_guess_ms = 5
 realtime_max = 6
 depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9 }
+[prompt]
+rules = ["Never use emoji."]
+short_for_small_talk = true
 [spend]
 turn_tokens_max = 1
 turn_usd_max = 2.5
@@ -507,6 +510,9 @@ compaction_loop = false
 [approval]
 default = "always"
 rules = [{ mode = "ask", when = { skills = ["mail.*"] }, effects = ["once"], external = true }]
+after_untrusted = "always"
+untrusted = ["tasks.*"]
+trusted = ["mcp.git.*"]
 expires_ms = 2000
 [[hook]]
 name = "h"
@@ -564,6 +570,8 @@ fn config_limits_reach_kernel_and_store() {
         notify,
         lease,
         spend,
+        rules,
+        is_small_talk_short,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
@@ -582,6 +590,7 @@ fn config_limits_reach_kernel_and_store() {
     );
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!((notify, spend), (config.notify.clone(), config.spend));
+    assert_eq!((rules, is_small_talk_short), (config.prompt.rules.clone(), config.prompt.short_for_small_talk));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

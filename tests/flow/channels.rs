@@ -38,7 +38,7 @@ async fn notifications(server: &Server) -> Vec<String> {
 }
 
 /// HMAC-SHA256 as RFC 2104 defines it, in hex.
-fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
+pub(super) fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
     let pad = |byte: u8| -> Vec<u8> {
         let mut block = [byte; 64];
         block.iter_mut().zip(key).for_each(|(padded, key)| *padded ^= key);

@@ -36,7 +36,7 @@ use super::bad_models::{ask, server_with};
 use crate::{server::Server, world::eventually};
 
 /// The fake server as a program, with further keys.
-fn program(name: &str, revision: &str, more: &str) -> String {
+pub(super) fn program(name: &str, revision: &str, more: &str) -> String {
     let command: Vec<String> = std::iter::once("/bin/sh".to_owned()).chain(arguments(revision)).collect();
     format!("[[mcp]]\nname = \"{name}\"\ncommand = {command:?}\n{more}\n")
 }
@@ -67,7 +67,7 @@ async fn listed(server: &Server, name: &str, what: &str, is_so: impl Fn(&Value) 
     .await
 }
 
-async fn connected(server: &Server, name: &str) -> Value {
+pub(super) async fn connected(server: &Server, name: &str) -> Value {
     listed(server, name, "the MCP server is connected", |row| row["state"] == "connected").await
 }
 
@@ -80,8 +80,10 @@ async fn events(server: &Server, conversation: &str) -> Vec<Value> {
 async fn mcp_tool_of_a_program_is_called_in_a_turn_whatever_another_server_does() {
     let model = caller().await;
     let broken = "[[mcp]]\nname = \"broken\"\ncommand = [\"/bin/false\"]\n";
-    let config =
-        format!("mode = \"single_loop\"\n{broken}{}", program("fake", "modern", "effects = { echo = \"read\" }"));
+    // Without the trust, the call that makes the server die would wait for a person, because the one before has read from it.
+    let trust = "[approval]\ntrusted = [\"mcp.fake.*\"]\n";
+    let fake = program("fake", "modern", "effects = { echo = \"read\" }");
+    let config = format!("mode = \"single_loop\"\n{trust}{broken}{fake}");
     let (folder, server) = server_with(&model, &config).await;
     let row = connected(&server, "fake").await;
     assert_eq!((&row["protocol"], &row["transport"]), (&json!("2026-07-28"), &json!("stdio")), "{row}");

@@ -11,7 +11,10 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::{AgentDone, hooks::skill_context};
+use super::{
+    AgentDone,
+    hooks::{approval_mode, skill_context},
+};
 use crate::{
     breaker::RunRequest,
     effects::{
@@ -107,7 +110,7 @@ impl AgentEffect {
             Directive::RunHook { task, agent, hook, skill } => {
                 let channels = view.channels();
                 let at = skill_context(view, &channels, &skill);
-                let (question, mode) = (HookQuestion::of(&hook, &at), wiring.hooks.approval().mode(&at));
+                let (question, mode) = (HookQuestion::of(&hook, &at), approval_mode(wiring, view, &at));
                 let asks_person = hook == APPROVAL;
                 let request = Box::new(HookRequest { task, agent, hook, skill, question });
                 Some(if asks_person { Self::Approval(request, mode) } else { Self::Hook(request) })

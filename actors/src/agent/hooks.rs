@@ -27,9 +27,11 @@ use crate::{
 const FAILURE_CHARS_MAX: usize = 500;
 
 /// A verdict, and the name of what it is about.
-pub(crate) struct Verdict {
-    decided: Decided,
-    what: String,
+pub(crate) enum Verdict {
+    /// The verdict of a hook.
+    Hook { decided: Decided, what: String },
+    /// The call waits for a person, because its agent has read untrusted text of this origin.
+    Untrusted { origin: String, what: String },
 }
 
 /// The calls of a reply, and the verdicts about them.
@@ -64,6 +66,9 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
             // The answer of the call says what happened.
             continue;
         }
+        if let Some(origin) = untrusted_origin(wiring, view, planned) {
+            verdicts.push(Verdict::Untrusted { origin: origin.to_owned(), what: planned.skill.clone() });
+        }
         let at = skill_context(view, &channels, planned);
         let Some(decided) = wiring.hooks.judge(&at) else { continue };
         let what = planned.skill.clone();
@@ -71,7 +76,7 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
             let text = refused_by(&decided.hook, &what, text);
             call.action = Action::Answer { text, is_error: true, is_unknown: false, is_malformed: false };
         }
-        verdicts.push(Verdict { decided, what });
+        verdicts.push(Verdict::Hook { decided, what });
     }
     Resolved { calls, verdicts }
 }
@@ -93,6 +98,23 @@ pub(super) fn skill_context<'a>(
     }
 }
 
+/// Whether a call of this agent waits for a person: by the rules, and because the agent has read untrusted text.
+pub(super) fn approval_mode(wiring: &Wiring, view: AgentView<'_>, at: &HookContext<'_>) -> ApprovalMode {
+    let policy = wiring.hooks.approval();
+    let HookSubject::Skill(planned) = at.subject else { return policy.mode(at) };
+    let after_untrusted = untrusted_origin(wiring, view, planned).map_or(ApprovalMode::Off, |_| policy.untrusted.mode);
+    policy.mode(at).max(after_untrusted)
+}
+
+/// The untrusted text that the agent has read before it requests this effect outside, by its origin.
+fn untrusted_origin<'a>(wiring: &Wiring, view: AgentView<'a>, planned: &PlannedSkill) -> Option<&'a str> {
+    let policy = &wiring.hooks.approval().untrusted;
+    if policy.mode == ApprovalMode::Off || !planned.external {
+        return None;
+    }
+    policy.origin(planned, view.origins(), &wiring.catalog.skills())
+}
+
 /// The hooks outside the kernel that must decide before these calls are made. They are asked once the reply is stored.
 pub(super) fn asked_hooks(
     wiring: &Wiring,
@@ -112,7 +134,7 @@ pub(super) fn asked_hooks(
         let at = skill_context(view, &channels, planned);
         let mut hooks: Vec<String> = wiring.hooks.outside(&at).map(|hook| hook.name.clone()).collect();
         // A person sees the arguments as the other hooks leave them.
-        let asks_person = wiring.hooks.approval().mode(&at) != ApprovalMode::Off;
+        let asks_person = approval_mode(wiring, view, &at) != ApprovalMode::Off;
         hooks.extend(asks_person.then(|| APPROVAL.to_owned()));
         (!hooks.is_empty()).then(|| AskedHooks { call_id: call.id.clone(), hooks })
     };
@@ -214,14 +236,14 @@ pub(crate) async fn judge_turn(
             let decided = match next.take() {
                 Some(decided) => decided,
                 None => match outside.next() {
-                    Some(hook) => decided_outside(hook, &at).await,
+                    Some(hook) => decided_outside(wiring, hook, &at).await,
                     None => break,
                 },
             };
             if let HookVerdict::Refuse { text } = &decided.verdict {
                 refused = Some(text.clone());
             }
-            verdicts.push(Verdict { decided, what: what.to_owned() });
+            verdicts.push(Verdict::Hook { decided, what: what.to_owned() });
         }
     }
     JudgedTurn { verdicts, refused, called, answered: None }
@@ -229,8 +251,8 @@ pub(crate) async fn judge_turn(
 
 /// The decision of a hook outside the kernel about a turn, or about a skill that is called by name. Neither has arguments of a
 /// model, which a hook could replace.
-async fn decided_outside(hook: &OutsideHook, at: &HookContext<'_>) -> Decided {
-    let answer = match answer_of(hook, &HookQuestion::of(&hook.name, at)).await {
+async fn decided_outside(wiring: &Wiring, hook: &OutsideHook, at: &HookContext<'_>) -> Decided {
+    let answer = match answer_of(wiring, hook, &HookQuestion::of(&hook.name, at)).await {
         Ok(HookAnswer::Replace { .. }) => Err("there are no arguments to replace".to_owned()),
         answer => answer,
     };
@@ -279,7 +301,10 @@ pub(crate) fn record(verdicts: Vec<Verdict>) -> Vec<EventBody> {
 }
 
 fn recorded(verdict: Verdict) -> EventBody {
-    let Verdict { decided: Decided { hook, point, verdict, failure }, what } = verdict;
+    let (Decided { hook, point, verdict, failure }, what) = match verdict {
+        Verdict::Hook { decided, what } => (decided, what),
+        Verdict::Untrusted { origin, what } => return untrusted(&origin, &what),
+    };
     let (label, verb, text) = match verdict {
         HookVerdict::Continue => ("continue", "continue with", String::new()),
         HookVerdict::Refuse { text } => ("refuse", "refuse", text),
@@ -289,6 +314,21 @@ fn recorded(verdict: Verdict) -> EventBody {
         component: format!("hook {hook}"),
         decision: format!("{verb} {what}"),
         reasoning: if failure.is_empty() { text } else { format!("it failed: {failure}") },
+        alternatives: Vec::new(),
+        hook: None,
+    }
+}
+
+/// The event of a call that waits for a person because of what its agent has read.
+fn untrusted(origin: &str, what: &str) -> EventBody {
+    tracing::info!(origin, what, "a call after untrusted text waits for a person");
+    metrics::counter!("annie_untrusted_calls_total").increment(1);
+    EventBody::Decided {
+        component: "trust".to_owned(),
+        decision: format!("ask a person before {what}"),
+        reasoning: format!(
+            "The agent has read text of {origin}, which the user did not write, and {what} changes something outside."
+        ),
         alternatives: Vec::new(),
         hook: None,
     }

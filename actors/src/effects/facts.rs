@@ -10,7 +10,7 @@ use std::{
 };
 
 use annie_core::{
-    classify::{self, Brevity, Mood, Spoken},
+    classify::{self, Brevity, Intent, Mood, Spoken},
     event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts},
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
@@ -42,11 +42,15 @@ pub(crate) struct SkillsInUse {
     /// How often each skill began.
     uses: BTreeMap<String, u32>,
     has_active: bool,
+    /// Whether something is open to which a message may be the answer.
+    awaits_answer: bool,
 }
 
 impl SkillsInUse {
     pub fn of(conversation: &Conversation) -> Self {
-        Self { uses: conversation.skill_uses.clone(), has_active: conversation.active_skill().is_some() }
+        let has_active = conversation.active_skill().is_some();
+        let awaits_answer = has_active || conversation.awaits_answer();
+        Self { uses: conversation.skill_uses.clone(), has_active, awaits_answer }
     }
 }
 
@@ -109,9 +113,24 @@ pub(crate) async fn read_facts(
         spoken_as,
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         channel: inbound.source.clone(),
+        intent: intent_of(wiring, inbound, called.is_some() || known.awaits_answer),
+        rules: wiring.limits.rules.clone(),
         ..context
     };
     (mode, facts, limits)
+}
+
+/// What a message wants; `None` if it is not classified. A message with requirements of its own gets the whole prompt.
+fn intent_of(wiring: &Wiring, inbound: &Inbound, is_answer: bool) -> Option<Intent> {
+    if !wiring.limits.is_small_talk_short {
+        return None;
+    }
+    let has_requirements = inbound.mode.is_some()
+        || inbound.request.is_some()
+        || inbound.retry.is_some()
+        || inbound.outside_text().is_some()
+        || !inbound.preamble.is_empty();
+    Some(classify::intent(&inbound.text, is_answer || has_requirements).0)
 }
 
 /// The mode and interface of a turn on this route. The caller's choice comes first, then the first backend's, then the

@@ -59,7 +59,7 @@ pub(crate) async fn ask_hook(wiring: Arc<Wiring>, request: HookRequest) -> HookD
     let clock = wiring.env.clock.clone();
     let from_us = clock.monotonic_us();
     let result = match (task_point(&wiring.env, "hook", "asking").await, wiring.hooks.outside_named(&request.hook)) {
-        (Ok(()), Some(hook)) => answer_of(hook, &request.question).await,
+        (Ok(()), Some(hook)) => answer_of(&wiring, hook, &request.question).await,
         (Ok(()), None) => Err("there is no such hook any more".to_owned()),
         (Err(why), _) => Err(why.to_string()),
     };
@@ -71,8 +71,23 @@ pub(crate) async fn ask_hook(wiring: Arc<Wiring>, request: HookRequest) -> HookD
     HookDone { request, result, duration_ms }
 }
 
-/// The answer of a hook, or why there is none. A hook that panics or is late fails.
-pub(crate) async fn answer_of(hook: &OutsideHook, question: &HookQuestion) -> Result<HookAnswer, String> {
+/// The answer of a hook, or why there is none. A hook that panics or is late fails, and one that fails again and again is not
+/// asked for a while, so that no turn waits for it.
+pub(crate) async fn answer_of(
+    wiring: &Wiring,
+    hook: &OutsideHook,
+    question: &HookQuestion,
+) -> Result<HookAnswer, String> {
+    let breakers = &wiring.hook_breakers;
+    let is_probe = breakers.admit(&hook.name, wiring.env.now())?;
+    let probe = is_probe.then(|| breakers.probe(&hook.name));
+    let answer = ask(hook, question).await;
+    breakers.record(&hook.name, answer.is_ok(), is_probe, wiring.env.now());
+    drop(probe);
+    answer
+}
+
+async fn ask(hook: &OutsideHook, question: &HookQuestion) -> Result<HookAnswer, String> {
     let asked = caught(async { hook.runner.ask(question).await });
     match tokio::time::timeout(Duration::from_millis(hook.ms_max), asked).await {
         Ok(Ok(answer)) => answer,

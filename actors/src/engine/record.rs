@@ -4,6 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use annie_core::{
+    classify::Intent,
     event::{AnswerOutcome, EventBody, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
@@ -87,6 +88,7 @@ pub(super) async fn begin(
     }
     let is_spoken = facts.spoken_as.is_some();
     let mut events = vec![new(mode_decided(mode, inbound.mode.is_some(), is_spoken))];
+    events.extend(facts.intent.map(intent_decided).into_iter().map(new));
     events.extend(route.decided.into_iter().chain(verdicts).map(new));
     let may_act = state.wiring.routing.may_act(&route.candidates);
     let continues = state.conv.continues(task);
@@ -146,6 +148,24 @@ fn refused_by_rule(text: String, has_format: bool) -> EventBody {
         finish: Finish::Stop,
         calls: Vec::new(),
         redacted: Vec::new(),
+    }
+}
+
+fn intent_decided(intent: Intent) -> EventBody {
+    let why = match intent {
+        Intent::Simple => {
+            "the whole message is small talk and nothing is open, so a short prompt without skills is enough"
+        }
+        Intent::ToolUse => "it may need a skill, or something is open to which it may be the answer",
+        Intent::Complex => "it is long, or its words join several steps",
+    };
+    let others = [Intent::Simple, Intent::ToolUse, Intent::Complex].into_iter().filter(|other| *other != intent);
+    EventBody::Decided {
+        component: "intent".to_owned(),
+        decision: intent.as_str().to_owned(),
+        reasoning: why.to_owned(),
+        alternatives: others.map(|other| other.as_str().to_owned()).collect(),
+        hook: None,
     }
 }
 

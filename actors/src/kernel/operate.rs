@@ -59,6 +59,12 @@ pub struct Health {
 }
 
 impl Kernel {
+    /// The hooks outside the kernel that are disabled because they failed again and again, a text for each.
+    #[must_use]
+    pub fn disabled_hooks(&self) -> Vec<String> {
+        self.wiring.hook_breakers.disabled()
+    }
+
     /// All actors, sorted by path. Answers even while actors are busy.
     #[must_use]
     pub fn tree(&self) -> Vec<NodeInfo> {

@@ -20,6 +20,10 @@ const COUNTERS: &[Help] = &[
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
     ("annie_llm_cost_nanodollars_total", "Money that model calls cost, in billionths of a US dollar"),
     ("annie_audit_sealed_events_total", "Stored events that were sealed for the audit chain"),
+    (
+        "annie_untrusted_calls_total",
+        "Effects outside that wait for a person because their agent has read text of others",
+    ),
     ("annie_api_panics_total", "Request handlers that panicked"),
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),

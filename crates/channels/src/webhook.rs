@@ -1,31 +1,25 @@
 //! A channel that posts each final text to a URL of the operator. Messages for it come in through the front ends, with the
 //! address in `reply_to`.
 //!
-//! A request has three headers beside its JSON body. `annie-delivery` is the id of the text, which is the same for every
-//! attempt. `annie-timestamp` is the time of the attempt in seconds since 1970. `annie-signature` is `v1=` and the HMAC-SHA256,
-//! in hex, of the timestamp, a dot and the body.
+//! A request is signed (`crates/channels/src/signed.rs`) and has one more header: `annie-delivery` is the id of the text, which is
+//! the same for every attempt.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use annie_core::{
     ids::UserId,
     ports::{Channel, Clock, Delivered, DeliveryError, Fut, OutboxRow},
-    time::Micros,
 };
-use hmac::{Hmac, Mac};
 use reqwest::{
-    Client, ClientBuilder, StatusCode, Url,
-    header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER},
+    ClientBuilder, StatusCode,
+    header::{HeaderMap, RETRY_AFTER},
 };
 use serde_json::json;
-use sha2::Sha256;
 
-/// Time limit for the connection, in milliseconds.
-const CONNECT_MS_MAX: u64 = 10_000;
+use crate::signed::{Signed, words};
+
 /// Time limit of a request, in milliseconds: shorter than the kernel's limit of an attempt, so that the log names the reason.
 const REQUEST_MS_MAX: u64 = 25_000;
-/// The shortest secret, in bytes: a shorter one can be found by trying.
-const SECRET_BYTES_MIN: usize = 16;
 
 /// The settings of a webhook.
 pub struct WebhookConfig {
@@ -54,12 +48,9 @@ pub struct WebhookError {
 /// A webhook.
 pub struct Webhook {
     name: String,
-    url: Url,
-    key: Hmac<Sha256>,
+    target: Signed,
     users: Vec<String>,
     deduplicates: bool,
-    client: Client,
-    clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Webhook {
@@ -75,62 +66,18 @@ impl Webhook {
     /// If the URL is no HTTP URL, the secret is too short, or the client cannot be built.
     pub fn new(config: WebhookConfig, client: ClientBuilder, clock: Arc<dyn Clock>) -> Result<Self, WebhookError> {
         let WebhookConfig { name, url, secret, users, deduplicates } = config;
-        let fail = |what: String| WebhookError { name: name.clone(), what };
-        let url = Url::parse(&url).map_err(|error| fail(format!("its url is no URL: {error}")))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(fail("its url must begin with http:// or https:// and name a host".to_owned()));
+        match Signed::new(&url, &secret, client, clock, REQUEST_MS_MAX) {
+            Ok(target) => Ok(Self { name, target, users, deduplicates }),
+            Err(what) => Err(WebhookError { name, what }),
         }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(fail("its url has a user or a password: the receiver checks the signature instead".to_owned()));
-        }
-        if secret.len() < SECRET_BYTES_MIN {
-            let what =
-                format!("its secret is shorter than {SECRET_BYTES_MIN} bytes: make one with `openssl rand -hex 32`");
-            return Err(fail(what));
-        }
-        let key = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).map_err(|error| fail(error.to_string()))?;
-        let mut client = client
-            .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
-            .timeout(Duration::from_millis(REQUEST_MS_MAX))
-            // A request on a connection that the receiver is closing would be in doubt.
-            .pool_max_idle_per_host(0)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy();
-        if url.scheme() == "http" {
-            // Plain HTTP needs no certificates, and must work on machines where none are installed.
-            client = client.tls_certs_only([]);
-        }
-        let client = client.build().map_err(|error| fail(error.without_url().to_string()))?;
-        Ok(Self { name, url, key, users, deduplicates, client, clock })
     }
 
     async fn post(&self, text: &OutboxRow) -> Result<Delivered, DeliveryError> {
-        let body = body_of(text);
-        let timestamp = seconds(self.clock.now());
-        let request = self
-            .client
-            .post(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header("annie-delivery", text.id.to_string())
-            .header("annie-timestamp", &timestamp)
-            .header("annie-signature", self.signature(&timestamp, &body))
-            .body(body);
+        let request = self.target.post(body_of(text)).header("annie-delivery", text.id.to_string());
         match request.send().await {
             Ok(response) => judge(response.status(), response.headers()),
             Err(error) => Err(failure(error)),
         }
-    }
-
-    /// The signature of a body at a time.
-    fn signature(&self, timestamp: &str, body: &str) -> String {
-        let mut mac = self.key.clone();
-        for part in [timestamp, ".", body] {
-            mac.update(part.as_bytes());
-        }
-        let digest: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("v1={digest}")
     }
 }
 
@@ -172,10 +119,6 @@ fn body_of(text: &OutboxRow) -> String {
     .to_string()
 }
 
-fn seconds(at: Micros) -> String {
-    at.0.div_euclid(1_000_000).to_string()
-}
-
 /// What the receiver's status says.
 fn judge(status: StatusCode, headers: &HeaderMap) -> Result<Delivered, DeliveryError> {
     if status.is_success() {
@@ -199,17 +142,10 @@ fn judge(status: StatusCode, headers: &HeaderMap) -> Result<Delivered, DeliveryE
     Err(DeliveryError::Refused(why))
 }
 
-/// What a failed request means. The URL, which may contain a token, is left out.
+/// What a failed request means.
 fn failure(error: reqwest::Error) -> DeliveryError {
-    let error = error.without_url();
     let (is_unsent, is_unsendable) = (error.is_connect(), error.is_builder());
-    // The outer error says only that sending failed.
-    let mut why = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        why = format!("{why}: {cause}");
-        source = cause.source();
-    }
+    let why = words(error);
     if is_unsent {
         DeliveryError::Retry { after_ms: 0, why }
     } else if is_unsendable {
@@ -231,6 +167,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::signed::seconds;
 
     fn config(url: &str, secret: &str) -> WebhookConfig {
         let (name, url, secret) = ("helpdesk".to_owned(), url.to_owned(), secret.to_owned());
@@ -241,7 +178,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "no request is made here, and other packages have the TLS provider")]
     fn refused(url: &str, secret: &str) -> String {
         let clock = Arc::new(TestClock::new());
-        Webhook::new(config(url, secret), Client::builder(), clock).unwrap_err().to_string()
+        Webhook::new(config(url, secret), reqwest::Client::builder(), clock).unwrap_err().to_string()
     }
 
     #[tokio::test]

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    event::HookAnswer,
-    hooks::{Conditions, HookContext, HookPoint, HookSubject},
-    skill::Effect,
+    event::{HookAnswer, PlannedSkill},
+    hooks::{Conditions, HookContext, HookPoint, HookSubject, skill_matches},
+    skill::{Effect, SkillSet},
     time::Micros,
 };
 
@@ -149,13 +149,61 @@ pub struct ApprovalPolicy {
     pub rules: Vec<ApprovalRule>,
     /// The `[[hook]]` rules that ask a person. They make the mode stricter and never less strict.
     pub hooks: Vec<ApprovalRule>,
+    /// Whether calls of agents that have read untrusted text wait for a person.
+    pub untrusted: UntrustedText,
     /// How long a request waits before it counts as denied, in milliseconds.
     pub expires_ms: u64,
 }
 
 impl Default for ApprovalPolicy {
     fn default() -> Self {
-        Self { default: ApprovalMode::Off, rules: Vec::new(), hooks: Vec::new(), expires_ms: Self::EXPIRES_MS_DEFAULT }
+        Self {
+            default: ApprovalMode::Off,
+            rules: Vec::new(),
+            hooks: Vec::new(),
+            untrusted: UntrustedText::default(),
+            expires_ms: Self::EXPIRES_MS_DEFAULT,
+        }
+    }
+}
+
+/// The rule about agents that have read text which the user did not write: a web page may contain instructions, and a model may
+/// obey them. So an effect outside that such an agent requests needs a person. A call of the same reply as the call that reads,
+/// and an agent that was dispatched before and has not read itself, are not affected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UntrustedText {
+    /// Whether the calls wait.
+    pub mode: ApprovalMode,
+    /// The skills whose results are untrusted although they do not communicate with systems outside: patterns of names.
+    pub also: Vec<String>,
+    /// The skills whose results are trusted although they do: patterns of names.
+    pub trusted: Vec<String>,
+}
+
+/// What pasted text, a program's thread and the sender of an operation's result are called among the origins of text.
+const OUTSIDE_ORIGINS: [&str; 3] = ["pasted", "client", "operation"];
+
+impl UntrustedText {
+    /// The origin for which a call waits: the last one of `origins`, which an agent has read, that is untrusted. `None` if the
+    /// call does not change anything outside, or no origin is untrusted.
+    #[must_use]
+    pub fn origin<'a>(&self, planned: &PlannedSkill, origins: &'a [String], skills: &SkillSet) -> Option<&'a str> {
+        let is_effect_outside = planned.external && planned.effect != Effect::Read;
+        if self.mode == ApprovalMode::Off || !is_effect_outside {
+            return None;
+        }
+        origins.iter().rev().map(String::as_str).find(|origin| self.is_untrusted(origin, skills))
+    }
+
+    fn is_untrusted(&self, origin: &str, skills: &SkillSet) -> bool {
+        let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| skill_matches(pattern, origin));
+        if is_one_of(&self.trusted) {
+            return false;
+        }
+        // The answer to an effect, such as the receipt of a sent message, comes from the system that the user chose. A server of
+        // tools may be gone from the catalogue since.
+        let reads_outside = || skills.get(origin).is_some_and(|skill| skill.external && skill.effect == Effect::Read);
+        OUTSIDE_ORIGINS.contains(&origin) || origin.starts_with("mcp.") || is_one_of(&self.also) || reads_outside()
     }
 }
 
@@ -167,7 +215,7 @@ impl ApprovalPolicy {
     /// The maximum number of rules. Each call of a skill is compared with all of them.
     pub const RULES_MAX: usize = 64;
 
-    /// Whether no call ever waits.
+    /// Whether no call ever waits, apart from calls after untrusted text.
     #[must_use]
     pub fn is_off(&self) -> bool {
         let is_off = |rule: &ApprovalRule| rule.mode == ApprovalMode::Off;
@@ -224,10 +272,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        event::PlannedSkill,
-        ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
-    };
+    use crate::ids::{AgentId, ConversationId, IntentId, TaskId, UserId};
 
     fn mode(policy: &ApprovalPolicy, skill: &str, effect: Effect, external: bool) -> ApprovalMode {
         let (task, agent) = (TaskId::from_uuid(uuid::Uuid::from_u128(1)), AgentId::orchestrator());

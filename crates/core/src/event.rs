@@ -21,7 +21,7 @@ pub use self::{
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
     approval::{ApprovalMode, ApprovalVerdict},
-    classify::Spoken,
+    classify::{Intent, Spoken},
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
     error_route::Routed,
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
@@ -152,6 +152,12 @@ pub struct PromptFacts {
     /// The channel of the message: `cli`, `http`, `voice` …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub channel: String,
+    /// What the message wants. Absent if it was not classified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Intent>,
+    /// The rules of the operator for all agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
 }
 
 /// A memory as prompts show it.

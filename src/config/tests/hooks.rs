@@ -141,7 +141,7 @@ fn config_refuses_invalid_hook_with_its_location() {
         ),
         (
             HOOK.replace("refuse", "http"),
-            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected one of `refuse`, `program`, `ask`; \
+            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected one of `refuse`, `program`, `ask`, `webhook`; \
              see `annie config init` for every key and its values",
         ),
         (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),

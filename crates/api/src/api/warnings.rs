@@ -13,6 +13,8 @@ pub enum Feature {
     Skills,
     /// Chores, subscribers and channels of extensions.
     Extensions,
+    /// Hooks that are programs or services.
+    Hooks,
 }
 
 /// A feature that does not work, or not completely, although messages are accepted.

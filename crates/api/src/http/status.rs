@@ -163,7 +163,12 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
         problems: health.problems,
-        warnings: [state.warnings(), health.warnings.into_iter().map(of_extensions).collect()].concat(),
+        warnings: [
+            state.warnings(),
+            health.warnings.into_iter().map(of_extensions).collect(),
+            kernel.disabled_hooks().into_iter().map(of_hooks).collect(),
+        ]
+        .concat(),
         chaos: state.chaos.is_some(),
         actors: health.actors,
         crashes_total: health.crashes_total,
@@ -174,6 +179,10 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
 
 fn of_extensions(text: String) -> Warning {
     Warning { about: Feature::Extensions, text }
+}
+
+fn of_hooks(text: String) -> Warning {
+    Warning { about: Feature::Hooks, text }
 }
 
 /// The view of a backend's actor. The scheduler is not asked, because it would render its whole queue.

@@ -13,7 +13,7 @@ pub use frame::{Framed, Frames, escape, framed, unescape};
 pub use history::{Exchange, History, Shown, Step, tokens, tokens_of};
 pub use prompts::{
     active_skill_part, agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd,
-    turn_context,
+    small_talk_system, turn_context,
 };
 pub(crate) use tools::TOOL_NAME_BYTES_MAX;
 pub use tools::{SkillsList, direct_tool_name, main_tools, scoped_use_skill, skills_list, skills_list_for};

@@ -15,6 +15,10 @@ use crate::{
 /// The source of spoken messages.
 const VOICE: &str = "voice";
 
+/// For small talk. Nothing in it asks for a call.
+const SMALL_TALK: &str = "You are Annie, a helpful assistant. The user's message is small talk: answer it in one or two sentences, in the \
+     language of the message. Do not say that anything was done.\n";
+
 /// Rules for every agent that answers the user.
 const RULES: &str = "- General knowledge, small talk and what [Context] or this conversation already says need no skill: answer directly, in words.
 - Answer briefly, in the language of the user's message.
@@ -168,6 +172,12 @@ pub fn main_system(mode: Mode, facts: &PromptFacts) -> Vec<SystemPart> {
     system(&[intro, RULES, example], &skills, facts)
 }
 
+/// The system prompt for small talk, without skills.
+#[must_use]
+pub fn small_talk_system(facts: &PromptFacts) -> Vec<SystemPart> {
+    system(&[SMALL_TALK], "", facts)
+}
+
 /// The same for an agent that answers the user and writes commands instead of calling tools [S0 6.1] [S0 10.2].
 #[must_use]
 pub fn main_system_cmd(facts: &PromptFacts) -> Vec<SystemPart> {
@@ -226,6 +236,12 @@ fn user_and_date(facts: &PromptFacts) -> String {
     }
     let _ = writeln!(text, "Time zone: {}", facts.timezone);
     let _ = write!(text, "Date: {}", local_date(&facts.local_now));
+    if !facts.rules.is_empty() {
+        text.push_str("\nRules of the operator, which hold in every answer and report:");
+    }
+    for rule in &facts.rules {
+        let _ = write!(text, "\n- {rule}");
+    }
     text
 }
 

@@ -20,7 +20,7 @@ pub use outside::{HookQuestion, OutsideHook};
 pub use rule::{Agents, Conditions, RefuseRule, skill_matches, valid_hook_name, valid_skill_pattern};
 
 use crate::{
-    approval::ApprovalPolicy,
+    approval::{ApprovalMode, ApprovalPolicy},
     event::{HookAnswer, PlannedSkill},
     ids::{AgentId, ConversationId, TaskId, UserId},
     inbound::Inbound,
@@ -231,7 +231,10 @@ impl HookSet {
     /// Whether no hook and no person decides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hooks.is_empty() && self.outside.is_empty() && self.approval.is_off()
+        self.hooks.is_empty()
+            && self.outside.is_empty()
+            && self.approval.is_off()
+            && self.approval.untrusted.mode == ApprovalMode::Off
     }
 
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures

@@ -187,6 +187,15 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// The origins of what the agent has read and the user did not write, least recently read first.
+    #[must_use]
+    pub fn origins(self) -> &'a [String] {
+        match self {
+            Self::Main { turn, .. } => turn.main.provenance.origins(),
+            Self::Sub(turn) => turn.run.provenance.origins(),
+        }
+    }
+
     /// The model request of the current round.
     #[must_use]
     pub fn request(self, skills: &SkillSet) -> ModelRequest {

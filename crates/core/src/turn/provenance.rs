@@ -90,6 +90,13 @@ impl Provenance {
         *self == Self::default()
     }
 
+    /// The origins of text that is not the user's own, least recently read first: skills whose results were shown, origins of
+    /// memories, `pasted`, `client`, and the sender of an operation's result.
+    #[must_use]
+    pub fn origins(&self) -> &[String] {
+        &self.read
+    }
+
     /// The numbers that results of this agent's own calls named, least recently named first.
     #[must_use]
     pub fn found_ids(&self) -> Vec<u64> {

@@ -3,7 +3,11 @@
 use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
     caller::CallOptions,
-    context::{active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, tokens},
+    classify::Intent,
+    context::{
+        active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, small_talk_system,
+        tokens,
+    },
     event::{Mode, PromptFacts},
     ids::ConversationId,
     limits::SubAgentInterface,
@@ -12,7 +16,13 @@ use crate::{
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
-    let (system, tools) = prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref());
+    // Later rounds have a reason that was not known at first, such as a message that steers the turn.
+    let is_small_talk = turn.facts.intent == Some(Intent::Simple) && turn.main.round == 1;
+    let (system, tools) = if is_small_talk {
+        (small_talk_system(&turn.facts), Vec::new())
+    } else {
+        prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref())
+    };
     let mut request = ModelRequest {
         model: None,
         system,

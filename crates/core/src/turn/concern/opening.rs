@@ -114,6 +114,16 @@ impl Conversation {
         if continues { self.loop_guard.resume(limits) } else { self.loop_guard.begin(limits) }
     }
 
+    /// Whether something is open to which a message may be the answer: a paused turn, a turn under way, a request to a person, or
+    /// a question in the last answer.
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        self.paused.is_some()
+            || !self.turns.is_empty()
+            || self.open_approvals().next().is_some()
+            || self.history.exchanges().last().is_some_and(|last| last.answer.contains('?'))
+    }
+
     /// Whether a message may be the consent to what a paused turn or the last answer asked.
     fn may_consent(&self, inbound: &Inbound) -> bool {
         // A retry follows the failed attempt, and no longer the question.

@@ -10,9 +10,10 @@ use super::{
     world::World,
 };
 use crate::{
+    classify::Intent,
     context::{
         Frames, agent_mission, agent_system, continue_note, main_system, main_system_cmd, main_tools, scoped_use_skill,
-        skills_list, skills_list_for, tokens_of, turn_context,
+        skills_list, skills_list_for, small_talk_system, tokens, tokens_of, turn_context,
     },
     event::{AgentReport, DispatchSpec, Mode, PromptFacts, Recalled, ReportStatus, SourceText},
     ids::TaskId,
@@ -392,4 +393,47 @@ fn limits_fitted_to_known_window_leave_small_window_space_for_prompt() {
     assert_eq!((fitted(2_048).context_tokens_max, fitted(2_048).response_tokens_reserve), (2_048, 512));
     assert_eq!((fitted(16_384).context_tokens_max, fitted(16_384).response_tokens_reserve), (16_384, 2_000));
     assert_eq!(fitted(1_000_000).context_tokens_max, default.window_tokens_max);
+}
+
+#[test]
+fn small_talk_has_a_prompt_of_less_than_a_quarter_of_the_tokens_and_no_tools() {
+    for mode in MODES {
+        let mut w = World::in_mode(mode);
+        w.facts.skills = skills_list(&skills(), 640, &BTreeMap::new()).text;
+        let size = |request: &ModelRequest| {
+            let system: usize = request.system.iter().map(|part| part.text.len()).sum();
+            let tools: usize = request.tools.iter().map(|t| t.description.len() + t.parameters.to_string().len()).sum();
+            tokens(system + tools)
+        };
+        w.say("Hello");
+        let whole = w.request();
+        w.replies("Hello.", &[]);
+        w.facts.intent = Some(Intent::Simple);
+        let task = w.say("Thanks");
+        let short = w.request();
+        assert!(short.tools.is_empty() && size(&short) * 4 < size(&whole), "{} of {}", size(&short), size(&whole));
+        w.replies("You are welcome.", &[]);
+        assert_eq!(w.answer(task), "You are welcome.");
+        w.facts.intent = Some(Intent::ToolUse);
+        w.say("And what is due?");
+        assert_eq!(w.request().tools, whole.tools, "any other message has the whole prompt");
+    }
+}
+
+#[test]
+fn rules_of_the_operator_are_in_the_prompts_of_all_agents() {
+    let rules = vec!["Never use emoji.".to_owned()];
+    let facts = PromptFacts { rules, ..World::new().facts };
+    let prompts = [
+        as_text(&main_system(Mode::MultiAgent, &facts)),
+        as_text(&main_system_cmd(&facts)),
+        as_text(&agent_system(SubAgentInterface::Cmd, &spec(), &facts)),
+        as_text(&small_talk_system(&facts)),
+    ];
+    for prompt in prompts {
+        assert!(
+            prompt.contains("Rules of the operator, which hold in every answer and report:\n- Never use emoji."),
+            "{prompt}"
+        );
+    }
 }

@@ -1,0 +1,150 @@
+//! Services that decide before a turn or a skill: signed questions, answers, failures, and a service that fails again and again.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
+
+use annie_testkit::model_server::{FakeModelServer, Reply};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::{
+    bad_models::{ask, server_with},
+    channels::hmac_sha256,
+};
+use crate::server::Server;
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// A service of rules, and what it was asked.
+#[derive(Clone, Default)]
+struct Rules {
+    questions: Arc<Mutex<Vec<(HeaderMap, String)>>>,
+    count: Arc<AtomicUsize>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Rules {
+    async fn start(&self) -> (String, JoinSet<()>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let url = format!("http://{}/rules?token=hidden", listener.local_addr().expect("bound"));
+        let app = Router::new().route("/rules", post(decide)).with_state(self.clone());
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let _ = axum::serve(listener, app).await;
+        });
+        (url, serving)
+    }
+}
+
+async fn decide(State(rules): State<Rules>, headers: HeaderMap, body: Bytes) -> Response {
+    let text = String::from_utf8_lossy(&body).into_owned();
+    rules.questions.lock().unwrap().push((headers, text.clone()));
+    rules.count.fetch_add(1, Relaxed);
+    if rules.fails.load(Relaxed) {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    match text {
+        text if text.contains("milk") => r#"{"do": "replace", "arguments": {"title": "oat milk"}}"#.into_response(),
+        text if text.contains("rum") => r#"{"do": "refuse", "text": "Not for children."}"#.into_response(),
+        text if text.contains("bread") => StatusCode::NO_CONTENT.into_response(),
+        text if text.contains("soap") => "x".repeat(20_000).into_response(),
+        _ => "no JSON".into_response(),
+    }
+}
+
+/// A model that creates a task with the title that the user says, and then says what came of it.
+async fn creator() -> FakeModelServer {
+    FakeModelServer::start(|seen| {
+        let last = seen.messages().last().cloned().unwrap_or_default();
+        let text = last["content"].as_str().unwrap_or_default().to_owned();
+        if last["role"] != "user" {
+            return Reply::says(format!("This came of it: {text}"));
+        }
+        let title = text.rsplit_once("buy ").map_or("", |(_, title)| title.trim()).to_owned();
+        Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": title}}))])
+    })
+    .await
+}
+
+async fn server(model: &FakeModelServer, url: &str, more: &str) -> (tempfile::TempDir, tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, SECRET).expect("written");
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
+    let config = format!(
+        "mode = \"single_loop\"\n[[hook]]\nname = \"rules\"\npoint = \"before_skill\"\nkind = \"webhook\"\n\
+         url = \"{url}\"\nsecret_file = {secret:?}\nanswer_ms_max = 1500\n{more}\n"
+    );
+    let (data, server) = server_with(model, &config).await;
+    (folder, data, server)
+}
+
+async fn tasks(server: &Server) -> String {
+    let (_, found) = server.get("/api/v1/conversations").await;
+    let mut text = String::new();
+    for row in found["conversations"].as_array().into_iter().flatten() {
+        let id = row["id"].as_str().unwrap_or_default();
+        text += &server.get(&format!("/api/v1/conversations/{id}/events")).await.1.to_string();
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhook_hook_continues_refuses_and_replaces_by_signed_questions() {
+    let (model, rules) = (creator().await, Rules::default());
+    let (url, _serving) = rules.start().await;
+    let (_folder, _data, server) = server(&model, &url, "").await;
+    let sent = ask(&server, "buy milk").await;
+    assert!(sent["answer"].as_str().is_some_and(|text| text.contains("oat milk")), "{sent}");
+    let sent = ask(&server, "buy bread").await;
+    assert!(sent["answer"].as_str().is_some_and(|text| text.contains("bread")), "{sent}");
+    let sent = ask(&server, "buy rum").await;
+    assert!(sent["answer"].as_str().is_some_and(|text| text.contains("Not for children.")), "{sent}");
+    for wrong in ["buy soap", "buy nails"] {
+        let sent = ask(&server, wrong).await;
+        assert!(sent["answer"].as_str().is_some_and(|text| text.contains("does not allow")), "it refuses: {sent}");
+    }
+    let (headers, body) = rules.questions.lock().unwrap()[0].clone();
+    let question: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(
+        (&question["v"], &question["skill"], &question["hook"]),
+        (&json!(1), &json!("tasks.create"), &json!("rules"))
+    );
+    assert_eq!(headers["annie-question"], question["id"].as_str().expect("an id"));
+    let timestamp = headers["annie-timestamp"].to_str().expect("text").to_owned();
+    let signed = hmac_sha256(SECRET.as_bytes(), format!("{timestamp}.{body}").as_bytes());
+    assert_eq!(headers["annie-signature"], format!("v1={signed}"));
+    let log = tasks(&server).await;
+    assert!(log.contains("its answer has more than 16384 bytes") && log.contains("its reply is no answer"), "{log}");
+    assert!(!log.contains("hidden") && !log.contains(SECRET), "neither the token nor the secret is stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhook_hook_that_fails_again_and_again_is_disabled_and_shown_in_the_status() {
+    let (model, rules) = (creator().await, Rules::default());
+    rules.fails.store(true, Relaxed);
+    let (url, _serving) = rules.start().await;
+    let (_folder, _data, server) = server(&model, &url, "on_failure = \"continue\"").await;
+    for n in 0..7 {
+        let sent = ask(&server, &format!("buy thing number {n}")).await;
+        assert!(
+            sent["answer"].as_str().is_some_and(|text| text.contains("thing number")),
+            "its failure continues: {sent}"
+        );
+    }
+    assert_eq!(rules.count.load(Relaxed), 5, "after five failures it is not asked");
+    let (_, status) = server.get("/api/v1/status").await;
+    let warnings = status["warnings"].to_string();
+    assert!(warnings.contains("\"hooks\"") && warnings.contains("is disabled since"), "{status}");
+    assert!(!warnings.contains("hidden"), "{warnings}");
+}
