@@ -52,9 +52,8 @@ pub async fn sent(world: &World, conversation: ConversationId) -> Vec<(String, S
     for event in &log {
         let EventBody::Received(inbound) = &event.body else { continue };
         if inbound.source == REMINDER {
-            let answers = log.iter().filter(|other| other.task == event.task).filter_map(|other| match &other.body {
-                EventBody::Answered { text, .. } => Some(text.clone()),
-                _ => None,
+            let answers = log.iter().filter(|other| other.task == event.task).filter_map(|other| {
+                if let EventBody::Answered { text, .. } = &other.body { Some(text.clone()) } else { None }
             });
             found.extend(answers.map(|text| (inbound.client_id.clone(), text)));
         }

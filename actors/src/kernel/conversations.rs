@@ -155,11 +155,11 @@ impl Kernel {
             let start = end.saturating_sub(u64::from(PAGE_MAX)).max(first);
             let count = u32::try_from(end - start).unwrap_or(PAGE_MAX);
             let events = store.events(Scope::User(row.user.clone()), row.id, Seq(start), count).await?;
-            let texts = events.iter().rev().filter_map(|event| match &event.body {
-                EventBody::Received(inbound) => Some(inbound.text.as_str()),
-                body => body.as_final().map(|end| end.text()),
+            let mut texts = events.iter().rev().filter_map(|event| {
+                let received = if let EventBody::Received(inbound) = &event.body { Some(&*inbound.text) } else { None };
+                received.or_else(|| event.body.as_final().map(|end| end.text()))
             });
-            if let Some(text) = texts.into_iter().find(|text| titles::has_all(text, words)) {
+            if let Some(text) = texts.find(|text| titles::has_all(text, words)) {
                 return Ok(Some(around(text, words)));
             }
             end = start;
