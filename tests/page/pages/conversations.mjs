@@ -3,6 +3,7 @@
 export default async (t) => {
   const { page } = t;
   await t.api.say("remember that the boat is at pier seven");
+  await t.api.say("what is due?");
   await t.open("#/conversations");
   await t.sees(/pier seven/);
   await page.keyboard.press("/");
