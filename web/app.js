@@ -150,7 +150,8 @@ function drawStatus() {
     patchText(statusText, isLost ? "No connection" : phase === "live" && session.scopes && !session.scopes.includes("ops:read") ? "Signed in" : "Connecting");
     return;
   }
-  const { kind, text } = sentence(summary);
+  // What was known before the connection broke is no longer known.
+  const { kind, text } = isLost ? { kind: "idle", text: "No connection" } : sentence(summary);
   patchText(statusText, text);
   if (statusIcon.dataset.kind !== kind) {
     statusIcon.dataset.kind = kind;
@@ -211,7 +212,8 @@ function signIn(error) {
     try {
       const response = await fetch("/api/v1/live?topics=status,notifications", { headers: { authorization: `Bearer ${key.get()}` }, method: "GET" });
       if (response.status === 401) {
-        problem.textContent = (await response.json().catch(() => ({}))).detail ?? "This key is not accepted.";
+        const said = (await response.json().catch(() => ({}))).detail || "This key is not accepted.";
+        problem.textContent = said[0].toUpperCase() + said.slice(1);
         problem.hidden = false;
         key.clear();
         input.select();

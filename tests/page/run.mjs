@@ -219,7 +219,7 @@ test("drafts_arrive_as_they_are_written_the_queue_says_why_and_stop_ends_it", as
   const queue = await tools(keyed, { key: keyed.key });
   const later = await keyed.post("/messages", { text: "later", priority: "low" });
   await queue.open("#/queue");
-  const row = queue.page.locator(".tr", { hasText: "Low" });
+  const row = queue.page.locator(".tr", { hasText: "later" });
   await row.waitFor();
   await row.click();
   await queue.page.locator(".drawer").getByText("Why not yet").waitFor();

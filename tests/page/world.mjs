@@ -96,7 +96,7 @@ export async function slowModel() {
       }
       const asked = JSON.parse(body);
       const users = asked.messages.filter((m) => m.role === "user").map((m) => (typeof m.content === "string" ? m.content : m.content.map((p) => p.text ?? "").join("")));
-      const said = users.at(-1) ?? "";
+      const said = (users.at(-1) ?? "").split("[/Context]").at(-1).trim();
       if (said.includes("fail")) {
         response.writeHead(400, { "content-type": "application/json" });
         return response.end(JSON.stringify({ error: { message: "this model refuses <b>this</b>", type: "invalid_request_error" } }));

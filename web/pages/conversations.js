@@ -244,7 +244,7 @@ function one(root, ctx, id) {
       h("section.panel", h("div.panel-head", h("h2", isPast ? `State at event ${num(shown.last)}` : "State now"), h("div.right", isPast ? status("wait", "In the past") : null)),
         h("div.body", h("dl.kv", h("dt", "Open tasks"), h("dd", open.length ? open.map((one_) => h("div.row", mark(...stateOf(one_.state)), h("span.cut", activity(one_)))) : "none"),
           h("dt", "Turns"), h("dd.tabular", num(shown.order.length)), h("dt", "Events"), h("dd.tabular", num(shown.last)),
-          h("dt", "Failures"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
+          h("dt", "Failed steps"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
       h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
       h("section.panel", h("div.panel-head", h("h2", "This turn")), h("div.body", h("dl.kv",
         h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn, isPast ? new Date(shown.events.at(-1).at) : undefined))),

@@ -7,7 +7,11 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 use super::world::{PATIENCE, Server, delegating, echo, read};
-use crate::{api::ApiLimits, auth::KeyScope};
+use crate::{
+    api::ApiLimits,
+    auth::KeyScope,
+    grpc::v1::{self, scheduler_client::SchedulerClient},
+};
 
 /// A server-sent event: (id, event, data).
 type Sent = (String, String, Value);
@@ -219,4 +223,7 @@ async fn overview_counts_turns_restarts_and_waits_of_the_last_hour() {
     assert_eq!((minutes.len(), sum("turns"), sum("failures")), (60, 3, 0), "{overview}");
     assert!(sum("restarts") >= 1, "the scheduler was started again: {overview}");
     assert!(minutes.iter().any(|minute| minute["first_token_p95_ms"].is_u64()), "{overview}");
+    let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let over_grpc = scheduler.overview(v1::OverviewRequest {}).await.unwrap().into_inner().minutes;
+    assert_eq!((over_grpc.len(), over_grpc.iter().map(|minute| minute.turns).sum::<u32>()), (60, 3));
 }
