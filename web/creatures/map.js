@@ -106,7 +106,7 @@ export const ZONES = [
   { id: "acting", title: "Acting" },
 ];
 
-/** S3 9.3: how long each state lasts, in milliseconds. `working` lasts until another state. */
+/** How long each state lasts, in milliseconds. `working` lasts until another state. */
 export const LASTS_MS = { activating: 300, completing: 500, error: 900, yielding: 400, spawning: 600 };
 
 /** The kind of a backend, from the description that the status gives. */

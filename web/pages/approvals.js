@@ -59,7 +59,7 @@ export function mount(root, ctx) {
         { id: "arguments", label: "Arguments", grow: true, cell: brief },
         { id: "agent", label: "Agent", width: "8rem", hideNarrow: true, cell: (row) => row.agent, sort: (row) => row.agent },
         { id: "asked", label: "Asked", width: "7rem", num: true, cell: (row) => ago(row.requested_at), sort: (row) => Date.parse(row.requested_at) },
-        { id: "expires", label: "Denied unless decided", width: "9rem", num: true, hideNarrow: true, cell: (row) => ago(row.expires_at), sort: (row) => Date.parse(row.expires_at) },
+        { id: "expires", label: "Expires", width: "7rem", num: true, hideNarrow: true, cell: (row) => ago(row.expires_at), sort: (row) => Date.parse(row.expires_at) },
       ],
       empty: { title: "Nothing waits for you", text: "Calls that the operator's rules hold for a person appear here with their exact arguments. By default none are held: add an approval rule to the configuration.", command: "annie config show" },
     },

@@ -7,7 +7,7 @@ import { status } from "../lib/states.js";
 import { button, CLASSES, facts, heading, listPage, tabs } from "./listing.js";
 
 const WORDS = {
-  running: ["accent", "Running"], queued: ["wait", "Queued"], deferred: ["warn", "Deferred"], suspended: ["idle", "Suspended"],
+  running: ["accent", "Running"], approval: ["warn", "Waits for you"], queued: ["wait", "Queued"], deferred: ["warn", "Deferred"], suspended: ["idle", "Suspended"],
   completed: ["good", "Completed"], failed: ["bad", "Failed"], cancelled: ["idle", "Cancelled"],
 };
 const chip = (word) => status(...(WORDS[word] || ["idle", word]));
@@ -18,7 +18,12 @@ export function mount(root, ctx) {
   const view = tabs(ctx, "view", [["open", "Open"], ["ended", "Ended"]], "Which jobs", () => page.reload());
 
   async function load() {
-    if (view.now() === "open") return { rows: (await ctx.api.get("/jobs")).jobs };
+    if (view.now() === "open") {
+      const [{ jobs }, { approvals }] = await Promise.all([ctx.api.get("/jobs"), ctx.api.get("/approvals").catch(() => ({ approvals: [] }))]);
+      // A task whose call waits for a person counts as running; nothing goes on until the person decides.
+      const waits = new Map(approvals.map((one) => [one.task_id, one]));
+      return { rows: jobs.map((job) => (waits.has(job.task_id) ? { ...job, status: "approval", approval: waits.get(job.task_id) } : job)) };
+    }
     const found = await ctx.api.get("/tasks", { query: { limit: 200 } });
     return { rows: found.tasks.filter((task) => task.ended_at), more: Boolean(found.next) };
   }
@@ -66,7 +71,7 @@ export function mount(root, ctx) {
         class: { label: "Class", values: CLASSES, of: (row) => row.priority },
       },
       columns: [
-        { id: "status", label: "Status", width: "8rem", cell: (row) => chip(row.status), sort: (row) => row.status },
+        { id: "status", label: "Status", width: "9rem", cell: (row) => chip(row.status), sort: (row) => row.status },
         { id: "title", label: "Message", grow: true, cell: (row) => row.title || "(no text)", sort: (row) => row.title },
         { id: "class", label: "Class", width: "6.5rem", cell: (row) => row.priority, sort: (row) => CLASSES.indexOf(row.priority) },
         { id: "position", label: "Position", num: true, width: "5rem", hideNarrow: true, cell: (row) => (row.position === undefined ? "" : String(row.position)), sort: (row) => row.position ?? 1e9 },
@@ -87,7 +92,7 @@ export function mount(root, ctx) {
         ["Task", shortId(idOf(row))],
         ["Conversation", h("a", { href: `#/conversations/${row.conversation_id}` }, "Open the conversation")],
         ["Class", row.priority],
-        ["Why", row.reason],
+        ["Why", row.reason || (row.approval && `${row.approval.skill} needs your approval`)],
         ["Position", row.position],
         ["Round", row.round === undefined ? undefined : row.rounds_max ? `${row.round} of ${row.rounds_max}` : row.round],
         ["Next round", row.start_in_ms === undefined ? undefined : "in about " + duration(row.start_in_ms)],
@@ -101,6 +106,7 @@ export function mount(root, ctx) {
       row.ended_at
         ? h("p.dim", {}, "This job has ended. What happened is in its conversation.")
         : h("div.toolbar", {},
+          row.approval ? h("a.btn.primary", { href: `#/approvals?sel=${row.approval.task_id}.${row.approval.number}` }, "Decide call") : "",
           row.status === "suspended"
             ? button("Resume job", () => each([row], "continue", "Resume", "Job resumed"), "primary")
             : button("Suspend job", () => each([row], "suspend", "Suspend", "Job suspended")),

@@ -14,6 +14,7 @@ export const PAGES = [
   { id: "queue", title: "Queue", group: "kernel", icon: "queue", key: "q", load: () => import("./queue.js") },
   { id: "backends", title: "Backends", group: "kernel", icon: "backends", key: "b", load: () => import("./backends.js") },
   { id: "creatures", title: "Creatures", group: "kernel", icon: "creatures", key: "w", load: () => import("./creatures.js") },
+  { id: "usage", title: "Usage", group: "house", icon: "usage", key: "u", load: () => import("./usage.js") },
   { id: "audit", title: "Audit", group: "house", icon: "audit", key: "l", load: () => import("./audit.js") },
   { id: "settings", title: "Settings", group: "house", icon: "settings", key: "e", load: () => import("./settings.js") },
 ];

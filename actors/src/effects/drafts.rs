@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::ModelCall;
 use crate::{hub::Live, wiring::Wiring};
 
-/// Text of one round that is held while nobody listens, in bytes. A round that writes more shows no draft to those who come
+/// Text of one round that is held while there is no listener, in bytes. A round that writes more shows no draft to those who come
 /// later; they get the answer.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 

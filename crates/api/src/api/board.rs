@@ -1,4 +1,4 @@
-//! What every viewer of the page sees alike: the summary, the queue, the last hour, the actor tree. Each is read when somebody
+//! What every viewer of the page sees alike: the summary, the queue, the last hour, the actor tree. Each is read when a viewer
 //! watches, and shared by all that watch at that time, so that many open pages cost about as much as one.
 
 use std::{

@@ -1,6 +1,6 @@
 //! The live stream of one viewer: several topics over one connection. A topic that shows a state sends it when it has changed,
 //! at most once a second, and a slow viewer receives only the latest state. A topic that is stored resumes without a gap.
-//! Nothing is read while nobody watches.
+//! Nothing is read while there is no viewer.
 
 mod topic;
 mod tree;

@@ -100,6 +100,8 @@ async fn settings_are_listed_for_operators_only() {
     let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();
     let listed = scheduler.list_settings(v1::ListSettingsRequest {}).await.unwrap().into_inner();
     assert!(listed.settings.is_empty(), "{listed:?}");
+    let hour = scheduler.overview(v1::OverviewRequest {}).await.unwrap().into_inner();
+    assert_eq!(hour.minutes.len(), 60, "the last hour has 60 minutes: {hour:?}");
     let ann = server.key("ann", &[KeyScope::Chat]).await;
     let request = server.request(reqwest::Method::GET, "/api/v1/settings").bearer_auth(&ann);
     assert_eq!(read(request.send().await.unwrap()).await.0, 403);
@@ -125,4 +127,11 @@ async fn data_with_bad_input_is_refused_and_a_new_user_has_none() {
     assert!(skills.list_data(asked("todos")).await.unwrap().into_inner().documents.is_empty());
     let refused = skills.list_data(asked("notes")).await.unwrap_err();
     assert!(refused.code() == tonic::Code::InvalidArgument && refused.message().contains("memories"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn page_file_of_another_version_is_not_found() {
+    let server = Server::start(echo()).await;
+    let (status, problem) = server.get("/page/0123456789abcdef/app.js").await;
+    assert!(status == 404 && problem.to_string().contains("reload"), "{status} {problem}");
 }
