@@ -213,8 +213,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> + Clone {
     text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty())
 }
 
+/// Whether a list of words, with one space between two of them, has this word.
 fn is_in(list: &str, word: &str) -> bool {
-    list.split_whitespace().any(|listed| listed == word)
+    list.split(' ').any(|listed| listed == word)
 }
 
 fn asks_for_a_change(clause: &str) -> bool {

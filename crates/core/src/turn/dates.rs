@@ -470,7 +470,9 @@ fn like_a_day(word: &str) -> Option<&'static str> {
     const CHARS_MIN: usize = 6;
     let all = [(&WEEKDAYS[..], &WEEKDAYS_TOO[..]), (&MONTHS[..], &MONTHS_TOO[..]), (&NEAR[..], &NEAR_TOO[..])];
     let names = all.into_iter().flat_map(|(days, more)| days.iter().zip(more));
-    let mut names = names.flat_map(|(day, more)| more.split_whitespace().chain([*day]).map(move |name| (*day, name)));
+    let mut names = names.flat_map(|(day, more)| {
+        more.split(' ').filter(|name| !name.is_empty()).chain([*day]).map(move |name| (*day, name))
+    });
     let is_like = |name: &str| {
         let count = name.chars().count();
         let mistakes_max = if count > 7 { 2 } else { 1 };
@@ -483,26 +485,40 @@ fn like_a_day(word: &str) -> Option<&'static str> {
 /// Whether a word has the same first character as `name` and differs from it in at most `count_max` wrong, missing, extra or
 /// transposed characters.
 fn mistakes(word: &str, name: &str, count_max: usize) -> bool {
+    /// Longer than every name of a day or month, in characters. Every word of a message is compared with several names, so the
+    /// rows are on the stack.
+    const CHARS_MAX: usize = 32;
     if word.chars().next() != name.chars().next() || word.len().abs_diff(name.len()) > count_max + 1 {
         return false;
     }
-    let (word, name): (Vec<char>, Vec<char>) = (word.chars().collect(), name.chars().collect());
+    let (mut word_chars, mut name_chars) = (['\0'; CHARS_MAX], ['\0'; CHARS_MAX]);
+    let (Some(word), Some(name)) = (filled(&mut word_chars, word), filled(&mut name_chars, name)) else { return false };
     // Rows of the edit distances between all prefixes of both words: the row before the last, and the last row.
-    let (mut before, mut last) = (Vec::new(), (0..=name.len()).collect::<Vec<usize>>());
+    let mut before = [0; CHARS_MAX + 1];
+    let mut last: [usize; CHARS_MAX + 1] = std::array::from_fn(|j| j);
     for i in 1..=word.len() {
-        let mut row = vec![i];
+        let mut row = [0; CHARS_MAX + 1];
+        row[0] = i;
         for j in 1..=name.len() {
             let change = last[j - 1] + usize::from(word[i - 1] != name[j - 1]);
             let mut least = change.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && word[i - 1] == name[j - 2] && word[i - 2] == name[j - 1] {
-                let exchanged: &Vec<usize> = &before;
-                least = least.min(exchanged[j - 2] + 1);
+                least = least.min(before[j - 2] + 1);
             }
-            row.push(least);
+            row[j] = least;
         }
         before = std::mem::replace(&mut last, row);
     }
     last[name.len()] <= count_max
+}
+
+/// The characters of a word; `None` if they are more than there is space for.
+fn filled<'a>(chars: &'a mut [char], word: &str) -> Option<&'a [char]> {
+    let count = word.chars().try_fold(0, |count, c| {
+        *chars.get_mut(count)? = c;
+        Some(count + 1)
+    })?;
+    chars.get(..count)
 }
 
 /// Whether a word is a date or a time in digits: `3.5.`, `14:05`, `5pm`, `3rd`, `+3d`, `20min`, `3/5`, `2026/11/26`,
