@@ -3,6 +3,7 @@
 mod active;
 mod args;
 mod fit;
+mod index;
 mod set;
 mod slash;
 

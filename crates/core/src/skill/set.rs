@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, SkillSpec};
+use super::{Effect, SkillSpec, index::LazyIndex};
 
 /// One line of the domain summary, which a model gets first [S0 3.1]. Details are available on request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,7 @@ pub struct SkillSet {
     skills: BTreeMap<String, Arc<SkillSpec>>,
     domains: BTreeMap<String, String>,
     version: u64,
+    index: LazyIndex,
 }
 
 impl SkillSet {
@@ -36,7 +37,7 @@ impl SkillSet {
         version: u64,
     ) -> Self {
         let skills = skills.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
-        Self { skills, domains: domains.into_iter().collect(), version }
+        Self { skills, domains: domains.into_iter().collect(), version, index: LazyIndex::default() }
     }
 
     /// The skills of these sets together. Of two skills with the same name, and of two descriptions of the same domain, the one
@@ -62,7 +63,7 @@ impl SkillSet {
         let reads = |(_, skill): &(&String, &Arc<SkillSpec>)| skill.effect == Effect::Read;
         let skills: BTreeMap<String, Arc<SkillSpec>> =
             self.skills.iter().filter(reads).map(|(name, skill)| (name.clone(), skill.clone())).collect();
-        Self { skills, domains: self.domains.clone(), version: self.version }
+        Self { skills, domains: self.domains.clone(), version: self.version, index: LazyIndex::default() }
     }
 
     /// The same without this skill.
@@ -70,6 +71,7 @@ impl SkillSet {
     pub fn without(&self, name: &str) -> Self {
         let mut fewer = self.clone();
         fewer.skills.remove(name);
+        fewer.index = LazyIndex::default();
         fewer
     }
 
@@ -137,24 +139,7 @@ impl SkillSet {
     /// in the description, and 1 in the body.
     #[must_use]
     pub fn search(&self, query: &str) -> Vec<&Arc<SkillSpec>> {
-        let words: Vec<String> =
-            query.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 1).map(str::to_lowercase).collect();
-        let mut found: Vec<(u32, &Arc<SkillSpec>)> = self
-            .for_model()
-            .filter_map(|skill| {
-                let (name, about, body) =
-                    (skill.name.to_lowercase(), skill.description.to_lowercase(), skill.body.to_lowercase());
-                let score = words
-                    .iter()
-                    .map(|w| {
-                        u32::from(name.contains(w)) * 4 + u32::from(about.contains(w)) * 2 + u32::from(body.contains(w))
-                    })
-                    .sum();
-                (score > 0).then_some((score, skill))
-            })
-            .collect();
-        found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
-        found.into_iter().map(|(_, s)| s).collect()
+        self.index.get(self.for_model()).search(query)
     }
 
     /// The names most similar to a misspelt one, for "did you mean": the same verb or domain, or an edit distance of at most
