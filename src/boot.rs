@@ -84,6 +84,14 @@ pub enum BootError {
     /// The client of requests to other machines cannot be built.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// A folder of files that skills may use overlaps the data folder.
+    #[error("files.folder {} and the data folder {} overlap, so skills could change the data of all users", path.display(), folder.display())]
+    FilesInData {
+        /// The folder of files.
+        path: PathBuf,
+        /// The data folder.
+        folder: PathBuf,
+    },
     /// The kernel does not start.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -231,7 +239,8 @@ pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
 pub fn allowed(config: &Config, catalog: FileCatalog) -> FileCatalog {
     let backends = config.facts().into_iter().map(|facts| facts.name);
     let catalog = catalog.knowing_backends(backends).running_programs(config.program_skills());
-    if config.egress.enabled { catalog.reaching_out() } else { catalog }
+    let catalog = if config.egress.enabled { catalog.reaching_out() } else { catalog };
+    if config.web_search.rules().is_some() { catalog.searching() } else { catalog }
 }
 
 /// The client of requests to other machines, if the configuration enables them.
@@ -239,7 +248,8 @@ pub fn allowed(config: &Config, catalog: FileCatalog) -> FileCatalog {
 /// # Errors
 /// If the client cannot be built.
 pub(crate) fn egress(config: &Config, secrets: Option<Arc<dyn Secrets>>) -> Result<Option<Arc<dyn Egress>>, BootError> {
-    let Some(rules) = config.egress.rules() else { return Ok(None) };
+    let Some(mut rules) = config.egress.rules() else { return Ok(None) };
+    rules.grants.extend(config.web_search.grant());
     let (client, lookup) = (annie_llm::http_client, Arc::new(SystemLookup));
     let parts = EgressParts { rules, client, lookup, secrets };
     Ok(Some(Arc::new(HttpEgress::new(parts)?)))
@@ -265,6 +275,9 @@ pub async fn assemble_with(
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
+    if let Some(path) = config.files_in_data(folder) {
+        return Err(BootError::FilesInData { path: path.to_owned(), folder: folder.to_owned() });
+    }
     let channels = config.channels(environment, &env.clock)?;
     let key = config.secrets.key(environment)?;
     let lock = lock_beside(config, environment, folder)?;
@@ -286,6 +299,9 @@ pub async fn assemble_with(
         catalog,
         notes_folder: folder.join("notes"),
         are_notes_here: notes.is_home(),
+        respects_robots: config.egress.robots,
+        files: config.file_rules(),
+        search: config.web_search.rules(),
         egress,
         secrets: Some(secrets),
         programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),

@@ -15,7 +15,7 @@ use annie_core::{
     ports::{Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
-use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
+use annie_skillkit::{FileCatalog, FileRules, Router, Runner, RunnerParts};
 use annie_store::MemoryStore;
 use annie_testkit::{
     env,
@@ -134,6 +134,9 @@ impl WorldParts {
             catalog: Arc::new(FileCatalog::bundled()),
             notes_folder: PathBuf::new(),
             are_notes_here: false,
+            respects_robots: false,
+            files: FileRules::default(),
+            search: None,
             egress: None,
             secrets: None,
             programs: None,

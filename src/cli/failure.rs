@@ -107,6 +107,8 @@ impl From<BootError> for Failure {
                 Self::new(Exit::Failure, e.to_string()).fix("install the system's certificates (ca-certificates)")
             }
             BootError::Kernel(e) => e.into(),
+            BootError::FilesInData { .. } => Self::new(Exit::Usage, e.to_string())
+                .fix("name a folder beside the data folder, or move one of the two"),
             BootError::Emptied { .. } => Self::new(Exit::Failure, e.to_string()).fix(
                 "restore a backup of the database; or, if it is meant to be empty, start once with \
                  `annie serve --accept-empty-database` (ANNIE__DATA__ACCEPT_EMPTY_DATABASE=true)",

@@ -26,6 +26,8 @@ pub struct EgressSettings {
     /// The name of the secret that is sent to each of these hosts as `Authorization: Bearer`. Without a port the host means
     /// port 443.
     pub credentials: BTreeMap<String, String>,
+    /// Whether `web.fetch` obeys the rules of each site for automatic readers (`robots.txt`).
+    pub robots: bool,
     /// The maximum number of redirects of a request.
     pub redirects_max: u32,
     /// The maximum size of a response, in bytes after decompression.
@@ -45,6 +47,7 @@ impl Default for EgressSettings {
             ports: vec![80, 443],
             allow_private: Vec::new(),
             credentials: BTreeMap::new(),
+            robots: false,
             redirects_max,
             reply_bytes_max,
             connect_ms_max,
@@ -68,6 +71,7 @@ impl EgressSettings {
                 .iter()
                 .filter_map(|(at, name)| Some((address(at).ok()?, name.clone())))
                 .collect(),
+            grants: Vec::new(),
             limits: EgressLimits { redirects_max, reply_bytes_max, connect_ms_max, total_ms_max },
         })
     }

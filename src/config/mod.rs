@@ -11,6 +11,7 @@ mod convenience;
 mod egress;
 mod environment;
 mod error;
+mod files;
 mod hooks;
 mod layers;
 mod mcp;
@@ -23,6 +24,7 @@ mod show;
 mod store;
 mod typed;
 mod values;
+mod web_search;
 
 pub use approval::{ApprovalRuleConfig, ApprovalSettings};
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
@@ -33,6 +35,7 @@ pub(crate) use convenience::service_of;
 pub use egress::EgressSettings;
 pub use environment::Environment;
 pub use error::{ConfigError, Location};
+pub use files::{FileAccess, FileFolderConfig, FileSettings};
 pub use hooks::{HookConfig, HookKind};
 pub use layers::{Flag, Loaded, Sources};
 pub use mcp::McpServerConfig;
@@ -43,6 +46,7 @@ pub use secrets::SecretSettings;
 pub use settings::{Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, SubAgent};
 pub use show::{Line, lines};
 pub use store::{StoreSettings, Synchronous};
+pub use web_search::WebSearchSettings;
 
 #[cfg(test)]
 mod tests;

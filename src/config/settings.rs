@@ -24,6 +24,7 @@ use super::{
     backend::BackendConfig,
     channels::ChannelConfig,
     egress::EgressSettings,
+    files::FileSettings,
     hooks::HookConfig,
     mcp::McpServerConfig,
     routing::{Routing, planner},
@@ -31,6 +32,7 @@ use super::{
     secrets::SecretSettings,
     store::StoreSettings,
     typed::KeyError,
+    web_search::WebSearchSettings,
 };
 use crate::api::ApiLimits;
 
@@ -72,6 +74,10 @@ pub struct Config {
     pub client: Client,
     /// Requests of skills to other machines.
     pub egress: EgressSettings,
+    /// The files of this machine that skills may use.
+    pub files: FileSettings,
+    /// The search engine of `web.search`.
+    pub web_search: WebSearchSettings,
     /// How programs of skills are run.
     pub sandbox: SandboxSettings,
     /// Settings of single skills.
@@ -297,6 +303,8 @@ impl Config {
         found.extend(self.channel_problems());
         found.extend(self.mcp_problems());
         found.extend(self.egress_problems());
+        found.extend(self.web_search_problems());
+        found.extend(self.file_problems());
         found.extend(self.sandbox_problems());
         found.extend(self.secrets.check().err());
         let backends = self.backend_problems();

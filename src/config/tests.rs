@@ -16,12 +16,14 @@ use super::{
 
 mod channels;
 mod egress;
+mod files;
 mod hooks;
 mod mcp;
 mod mistakes;
 mod pool;
 mod sandbox;
 mod store;
+mod web_search;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
@@ -413,10 +415,19 @@ hosts = ["*.example.org"]
 ports = [443]
 allow_private = ["127.0.0.1:8080"]
 credentials = { "api.example.org" = "example-token" }
+robots = true
 redirects_max = 1
 reply_bytes_max = 2
 connect_ms_max = 3
 total_ms_max = 4
+[files]
+folder = [{ path = "/srv/docs", access = "write", name = "docs", users = ["ann"] }]
+read_bytes_max = 1
+write_bytes_max = 2
+[web_search]
+kind = "searxng"
+url = "https://searx.example.org/search"
+secret = "search-key"
 [sandbox]
 level = "best_effort"
 network = true

@@ -30,7 +30,7 @@ pub(super) struct Sent {
     stalls: bool,
 }
 
-fn response(status: &str, headers: &str, body: &[u8]) -> Sent {
+pub(super) fn response(status: &str, headers: &str, body: &[u8]) -> Sent {
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len());
     Sent { bytes: [head.as_bytes(), body].concat(), stalls: false }
 }
@@ -50,6 +50,8 @@ pub(super) struct Site {
     pub(super) address: SocketAddr,
     /// The heads of the requests in lower case.
     heads: Arc<Mutex<Vec<String>>>,
+    /// Their bodies.
+    bodies: Arc<Mutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
 
@@ -58,14 +60,15 @@ impl Site {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (heads, script): (Arc<Mutex<Vec<String>>>, Arc<Script>) = (Arc::default(), Arc::new(script));
-        let (seen, mut serving) = (heads.clone(), JoinSet::new());
+        let bodies: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (seen, mut serving) = ((heads.clone(), bodies.clone()), JoinSet::new());
         serving.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(serve(stream, seen.clone(), script.clone()));
             }
         });
-        Self { address, heads, _serving: serving }
+        Self { address, heads, bodies, _serving: serving }
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -75,9 +78,16 @@ impl Site {
     pub(super) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
+
+    pub(super) fn bodies(&self) -> Vec<String> {
+        self.bodies.lock().unwrap().clone()
+    }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<String>>>, script: Arc<Script>) {
+/// The heads and the bodies of the requests that a site has read.
+type Seen = (Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>);
+
+async fn serve(mut stream: TcpStream, (heads, bodies): Seen, script: Arc<Script>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let Ok(byte) = stream.read_u8().await else { return };
@@ -85,7 +95,14 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<String>>>, script: Arc
     }
     let head = String::from_utf8_lossy(&head).into_owned();
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    seen.lock().unwrap().push(head.to_ascii_lowercase());
+    let head = head.to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    if stream.read_exact(&mut body).await.is_err() {
+        return;
+    }
+    bodies.lock().unwrap().push(String::from_utf8_lossy(&body).into_owned());
+    heads.lock().unwrap().push(head);
     let Sent { bytes, stalls } = script(&path);
     // The client may have hung up.
     let _ = stream.write_all(&bytes).await;

@@ -32,6 +32,7 @@ mod programs;
 mod prompt_skills;
 mod redaction;
 mod repairs;
+mod requests;
 mod resumed;
 mod routing;
 pub mod schedules;

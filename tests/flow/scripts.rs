@@ -20,7 +20,7 @@ const ANNIE: &str = env!("CARGO_BIN_EXE_annie");
 const MARK: (&str, &str) = ("MARK_OF_THE_SERVER", "a-value-of-the-server");
 
 /// Whether the level `strict` is in force on this machine. If not, the test is reported as skipped.
-fn is_sandboxed() -> bool {
+pub(super) fn is_sandboxed() -> bool {
     let folder = std::env::temp_dir();
     let out = Command::new(ANNIE).args(["__sandbox", "--folder"]).arg(folder).output().expect("the binary starts");
     if !out.status.success() {
@@ -31,17 +31,17 @@ fn is_sandboxed() -> bool {
 }
 
 /// A server whose model runs the skill that the user names: `run=NAME {ARGUMENTS}`.
-struct Scripted {
-    data: TempDir,
-    config: String,
-    server: Server,
+pub(super) struct Scripted {
+    pub(super) data: TempDir,
+    pub(super) config: String,
+    pub(super) server: Server,
     /// How many calls were asked for; each has a conversation of its own.
     calls: AtomicU64,
     _model: FakeModelServer,
 }
 
 impl Scripted {
-    async fn start(more: &str) -> Self {
+    pub(super) async fn start(more: &str) -> Self {
         let model = FakeModelServer::start(|seen| {
             let last = seen.messages().last().cloned().unwrap_or_default();
             let text = seen.last_user_text();
@@ -80,12 +80,19 @@ impl Scripted {
         eventually("the skill is known", async || self.knows(name).await.then_some(())).await;
     }
 
-    async fn knows(&self, name: &str) -> bool {
+    /// Writes a file below the user's folder of skills.
+    pub(super) fn write(&self, path: &str, text: &str) {
+        let path = self.data.path().join("skills").join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+
+    pub(super) async fn knows(&self, name: &str) -> bool {
         let (_, list) = self.server.get("/api/v1/skills").await;
         list["skills"].as_array().expect("a list").iter().any(|one| one["name"] == name)
     }
 
-    async fn say(&self, text: &str, key: &str) -> Value {
+    pub(super) async fn say(&self, text: &str, key: &str) -> Value {
         let body = json!({"text": text, "conversation_key": key});
         let (status, sent) = self.server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
         assert_eq!(status, 200, "{sent}");
@@ -93,7 +100,7 @@ impl Scripted {
     }
 
     /// The outcome of a call of a skill by the model.
-    async fn outcome(&self, call: &str) -> Value {
+    pub(super) async fn outcome(&self, call: &str) -> Value {
         let key = format!("call-{}", self.calls.fetch_add(1, Relaxed));
         let sent = self.say(&format!("run={call}"), &key).await;
         outcome_in(&self.server, &sent).await.unwrap_or_else(|| panic!("{call} was not run: {sent}"))
@@ -104,7 +111,7 @@ impl Scripted {
     }
 }
 
-async fn outcome_in(server: &Server, sent: &Value) -> Option<Value> {
+pub(super) async fn outcome_in(server: &Server, sent: &Value) -> Option<Value> {
     let conversation = sent["conversation_id"].as_str().expect("a conversation");
     let (_, log) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
     let events = log["events"].as_array().expect("events");

@@ -260,12 +260,14 @@ impl Outcome {
 
     /// Whether a breaker counts the outcome as a failure of the skill. Only failures of the skill itself count: invalid
     /// arguments, a missing record or a guard's refusal say nothing about the skill's health. Neither does the failure of a site
-    /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable. A program that
+    /// that the caller named (`site_timeout`, `site_404`): otherwise one dead site would make all others unreachable. A skill's own
+    /// host that refuses one request (`http_403`, `http_404`, `http_429`) says nothing about the next one. A program that
     /// fails (`program_failed`) may be code that a model wrote. A `tool_error` is the answer of a tool that works, mostly about its
     /// arguments.
     #[must_use]
     pub fn counts_against_the_skill(&self) -> bool {
-        if self.error_type.as_deref().is_some_and(|error_type| error_type.starts_with("site_")) {
+        let is_of_a_site = |error_type: &str| error_type.starts_with("site_") || error_type.starts_with("http_4");
+        if self.error_type.as_deref().is_some_and(is_of_a_site) {
             return false;
         }
         match self.status {
@@ -373,6 +375,8 @@ mod tests {
         assert!(!Outcome::permanent("invalid_arguments", "").counts_against_the_skill());
         assert!(!Outcome::blocked("ssrf", "").counts_against_the_skill());
         assert!(!Outcome::permanent("site_404", "").counts_against_the_skill());
+        assert!(!Outcome::transient("http_429", "").counts_against_the_skill());
+        assert!(Outcome::transient("http_503", "").counts_against_the_skill());
         assert!(!Outcome::permanent("tool_error", "").counts_against_the_skill());
         assert!(!Outcome::transient("site_timeout", "").counts_against_the_skill());
     }

@@ -121,12 +121,10 @@ impl HttpLink {
         ms_max: u64,
     ) -> (Result<EgressReply, McpError>, Vec<OutboundRequest>) {
         let request = EgressRequest {
-            user: None,
             method: EgressMethod::Post,
-            url: self.url.clone(),
             headers,
             body: message.to_string().into_bytes(),
-            content_types: Vec::new(),
+            ..EgressRequest::get(self.url.clone())
         };
         match tokio::time::timeout(Duration::from_millis(ms_max), self.egress.send(request)).await {
             Ok(exchange) => (exchange.result.map_err(McpError::from), exchange.requests),

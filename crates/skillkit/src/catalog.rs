@@ -23,6 +23,9 @@ use crate::{
     handler::Starts,
 };
 
+/// The skill that needs a search engine.
+const SEARCH: &str = "web.search";
+
 /// A snapshot of all skills with their implementations.
 pub(crate) struct CatalogSnapshot {
     pub(crate) set: Arc<SkillSet>,
@@ -50,6 +53,8 @@ pub struct FileCatalog {
     folder: Option<PathBuf>,
     /// Lists the skills whose handlers send requests to other machines.
     reaches_out: bool,
+    /// Lists `web.search`.
+    searches: bool,
     /// Lists the skills that start programs.
     programs: Option<ProgramSkills>,
     /// The names of the backends; `None` if they are not known here.
@@ -80,6 +85,7 @@ impl FileCatalog {
         let catalog = Self {
             folder,
             reaches_out: false,
+            searches: false,
             programs: None,
             backends: None,
             snapshot: ArcSwap::from_pointee(empty),
@@ -95,6 +101,14 @@ impl FileCatalog {
     #[must_use]
     pub fn reaching_out(mut self) -> Self {
         self.reaches_out = true;
+        self.reload();
+        self
+    }
+
+    /// The same with `web.search`, because a search engine is configured.
+    #[must_use]
+    pub fn searching(mut self) -> Self {
+        self.searches = true;
         self.reload();
         self
     }
@@ -172,6 +186,10 @@ impl FileCatalog {
                 "its handler sends requests to other machines, which are switched off",
                 "write `enabled = true` below `[egress]` in the configuration",
             )),
+            (Kind::Command(builtin), _) if builtin.name == SEARCH && !self.searches => Some((
+                "no search engine is configured",
+                "write `kind = \"searxng\"` and `url` below `[web_search]` in the configuration",
+            )),
             (Kind::Command(builtin), None) if builtin.starts != Starts::Nothing => Some(no_programs),
             (Kind::Command(builtin), Some(programs)) if builtin.starts == Starts::ListedProgram && !programs.listed => {
                 Some(("no program is allowed", "write `allow = [\"ls\"]` below `[skills.shell]` in the configuration"))
@@ -181,7 +199,11 @@ impl FileCatalog {
                 "its script needs the network, which is switched off for scripts",
                 "write `network = true` below `[sandbox]` in the configuration",
             )),
-            (Kind::Command(_) | Kind::Script(_) | Kind::Prompt { .. }, _) => None,
+            (Kind::Request(_), _) if !self.reaches_out => Some((
+                "it sends a request to another machine, which is switched off",
+                "write `enabled = true` below `[egress]` in the configuration",
+            )),
+            (Kind::Command(_) | Kind::Script(_) | Kind::Request(_) | Kind::Prompt { .. }, _) => None,
         }
     }
 

@@ -37,6 +37,9 @@ pub enum SkillError {
     /// A limit was exceeded.
     #[error("{0}")]
     TooLarge(String),
+    /// A file that is not a text.
+    #[error("{0}")]
+    NotText(String),
     /// A path outside its folder.
     #[error("{0}")]
     Outside(String),
@@ -60,6 +63,9 @@ pub enum SkillError {
     /// Requests to other machines are switched off.
     #[error("requests to other machines are switched off; the operator can enable them with egress.enabled")]
     EgressOff,
+    /// No search engine is configured.
+    #[error("no search engine is configured; the operator can name one with web_search.kind")]
+    NoSearch,
     /// This process starts no programs for skills.
     #[error("this process starts no programs for skills")]
     ProgramsOff,
@@ -109,12 +115,14 @@ impl SkillError {
             Self::NotFound { near, .. } => Outcome::permanent("not_found", message).with_alternatives(near),
             Self::Conflict(_) => Outcome::permanent("conflict", message),
             Self::TooLarge(_) => Outcome::permanent("invalid_arguments", message),
+            Self::NotText(_) => Outcome::permanent("binary_file", message),
             Self::Outside(_) => Outcome::blocked("outside_folder", message),
             Self::Elsewhere(_) => Outcome::blocked("elsewhere", message),
             Self::Store(error) => store_outcome(&error, spec.effect),
             Self::Io { source, .. } => io_outcome(message, source.kind(), spec.effect),
-            Self::Egress(error) => egress_outcome(&error, spec.effect),
+            Self::Egress(error) => egress_outcome(&error, spec.effect, Host::OfTheCaller),
             Self::EgressOff => Outcome::blocked("egress_off", message),
+            Self::NoSearch => Outcome::blocked("search_off", message),
             Self::ProgramsOff => Outcome::blocked("programs_off", message),
             Self::ProgramMissing(_) => Outcome::permanent("program_missing", message),
             Self::NotAllowed(_) => Outcome::blocked("not_allowed", message),
@@ -142,26 +150,34 @@ fn store_outcome(error: &StoreError, effect: Effect) -> Outcome {
     outcome.with_detail(error.detail.clone())
 }
 
-/// The types of failures of a site begin with `site_`: they say nothing about the skill's health.
-fn egress_outcome(error: &EgressError, effect: Effect) -> Outcome {
+/// Who chose the host of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// The caller, by an argument. The types of failures begin with `site_`: they say nothing about the skill's health.
+    OfTheCaller,
+    /// The skill: it has one host, without which it does not work.
+    OfTheSkill,
+}
+
+/// The outcome of a request without a usable response.
+pub(crate) fn egress_outcome(error: &EgressError, effect: Effect, host: Host) -> Outcome {
     let message = format!("The request failed: {error}.");
-    let (word, is_transient) = match error {
+    let (word, own_word, is_transient) = match error {
         EgressError::Invalid(_) => return Outcome::permanent("invalid_arguments", message),
         EgressError::Denied(_) => return Outcome::blocked("ssrf_blocked", message),
         EgressError::Credential(_) => return Outcome::blocked("credential_unavailable", message),
         EgressError::Setup(_) => return Outcome::permanent("egress_setup", message),
         EgressError::Unreached(_) => {
-            return Outcome::transient(
-                "site_unreachable",
-                format!("{message} Nothing was sent, so nothing has happened."),
-            );
+            let word = if host == Host::OfTheCaller { "site_unreachable" } else { "unreachable" };
+            return Outcome::transient(word, format!("{message} Nothing was sent, so nothing has happened."));
         }
-        EgressError::Timeout { .. } => ("site_timeout", true),
-        EgressError::Network(_) => ("site_unreachable", true),
-        EgressError::TooLarge { .. } => ("site_too_large", false),
-        EgressError::ContentType(_) => ("site_content_type", false),
-        EgressError::Redirects { .. } => ("site_redirects", false),
+        EgressError::Timeout { .. } => ("site_timeout", "timeout", true),
+        EgressError::Network(_) => ("site_unreachable", "unreachable", true),
+        EgressError::TooLarge { .. } => ("site_too_large", "response_too_large", false),
+        EgressError::ContentType(_) => ("site_content_type", "parse_error", false),
+        EgressError::Redirects { .. } => ("site_redirects", "http_redirects", false),
     };
+    let word = if host == Host::OfTheCaller { word } else { own_word };
     if effect != Effect::Read {
         return cut(word, &message);
     }
@@ -200,7 +216,7 @@ mod tests {
             (EgressError::Network("no".into()), Status::ErrorTransient, Status::Unknown),
             (EgressError::TooLarge { bytes_max: 1 }, Status::ErrorPermanent, Status::Unknown),
         ] {
-            let of = |effect| egress_outcome(&error, effect).status;
+            let of = |effect| egress_outcome(&error, effect, Host::OfTheCaller).status;
             assert_eq!((of(Effect::Read), of(Effect::Once)), (read, once), "{error}");
         }
     }

@@ -78,6 +78,11 @@ impl Ctx {
         Ok(reply)
     }
 
+    /// The outcome of this run, with its requests.
+    pub(crate) fn finished(&self, ran: Ran) -> Outcome {
+        outcome_of(ran, &self.spec, &self.requests)
+    }
+
     /// The way to start programs.
     pub(crate) fn programs(&self) -> Result<&Programs, SkillError> {
         self.tools.programs.as_ref().ok_or(SkillError::ProgramsOff)
@@ -110,6 +115,11 @@ pub(crate) struct Builtin {
     pub(crate) reconcile: fn(Ctx, Value) -> Fut<'static, Option<Outcome>>,
 }
 
+fn outcome_of(ran: Ran, spec: &SkillSpec, requests: &Mutex<Vec<OutboundRequest>>) -> Outcome {
+    let outcome = ran.unwrap_or_else(|error| error.into_outcome(spec));
+    outcome.with_requests(std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
 /// Erases the type of a handler.
 pub(crate) const fn builtin<H: Handler>() -> Builtin {
     Builtin {
@@ -129,8 +139,7 @@ async fn run<H: Handler>(ctx: Ctx, arguments: Value) -> Outcome {
         Ok(args) => H::run(ctx, args).await,
         Err(error) => Err(error),
     };
-    let outcome = ran.unwrap_or_else(|error| error.into_outcome(&spec));
-    outcome.with_requests(std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner)))
+    outcome_of(ran, &spec, &requests)
 }
 
 /// If the reconciliation fails, the outcome remains unknown.

@@ -12,13 +12,19 @@ mod egress;
 mod error;
 mod files;
 mod handler;
+mod request;
 mod router;
 mod runner;
 mod script;
+mod template;
 mod text;
 mod trash;
 pub mod when;
 
+pub use builtin::{
+    files::{FileFolder, FileRules},
+    web::{SearchKind, SearchRules},
+};
 pub use catalog::{FileCatalog, ProgramSkills};
 pub use context::context_sources;
 pub use egress::{EgressLimits, EgressParts, EgressRules, HostPort, HttpEgress, Lookup, SystemLookup};

@@ -14,11 +14,16 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    builtin::notes::Notes,
+    builtin::{
+        files::{FileRules, Files},
+        notes::Notes,
+        web::{Robots, SearchRules},
+    },
     catalog::FileCatalog,
     error::SkillError,
     files::{Entry, Kind, Script, Tree, substitute},
     handler::{Ctx, Ran, decode_prompt},
+    request,
     script::{self, ProgramRules, Programs},
     trash::Purge,
 };
@@ -43,6 +48,13 @@ pub struct RunnerParts {
     pub egress: Option<Arc<dyn Egress>>,
     /// Masks opened secrets in the outcomes of all skills.
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// Whether `web.fetch` asks the rules of each site for automatic readers (`robots.txt`).
+    pub respects_robots: bool,
+    /// The files of this machine that skills may use.
+    pub files: FileRules,
+    /// The search engine of `web.search`. `None` if there is none: then the catalogue must not list the skill (see
+    /// [`FileCatalog::searching`]).
+    pub search: Option<SearchRules>,
     /// How programs of skills are run. `None` if none is: then the catalogue must not list such skills (see
     /// [`FileCatalog::running_programs`]).
     pub programs: Option<ProgramRules>,
@@ -56,6 +68,10 @@ pub(crate) struct Tools {
     pub(crate) notes: Notes,
     pub(crate) egress: Option<Arc<dyn Egress>>,
     pub(crate) secrets: Option<Arc<dyn Secrets>>,
+    pub(crate) respects_robots: bool,
+    pub(crate) robots: Robots,
+    pub(crate) files: Files,
+    pub(crate) search: Option<SearchRules>,
     pub(crate) programs: Option<Programs>,
     pub(crate) touches: Arc<Semaphore>,
 }
@@ -76,6 +92,10 @@ impl Runner {
             notes: Notes::new(parts.notes_folder, parts.are_notes_here),
             egress: parts.egress,
             secrets: parts.secrets,
+            respects_robots: parts.respects_robots,
+            robots: Robots::default(),
+            files: Files::new(parts.files),
+            search: parts.search,
             programs: parts.programs.map(Programs::new),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
@@ -148,6 +168,11 @@ impl SkillSource for Runner {
                 Kind::Script(script) => {
                     let ran = self.run_script(&script, &entry.spec, &call, arguments).await;
                     ran.unwrap_or_else(|error| error.into_outcome(&entry.spec))
+                }
+                Kind::Request(template) => {
+                    let ctx = self.ctx(Arc::clone(&entry.spec), call);
+                    let ran = request::run(&ctx, &template, arguments).await;
+                    ctx.finished(ran)
                 }
                 Kind::Prompt { tree, folder, files } => {
                     let spec = Arc::clone(&entry.spec);

@@ -108,7 +108,7 @@ pub(crate) fn day(ctx: &Ctx, at: Micros) -> String {
     at.to_utc().with_timezone(&ctx.zone()).format("%Y-%m-%d").to_string()
 }
 
-/// Purges what has been in the trash for 30 days, of all users: documents, and notes if their folder is here.
+/// Purges what has been in the trash for 30 days, of all users: documents, notes if their folder is here, and former versions of files.
 pub(crate) struct Purge(pub(crate) Arc<Tools>);
 
 impl Chore for Purge {
@@ -129,7 +129,8 @@ impl Chore for Purge {
                 }
             }
             let tools = Arc::clone(&self.0);
-            purged += run_blocking(move || tools.notes.purge(before)).await.map_err(|error| error.to_string())?;
+            let files = move || Ok(tools.notes.purge(before)? + tools.files.purge(before)?);
+            purged += run_blocking(files).await.map_err(|error| error.to_string())?;
             if purged > 0 {
                 tracing::info!(purged, "the trash was purged of what was deleted 30 days ago");
             }

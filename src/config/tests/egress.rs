@@ -10,7 +10,7 @@ fn egress_is_off_by_default_and_its_settings_reach_the_rules() {
     let text = "[egress]\nenabled = true\nhosts = [\"*.example.org\"]\nports = [443]\nallow_private = [\"127.0.0.1:8080\"]\n\
                 credentials = { \"api.example.org\" = \"a\", \"127.0.0.1:8080\" = \"b\" }\n\
                 redirects_max = 1\nreply_bytes_max = 2\nconnect_ms_max = 3\ntotal_ms_max = 4\n";
-    let EgressRules { hosts, ports, private, credentials, limits } =
+    let EgressRules { hosts, ports, private, credentials, limits, .. } =
         typed(text.parse().unwrap()).unwrap().egress.rules().unwrap();
     assert_eq!((hosts, ports), (vec!["*.example.org".to_owned()], vec![443]));
     assert_eq!(private, [HostPort::parse("127.0.0.1:8080").unwrap()]);

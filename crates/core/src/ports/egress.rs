@@ -12,6 +12,12 @@ pub enum EgressMethod {
     Get,
     /// Sends the body. Redirects are not followed, because the body was meant for the first address only.
     Post,
+    /// The same.
+    Put,
+    /// The same.
+    Patch,
+    /// The same.
+    Delete,
 }
 
 impl EgressMethod {
@@ -21,8 +27,24 @@ impl EgressMethod {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
         }
     }
+}
+
+/// A header whose value contains a stored secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretHeader {
+    /// The name of the header.
+    pub header: String,
+    /// The text before the secret.
+    pub before: String,
+    /// The name of the secret. The adapter sends the secret only to a host for which the operator named it.
+    pub secret: String,
+    /// The text behind the secret.
+    pub after: String,
 }
 
 /// A request of a skill.
@@ -36,10 +58,14 @@ pub struct EgressRequest {
     pub url: String,
     /// Additional headers. After a redirect to another host, port or scheme only `Accept` and `Accept-Language` are sent.
     pub headers: Vec<(String, String)>,
-    /// The body of a `Post`.
+    /// Headers with secrets. They take the place of the credential that the adapter would send by itself.
+    pub secret_headers: Vec<SecretHeader>,
+    /// The body; empty for a `Get`.
     pub body: Vec<u8>,
     /// The beginnings of the content types that the caller can use, such as `text/`. Empty means all.
     pub content_types: Vec<String>,
+    /// The maximum size of the response, in bytes after decompression, if it is less than the adapter's own.
+    pub reply_bytes_max: Option<usize>,
 }
 
 impl EgressRequest {
@@ -51,8 +77,10 @@ impl EgressRequest {
             method: EgressMethod::Get,
             url: url.into(),
             headers: Vec::new(),
+            secret_headers: Vec::new(),
             body: Vec::new(),
             content_types: Vec::new(),
+            reply_bytes_max: None,
         }
     }
 }

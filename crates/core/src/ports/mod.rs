@@ -28,7 +28,7 @@ pub use documents::{
     ExportedDocument, Find, NUMBER_KEYS_MAX, Namespace, NumberRange, Seen, TEXT_KEYS_MAX, TextRange, WriteKind,
     Written,
 };
-pub use egress::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange};
+pub use egress::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, SecretHeader};
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use extension::{Chore, LogSubscriber};
 pub use hooks::HookRunner;

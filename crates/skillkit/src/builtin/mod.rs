@@ -1,6 +1,7 @@
 //! The built-in handlers: one file per verb, and one line each in the list below. A test fails if a handler has no skill
 //! file, or a skill file no handler.
 
+pub(crate) mod files;
 pub(crate) mod memory;
 pub(crate) mod notes;
 mod python;
@@ -8,12 +9,16 @@ pub(crate) mod schedules;
 mod shell;
 mod system;
 pub(crate) mod tasks;
-mod web;
+pub(crate) mod web;
 
 use crate::handler::{Builtin, builtin};
 
 /// All handlers, sorted by name.
 pub(crate) static ALL: &[Builtin] = &[
+    builtin::<files::list::List>(),
+    builtin::<files::read::Read>(),
+    builtin::<files::search::Search>(),
+    builtin::<files::write::Write>(),
     builtin::<memory::delete::Delete>(),
     builtin::<memory::list::List>(),
     builtin::<memory::restore::Restore>(),
@@ -43,6 +48,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<tasks::search::Search>(),
     builtin::<tasks::update::Update>(),
     builtin::<web::fetch::Fetch>(),
+    builtin::<web::search::Search>(),
 ];
 
 /// The handler of this name.

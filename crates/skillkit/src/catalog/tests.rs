@@ -1,5 +1,7 @@
 //! Tests of the catalogue over a data folder: precedence, kept versions, reported problems, reloads.
 
+mod wild;
+
 use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
 
 use annie_core::{

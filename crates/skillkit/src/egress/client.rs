@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use annie_core::{
     ids::UserId,
     outcome::OutboundRequest,
-    ports::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, Fut, Secrets},
+    ports::{Egress, EgressError, EgressMethod, EgressReply, EgressRequest, Exchange, Fut, SecretHeader, Secrets},
 };
 use reqwest::{
     Client, ClientBuilder, Method, Response, Url,
@@ -73,8 +73,10 @@ impl HttpEgress {
         let mut target = self.rules.target(&request.url)?;
         // Only the address that the skill named gets a credential. A redirect to another address loses it below, also if that
         // address has a credential of its own: a page must not cause requests with the user's rights.
-        if let Some(name) = self.rules.credential(&target) {
-            headers.insert(AUTHORIZATION, self.authorization(request.user.clone(), name).await?);
+        let user = request.user.as_ref();
+        match self.rules.credential(&target).filter(|_| request.secret_headers.is_empty()) {
+            Some(name) => drop(headers.insert(AUTHORIZATION, self.secret_value(user, name, ["Bearer ", ""]).await?)),
+            None => self.add_secrets(&mut headers, request, &target).await?,
         }
         let redirects_max = self.rules.limits.redirects_max;
         for hop in 0..=redirects_max {
@@ -92,14 +94,41 @@ impl HttpEgress {
         Err(EgressError::Redirects { redirects_max })
     }
 
-    /// The header that sends a secret.
-    async fn authorization(&self, user: Option<UserId>, name: &str) -> Result<HeaderValue, EgressError> {
+    /// Adds the headers with secrets that the skill asks for. Each secret is sent only where the operator said.
+    async fn add_secrets(
+        &self,
+        headers: &mut HeaderMap,
+        request: &EgressRequest,
+        target: &Target,
+    ) -> Result<(), EgressError> {
+        for SecretHeader { header, before, secret, after } in &request.secret_headers {
+            if !self.rules.is_granted(target, secret) {
+                let host = target.authority();
+                return Err(EgressError::Credential(format!(
+                    "the secret {secret:?} may not be sent to {host}; the operator can allow it over https with \"{host}\" = \
+                     {secret:?} in egress.credentials"
+                )));
+            }
+            let key = HeaderName::from_bytes(header.as_bytes());
+            let key = key.map_err(|_| EgressError::Invalid(format!("the header {header:?} is not valid")))?;
+            headers.insert(key, self.secret_value(request.user.as_ref(), secret, [before, after]).await?);
+        }
+        Ok(())
+    }
+
+    /// The value of a header that sends a secret between these texts.
+    async fn secret_value(
+        &self,
+        user: Option<&UserId>,
+        name: &str,
+        [before, after]: [&str; 2],
+    ) -> Result<HeaderValue, EgressError> {
         let unusable = EgressError::Credential;
         let missing =
             || unusable(format!("the secret {name:?} is not stored; the operator can run annie secret set {name}"));
         let secrets = self.secrets.as_ref().ok_or_else(missing)?;
-        let secret = secrets.secret(user, name.to_owned()).await.map_err(|why| unusable(why.to_string()))?;
-        let header = HeaderValue::from_str(&format!("Bearer {}", secret.ok_or_else(missing)?.expose()));
+        let secret = secrets.secret(user.cloned(), name.to_owned()).await.map_err(|why| unusable(why.to_string()))?;
+        let header = HeaderValue::from_str(&format!("{before}{}{after}", secret.ok_or_else(missing)?.expose()));
         let mut header = header.map_err(|_| unusable(format!("the secret {name:?} cannot be sent in a header")))?;
         header.set_sensitive(true);
         Ok(header)
@@ -114,9 +143,13 @@ impl HttpEgress {
         sent: &mut Sent,
     ) -> Result<Response, EgressError> {
         let client = if target.is_private { &self.private } else { &self.public };
+        let begun = |method| client.request(method, target.url.clone());
         let begun = match request.method {
-            EgressMethod::Get => client.request(Method::GET, target.url.clone()),
-            EgressMethod::Post => client.request(Method::POST, target.url.clone()).body(request.body.clone()),
+            EgressMethod::Get => begun(Method::GET),
+            EgressMethod::Post => begun(Method::POST).body(request.body.clone()),
+            EgressMethod::Put => begun(Method::PUT).body(request.body.clone()),
+            EgressMethod::Patch => begun(Method::PATCH).body(request.body.clone()),
+            EgressMethod::Delete => begun(Method::DELETE).body(request.body.clone()),
         };
         sent.begin(target.authority(), request.method);
         let response = begun.headers(headers).send().await.map_err(|error| failure(target, &error))?;
@@ -130,7 +163,7 @@ impl HttpEgress {
         mut response: Response,
         sent: &mut Sent,
     ) -> Result<EgressReply, EgressError> {
-        let bytes_max = self.rules.limits.reply_bytes_max;
+        let bytes_max = self.rules.limits.reply_bytes_max.min(request.reply_bytes_max.unwrap_or(usize::MAX));
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().trim().to_ascii_lowercase();
         let is_usable = request.content_types.is_empty()

@@ -44,6 +44,8 @@ pub struct EgressRules {
     /// The names of the secrets that are sent as `Authorization: Bearer` to exactly these addresses, over https or to a
     /// listed private address.
     pub credentials: Vec<(HostPort, String)>,
+    /// The names of further secrets that a skill may send in a header to these addresses, under the same condition.
+    pub grants: Vec<(HostPort, String)>,
     /// The limits of one request.
     pub limits: EgressLimits,
 }
@@ -71,6 +73,13 @@ impl HostPort {
             return Err(wrong());
         }
         Ok(Self { host: host_of(&url).ok_or_else(wrong)?, port })
+    }
+
+    /// The host and port of a URL; `None` if it is not valid.
+    #[must_use]
+    pub fn of_url(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok()?;
+        Some(Self { host: host_of(&url)?, port: url.port_or_known_default()? })
     }
 }
 
@@ -156,6 +165,19 @@ impl EgressRules {
         let is_its = |(at, _): &&(HostPort, String)| at.host == target.host && at.port == target.port;
         let found = self.credentials.iter().find(is_its).filter(|_| target.is_confidential());
         found.map(|(_, name)| name.as_str())
+    }
+
+    /// Whether a skill may send a secret to a target: the operator named it for exactly this address.
+    pub(super) fn is_granted(&self, target: &Target, name: &str) -> bool {
+        let mut named = self.credentials.iter().chain(&self.grants);
+        let is_its = |(at, own): &(HostPort, String)| at.host == target.host && at.port == target.port && own == name;
+        target.is_confidential() && named.any(is_its)
+    }
+
+    /// Why a request to this URL is refused before it is sent; `None` if it is not. The text is for people.
+    #[must_use]
+    pub fn refusal(&self, url: &str) -> Option<String> {
+        self.target(url).err().map(|why| why.to_string())
     }
 
     /// Why a secret for this address is never sent; `None` if requests to the address get it. The text is for people.

@@ -5,6 +5,7 @@ use annie_core::skill::{Effect, valid_skill_name};
 use super::{
     frontmatter::Frontmatter,
     problem::Report,
+    request::{self, RequestFile},
     script::{self, Place, ScriptFile},
 };
 
@@ -15,8 +16,23 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 9] =
-    ["name", "description", "effect", "external", "timeout_ms", "handler", "run", "arguments", "network"];
+const KEYS: [&str; 11] = [
+    "name",
+    "description",
+    "effect",
+    "external",
+    "timeout_ms",
+    "handler",
+    "run",
+    "request",
+    "response",
+    "arguments",
+    "network",
+];
+/// The domain whose skills the kernel and the prompts rely on. Only handlers are in it.
+const KERNEL_DOMAIN: &str = "system";
+/// The keys that say what a skill does. One of them at most may be given.
+const WAYS: [&str; 3] = ["handler", "run", "request"];
 
 /// The content of a command skill's file.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +45,7 @@ pub(crate) struct CommandFile {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) handler: Option<String>,
     pub(crate) script: Option<ScriptFile>,
+    pub(crate) request: Option<RequestFile>,
     pub(crate) body: String,
 }
 
@@ -63,9 +80,8 @@ pub(crate) fn read(
     let timeout_ms = timeout_ms(&front, report);
     let handler = front.text("handler", report);
     let script = script::read(&front, place, report);
-    if handler.is_some() && script.is_some() {
-        report.error(front.line_of("handler"), "`handler` and `run` exclude each other", "leave one of them out");
-    }
+    let request = request::read(&front, effect, report);
+    check_ways(&front, domain, report);
     for key in front.keys().filter(|k| !KEYS.contains(&k.as_str())) {
         report.lenient(front.line_of(&key), format!("unknown key `{key}`"), format!("known are {}", KEYS.join(", ")));
     }
@@ -85,8 +101,30 @@ pub(crate) fn read(
         timeout_ms,
         handler,
         script,
+        request,
         body,
     })
+}
+
+/// Reports keys that exclude each other, and keys that nothing reads.
+fn check_ways(front: &Frontmatter, domain: &str, report: &mut Report) {
+    let given: Vec<&str> = WAYS.into_iter().filter(|key| front.get(key).is_some()).collect();
+    for other in given.iter().skip(1) {
+        let what = format!("`{}` and `{other}` exclude each other", given[0]);
+        report.error(front.line_of(given[0]), what, "leave one of them out");
+    }
+    let has = |key: &str| given.contains(&key);
+    if domain == KERNEL_DOMAIN && (has("run") || has("request")) {
+        report.error(None, "the domain `system` is the kernel's", "move the file into another folder");
+    }
+    for (key, is_read, ways) in
+        [("arguments", has("run") || has("request"), "`run` or `request`"), ("network", has("run"), "`run`")]
+    {
+        if front.get(key).is_some() && !is_read {
+            let fix = "name the program with `run:`, or leave it out";
+            report.lenient(front.line_of(key), format!("`{key}` has a meaning only beside {ways}"), fix);
+        }
+    }
 }
 
 /// Reads the description in `<domain>/_domain.md`.

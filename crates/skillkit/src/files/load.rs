@@ -1,6 +1,9 @@
 //! Builds skills from a tree of files: determines the kind of each file and the handler that runs it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use annie_core::skill::{Effect, SkillFormat, SkillSpec};
 
@@ -8,12 +11,14 @@ use super::{
     command::{self, CommandFile, DOMAIN_FILE},
     problem::{Problem, Report},
     prompt,
+    request::RequestFile,
     script::{Place, Script, ScriptFile},
     tree::Tree,
 };
 use crate::{
     builtin,
     handler::{Builtin, prompt_args},
+    request::RequestTemplate,
 };
 
 /// The domain of prompt skills.
@@ -35,6 +40,8 @@ pub(crate) enum Kind {
     Command(&'static Builtin),
     /// A program in the skill's folder or of the machine.
     Script(Arc<Script>),
+    /// A request to another machine.
+    Request(Arc<RequestTemplate>),
     /// The skill's own text and its supporting files.
     Prompt {
         tree: Arc<dyn Tree>,
@@ -76,6 +83,7 @@ enum Source<'a> {
 pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
     let listing = tree.list();
     let folders = prompt_folders(&listing.paths);
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut layer = Layer { problems: listing.problems, readable: listing.readable, ..Layer::default() };
     for path in &listing.paths {
         let mut report = Report::new(path);
@@ -96,14 +104,15 @@ pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
                 let place = Place { tree: tree.as_ref(), paths: &listing.paths, folder: domain };
                 read(tree, path, &mut report)
                     .and_then(|text| command::read(domain, verb, &text, &place, &mut report))
-                    .and_then(|mut file| match file.script.take() {
-                        Some(script) => Some(script_item(file, script, tree.source(path))),
-                        None => command_item(file, tree.source(path), &mut report),
+                    .and_then(|mut file| match (file.script.take(), file.request.take()) {
+                        (Some(script), _) => Some(script_item(file, script, tree.source(path))),
+                        (None, Some(request)) => Some(request_item(file, request, tree.source(path))),
+                        (None, None) => command_item(file, tree.source(path), &mut report),
                     })
             }
         };
         match item {
-            Some(item) => layer.add(path, item, &mut report),
+            Some(item) => layer.add(path, item, &mut names, &mut report),
             None => layer.broken.push(path.clone()),
         }
         layer.problems.extend(report.into_problems());
@@ -111,18 +120,24 @@ pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
     layer
 }
 
+#[cfg(test)]
+/// Reads one file from its text.
+pub(crate) fn load_text(path: &str, text: &str) -> (Option<Item>, Vec<Problem>) {
+    let tree: Arc<dyn Tree> = Arc::new(super::tree::TextTree([(path.to_owned(), text.to_owned())].into()));
+    let mut layer = load(&tree);
+    (layer.items.remove(path), layer.problems)
+}
+
 impl Layer {
-    fn add(&mut self, path: &str, item: Item, report: &mut Report) {
+    /// `names` are the paths of the skills so far, by name.
+    fn add(&mut self, path: &str, item: Item, names: &mut BTreeMap<String, String>, report: &mut Report) {
         if let Item::Skill(new) = &item {
-            let twin = self.items.iter().find_map(|(other, item)| match item {
-                Item::Skill(old) if old.spec.name == new.spec.name => Some(other.clone()),
-                _ => None,
-            });
-            if let Some(other) = twin {
+            if let Some(other) = names.get(&new.spec.name) {
                 let what = format!("the name `{}` is taken by {other}", new.spec.name);
                 report.error(None, what, "rename one of the two");
                 return;
             }
+            names.insert(new.spec.name.clone(), path.to_owned());
         }
         self.items.insert(path.to_owned(), item);
     }
@@ -140,18 +155,21 @@ fn read(tree: &Arc<dyn Tree>, path: &str, report: &mut Report) -> Option<String>
 }
 
 /// Folders with a `SKILL.md`, outermost only; the file name may be in lower case.
-fn prompt_folders(paths: &[String]) -> Vec<&str> {
-    let mut folders: Vec<&str> = Vec::new();
+fn prompt_folders(paths: &[String]) -> BTreeSet<&str> {
+    let mut folders: BTreeSet<&str> = BTreeSet::new();
     for path in paths {
         if let Some((folder, "SKILL.md" | "skill.md")) = path.rsplit_once('/') {
-            folders.push(folder);
+            folders.insert(folder);
         }
     }
-    folders.sort_unstable();
-    folders.dedup();
     let all = folders.clone();
-    folders.retain(|own| !all.iter().any(|other| below(own, other).is_some()));
+    folders.retain(|own| !parents(own).any(|parent| all.contains(parent)));
     folders
+}
+
+/// The folders that contain a path, the innermost first.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.rmatch_indices('/').map(|(at, _)| &path[..at])
 }
 
 /// The path relative to a folder; `None` if it is not below the folder.
@@ -159,8 +177,9 @@ fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     path.strip_prefix(folder)?.strip_prefix('/')
 }
 
-fn source<'a>(path: &'a str, folders: &[&'a str]) -> Source<'a> {
-    if let Some((folder, rest)) = folders.iter().find_map(|f| below(path, f).map(|rest| (*f, rest))) {
+fn source<'a>(path: &'a str, folders: &BTreeSet<&'a str>) -> Source<'a> {
+    let own = parents(path).find(|parent| folders.contains(parent));
+    if let Some((folder, rest)) = own.and_then(|own| Some((own, below(path, own)?))) {
         return if rest == "SKILL.md" || rest == "skill.md" { Source::Prompt { folder } } else { Source::Nothing };
     }
     match path.split('/').collect::<Vec<_>>()[..] {
@@ -176,6 +195,12 @@ fn source<'a>(path: &'a str, folders: &[&'a str]) -> Source<'a> {
     }
 }
 
+/// The paths below a folder and next to them, in time that does not depend on the other paths.
+fn in_folder<'a>(paths: &'a [String], folder: &'a str) -> impl Iterator<Item = &'a String> + Clone {
+    let first = paths.partition_point(|path| path.as_str() < folder);
+    paths[first..].iter().take_while(move |path| path.starts_with(folder))
+}
+
 fn prompt_item(
     tree: &Arc<dyn Tree>,
     paths: &[String],
@@ -184,12 +209,13 @@ fn prompt_item(
     text: &str,
     report: &mut Report,
 ) -> Option<Item> {
-    if path.ends_with("skill.md") && paths.iter().any(|p| below(p, folder) == Some("SKILL.md")) {
+    if path.ends_with("skill.md") && in_folder(paths, folder).any(|p| below(p, folder) == Some("SKILL.md")) {
         report.error(None, "the folder has a `SKILL.md` too", "keep one of the two");
         return None;
     }
     let file = prompt::read(folder.rsplit('/').next().unwrap_or(folder), text, report)?;
-    let files = paths.iter().filter_map(|p| below(p, folder)).filter(|p| *p != "SKILL.md" && *p != "skill.md");
+    let files =
+        in_folder(paths, folder).filter_map(|p| below(p, folder)).filter(|p| *p != "SKILL.md" && *p != "skill.md");
     if files.clone().any(|file| file.starts_with("scripts/")) {
         let what = "the files in `scripts/` can be read, and are not run";
         report.unsupported(None, what, "tell the model in words what to do");
@@ -221,7 +247,8 @@ fn prompt_item(
 fn command_item(file: CommandFile, source: String, report: &mut Report) -> Option<Item> {
     let wanted = file.handler.as_deref().unwrap_or(&file.name);
     let Some(builtin) = builtin::find(wanted) else {
-        let fix = "name one with `handler: tasks.search`, or write a prompt skill (`<name>/SKILL.md`)";
+        let fix =
+            "name one with `handler: tasks.search`, or write `run:`, `request:` or a prompt skill (`<name>/SKILL.md`)";
         report.error(None, format!("there is no built-in handler `{wanted}`"), fix);
         return None;
     };
@@ -266,4 +293,21 @@ fn script_item(file: CommandFile, ScriptFile { script, args }: ScriptFile, sourc
         source,
     };
     Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)) })
+}
+
+/// A request. It always reaches another machine.
+fn request_item(file: CommandFile, RequestFile { template, args, effect }: RequestFile, source: String) -> Item {
+    let spec = SkillSpec {
+        name: file.name,
+        domain: file.domain,
+        description: file.description,
+        body: file.body,
+        args,
+        effect: file.effect.unwrap_or(effect),
+        external: true,
+        timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
+        format: SkillFormat::Command,
+        source,
+    };
+    Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Request(Arc::new(template)) })
 }

@@ -6,12 +6,16 @@ mod frontmatter;
 mod load;
 mod problem;
 mod prompt;
+mod request;
+mod response;
 mod script;
 mod substitute;
 mod tree;
 mod validate;
 
 pub(crate) use frontmatter::split;
+#[cfg(test)]
+pub(crate) use load::load_text;
 pub(crate) use load::{Entry, Item, Kind, Layer, load};
 pub(crate) use problem::Report;
 pub use problem::{Problem, Severity};

@@ -45,13 +45,7 @@ pub(crate) struct Place<'a> {
 
 /// The script of a file; `None` if the file has no `run`. Every problem is reported.
 pub(crate) fn read(front: &Frontmatter, place: &Place<'_>, report: &mut Report) -> Option<ScriptFile> {
-    let Some(value) = front.get("run") else {
-        for key in ["arguments", "network"].into_iter().filter(|key| front.get(key).is_some()) {
-            let fix = "name the program with `run:`, or leave it out";
-            report.lenient(front.line_of(key), format!("`{key}` has a meaning only beside `run`"), fix);
-        }
-        return None;
-    };
+    let value = front.get("run")?;
     let line = front.line_of("run");
     let items = value.as_sequence().map(|items| items.iter().map(scalar).collect::<Option<Vec<_>>>());
     let run = items.flatten().unwrap_or_default();

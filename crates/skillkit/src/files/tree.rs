@@ -19,9 +19,9 @@ pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How deep folders may be nested.
 const DEPTH_MAX: usize = 6;
 /// How many folders are traversed at most.
-const FOLDERS_MAX: usize = 2_000;
+const FOLDERS_MAX: usize = 20_000;
 /// How many files are listed at most.
-const FILES_MAX: usize = 20_000;
+const FILES_MAX: usize = 50_000;
 
 /// The content of a tree.
 pub(crate) struct Listing {
@@ -71,6 +71,33 @@ impl Tree for Bundled {
 
     fn source(&self, _path: &str) -> String {
         "bundled".to_owned()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+}
+
+#[cfg(test)]
+/// Files in memory, such as one that is not written yet.
+pub(crate) struct TextTree(pub(crate) std::collections::BTreeMap<String, String>);
+
+#[cfg(test)]
+impl Tree for TextTree {
+    fn list(&self) -> Listing {
+        Listing { paths: self.0.keys().cloned().collect(), problems: Vec::new(), readable: true }
+    }
+
+    fn read(&self, path: &str) -> Result<String, SkillError> {
+        self.0.get(path).cloned().ok_or_else(|| SkillError::not_found(format!("There is no file {path}.")))
+    }
+
+    fn read_in(&self, folder: &str, path: &str) -> Result<String, SkillError> {
+        self.read(&format!("{folder}/{path}"))
+    }
+
+    fn source(&self, path: &str) -> String {
+        path.to_owned()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -30,15 +30,25 @@ pub(crate) fn world() -> World {
 }
 
 pub(crate) fn world_in(folder: tempfile::TempDir, are_notes_here: bool) -> World {
-    world_of(folder, are_notes_here, Vec::new())
+    world_of(folder, are_notes_here, Vec::new(), FileRules::default())
 }
 
 /// A world with these sources of skills after the files.
 pub(crate) fn world_with(others: Vec<Arc<dyn SkillSource>>) -> World {
-    world_of(tempfile::tempdir().unwrap(), true, others)
+    world_of(tempfile::tempdir().unwrap(), true, others, FileRules::default())
 }
 
-fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn SkillSource>>) -> World {
+/// A world whose skills may use these files.
+pub(crate) fn world_with_files(files: FileRules) -> World {
+    world_of(tempfile::tempdir().unwrap(), true, Vec::new(), files)
+}
+
+fn world_of(
+    folder: tempfile::TempDir,
+    are_notes_here: bool,
+    others: Vec<Arc<dyn SkillSource>>,
+    rules: FileRules,
+) -> World {
     let failing = Arc::new(Mutex::new(Vec::new()));
     let fails = failing.clone();
     let store = Arc::new(MemoryStore::new().with_hook(Arc::new(move |point| match point {
@@ -52,6 +62,9 @@ fn world_of(folder: tempfile::TempDir, are_notes_here: bool, others: Vec<Arc<dyn
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
+        respects_robots: false,
+        files: rules,
+        search: None,
         egress: None,
         secrets: None,
         programs: None,
@@ -84,6 +97,11 @@ impl World {
     /// Reads the skill files again.
     pub(crate) fn reload(&self) {
         self.files.tools.catalog.reload();
+    }
+
+    /// Purges former versions of files.
+    pub(crate) fn purge_files(&self, before: Micros) -> Result<u64, SkillError> {
+        self.files.tools.files.purge(before)
     }
 
     /// Runs a skill under an intent of its own.

@@ -20,8 +20,9 @@ use work::WorkFolder;
 
 use crate::{
     error::SkillError,
-    files::{Script, placeholders},
+    files::Script,
     runner::run_blocking,
+    template::{defaulted, filled},
 };
 
 /// Where programs are looked for by name.
@@ -143,49 +144,18 @@ impl Programs {
 
 /// The job of a script for these arguments: they are its stdin as JSON, and fill the places of its argument list. An item that
 /// begins with `./` is a file of the skill's folder. An absent argument has its default.
-pub(crate) fn job(script: &Script, args: &[ArgSpec], mut arguments: Value) -> Result<Job, SkillError> {
-    if let Value::Object(map) = &mut arguments {
-        map.retain(|_, value| !value.is_null());
-        for arg in args.iter().filter(|arg| !arg.default.is_null()) {
-            map.entry(arg.name.as_str()).or_insert_with(|| arg.default.clone());
-        }
-    }
+pub(crate) fn job(script: &Script, args: &[ArgSpec], arguments: Value) -> Result<Job, SkillError> {
+    let arguments = defaulted(args, arguments);
+    let as_is = |value: String| value.replace('\0', "\u{fffd}");
     let mut items = script.run.iter().filter_map(|item| match item.strip_prefix("./") {
-        Some(own) => filled(own, &arguments).map(|own| script.folder.join(own).display().to_string()),
-        None => filled(item, &arguments),
+        Some(own) => filled(own, &arguments, &as_is).map(|own| script.folder.join(own).display().to_string()),
+        None => filled(item, &arguments, &as_is),
     });
     let program = items.next().ok_or_else(|| SkillError::not_found("The script has no program."))?;
     let args = items.map(OsString::from).collect();
     let program = if program.starts_with('/') { PathBuf::from(program) } else { find(&program)? };
     let input = arguments.to_string().into_bytes();
     Ok(Job { program, args, input, folder: Some(script.folder.clone()), network: script.network })
-}
-
-/// An item of the argument list with the values of the arguments; `None` if the item is only one argument, and that is absent.
-/// A value is one item, whatever characters it has.
-fn filled(item: &str, arguments: &Value) -> Option<String> {
-    let shown = |name: &str| match &arguments[name] {
-        Value::Null => None,
-        Value::String(text) => Some(text.replace('\0', "\u{fffd}")),
-        Value::Array(items) => {
-            Some(items.iter().map(|item| item.as_str().unwrap_or_default()).collect::<Vec<_>>().join(","))
-        }
-        other => Some(other.to_string()),
-    };
-    if let Some(name) = placeholders(item).find(|name| item.len() == name.len() + "{}".len()) {
-        return shown(name);
-    }
-    let (mut text, mut rest) = (String::with_capacity(item.len()), item);
-    for name in placeholders(item) {
-        let place = format!("{{{name}}}");
-        // A value is never searched for places, because only what follows the place is.
-        let Some((before, after)) = rest.split_once(&place) else { continue };
-        text.push_str(before);
-        text.push_str(&shown(name).unwrap_or_default());
-        rest = after;
-    }
-    text.push_str(rest);
-    Some(text)
 }
 
 /// The path of an installed program.

@@ -10,7 +10,7 @@ use annie_core::{
     skill::{Effect, SkillSet},
     time::Micros,
 };
-use annie_skillkit::{FileCatalog, Router, Runner, RunnerParts};
+use annie_skillkit::{FileCatalog, FileRules, Router, Runner, RunnerParts};
 use annie_store::MemoryStore;
 use annie_testkit::skills::skill;
 use reqwest::Method;
@@ -276,6 +276,9 @@ async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readine
         catalog: Arc::new(FileCatalog::bundled()),
         notes_folder: PathBuf::new(),
         are_notes_here: false,
+        respects_robots: false,
+        files: FileRules::default(),
+        search: None,
         egress: None,
         secrets: None,
         programs: None,

@@ -9,7 +9,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::html::{Page, page, plain};
+use super::{
+    html::{Page, page, plain},
+    robots,
+};
 use crate::handler::{Ctx, Handler, Ran};
 
 /// The beginnings of the content types that this skill can show.
@@ -54,7 +57,13 @@ impl Handler for Fetch {
     const EXTERNAL: bool = true;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
-        let mut request = EgressRequest::get(complete(&args.url));
+        let url = complete(&args.url);
+        if ctx.tools.respects_robots
+            && let Some(refused) = robots::refusal(&ctx, &url).await?
+        {
+            return Ok(refused);
+        }
+        let mut request = EgressRequest::get(url);
         request.content_types = CONTENT_TYPES.map(str::to_owned).to_vec();
         let accept = "text/html, application/xhtml+xml, text/plain;q=0.9, application/json;q=0.8, */*;q=0.1";
         request.headers = vec![("accept".to_owned(), accept.to_owned())];
@@ -100,6 +109,16 @@ fn refused(reply: &EgressReply) -> Outcome {
         408 | 425 | 429 | 500.. => Outcome::transient(&error_type, what),
         _ => Outcome::permanent(&error_type, what),
     }
+}
+
+/// The readable text of a response that may be a page.
+pub(crate) fn page_text(reply: &EgressReply) -> String {
+    readable(reply).text
+}
+
+/// The text of a response as it is.
+pub(crate) fn reply_text(reply: &EgressReply) -> String {
+    plain(&decoded(&reply.body, &reply.content_type))
 }
 
 fn readable(reply: &EgressReply) -> Page {
