@@ -14,9 +14,11 @@ pub use diff::{DIFFERENCES_MAX, Difference, differences};
 pub use redact::redacted;
 pub use state::{AgentState, CallState, ReplayState, RunState, TurnState, WaitingState};
 
+use std::borrow::Cow;
+
 use crate::{
     event::{Event, EventBody},
-    ids::{ConversationId, Seq, UserId},
+    ids::{ConversationId, Seq, TaskId, UserId},
     turn::Conversation,
 };
 
@@ -30,13 +32,15 @@ pub struct Replay {
     state: Conversation,
     check: Check,
     last: Option<Event>,
+    /// The rounds of main agents that run on an agentic backend, as the Engine knows them.
+    acting: Vec<(TaskId, u32)>,
 }
 
 impl Replay {
     /// A replay from the first event on.
     #[must_use]
     pub fn new(id: ConversationId, user: UserId) -> Self {
-        Self { state: Conversation::new(id, user), check: Check::default(), last: None }
+        Self { state: Conversation::new(id, user), check: Check::default(), last: None, acting: Vec::new() }
     }
 
     /// Folds the next event of the log, and compares it with what the core decides.
@@ -47,8 +51,20 @@ impl Replay {
             // The copy begins: what was before is the state of the original.
             self.state = Conversation::new(self.state.id, self.state.user.clone());
         }
-        self.check.see(&self.state, event);
+        if matches!(event.body, EventBody::Resumed { .. }) {
+            // A new incarnation knows of the round only what the log says.
+            self.acting.retain(|(task, _)| *task != event.task);
+        }
+        self.check.see(&as_the_engine_knows(&self.state, &self.acting), event);
         self.state.apply(event);
+        let is_over = event.body.round_end().is_some() || event.body.is_final();
+        if !event.agent.is_orchestrator() {
+            // A sub-agent's own actor knows of its rounds.
+        } else if let EventBody::RoundBegan { round, .. } = &event.body {
+            self.acting.push((event.task, *round));
+        } else if is_over || matches!(event.body, EventBody::RoundNotBegun { .. }) {
+            self.acting.retain(|(task, _)| *task != event.task);
+        }
         self.last = Some(event.clone());
     }
 
@@ -80,10 +96,20 @@ impl Replay {
     /// front ends may be newer than its last append.
     #[must_use]
     pub fn finish(self) -> Check {
-        let Self { state, mut check, last } = self;
-        check.end(&state, last.as_ref());
+        let Self { state, mut check, last, acting } = self;
+        check.end(&as_the_engine_knows(&state, &acting), last.as_ref());
         check
     }
+}
+
+/// The state as the Engine has it while rounds of it run on agentic backends.
+fn as_the_engine_knows<'a>(state: &'a Conversation, acting: &[(TaskId, u32)]) -> Cow<'a, Conversation> {
+    if acting.is_empty() {
+        return Cow::Borrowed(state);
+    }
+    let mut state = state.clone();
+    acting.iter().for_each(|(task, round)| state.round_is_under_way(*task, *round));
+    Cow::Owned(state)
 }
 
 /// The event that a copied event contains; nothing for other events.

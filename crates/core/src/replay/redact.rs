@@ -8,7 +8,7 @@ use crate::event::Event;
 /// What a text is replaced by, before its length.
 const MARK: &str = "[redacted ";
 /// Fields whose texts say nothing about content: ids, kinds, names of skills, backends, modes and times.
-const KEPT: [&str; 38] = [
+const KEPT: [&str; 50] = [
     "conversation",
     "task",
     "agent",
@@ -47,6 +47,18 @@ const KEPT: [&str; 38] = [
     "timezone",
     "continues",
     "class",
+    "do",
+    "why",
+    "extent",
+    "main_interface",
+    "spoken_as",
+    "redacted",
+    "redact",
+    "retry_from",
+    "role",
+    "verdict",
+    "reasoning_effort",
+    "sub_agent_interface",
 ];
 
 /// The JSON of an event with all texts of its body replaced, except those in fields that say nothing about content.

@@ -23,6 +23,15 @@ impl Conversation {
         self.turns.iter_mut().find(|t| t.task == task).is_some_and(|turn| turn.main.round_acts(round))
     }
 
+    /// Turns the state of a replay into that of the Engine whose round runs on an agentic backend. The Engine does not fold the mark of
+    /// that round, which tells only its next incarnation that the round was interrupted.
+    pub(crate) fn round_is_under_way(&mut self, task: TaskId, round: u32) {
+        let turn = self.turns.iter_mut().find(|t| t.task == task && t.main.awaits(round));
+        if let Some(turn) = turn {
+            (turn.main.began, turn.main.acts_in) = (None, Some(round));
+        }
+    }
+
     /// Records that no round of this turn's main agent runs on an agentic backend: the round did not begin there.
     pub fn round_does_not_act(&mut self, task: TaskId) {
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
