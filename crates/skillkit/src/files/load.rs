@@ -346,20 +346,3 @@ fn request_item(
     let entry = Entry { spec: Arc::new(spec), kind: Kind::Request(Arc::new(template)), schedule };
     (!report.is_broken()).then_some(Item::Skill(entry))
 }
-
-/// A request. It always reaches another machine.
-fn request_item(file: CommandFile, RequestFile { template, args, effect }: RequestFile, source: String) -> Item {
-    let spec = SkillSpec {
-        name: file.name,
-        domain: file.domain,
-        description: file.description,
-        body: file.body,
-        args,
-        effect: file.effect.unwrap_or(effect),
-        external: true,
-        timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
-        format: SkillFormat::Command,
-        source,
-    };
-    Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Request(Arc::new(template)) })
-}
