@@ -410,6 +410,8 @@ depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9
 [prompt]
 rules = ["Never use emoji."]
 short_for_small_talk = true
+[audit]
+seal_ms = 1
 [spend]
 turn_tokens_max = 1
 turn_usd_max = 2.5
