@@ -15,6 +15,7 @@ use annie::{
     },
     http, system,
 };
+use annie_actors::Operation;
 use annie_chaos::{FAULTS_MAX, FaultKind, FaultSpec, MARK, Target};
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
@@ -127,11 +128,33 @@ impl Server {
     }
 
     async fn say_text(&mut self, mode: &str, text: &str) -> Value {
+        let key = format!("c{}", self.sent + 1);
+        self.say_in(&key, mode, text).await
+    }
+
+    /// Makes a conversation with one answered message whose Engine has ended: the next message activates another one, which
+    /// claims the conversation and reads its log. A new conversation belongs to this node from its first append.
+    async fn known_conversation(&mut self) -> String {
+        let key = format!("c{}", self.sent + 1);
+        let end = self.say_in(&key, "single_loop", "hello").await;
+        assert_eq!(end["kind"], "answered", "{end}");
+        let conversation = ConversationId::for_key(&UserId::local(), &key);
+        let path = format!("/conversations/engine:{conversation}");
+        let kernel = self.assembled.kernel.clone();
+        until("the Engine has ended", async || {
+            let _ = kernel.operate(&path, None, Operation::Stop, "a test").await;
+            kernel.view(&path).await.is_err().then_some(())
+        })
+        .await;
+        key
+    }
+
+    async fn say_in(&mut self, key: &str, mode: &str, text: &str) -> Value {
         self.sent += 1;
         let n = self.sent;
         let body = json!({
             "text": text, "client_id": format!("m{n}"), "mode": mode, "verbatim": true,
-            "conversation_key": format!("c{n}")
+            "conversation_key": key
         });
         let post = self.client.post(format!("{}/api/v1/messages", self.url)).json(&body);
         let taken = until("it is taken", async || {
@@ -240,6 +263,8 @@ async fn turn_passes_fault_points_at_every_boundary() {
         let end = server.say(mode).await;
         assert_eq!(end["kind"], "answered", "{end}");
     }
+    let key = server.known_conversation().await;
+    server.say_in(&key, "single_loop", "hello again").await;
     // Texts are delivered concurrently with the turn.
     let wanted: Vec<_> = BOUNDARIES
         .iter()
@@ -267,8 +292,16 @@ async fn inject_each(faults: impl IntoIterator<Item = FaultSpec>) {
     let mut server = Server::start(true).await;
     for spec in faults {
         let what = format!("{} {} at {} {}", spec.target, spec.kind, spec.place, spec.point);
+        // Calls of the store that only an Engine makes which continues a conversation are injected into as well.
+        let known = if spec.target == Target::Store { Some(server.known_conversation().await) } else { None };
         let id = server.inject(spec.once()).await;
-        server.say("multi_agent").await;
+        match known {
+            Some(key) => {
+                let text = format!("{MARK} m{}", server.sent + 1);
+                server.say_in(&key, "multi_agent", &text).await
+            }
+            None => server.say("multi_agent").await,
+        };
         until(&what, async || (server.fault(id).await.injected == 1).then_some(())).await;
         server.clear().await;
     }
