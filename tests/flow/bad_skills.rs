@@ -1,8 +1,11 @@
 //! Skills that misbehave, each behind its breaker.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use annie_core::{
@@ -165,6 +168,30 @@ async fn breaker_opens_for_all_callers_after_five_failures_and_closes_after_one_
     eventually("the probe passes", async || (outcome_of(&world, "x").await.status == Status::Success).then_some(()))
         .await;
     assert_eq!(breaker_state(&world, "test.look").await, "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_of_a_reading_call_waits_as_long_as_the_configuration_says() {
+    for (wait_ms, waits) in [(0, false), (5_000, true)] {
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let seen = runs.clone();
+        let mut parts = calling("test.look", move || {
+            let mut runs = seen.lock().unwrap();
+            runs.push(tokio::time::Instant::now());
+            let is_first = runs.len() == 1;
+            FakeBehaviour::Answer(if is_first {
+                Outcome::transient("http_503", "down")
+            } else {
+                Outcome::success("up")
+            })
+        });
+        parts.limits.turn.error_router.retry_wait_ms = wait_ms;
+        let world = parts.start().await;
+        assert_eq!(outcome_of(&world, "x").await.status, Status::Success);
+        let runs = runs.lock().unwrap().clone();
+        assert_eq!((runs.len(), runs[1] - runs[0] >= Duration::from_secs(5)), (2, waits));
+        world.kernel.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -423,7 +423,7 @@ fn small_talk_has_a_prompt_of_less_than_a_quarter_of_the_tokens_and_no_tools() {
 #[test]
 fn rules_of_the_operator_are_in_the_prompts_of_all_agents() {
     let rules = vec!["Never use emoji.".to_owned()];
-    let facts = PromptFacts { rules, ..World::new().facts };
+    let facts = PromptFacts { rules, ..World::new().facts.clone() };
     let prompts = [
         as_text(&main_system(Mode::MultiAgent, &facts)),
         as_text(&main_system_cmd(&facts)),
