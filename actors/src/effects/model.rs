@@ -111,7 +111,7 @@ impl Waits {
 
     /// Records that the first token has arrived, or that none will arrive. Returns how long the model read, in milliseconds;
     /// 0 if that was recorded before.
-    fn has_read(&self, now: impl FnOnce() -> Micros) -> u64 {
+    pub(super) fn has_read(&self, now: impl FnOnce() -> Micros) -> u64 {
         let mut waited = self.0.lock();
         let ms = waited.reads_since.take().map_or(0, |since| now().since_ms(since));
         waited.prefill_ms = waited.prefill_ms.saturating_add(ms);
