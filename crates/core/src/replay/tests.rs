@@ -1,3 +1,5 @@
+//! Replays of small logs: states, differences, divergences, redaction and copies.
+
 use serde_json::json;
 
 use super::*;
