@@ -34,17 +34,18 @@ impl Opening {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use annie_testkit::env::env;
 
     use super::*;
 
     #[test]
     fn opening_is_taken_once_and_only_by_the_incarnation_that_opened() {
-        let node = |n| NodeIncarnation::from_uuid(Uuid::from_u128(n));
-        let opening = Opening::new(node(1), Vec::new());
+        let env = env(1);
+        let (one, two) = (NodeIncarnation::from_uuid(env.uuid()), NodeIncarnation::from_uuid(env.uuid()));
+        let opening = Opening::new(one, Vec::new());
         let repeated = opening.clone();
-        assert!(opening.take(node(1)).is_some());
-        assert!(repeated.take(node(1)).is_none(), "it was taken");
-        assert!(Opening::new(node(1), Vec::new()).take(node(2)).is_none(), "the lease was lost meanwhile");
+        assert!(opening.take(one).is_some());
+        assert!(repeated.take(one).is_none(), "it was taken");
+        assert!(Opening::new(one, Vec::new()).take(two).is_none(), "the lease was lost meanwhile");
     }
 }
