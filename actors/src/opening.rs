@@ -44,8 +44,8 @@ mod tests {
         let node = |n: u8| NodeIncarnation::from_uuid(ConversationId::for_key(&user, &n.to_string()).uuid());
         let opening = Opening::new(node(1), Vec::new());
         let repeated = opening.clone();
-        assert!(opening.take(node(1)).is_some());
-        assert!(repeated.take(node(1)).is_none(), "it was taken");
-        assert!(Opening::new(node(1), Vec::new()).take(node(2)).is_none(), "the lease was lost meanwhile");
+        assert!(opening.take(one).is_some());
+        assert!(repeated.take(one).is_none(), "it was taken");
+        assert!(Opening::new(one, Vec::new()).take(two).is_none(), "the lease was lost meanwhile");
     }
 }

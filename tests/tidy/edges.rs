@@ -56,6 +56,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("clap*", &[""]),
     ("reqwest", &["", "crates/api:dev", "crates/channels", "crates/llm", "crates/skillkit"]),
     ("ring", &[""]),
+    ("mimalloc", &[""]),
     ("rustls", &["crates/llm"]),
     ("ractor*", &["actors"]),
     ("notify", &["crates/skillkit"]),
