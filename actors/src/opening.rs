@@ -34,15 +34,15 @@ impl Opening {
 
 #[cfg(test)]
 mod tests {
-    use annie_core::ids::ConversationId;
+    use annie_testkit::env::env;
 
     use super::*;
 
     #[test]
     fn opening_is_taken_once_and_only_by_the_incarnation_that_opened() {
-        let user = annie_core::ids::UserId::local();
-        let node = |n: u8| NodeIncarnation::from_uuid(ConversationId::for_key(&user, &n.to_string()).uuid());
-        let opening = Opening::new(node(1), Vec::new());
+        let env = env(1);
+        let (one, two) = (NodeIncarnation::from_uuid(env.uuid()), NodeIncarnation::from_uuid(env.uuid()));
+        let opening = Opening::new(one, Vec::new());
         let repeated = opening.clone();
         assert!(opening.take(one).is_some());
         assert!(repeated.take(one).is_none(), "it was taken");
