@@ -19,7 +19,7 @@ use super::{PostgresStore, batch::Plan, commit, documents, outbox, rebuild};
 use crate::{
     PostgresOptions,
     admission::{Admission, Head, Needs, Proposal},
-    sql::{Writes, guards, judge, texts, writes},
+    sql::{SharedTexts, Writes, guards, judge, texts, writes},
 };
 
 /// Rows for which several indexes are possible: the server chooses the right one only if there are some rows.
@@ -151,7 +151,7 @@ fn texts_of(batch: Vec<Append>) -> Vec<String> {
     let mut rows = guards(&needs, &admission);
     let verdicts = judge(&mut admission, &proposals);
     assert!(verdicts.iter().all(Result::is_ok), "{verdicts:?}");
-    rows.extend(writes(&proposals, &verdicts).unwrap().rows());
+    rows.extend(writes(&proposals, &verdicts, &SharedTexts::default()).unwrap().rows());
     Plan::of(rows).statements().map(|statement| statement.unwrap().text).collect()
 }
 
