@@ -79,6 +79,8 @@ impl World {
             recalled: Vec::new(),
             texts: Vec::new(),
             channel: "cli".into(),
+            intent: None,
+            rules: Vec::new(),
         }
     }
 
