@@ -132,21 +132,20 @@ impl Server {
         self.say_in(&key, mode, text).await
     }
 
-    /// Makes a conversation with one answered message whose Engine has ended: the next message activates another one, which
-    /// claims the conversation and reads its log. A new conversation belongs to this node from its first append.
+    /// Makes a conversation with one answered message. A new conversation belongs to this node from its first append, without a
+    /// claim; only a later Engine claims it and reads its log.
     async fn known_conversation(&mut self) -> String {
         let key = format!("c{}", self.sent + 1);
         let end = self.say_in(&key, "single_loop", "hello").await;
         assert_eq!(end["kind"], "answered", "{end}");
-        let conversation = ConversationId::for_key(&UserId::local(), &key);
-        let path = format!("/conversations/engine:{conversation}");
-        let kernel = self.assembled.kernel.clone();
-        until("the Engine has ended", async || {
-            let _ = kernel.operate(&path, None, Operation::Stop, "a test").await;
-            kernel.view(&path).await.is_err().then_some(())
-        })
-        .await;
         key
+    }
+
+    /// Restarts the Engine of a conversation.
+    async fn restart_engine(&self, key: &str) {
+        let path = format!("/conversations/engine:{}", ConversationId::for_key(&UserId::local(), key));
+        let restarted = self.assembled.kernel.operate(&path, None, Operation::Restart, "a test").await;
+        assert!(restarted.is_ok(), "{restarted:?}");
     }
 
     async fn say_in(&mut self, key: &str, mode: &str, text: &str) -> Value {
@@ -264,6 +263,7 @@ async fn turn_passes_fault_points_at_every_boundary() {
         assert_eq!(end["kind"], "answered", "{end}");
     }
     let key = server.known_conversation().await;
+    server.restart_engine(&key).await;
     server.say_in(&key, "single_loop", "hello again").await;
     // Texts are delivered concurrently with the turn.
     let wanted: Vec<_> = BOUNDARIES
@@ -297,6 +297,7 @@ async fn inject_each(faults: impl IntoIterator<Item = FaultSpec>) {
         let id = server.inject(spec.once()).await;
         match known {
             Some(key) => {
+                server.restart_engine(&key).await;
                 let text = format!("{MARK} m{}", server.sent + 1);
                 server.say_in(&key, "multi_agent", &text).await
             }
