@@ -189,7 +189,7 @@ export function live({ onUnauthenticated }) {
         }
       };
     },
-    // Which part of the tree is sent: { under, search, busy, limit }.
+    // Which part of the tree is sent: { under, search, busy, actors_max }.
     filterTree(next) {
       options = next ?? {};
       soon();

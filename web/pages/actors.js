@@ -137,7 +137,7 @@ export function mount(root, ctx) {
     // Terms with a key are answered here; the first plain word is searched by the server, so that any of 100,000 actors is found.
     const word = search().split(/\s+/).find((term) => term && !term.includes(":")) ?? "";
     expected = 0;
-    ctx.live.filterTree({ limit: LIMIT, busy: busyOnly() || undefined, search: word || undefined });
+    ctx.live.filterTree({ actors_max: LIMIT, busy: busyOnly() || undefined, search: word || undefined });
   }
   let timer = 0;
   const watchSoon = () => {

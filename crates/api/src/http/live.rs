@@ -48,7 +48,7 @@ pub struct LiveArgs {
     busy: bool,
     /// `tree`: the most actors; 1000 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 5000)]
-    limit: Option<String>,
+    actors_max: Option<String>,
 }
 
 /// A server-sent event of a live stream.
@@ -131,7 +131,7 @@ pub async fn stream_live(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let topics = Topic::list(&args.topics)?;
-    let tree = TreeFilter::of(args.under.as_deref(), args.search.as_deref(), args.busy, args.limit.as_deref())?;
+    let tree = TreeFilter::of(args.under.as_deref(), args.search.as_deref(), args.busy, args.actors_max.as_deref())?;
     let position = header_text(&headers, "last-event-id")?.unwrap_or_default().parse()?;
     let feed = LiveFeed::open(&state, &caller, LiveOptions { topics, tree, position }).await?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");

@@ -32,7 +32,7 @@ impl TreeFilter {
             under: actor_path(under.unwrap_or_default()).trim_end_matches('/').to_owned(),
             search: search.unwrap_or_default().to_lowercase(),
             is_busy,
-            limit: page::ACTORS.of_text(limit)? as usize,
+            limit: page::ACTORS.of_text(limit).map_err(|e| e.at("actors_max"))? as usize,
         })
     }
 

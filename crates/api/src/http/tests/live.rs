@@ -146,7 +146,7 @@ async fn live_stream_refuses_unknown_topics_bad_places_and_too_many_streams() {
     let (status, problem) = server.get("/api/v1/live?topics=weather").await;
     assert_eq!((status, &problem["field"]), (400, &json!("topics")), "{problem}");
     assert_eq!(server.get("/api/v1/live").await.0, 400, "no topics");
-    assert_eq!(server.get("/api/v1/live?topics=tree&limit=0").await.1["field"], "limit");
+    assert_eq!(server.get("/api/v1/live?topics=tree&actors_max=0").await.1["field"], "actors_max");
     let bad = server.request(Method::GET, "/api/v1/live?topics=status").header("last-event-id", "7");
     assert_eq!(read(bad.send().await.unwrap()).await.1["field"], "Last-Event-ID");
     let first = Live::open(&server, "topics=status").await;
@@ -184,7 +184,7 @@ async fn live_tree_shows_who_killed_an_actor_and_its_next_incarnation() {
 #[tokio::test]
 async fn live_tree_shows_only_busy_actors_and_those_below_a_path() {
     let server = Server::start(echo()).await;
-    let (_, _, infra) = Live::open(&server, "topics=tree&under=infra&limit=2").await.until("tree", |_| true).await;
+    let (_, _, infra) = Live::open(&server, "topics=tree&under=infra&actors_max=2").await.until("tree", |_| true).await;
     let shown = infra["changed"].as_array().unwrap();
     assert_eq!(shown.len(), 2);
     assert!(shown.iter().all(|actor| actor["path"].as_str().unwrap().starts_with("/infra")), "{infra}");
