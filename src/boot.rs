@@ -16,7 +16,7 @@ pub use annie_api::folder::{NOTES_KEPT_AS, NotesFolder, NotesPace, NotesProblem,
 use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
-    ids::NodeId,
+    ids::{NodeId, UserId},
     ports::{Catalog, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
     skill::SkillSet,
@@ -108,6 +108,8 @@ pub struct Assembled {
     /// The MCP servers whose tools are skills.
     pub mcp: Vec<Arc<McpSource>>,
     runner: Arc<Runner>,
+    /// The user of this machine, for whom the schedules of skill files run.
+    user: UserId,
     folder: PathBuf,
     _lock: Option<FolderLock>,
 }
@@ -320,14 +322,16 @@ pub async fn assemble_with(
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
-    let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, folder: folder.to_owned(), _lock: lock };
+    let (user, folder) = (config.server.user.clone(), folder.to_owned());
+    let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, user, folder, _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
 }
 
 /// Follows the changes of each source of skills by a resource of the actor tree, `skills:NAME`, which is restarted if it fails.
-/// The resource `skills:files` fails if the skill folder was removed or its watcher failed.
-pub fn watch_skills(kernel: &Kernel, skills: &Router) {
+/// The resource `skills:files` fails if the skill folder was removed or its watcher failed. The resource `skill_schedules` makes the
+/// schedules of `user` those that the files ask for.
+pub fn watch_skills(kernel: &Kernel, skills: &Router, user: &UserId) {
     for source in skills.sources() {
         let (name, source) = (format!("skills:{}", source.name()), source.clone());
         let follow = move || {
@@ -336,6 +340,21 @@ pub fn watch_skills(kernel: &Kernel, skills: &Router) {
         };
         kernel.run_resource(&name, Arc::new(move || Box::pin(follow())));
     }
+    let (own, files, user) = (kernel.clone(), skills.files(), user.clone());
+    let follow = move || {
+        let (kernel, files, user) = (own.clone(), files.clone(), user.clone());
+        let mut versions = files.versions();
+        async move {
+            loop {
+                versions.mark_unchanged();
+                kernel.follow_file_schedules(&user, &files.schedules()).await.map_err(|error| error.to_string())?;
+                if versions.changed().await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    };
+    kernel.run_resource("skill_schedules", Arc::new(move || Box::pin(follow())));
 }
 
 /// Logs the patterns of hooks that match no skill. Such a hook never applies, and a hook that protects must not do so silently.
@@ -384,7 +403,7 @@ async fn advance_mark(mark: Mark, folder: &Path) {
 impl Assembled {
     /// Follows the changes of all skills, such as those of their files.
     pub fn watch_skills(&self) {
-        watch_skills(&self.kernel, &self.skills);
+        watch_skills(&self.kernel, &self.skills, &self.user);
     }
 
     /// Keeps the mark behind the log, so that a lost end of the log is noticed after a crash. The mark is written after a

@@ -39,6 +39,8 @@ pub struct WorldParts {
     pub skills: Arc<FakeSkills>,
     /// Sources of skills. If there are any, the kernel has their skills and the bundled ones, and none of `skills`.
     pub sources: Vec<Arc<dyn SkillSource>>,
+    /// The folder of skill files beside the bundled ones, if there are sources.
+    pub skills_folder: Option<PathBuf>,
     pub slots: u32,
     /// The backend `main` is agentic: one of its rounds is an effect.
     pub acts: bool,
@@ -63,6 +65,7 @@ impl WorldParts {
             others: Vec::new(),
             skills: Arc::new(FakeSkills::obliging()),
             sources: Vec::new(),
+            skills_folder: None,
             slots: 8,
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
@@ -122,7 +125,7 @@ impl WorldParts {
         });
         let kernel = kernel.await?;
         if let Some(router) = &router {
-            boot::watch_skills(&kernel, router);
+            boot::watch_skills(&kernel, router, &ann());
         }
         Ok(kernel)
     }
@@ -131,7 +134,10 @@ impl WorldParts {
     fn router(&self) -> Router {
         let files = Runner::new(RunnerParts {
             documents: self.store.clone(),
-            catalog: Arc::new(FileCatalog::bundled()),
+            catalog: Arc::new(match &self.skills_folder {
+                Some(folder) => FileCatalog::open(folder.clone()),
+                None => FileCatalog::bundled(),
+            }),
             notes_folder: PathBuf::new(),
             are_notes_here: false,
             egress: None,

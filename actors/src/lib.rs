@@ -25,6 +25,7 @@ mod notify;
 mod observe;
 mod operations;
 mod ownership;
+mod reminders;
 mod root;
 mod scheduler;
 mod schedules;
@@ -42,9 +43,9 @@ mod worker;
 pub use engine::Control;
 pub use extensions::Extensions;
 pub use kernel::{
-    DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, Health, Kernel, KernelError, ManyDeadLetters,
-    ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun, StreamItem,
-    Submission, Submitted, THREAD_BYTES_MAX,
+    DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EmbedError, Follow, FoundConversation, Health, Kernel, KernelError,
+    ManyDeadLetters, ManyDone, NoticeStream, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, SkillRun,
+    StreamItem, Submission, Submitted, THREAD_BYTES_MAX, with_titles,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};

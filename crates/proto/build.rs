@@ -15,6 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "notifications",
         "scheduler",
         "schedules",
+        "conversations",
+        "reminders",
         "actors",
         "skills",
         "events",

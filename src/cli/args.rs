@@ -147,6 +147,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Cron,
     },
+    /// To-dos of which you are notified at a time
+    Reminders {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Reminders,
+    },
     /// Notifications about background work that has ended
     Notifications(Notifications),
     /// List and check skills
@@ -464,6 +470,20 @@ pub enum Conversations {
     Export {
         /// The conversation's id
         id: ConversationId,
+    },
+    /// Search titles and messages: all words must occur
+    Search {
+        /// The words
+        #[arg(required = true, num_args = 1..)]
+        words: Vec<String>,
+    },
+    /// Give a conversation a title
+    Rename {
+        /// The conversation's id
+        id: ConversationId,
+        /// The title
+        #[arg(required = true, num_args = 1..)]
+        title: Vec<String>,
     },
     /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {

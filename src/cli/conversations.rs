@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     args::{Conversations, PageArgs},
-    client::Client,
+    client::{Client, encoded},
     console::tame,
     failure::{Exit, Failure},
-    listing::Listing,
+    listing::{Listing, print_object},
     page,
     site::Site,
 };
@@ -26,6 +26,12 @@ pub(super) const LIST: Listing = Listing {
     columns: &[("id", "id"), ("updated", "updated_at"), ("first message", "title")],
 };
 
+pub(super) const FOUND: Listing = Listing {
+    command: "conversations search",
+    rows: "conversations",
+    columns: &[("id", "id"), ("title", "title"), ("text", "excerpt")],
+};
+
 /// `annie conversations`
 ///
 /// # Errors
@@ -35,6 +41,8 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
         Conversations::List { page, all } => list(site, &page, all).await,
         Conversations::Show { id, page } => show(site, id, &page).await,
         Conversations::Export { id } => export(site, id).await,
+        Conversations::Search { words } => search(site, &words.join(" ")).await,
+        Conversations::Rename { id, title } => rename(site, id, &title.join(" ")).await,
         Conversations::Resume { id } => resume(site, id).await,
     }
 }
@@ -49,6 +57,8 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
                 true => store.conversations(scope, before, limit).await,
                 false => store.listed_conversations(scope, before, limit).await,
             };
+            let rows = rows.map_err(crate::error::AppError::from)?;
+            let rows = annie_actors::with_titles(&*store, &site.user(), rows).await;
             let rows = rows.map_err(crate::error::AppError::from)?;
             json!(ops::conversations::Conversations::from(Page::of(rows, limit, ConversationRow::page_start)))
         }
@@ -93,6 +103,22 @@ async fn export(site: &Site, id: ConversationId) -> Result<(), Failure> {
 
 async fn messages(client: &Client, id: ConversationId, limit: u32, next: Option<&str>) -> Result<Value, Failure> {
     client.get(&format!("/api/v1/conversations/{id}/messages?{}", page::parameters(limit, next))).await
+}
+
+async fn search(site: &Site, query: &str) -> Result<(), Failure> {
+    let client = site.running().await?;
+    let answer = client.get(&format!("{}?query={}", FOUND.path(), encoded(query))).await?;
+    FOUND.print(site, &answer, "no conversation has all of these words")
+}
+
+async fn rename(site: &Site, id: ConversationId, title: &str) -> Result<(), Failure> {
+    let client = site.running().await?;
+    let renamed = client.post(&format!("/api/v1/conversations/{id}/rename"), &json!({"title": title})).await;
+    let renamed = renamed.map_err(|failure| match failure.exit {
+        Exit::NotFound => failure.fix("`annie conversations list` shows the conversations and their ids"),
+        _ => failure,
+    })?;
+    print_object(site, &renamed, &["id", "title"])
 }
 
 async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {

@@ -21,11 +21,13 @@ pub(super) const LIST: Listing = Listing {
         ("paused", "paused"),
         ("runs", "runs"),
         ("message", "text"),
+        ("skill file", "skill"),
     ],
 };
 
 /// The texts of a schedule that are shown.
-const KEYS: [&str; 8] = ["text", "when", "cron", "timezone", "next_at", "paused", "last_at", "conversation_id"];
+const KEYS: [&str; 9] =
+    ["text", "when", "cron", "timezone", "next_at", "paused", "last_at", "skill", "conversation_id"];
 
 /// `annie cron`
 ///

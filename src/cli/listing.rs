@@ -93,7 +93,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::{actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, tasks},
+        cli::{
+            actors, approvals, breakers, conversations, cron, dlq, has_command, jobs, mcp, operations, reminders, tasks,
+        },
         http::document,
     };
 
@@ -113,11 +115,13 @@ mod tests {
             &approvals::LIST,
             &breakers::LIST,
             &conversations::LIST,
+            &conversations::FOUND,
             &cron::LIST,
             &dlq::LIST,
             &jobs::LIST,
             &mcp::LIST,
             &operations::LIST,
+            &reminders::LIST,
             &tasks::LIST,
         ];
         for listing in listings {

@@ -29,6 +29,7 @@ mod operations;
 mod own;
 mod page;
 mod queue;
+mod reminders;
 mod resume;
 mod sandboxed;
 mod secret;
@@ -197,6 +198,7 @@ async fn with_config(
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
+        Command::Reminders { command } => reminders::run(&site, command).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Todos { command } => own::todos(&site, command).await,

@@ -72,6 +72,14 @@ pub async fn notes(site: &Site, command: Notes) -> Result<(), Failure> {
     run(site, skill, arguments).await
 }
 
+/// `annie reminders add`
+///
+/// # Errors
+/// As [`todos`].
+pub async fn remind(site: &Site, when: &str, title: &str) -> Result<(), Failure> {
+    run(site, "tasks.remind", json!({"title": title, "when": when})).await
+}
+
 /// `annie skills run`
 ///
 /// # Errors

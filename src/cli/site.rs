@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use annie_core::{ids::UserId, ports::Store};
+use annie_core::{ids::UserId, ports::Storage};
 use annie_llm::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +162,7 @@ impl Site {
     ///
     /// # Errors
     /// If the store cannot be opened: a server that does not answer may use the data folder, or the database does not exist.
-    pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+    pub async fn store(&self) -> Result<Arc<dyn Storage>, Failure> {
         let Loaded { config, environment, .. } = &self.loaded;
         Ok(boot::open_store(config, environment, &self.folder).await?)
     }

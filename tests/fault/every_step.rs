@@ -10,8 +10,18 @@ use crate::world::{PATIENCE, World, WorldParts, ann, check_log, eventually, two_
 
 /// These actors run at their own times, not within a turn. `background_workers`, `deliveries` and `ownership` inject faults
 /// into them.
-const BACKGROUND_WORKERS: [&str; 9] =
-    ["dead_letters", "notifier", "expiry", "schedules", "channel", "node_lease", "ownership", "backend", "backends"];
+const BACKGROUND_WORKERS: [&str; 10] = [
+    "dead_letters",
+    "notifier",
+    "expiry",
+    "schedules",
+    "reminders",
+    "channel",
+    "node_lease",
+    "ownership",
+    "backend",
+    "backends",
+];
 
 /// When a handler counts as stuck, in milliseconds: early, so that a hang is noticed.
 const STUCK_MS: u64 = 150;

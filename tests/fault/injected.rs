@@ -208,6 +208,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "dead_letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
     ("actor", "schedules", &["ready"]),
+    ("actor", "reminders", &["ready"]),
     ("actor", "node_lease", &["ready"]),
     ("actor", "ownership", &["ready"]),
     ("actor", "backend", &["ready"]),

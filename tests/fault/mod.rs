@@ -22,6 +22,7 @@ mod ownership;
 mod peers;
 mod process;
 mod quiet;
+mod reminders;
 mod residency;
 mod scheduler;
 mod schedules;

@@ -59,12 +59,12 @@ async fn answer_that_promises_a_reminder_is_corrected_and_a_title_about_remindin
     let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
     let sent = ask(&server, "remind me to buy milk").await;
     let answer = sent["answer"].as_str().unwrap_or_default();
-    assert!(answer.contains("(Annie sends no reminders"), "{sent}");
+    assert!(answer.contains("(No reminder is set:"), "{sent}");
     let sent = ask(&server, "a task: remind Bob").await;
     assert_eq!(sent["answer"], "The task 'remind Bob' was created.", "{sent}");
     let sent = ask(&server, "Erinnere mich ans Brot").await;
     let answer = sent["answer"].as_str().unwrap_or_default();
-    assert!(answer.contains("(Annie verschickt keine Erinnerungen"), "{sent}");
+    assert!(answer.contains("(Es ist keine Erinnerung gestellt:"), "{sent}");
 }
 
 /// The output limit of each request.

@@ -38,7 +38,7 @@ pub fn parts() -> (WorldParts, Arc<TestClock>) {
 /// Creates the first schedule, whose message is `digest`.
 pub async fn created(world: &World, when: &str) -> NumberedSchedule {
     let (text, when) = ("digest".to_owned(), when.to_owned());
-    let new = NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None };
+    let new = NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None, file: None };
     world.kernel.create_schedule(&ann(), new).await.expect("the schedule is accepted")
 }
 
@@ -154,7 +154,7 @@ async fn schedule_whose_message_is_refused_is_paused_with_the_reason() {
 }
 
 /// A source without skills: with one source, a test kernel has the bundled skills.
-struct Nothing;
+pub struct Nothing;
 
 impl SkillSource for Nothing {
     fn name(&self) -> &str {

@@ -7,6 +7,7 @@ use annie_core::{
     event::{JobVerb, Priority, Scope},
     ids::{ConversationId, TaskId, UserId},
     jobs::{JobRequest, Resolution, Style, Verb, resolve, say, understand},
+    reminder,
     turn::Meant,
 };
 
@@ -24,6 +25,12 @@ const CONTROL_MS_MAX: u64 = 5_000;
 const LINES_MS_MAX: u64 = 10_000;
 /// Attempts per task, when the Engine dies or does not answer.
 const TRIES_MAX: u32 = 5;
+
+/// The answer to the message of a reminder: the text that it carries.
+pub(crate) fn reminds(message: &str) -> Meant {
+    let (_, text) = reminder::parts(message);
+    Meant { verb: JobVerb::Tell, targets: Vec::new(), text: text.to_owned() }
+}
 
 /// Resolves what a job command means at this time.
 pub(crate) async fn understand_job_command(

@@ -17,7 +17,8 @@ use super::{
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
-        SkillsInUse, fork_called, help, prefer_requested, read_facts, route, run_job_command, understand_job_command,
+        SkillsInUse, fork_called, help, prefer_requested, read_facts, reminds, route, run_job_command,
+        understand_job_command,
     },
     observe::{Context, NodeError},
     tasks::Tasks,
@@ -119,10 +120,14 @@ async fn start(
             agent::start((&mut tasks, me), (view, state.epoch), wiring, directive, ms_max, handles);
         }
         Directive::Understand { task, text } => {
-            let source = state.conv.job_commands.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
+            let Some(command) = state.conv.job_commands.iter().find(|o| o.task == task) else { return Ok(()) };
+            let (source, is_reminder) = (command.inbound.source.clone(), command.inbound.is_reminder());
             state.spawn(id, async move {
-                let words = (text.as_str(), source.as_deref().unwrap_or_default());
-                let meant = understand_job_command(&wiring, &user, conversation, task, words).await;
+                let meant = if is_reminder {
+                    reminds(&text)
+                } else {
+                    understand_job_command(&wiring, &user, conversation, task, (&text, &source)).await
+                };
                 // If one of these messages is lost, this incarnation has ended, and the next one starts the command again.
                 me.tell(EngineMsg::JobCommand(JobCommandMsg::Understood { task, meant }));
             });

@@ -36,6 +36,7 @@ use crate::{
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
     ownership::Ownership,
+    reminders::Reminders,
     root::{Root, RootArgs, StopReason},
     scheduler::{Leases, Scheduler, SchedulerArgs, SchedulerMsg, StatusMsg, TableMsg},
     schedules::Schedules,
@@ -62,7 +63,7 @@ const PERMANENT: [&str; 9] = [
 ];
 
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
-const WORKERS: [&str; 4] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND];
+const WORKERS: [&str; 5] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND];
 
 /// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
@@ -272,6 +273,7 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
             worker::<DeadLetters>(&wiring),
             worker::<Expiry>(&wiring),
             worker::<Schedules>(&wiring),
+            worker::<Reminders>(&wiring),
         ];
         if !wiring.extensions.is_empty() {
             children.push(extension_nodes::supervisor(&wiring));
@@ -329,6 +331,15 @@ fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
             |stored| {
                 let EventBody::SkillFinished { skill, .. } = &stored.event.body else { return None };
                 skill.starts_with("schedules.").then_some(WorkerMsg::New(()))
+            },
+            || WorkerMsg::New(()),
+        ),
+        Subscription::of_actor(
+            Topics::SKILL_RUN,
+            wiring.log.sibling::<WorkerMsg<Reminders>>(infra.child(Reminders::KIND)),
+            |stored| {
+                let EventBody::SkillFinished { skill, .. } = &stored.event.body else { return None };
+                skill.starts_with("tasks.").then_some(WorkerMsg::New(()))
             },
             || WorkerMsg::New(()),
         ),

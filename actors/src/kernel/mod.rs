@@ -3,6 +3,7 @@
 
 mod approvals;
 mod boot;
+mod conversations;
 mod dead_letters;
 mod embed;
 mod embed_slots;
@@ -11,6 +12,7 @@ mod jobs;
 mod notices;
 mod operate;
 mod operations;
+mod reminders;
 mod schedules;
 mod skills;
 mod stream;
@@ -21,12 +23,13 @@ use std::sync::Arc;
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Seq, TaskId},
-    ports::{Before, Catalog, ConversationRow, Store, StoreError, TaskRow},
+    ports::{Before, Catalog, Store, StoreError, TaskRow},
     queue::Refusal,
     time::Micros,
 };
 pub use approvals::OpenApproval;
 pub use boot::Parts;
+pub use conversations::{FoundConversation, with_titles};
 pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};
 pub use embed::EmbedError;
 pub(crate) use embed_slots::Embeddings;
@@ -151,32 +154,6 @@ impl Kernel {
     pub fn models(&self) -> Vec<(String, String, String)> {
         let all = self.wiring.backends.values();
         all.map(|b| (b.name.clone(), b.model.id().to_owned(), b.model.about())).collect()
-    }
-
-    /// A conversation.
-    ///
-    /// # Errors
-    /// If there is none that the scope sees.
-    pub async fn conversation(&self, scope: Scope, id: ConversationId) -> Result<ConversationRow, KernelError> {
-        self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
-    }
-
-    /// Conversations by the time of their last change, newest first; those of stateless calls only with `with_stateless`.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub async fn conversations(
-        &self,
-        scope: Scope,
-        before: Before,
-        limit: u32,
-        with_stateless: bool,
-    ) -> Result<Vec<ConversationRow>, KernelError> {
-        let (store, limit) = (&self.wiring.store, limit.clamp(1, PAGE_MAX));
-        Ok(match with_stateless {
-            true => store.conversations(scope, before, limit).await?,
-            false => store.listed_conversations(scope, before, limit).await?,
-        })
     }
 
     /// Stored events after a sequence number, oldest first.

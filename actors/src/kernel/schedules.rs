@@ -3,7 +3,10 @@
 use annie_core::{
     ids::{IntentId, UserId},
     ports::StoreError,
-    schedule::{NewSchedule, NumberedSchedule, SCHEDULE, SCHEDULES, ScheduleChange, ScheduleError, all},
+    schedule::{
+        FileChange, FileSchedule, NewSchedule, NumberedSchedule, SCHEDULE, SCHEDULES, ScheduleChange, ScheduleError,
+        all, follow_files,
+    },
     time::Micros,
 };
 
@@ -76,6 +79,12 @@ impl Kernel {
         what: ScheduleChange,
     ) -> Result<NumberedSchedule, KernelError> {
         let found = self.schedule(user, number).await?;
+        if let (ScheduleChange::Remove, Some(skill)) = (&what, &found.schedule.file) {
+            let why = format!(
+                "the file of the skill `{skill}` asks for this schedule: remove `schedule` from it, or pause it"
+            );
+            return Err(KernelError::Invalid(why));
+        }
         let changed = change(&self.wiring, user, number, what).await?;
         self.schedules_changed();
         Ok(match changed {
@@ -83,6 +92,36 @@ impl Kernel {
             // The schedule was in the requested state already.
             None => found,
         })
+    }
+
+    /// Makes the schedules of a user those that the skill files ask for, beside those without a file.
+    ///
+    /// # Errors
+    /// If the store fails. A schedule that is refused is logged.
+    pub async fn follow_file_schedules(&self, user: &UserId, files: &[FileSchedule]) -> Result<(), KernelError> {
+        let stored = self.schedules(user).await?;
+        let changes = follow_files(user, self.timezone(user), &stored, files);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for file_change in changes {
+            match file_change {
+                FileChange::Create(new) => {
+                    let skill = new.file.clone().unwrap_or_default();
+                    let intent = IntentId::from_uuid(self.wiring.env.uuid());
+                    match new.write(user.clone(), intent, self.now()) {
+                        Ok(write) => drop(self.wiring.documents.write_document(write).await?),
+                        Err(error) => tracing::warn!(skill, %error, "the schedule of a skill file is refused"),
+                    }
+                }
+                FileChange::Change(number, what) => drop(change(&self.wiring, user, number, what).await?),
+                FileChange::Remove(number) => {
+                    change(&self.wiring, user, number, ScheduleChange::Remove).await?;
+                }
+            }
+        }
+        self.schedules_changed();
+        Ok(())
     }
 
     /// Submits the message of a schedule now. Its next occurrence stays as it is.
@@ -107,7 +146,7 @@ impl Kernel {
     }
 
     /// Makes the worker read the schedules.
-    fn schedules_changed(&self) {
+    pub(super) fn schedules_changed(&self) {
         let path = Path::root().child("infra").child(Schedules::KIND);
         self.system.handle::<WorkerMsg<Schedules>>(&path).tell(WorkerMsg::New(()));
     }

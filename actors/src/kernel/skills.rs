@@ -91,6 +91,11 @@ impl Kernel {
         if outcome.status == Status::Pending {
             return Err(conversation_needed(&skill.name, "its result comes later"));
         }
+        if skill.effect != Effect::Read {
+            // No event tells the workers of this run.
+            self.schedules_changed();
+            self.reminders_changed();
+        }
         Ok(SkillRun { skill: skill.name.clone(), outcome })
     }
 

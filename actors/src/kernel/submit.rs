@@ -12,6 +12,7 @@ use annie_core::{
     ports::{Address, Append, AppendError, Fence},
     projection::text_sha256,
     queue::WorkKey,
+    reminder::REMINDER,
     schedule::SCHEDULE,
     time::Micros,
 };
@@ -38,7 +39,7 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
-const RESERVED: [&str; 5] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK];
+const RESERVED: [&str; 6] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK, REMINDER];
 /// The source of messages that a channel received, before the name of the channel.
 pub(super) const CHANNEL: &str = "channel";
 
@@ -88,6 +89,9 @@ pub struct Submission {
     pub(crate) channel: String,
     /// Set if this is the result of a long-running operation.
     pub(crate) resumes: Option<OperationId>,
+    /// Set if this reminds the user of a to-do: the kernel answers it at once, beside a running turn, with the text that it
+    /// carries.
+    pub(crate) is_reminder: bool,
 }
 
 impl Submission {
@@ -116,11 +120,12 @@ impl Submission {
             retry: None,
             channel: String::new(),
             resumes: None,
+            is_reminder: false,
         }
     }
 
     const fn is_the_kernels(&self) -> bool {
-        self.retry.is_some() || self.resumes.is_some()
+        self.retry.is_some() || self.resumes.is_some() || self.is_reminder
     }
 
     /// Sets the conversation.
@@ -250,7 +255,8 @@ async fn accept_message_to(
     if let Some(mood) = &mood {
         classified = classified.felt(mood);
     }
-    let is_job_command = !message.verbatim && is_job_command(wiring, &message, conversation).await;
+    let is_job_command =
+        message.is_reminder || (!message.verbatim && is_job_command(wiring, &message, conversation).await);
     let mut reservation = Reservation { scheduler: &wiring.scheduler, task, used: false };
     let priority = classified.priority;
     let position = match capacity(wiring, task, conversation, priority, &message, is_job_command).await {

@@ -10,6 +10,7 @@ use crate::{
     ids::{OperationId, TaskId},
     ports::Address,
     receipt::Receipt,
+    reminder::REMINDER,
     time::Micros,
 };
 
@@ -132,6 +133,13 @@ impl Inbound {
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.client_id.strip_prefix(FORK).is_some_and(|rest| rest.starts_with(':'))
+    }
+
+    /// Whether the message reminds the user of a to-do. The kernel answers it with the text that it carries, without a model.
+    /// Only the kernel may use such client ids.
+    #[must_use]
+    pub fn is_reminder(&self) -> bool {
+        self.client_id.strip_prefix(REMINDER).is_some_and(|rest| rest.starts_with(':'))
     }
 
     /// The format that the answer must have.

@@ -10,6 +10,7 @@ use crate::{
     ids::OutboxId,
     inbound::{DEAD_LETTER, OPERATION},
     ports::{Diverted, OutboxRow, TaskState},
+    reminder::{self, REMINDER},
 };
 
 /// Maximum length of an answer in a notification, in characters. The whole answer is in its conversation.
@@ -46,6 +47,7 @@ pub fn is_delivered_in_conversation(final_text: &OutboxRow, was_listening: bool)
         Ending::Asks => was_listening,
         // The user who cancelled the task knows about it.
         Ending::Cancelled => true,
+        Ending::Reminds => was_listening,
         Ending::Finished | Ending::Failed => {
             was_listening || (is_waited_for(final_text.priority) && !is_started_automatically(final_text))
         }
@@ -60,7 +62,7 @@ const fn is_waited_for(class: Priority) -> bool {
 /// Whether the work was started by a schedule or by an external event, whatever its class.
 fn is_started_automatically(final_text: &OutboxRow) -> bool {
     let kind = final_text.source.split([':', '/']).next().unwrap_or_default();
-    kind == DEAD_LETTER || kind == OPERATION
+    kind == DEAD_LETTER || kind == OPERATION || kind == REMINDER
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,8 @@ enum Ending {
     Cancelled,
     /// The task has not ended: the text asks for an approval.
     Asks,
+    /// The text reminds the user of a to-do.
+    Reminds,
 }
 
 fn ending(final_text: &OutboxRow) -> Ending {
@@ -79,6 +83,9 @@ fn ending(final_text: &OutboxRow) -> Ending {
     }
     if final_text.id != OutboxId::for_task(final_text.task) {
         return Ending::Asks;
+    }
+    if final_text.source == REMINDER {
+        return Ending::Reminds;
     }
     match final_text.state {
         TaskState::Failed => Ending::Failed,
@@ -118,6 +125,7 @@ fn merged_notice(final_texts: &[OutboxRow]) -> String {
         sentence("I have given up", &names_of_kind(Ending::GivenUp)),
         sentence("Cancelled:", &names_of_kind(Ending::Cancelled)),
         sentence("I need your approval for", &names_of_kind(Ending::Asks)),
+        sentence("I remind you of", &names_of_kind(Ending::Reminds)),
     ];
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
@@ -127,6 +135,7 @@ fn single_notice(final_text: &OutboxRow) -> String {
     let is_operation = final_text.source == OPERATION;
     match ending(final_text) {
         Ending::GivenUp => format!("I could not do \"{title}\". {text}"),
+        Ending::Reminds => text,
         Ending::Finished | Ending::Failed | Ending::Asks if is_operation => text,
         Ending::Finished => format!("I finished \"{title}\": {text}"),
         Ending::Failed => format!("About \"{title}\": {text}"),
@@ -135,10 +144,14 @@ fn single_notice(final_text: &OutboxRow) -> String {
     }
 }
 
-/// The short name of a task in a list. The title of an operation's message is written for models, so its text is used
-/// instead.
+/// The short name of a task in a list. The titles of the messages of operations and reminders are written for models, so their
+/// texts are used instead.
 fn name(final_text: &OutboxRow) -> String {
-    let text = if final_text.source == OPERATION { &final_text.text } else { &final_text.title };
+    let text = match final_text.source.as_str() {
+        OPERATION => &final_text.text,
+        REMINDER => reminder::title_of(&final_text.text),
+        _ => &final_text.title,
+    };
     clipped(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default(), NAME_CHARS_MAX)
 }
 
@@ -271,6 +284,16 @@ mod tests {
             "I finished 4 things: \"1\", \"2\", \"3\" and \"4\".\nI do not know whether I delivered \"1\".\n\
              I could not deliver 2 things: \"2\" and \"3\"."
         );
+    }
+
+    #[test]
+    fn notice_of_a_reminder_is_its_text_and_names_the_todo_among_others() {
+        let text = "Reminder: Stretch (task #3, due 2026-02-18 13:00). Say “it is done”.".to_owned();
+        let row = final_text(1, "[Reminder of task #3]", TaskState::Completed, Priority::Low, REMINDER);
+        let reminds = OutboxRow { text: text.clone(), ..row };
+        assert!(!is_delivered_in_conversation(&reminds, false) && is_delivered_in_conversation(&reminds, true));
+        assert_eq!(notice(std::slice::from_ref(&reminds)), text);
+        assert_eq!(notice(&[reminds, done(2, "x")]), "I finished \"x\". I remind you of \"Stretch\".");
     }
 
     #[test]

@@ -153,8 +153,19 @@ fn report_text(report: &Report) -> String {
 
 /// Rewrites `Created task #3 …` in the first person.
 pub(super) fn first_person(text: &str) -> String {
-    const DID: [&str; 9] =
-        ["Created", "Updated", "Deleted", "Appended", "Prepended", "Replaced", "Sent", "Added", "Removed"];
+    const DID: [&str; 11] = [
+        "Set",
+        "Cancelled",
+        "Created",
+        "Updated",
+        "Deleted",
+        "Appended",
+        "Prepended",
+        "Replaced",
+        "Sent",
+        "Added",
+        "Removed",
+    ];
     if let Some(rest) = text.strip_prefix("Saved: ") {
         return format!("I will remember: {}", stopped(rest));
     }

@@ -59,6 +59,27 @@ pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
     (!found.is_empty()).then(|| Due { text, words: found.into_iter().map(|(_, r)| shifted(r)).collect() })
 }
 
+/// Whether a text is an offset such as `in 3 days`.
+pub(super) fn is_offset(text: &str) -> bool {
+    let text = super::text::Text::new(text);
+    offset(&text.words, 0).is_some_and(|(_, len)| len == text.words.len())
+}
+
+/// Whether a word may begin a date: `tomorrow`, `friday`.
+pub(super) fn begins_date(word: &str) -> bool {
+    WEEKDAYS.contains(&word) || ["tomorrow", "today", "tonight", "next", "this"].contains(&word)
+}
+
+/// Whether a date names a time of day.
+pub(super) fn names_time(due: &str) -> bool {
+    let is_clock = |word: &str| {
+        let digits = word.strip_suffix("am").or_else(|| word.strip_suffix("pm"));
+        word.contains(':') || digits.is_some_and(|digits| !digits.is_empty())
+    };
+    let names_part = |word: &str| PARTS.contains(&word) || UNITS[..6].contains(&word) || UNITS[14..].contains(&word);
+    due.split_whitespace().any(|word| is_clock(word) || names_part(word))
+}
+
 fn is(words: &[Word], at: usize, any: &[&str]) -> bool {
     words.get(at).is_some_and(|w| !w.quoted && any.contains(&w.lower.as_str()))
 }

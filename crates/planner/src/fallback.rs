@@ -43,7 +43,7 @@ const ENGLISH: &str = "the a an is are was i you me my to of and for in on it wh
 
 /// Key words of a subject, and an example request for it.
 const EXAMPLES: [(&str, &str); 10] = [
-    ("remind reminder alarm timer wake alert notify ping", "create a task to call Bob tomorrow at 5pm"),
+    ("remind reminder alarm timer wake alert notify ping", "remind me to call Bob tomorrow at 5pm"),
     ("move postpone reschedule shift delay push bump defer", "move task 3 to Monday"),
     ("note notes memo jot shopping groceries journal", "create a note titled Groceries: milk and eggs"),
     ("remember memory memories know forget recall", "remember that Bob prefers email"),
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn fallback_suggests_the_most_similar_supported_request() {
         for (source, nearest) in [
-            ("set an alarm for 7am", "create a task to call Bob tomorrow at 5pm"),
+            ("set an alarm for 7am", "remind me to call Bob tomorrow at 5pm"),
             ("move the couch somewhere", "move task 3 to Monday"),
             ("call mom tomorrow", "create a task to call mom tomorrow"),
             ("visit mom tomorrow", "create a task to visit mom tomorrow"),

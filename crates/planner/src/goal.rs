@@ -13,6 +13,7 @@ use super::{
     clauses::{Clause, split},
     fill::{Call, Filled, Filler},
     guard,
+    recur::{self, REPEATS, Recurring},
     refer::{self, SHALL_I},
     text::Text,
 };
@@ -68,7 +69,13 @@ pub(super) struct Goal<'a> {
 
 /// The goals of a text, in order, with their dependencies.
 pub(super) fn goals<'a>(source: &str, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
-    let goals = of_clauses(guard::cautious(split(source, catalog), catalog), results, catalog);
+    let clauses = if catalog.may_have(REPEATS) && recur::begins(source, catalog) {
+        // All of the message is repeated.
+        vec![Clause { text: source.to_owned(), then: false }]
+    } else {
+        split(source, catalog)
+    };
+    let goals = of_clauses(guard::cautious(clauses, catalog), results, catalog);
     let whole = goals.iter().find_map(|goal| match &goal.stop {
         Some(Stop::Whole(text)) => Some(text.clone()),
         _ => None,
@@ -113,6 +120,12 @@ impl<'a> Goal<'a> {
         if goal.stop.is_some() {
             return goal;
         }
+        if catalog.may_have(REPEATS)
+            && let Some(recurring) = recur::read(&text, catalog)
+        {
+            goal.repeat(recurring);
+            return goal;
+        }
         let choice = choose(&text, &all, catalog).or_else(|| only_one(&text, catalog));
         let Some(choice) = choice else { return goal };
         goal.skill = Some(choice.skill.clone());
@@ -136,6 +149,21 @@ impl<'a> Goal<'a> {
             Filled::Whole(text) => goal.stop = Some(Stop::Whole(text)),
         }
         goal
+    }
+
+    /// The call that has a request repeated.
+    fn repeat(&mut self, recurring: Recurring) {
+        match recurring {
+            Recurring::Refused(text) => self.stop = Some(Stop::Answer(text)),
+            Recurring::Understood { when, message } => {
+                self.skill = Some(REPEATS.to_owned());
+                if self.catalog.get(REPEATS).is_some() {
+                    let args = vec![("when".to_owned(), when.into()), ("message".to_owned(), message.into())];
+                    let call = Call { skill: REPEATS.to_owned(), args };
+                    self.steps.push_back(Step::Run { call, corrected: false, without: None });
+                }
+            }
+        }
     }
 
     /// The request in the user's words.

@@ -22,6 +22,7 @@ mod goal;
 mod guard;
 mod orchestrate;
 mod pattern;
+mod recur;
 mod refer;
 mod report;
 mod rules;

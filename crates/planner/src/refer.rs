@@ -66,7 +66,38 @@ pub(super) fn read(user_text: &str, before: &str, answers: &[&str]) -> Referred 
     if let Some(answer) = consented(user_text, &asked) {
         return answer;
     }
-    pronoun(user_text, answers)
+    match reminded(user_text, answers) {
+        Some(about_reminder) => Referred::Requests(vec![about_reminder]),
+        None => pronoun(user_text, answers),
+    }
+}
+
+/// The task of a reminder.
+fn reminder_of(answer: &str) -> Option<u64> {
+    let (_, after) = answer.strip_prefix("Reminder: ")?.rsplit_once("(task #")?;
+    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    after[..end].parse().ok()
+}
+
+/// A reply to a reminder without the number of its task: `done`, `snooze for 10 minutes`, `remind me again tomorrow at 9`.
+fn reminded(user_text: &str, answers: &[&str]) -> Option<String> {
+    const DONE: [&str; 8] = ["done", "finished", "completed", "ok", "okay", "thanks", "already", "i'm"];
+    const UNTIL: [&str; 8] = ["for", "until", "till", "to", "by", "in", "please", "again"];
+    let id = answers.iter().take(ANSWERS_BACK_MAX).find_map(|answer| reminder_of(answer))?;
+    let text = Text::new(user_text);
+    let words: Vec<&str> = text.words.iter().map(|word| word.lower.as_str()).collect();
+    let is_last = answers.first().is_some_and(|answer| reminder_of(answer).is_some());
+    if is_last && words.iter().all(|word| DONE.contains(word)) && words.iter().any(|word| DONE[..3].contains(word)) {
+        return Some(format!("mark task {id} as done"));
+    }
+    let start = super::choose::lead(&text.words, &(0..text.words.len()));
+    let (rest, next) = match words.get(start..)? {
+        ["snooze", rest @ ..] => (start + 1, rest.first()),
+        ["remind", "me", "again", rest @ ..] => (start + 3, rest.first()),
+        _ => return None,
+    };
+    let names_other = next.is_some_and(|word| !UNTIL.contains(word) && !super::dates::begins_date(word));
+    (!names_other).then(|| format!("snooze task {id} {}", text.slice(rest..text.words.len())).trim().to_owned())
 }
 
 /// The tasks of each question in an answer.
@@ -256,6 +287,28 @@ mod tests {
         }
         assert!(user_request("finish it", &[]).starts_with("? Which task"));
         assert!(user_request("finish it", &["Found 2 open tasks:\n\n- #1 a\n- #2 b"]).contains("task 1, task 2"));
+    }
+
+    #[test]
+    fn reply_to_a_reminder_refers_to_its_task() {
+        let reminder =
+            "Reminder: Read task #9 (task #3, due 2026-02-18 13:00). Say “it is done” or “snooze it for 10 minutes”.";
+        for (message, wanted) in [
+            ("done", "mark task 3 as done"),
+            ("Ok, done!", "mark task 3 as done"),
+            ("snooze", "snooze task 3"),
+            ("snooze for 20 minutes", "snooze task 3 for 20 minutes"),
+            ("please snooze until tomorrow at 9", "snooze task 3 until tomorrow at 9"),
+            ("remind me again in 2 hours", "snooze task 3 in 2 hours"),
+            ("snooze the dentist", "snooze the dentist"),
+            ("done with the report", "done with the report"),
+            ("thanks", "thanks"),
+        ] {
+            assert_eq!(user_request(message, &[reminder]), wanted, "{message}");
+        }
+        assert_eq!(user_request("done", &["Hello!"]), "done");
+        assert_eq!(user_request("done", &["Hello!", reminder]), "done", "only the last answer");
+        assert_eq!(user_request("snooze", &["Hello!", reminder]), "snooze task 3");
     }
 
     #[test]

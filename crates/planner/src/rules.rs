@@ -51,6 +51,8 @@ pub(super) enum Shape {
     Jot,
     /// The rest is a note's title.
     NoteTitle,
+    /// A reminder of a numbered task, and when it reminds again.
+    Snooze,
     /// No arguments at all.
     Bare,
     /// The rest is the number or the words of something deleted.
@@ -275,6 +277,21 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "you should know that?",
             "learn that",
         ],
+    ),
+    (
+        "tasks.remind",
+        Shape::Snooze,
+        &[
+            "snooze|postpone|delay ~ reminder of|about|for? task|todo|to-do? #",
+            "snooze ~ task|todo|to-do? #",
+            "remind me again? of|about|for|on ~ task|todo|to-do|reminder #",
+        ],
+    ),
+    ("schedules.cancel", Shape::One, &["cancel|delete|remove|stop|end ~ schedule|schedules number|no? #"]),
+    (
+        "schedules.list",
+        Shape::Bare,
+        &["list|show|display|see|view|get ~ schedules", "what|which ~ schedules", "what is|are ~ schedules"],
     ),
     (
         "tasks.delete",

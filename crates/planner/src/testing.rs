@@ -3,7 +3,7 @@
 use super::catalog::{Catalog, Skill};
 
 /// Synopsis and description of each bundled skill.
-pub(super) const SKILLS: [(&str, &str); 14] = [
+pub(super) const SKILLS: [(&str, &str); 18] = [
     (
         "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] [--importance N] [--tags A,B]",
         "Save information to long-term memory.",
@@ -16,6 +16,9 @@ pub(super) const SKILLS: [(&str, &str); 14] = [
     ("notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT]", "Change a note."),
     ("notes.read --title TEXT [--from_line N] [--lines N]", "Read a note."),
     ("notes.search [--limit N] [--query TEXT] [--tag TEXT]", "Search notes."),
+    ("schedules.cancel --id N", "End a schedule by its number."),
+    ("schedules.create --message TEXT --when TEXT [--timezone TEXT]", "Have something done again and again."),
+    ("schedules.list", "List the user's schedules."),
     ("system.await --what TEXT [--hours N]", "Wait for something outside to report back."),
     ("system.help [--topic TEXT]", "Help on domains and skills."),
     ("system.time [--timezone TEXT]", "The present date and time."),
@@ -25,6 +28,7 @@ pub(super) const SKILLS: [(&str, &str); 14] = [
     ),
     ("tasks.delete --id N", "Delete a task by its number."),
     ("tasks.get [--id N] [--ids A,B] [--limit N] [--recent]", "Show everything about tasks whose numbers are known."),
+    ("tasks.remind --when DATE [--id N] [--title TEXT]", "Remind the user of something at a time."),
     (
         "tasks.search [--due DATE] [--limit N] [--priority low|medium|high|critical] [--query TEXT] [--status open|overdue|all|todo|in_progress|blocked|done|cancelled] [--tag TEXT]",
         "List or search the user's tasks.",

@@ -14,6 +14,7 @@ use std::{
 
 use annie_core::{
     ports::Catalog,
+    schedule::FileSchedule,
     skill::{SkillFormat, SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
@@ -207,6 +208,12 @@ impl FileCatalog {
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.snapshot.load().problems.clone()
+    }
+
+    /// The schedules that the files ask for.
+    #[must_use]
+    pub fn schedules(&self) -> Vec<FileSchedule> {
+        self.snapshot.load().entries.values().filter_map(|entry| entry.schedule.clone()).collect()
     }
 
     /// The version of the current snapshot, as a channel that changes after every reload.

@@ -121,7 +121,15 @@ mod tests {
         // 00:30 on 21 November in Berlin.
         let now = Micros::from_utc(Utc.with_ymd_and_hms(2026, 11, 20, 23, 30, 0).unwrap());
         let (title, due, priority) = ("Report".to_owned(), Some("2026-11-20".to_owned()), Priority::Medium);
-        let new = NewTodo { title, description: String::new(), priority, due, tags: Vec::new(), parent: None };
+        let new = NewTodo {
+            title,
+            description: String::new(),
+            priority,
+            due,
+            tags: Vec::new(),
+            parent: None,
+            remind_at: None,
+        };
         todos::create(&*store, &of_ann("todo"), new).await.unwrap();
         let new = Statement {
             content: "Bob prefers email".to_owned(),

@@ -16,7 +16,10 @@ use annie_core::{
     skill::{SkillFormat, SkillSet, SkillSpec, valid_skill_name},
 };
 
-use crate::runner::{Runner, unknown_skill};
+use crate::{
+    FileCatalog,
+    runner::{Runner, unknown_skill},
+};
 
 /// Length limit of a source's name, in bytes. The name is a part of the name of an actor.
 const SOURCE_NAME_BYTES_MAX: usize = 64;
@@ -81,6 +84,12 @@ impl Router {
         let router = Self { files, sources, refused, asking: Mutex::default(), joined };
         router.current();
         router
+    }
+
+    /// The catalogue of the files.
+    #[must_use]
+    pub fn files(&self) -> Arc<FileCatalog> {
+        self.files.catalog()
     }
 
     /// All sources in use, in their order.

@@ -88,6 +88,11 @@ impl Runner {
         drop(self.tools.touches.acquire_many(TOUCHES_MAX).await);
     }
 
+    /// The catalogue of the files.
+    pub(crate) fn catalog(&self) -> Arc<FileCatalog> {
+        self.tools.catalog.clone()
+    }
+
     /// The chore that purges what users deleted 30 days ago.
     #[must_use]
     pub fn purge(&self) -> Arc<dyn Chore> {

@@ -34,6 +34,7 @@ macro_rules! files {
                 include_str!(concat!("../../../migrations/", $database, "/0015_waiting_dispatches.sql")),
             ),
             ("due documents", include_str!(concat!("../../../migrations/", $database, "/0016_due_documents.sql"))),
+            ("reminded tasks", include_str!(concat!("../../../migrations/", $database, "/0017_reminded_tasks.sql"))),
         ]
     };
 }

@@ -318,6 +318,34 @@ pub enum Cron {
     },
 }
 
+/// `annie reminders`
+#[derive(Debug, Subcommand)]
+pub enum Reminders {
+    /// List the reminders that are to come
+    List,
+    /// Be reminded of something: a new to-do
+    Add {
+        /// When: "in 10 minutes", "tomorrow 9:00", "friday 2pm"
+        when: String,
+        /// What to remind you of
+        #[arg(required = true, num_args = 1..)]
+        title: Vec<String>,
+    },
+    /// Cancel a reminder; its to-do stays
+    Cancel {
+        /// The to-do's number
+        number: u64,
+    },
+    /// Be reminded of a to-do later
+    Snooze {
+        /// The to-do's number
+        number: u64,
+        /// Minutes from now
+        #[arg(default_value_t = 10)]
+        minutes: u32,
+    },
+}
+
 /// `annie approvals`
 #[derive(Debug, Clone, Subcommand)]
 pub enum Approvals {

@@ -279,7 +279,10 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
         };
         if let EventBody::Received(inbound) = &event.body {
             open.insert(event.task, Work::default());
-            messages.push(message(Role::User, &inbound.text, None));
+            // The answer to the kernel's message of a reminder is the reminder.
+            if !inbound.is_reminder() {
+                messages.push(message(Role::User, &inbound.text, None));
+            }
             continue;
         }
         if let Some(text) = approval_text(&event.body) {

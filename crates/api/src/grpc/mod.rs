@@ -35,7 +35,7 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 13] = [
+pub(crate) const SERVICES: [&str; 15] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -45,6 +45,8 @@ pub(crate) const SERVICES: [&str; 13] = [
     "annie.v1.Notifications",
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
+    "annie.v1.Reminders",
+    "annie.v1.Conversations",
     "annie.v1.Actors",
     "annie.v1.Skills",
     "annie.v1.Events",
@@ -97,12 +99,14 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 6] = [
+const TABLE_ONLY: [&str; 8] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
+    "annie.v1.Reminders",
+    "annie.v1.Conversations",
     "annie.v1.Skills",
 ];
 

@@ -1,5 +1,6 @@
 //! Conversations: lists, messages, the event log, and leaving quarantine.
 
+use annie_actors::FoundConversation as Found;
 use annie_core::{
     event::Event,
     ids::{ConversationId, Seq, TaskId},
@@ -10,7 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{Call, Operation, Verb::Get, command, route};
+use super::row::{
+    Call, Operation,
+    Verb::{Get, Post},
+    command, route,
+};
 use crate::{
     api::{
         AgentLine, AgentStatus, History, HistoryMessage, SkillLine, history,
@@ -27,20 +32,30 @@ use crate::{
         v1,
     },
     http::{
-        extract::{Args, Id, page_of},
+        extract::{Args, Body, Id, page_of},
         schema,
     },
 };
+
+/// Conversations of a search by default, and at most.
+const FOUND: u32 = 20;
+const FOUND_MAX: u32 = 100;
 
 /// The operations on conversations.
 pub(super) fn table() -> Vec<Operation> {
     vec![
         route(Get, "/api/v1/conversations", Scope(Chat), list_conversations, Conversations::from)
             .about("list_conversations", "chat", "List your conversations.", "conversations list")
-            .http_only(),
+            .rpc("/annie.v1.Conversations/List", asked_list, listed),
+        route(Get, "/api/v1/conversations/search", Scope(Chat), search_conversations, FoundConversations::from)
+            .about("search_conversations", "chat", SEARCH, "conversations search")
+            .rpc("/annie.v1.Conversations/Search", asked_search, found),
+        route(Post, "/api/v1/conversations/{id}/rename", Scope(Chat), rename_conversation, Conversation::from)
+            .about("rename_conversation", "chat", "Give a conversation a title.", "conversations rename")
+            .rpc("/annie.v1.Conversations/Rename", asked_rename, wire),
         route(Get, "/api/v1/conversations/{id}", Scope(Chat), get_conversation, Conversation::from)
             .about("get_conversation", "chat", "Get a conversation.", "")
-            .http_only(),
+            .rpc("/annie.v1.Conversations/Get", |r: v1::ConversationRequest| path_id("id", &r.id), wire),
         route(Get, "/api/v1/conversations/{id}/messages", Scope(Chat), get_messages, Messages::from)
             .about(
                 "get_messages",
@@ -62,6 +77,8 @@ pub(super) fn table() -> Vec<Operation> {
     ]
 }
 
+const SEARCH: &str = "Search your conversations: those whose title or messages have all words, the newest ones first. The newest 500 \
+     conversations are read, and the last 2,000 events of each.";
 const RESUMED: &str = "The conversation is resumed";
 const RESUME: &str =
     "Take a conversation out of quarantine. With the scope `ops:control` it may belong to another user.";
@@ -71,7 +88,7 @@ const RESUME: &str =
 pub struct Conversation {
     #[schema(value_type = schema::ConversationId)]
     id: ConversationId,
-    /// The first 80 characters of the first message.
+    /// The title that you gave to it, or the first 80 characters of the first message.
     title: String,
     /// The sequence number of the last event.
     last_seq: u64,
@@ -135,7 +152,112 @@ async fn list_conversations(
 }
 
 async fn get_conversation(call: Call, Id(id): Id<ConversationId>) -> Result<ConversationRow, ApiError> {
-    Ok(call.state.kernel.conversation(call.caller.scope(), id).await?)
+    Ok(call.state.kernel.titled_conversation(&call.caller.user, id).await?)
+}
+
+pub(super) fn wire(row: ConversationRow) -> v1::Conversation {
+    v1::Conversation {
+        id: row.id.to_string(),
+        title: row.title,
+        last_seq: row.last_seq.0,
+        created_at_us: row.created_at.0,
+        updated_at_us: row.updated_at.0,
+    }
+}
+
+fn asked_list(asked: v1::ListConversationsRequest) -> Result<Args<ConversationsPage>, ApiError> {
+    let v1::ListConversationsRequest { limit, next, stateless } = asked;
+    Ok(Args(ConversationsPage { next: Some(next), limit: page::text_of(limit), stateless }))
+}
+
+fn listed(page: Page<ConversationRow>) -> v1::ListConversationsResponse {
+    let conversations = page.rows.into_iter().map(wire).collect();
+    v1::ListConversationsResponse { conversations, next: page.next.unwrap_or_default() }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ConversationSearch {
+    /// 1 to 16 words, all of which must occur.
+    #[serde(default)]
+    query: String,
+    /// The maximum number of conversations; 20 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
+/// A conversation that a search found.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FoundConversation {
+    #[schema(value_type = schema::ConversationId)]
+    id: ConversationId,
+    /// The title that you gave to it, or the first 80 characters of the first message.
+    title: String,
+    /// RFC 3339.
+    #[schema(format = DateTime)]
+    updated_at: String,
+    /// The newest message or answer with all words; empty if only the title has them.
+    excerpt: String,
+}
+
+/// Conversations that a search found, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FoundConversations {
+    conversations: Vec<FoundConversation>,
+}
+
+impl From<Vec<Found>> for FoundConversations {
+    fn from(found: Vec<Found>) -> Self {
+        let shown = |Found { row, excerpt }: Found| FoundConversation {
+            id: row.id,
+            title: row.title,
+            updated_at: row.updated_at.to_string(),
+            excerpt,
+        };
+        Self { conversations: found.into_iter().map(shown).collect() }
+    }
+}
+
+fn found(found: Vec<Found>) -> v1::SearchConversationsResponse {
+    let shown = |Found { row, excerpt }: Found| v1::FoundConversation {
+        id: row.id.to_string(),
+        title: row.title,
+        updated_at_us: row.updated_at.0,
+        excerpt,
+    };
+    v1::SearchConversationsResponse { conversations: found.into_iter().map(shown).collect() }
+}
+
+fn asked_search(asked: v1::SearchConversationsRequest) -> Result<Args<ConversationSearch>, ApiError> {
+    let v1::SearchConversationsRequest { query, limit } = asked;
+    Ok(Args(ConversationSearch { query, limit: Some(limit).filter(|limit| *limit > 0) }))
+}
+
+async fn search_conversations(call: Call, Args(search): Args<ConversationSearch>) -> Result<Vec<Found>, ApiError> {
+    let limit = search.limit.unwrap_or(FOUND).clamp(1, FOUND_MAX) as usize;
+    Ok(call.state.kernel.search_conversations(&call.caller.user, &search.query, limit).await?)
+}
+
+/// A new title.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewTitle {
+    /// The title, on one line.
+    #[schema(min_length = 1, max_length = 80)]
+    title: String,
+}
+
+fn asked_rename(asked: v1::RenameConversationRequest) -> Result<(Id<ConversationId>, Body<NewTitle>), ApiError> {
+    Ok((path_id("id", &asked.id)?, Body(NewTitle { title: asked.title })))
+}
+
+async fn rename_conversation(
+    call: Call,
+    (Id(id), Body(NewTitle { title })): (Id<ConversationId>, Body<NewTitle>),
+) -> Result<ConversationRow, ApiError> {
+    Ok(call.state.kernel.rename_conversation(&call.caller.user, id, &title).await?)
 }
 
 /// A message of the history.

@@ -154,6 +154,20 @@ impl<T: PathId, R: Input> Input for (Id<T>, R) {
     }
 }
 
+/// A name in the path, and the rest of the request.
+impl<R: Input> Input for (Name, R) {
+    async fn of_http(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let name = Name::from_request_parts(&mut parts, state).await?;
+        let rest = R::of_http(Request::from_parts(parts, body), state).await?;
+        Ok((name, rest))
+    }
+
+    fn describe(about: &About, to: OperationBuilder, schemas: &mut Schemas) -> OperationBuilder {
+        R::describe(about, Name::describe(about, to, schemas), schemas)
+    }
+}
+
 fn path_parameter(about: &About, to: OperationBuilder, schema: RefOr<Schema>) -> OperationBuilder {
     let name = about.path.split(['{', '}']).nth(1).unwrap_or_default();
     let parameter = ParameterBuilder::new()

@@ -11,6 +11,7 @@ mod jobs;
 mod mcp;
 pub(crate) mod notifications;
 mod operations;
+mod reminders;
 mod row;
 mod scheduler;
 mod schedules;
@@ -41,6 +42,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     notifications::table,
     scheduler::table,
     schedules::table,
+    reminders::table,
     skills::table,
     mcp::table,
     actors::table,

@@ -96,6 +96,9 @@ pub struct Schedule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TaskId>)]
     last_task_id: Option<TaskId>,
+    /// The skill whose file asks for this schedule; absent if it was created otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skill: Option<String>,
     /// RFC 3339.
     #[schema(format = DateTime)]
     created_at: String,
@@ -123,6 +126,7 @@ impl From<NumberedSchedule> for Schedule {
             skipped: schedule.skipped,
             last_at: schedule.last_at.map(|at| at.to_string()),
             last_task_id: schedule.last_task,
+            skill: schedule.file,
             created_at: created_at.to_string(),
         }
     }
@@ -144,6 +148,7 @@ pub(super) fn message_of(NumberedSchedule { number, schedule, created_at }: Numb
         skipped: schedule.skipped,
         last_at_us: schedule.last_at.map(|at| at.0),
         last_task_id: schedule.last_task.map(|task| task.to_string()).unwrap_or_default(),
+        skill: schedule.file.unwrap_or_default(),
         created_at_us: created_at.0,
     }
 }
@@ -205,7 +210,7 @@ async fn create_schedule(call: Call, Body(new): Body<NewSchedule>) -> Result<Num
     let timezone = if timezone.is_empty() { kernel.timezone(user).to_owned() } else { timezone };
     let conversation = convert::maybe_id("conversation_id", &conversation_id.unwrap_or_default())?;
     let reply_to = reply_to.map(Address::from);
-    let new = schedule::NewSchedule { text, when, timezone, conversation, reply_to };
+    let new = schedule::NewSchedule { text, when, timezone, conversation, reply_to, file: None };
     Ok(kernel.create_schedule(user, new).await?)
 }
 

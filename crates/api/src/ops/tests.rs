@@ -7,6 +7,7 @@ use annie_core::{
     event::Priority,
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
     ports::{Address, DeadLetterRow, OperationRow},
+    reminder::{RemindedTodo, Reminder},
     schedule::{NumberedSchedule, Schedule},
     time::Micros,
 };
@@ -22,7 +23,7 @@ use prost_types::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{ALL, RULES, dead_letters, need, operations, row::Verb, schedules};
+use super::{ALL, RULES, dead_letters, need, operations, reminders, row::Verb, schedules};
 use crate::{
     auth::{
         KeyScope,
@@ -59,11 +60,8 @@ fn operations_have_names_and_texts() {
 }
 
 /// Operations that a front end does not have, and why.
-const NOT_OVER_GRPC: &[(&str, &str)] = &[
-    ("list_conversations", "a gRPC client keeps the ids or keys of its conversations"),
-    ("get_conversation", "as `list_conversations`"),
-    ("list_crashes", "for people; a gRPC client sees new incarnations in `Watch`"),
-];
+const NOT_OVER_GRPC: &[(&str, &str)] =
+    &[("list_crashes", "for people; a gRPC client sees new incarnations in `Watch`")];
 const NOT_ON_THE_COMMAND_LINE: &[(&str, &str)] = &[
     ("get_conversation", "`conversations list` shows all of it"),
     ("get_events", "`tasks show` and `ask` read them for their answer"),
@@ -330,7 +328,19 @@ fn grpc_messages_of_full_rows_have_every_field() {
         skipped: 3,
         last_at: Some(at),
         last_task: Some(task),
+        file: Some("digest".to_owned()),
     };
     let schedule = schedules::message_of(NumberedSchedule { number: 1, schedule, created_at: at });
     assert_full(&protobuf, "Schedule", &schedule);
+    let reminder = Reminder {
+        id: Uuid::from_u128(3),
+        conversation,
+        task,
+        timezone: "UTC".to_owned(),
+        claimed: None,
+        reminded_at: None,
+    };
+    let due = Some("2026-02-18T13:00".to_owned());
+    let todo = RemindedTodo { number: 1, title: "stretch".to_owned(), due, remind_at: Some(at), reminder };
+    assert_full(&protobuf, "Reminder", &reminders::message_of(todo));
 }

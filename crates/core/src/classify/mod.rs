@@ -38,7 +38,8 @@ const PEOPLE: &[&str] = &[
     "mcp",
 ];
 /// Sources of the system's own requests.
-const SYSTEM: &[&str] = &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "webhook"];
+const SYSTEM: &[&str] =
+    &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "reminder", "webhook"];
 /// Sources of maintenance work.
 const UPKEEP: &[&str] = &["maintenance", "evolution", "consolidation", "dead_letter", "learning"];
 

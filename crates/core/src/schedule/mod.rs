@@ -3,6 +3,7 @@
 //! A schedule is a document (ADR 0033). This module holds its form and every decision about it, as pure functions that a write
 //! runs under the lock of the user's documents. The kernel's worker (`actors/src/schedules.rs`) carries out what was decided.
 
+mod files;
 mod recurrence;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use self::recurrence::{INTERVAL_MS_MIN, Recurrence};
+pub use self::{
+    files::{FileChange, FileSchedule, follow_files},
+    recurrence::{INTERVAL_MS_MIN, Recurrence},
+};
 use crate::{
     ids::{ConversationId, IntentId, TaskId, UserId},
     ports::{
@@ -103,6 +107,9 @@ pub struct Schedule {
     /// The task of the last occurrence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_task: Option<TaskId>,
+    /// The skill whose file asks for this schedule; absent if a person or a skill created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// A schedule with its number.
@@ -185,6 +192,8 @@ pub struct NewSchedule {
     pub conversation: Option<ConversationId>,
     /// Where the answers are delivered.
     pub reply_to: Option<Address>,
+    /// The skill whose file asks for it. There is one schedule for each file.
+    pub file: Option<String>,
 }
 
 impl NewSchedule {
@@ -214,10 +223,16 @@ impl NewSchedule {
             skipped: 0,
             last_at: None,
             last_task: None,
+            file: self.file,
         };
         let decide: Decide = Arc::new(move |seen: &[Document]| {
             if seen.len() >= SCHEDULES_MAX as usize {
                 return Ok(DocumentChange::Keep);
+            }
+            for document in seen.iter().filter(|_| schedule.file.is_some()) {
+                if Schedule::of(document)?.file == schedule.file {
+                    return Ok(DocumentChange::Keep);
+                }
             }
             Ok(DocumentChange::Insert(serde_json::to_value(&schedule).map_err(corrupt)?))
         });
@@ -241,6 +256,15 @@ pub enum ScheduleChange {
     Resume,
     /// Its user removes it.
     Remove,
+    /// Its file asks for another message or other times, from now on.
+    Rewrite {
+        /// The message.
+        text: String,
+        /// The times.
+        when: String,
+        /// The IANA zone of the times.
+        timezone: String,
+    },
     /// Claims the occurrence that is due, before it is submitted. It is the last one that is not older than [`CATCH_UP_MS_MAX`];
     /// without one, or while the task of the one before runs, the schedule advances.
     Claim {
@@ -283,6 +307,11 @@ impl ScheduleChange {
             Self::Pause if schedule.paused.is_none() => schedule.pause("its user paused it"),
             Self::Resume if schedule.paused.is_some() => {
                 schedule.paused = None;
+                schedule.advance(now);
+            }
+            Self::Rewrite { text, when, timezone } => {
+                (schedule.text, schedule.when) = (text.clone(), when.clone());
+                (schedule.timezone, schedule.paused) = (timezone.clone(), None);
                 schedule.advance(now);
             }
             Self::Claim { due_at, is_running } if schedule.due_at == Some(*due_at) && schedule.claimed.is_none() => {

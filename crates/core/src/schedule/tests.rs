@@ -179,7 +179,7 @@ fn schedule_is_caught_up_by_its_last_occurrence_within_the_window() {
 
 fn new(when: &str, text: &str) -> NewSchedule {
     let (text, when) = (text.to_owned(), when.to_owned());
-    NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None }
+    NewSchedule { text, when, timezone: "UTC".to_owned(), conversation: None, reply_to: None, file: None }
 }
 
 fn user() -> UserId {
@@ -268,4 +268,52 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn schedules_follow_the_files_and_leave_those_of_people_alone() {
+    let user = UserId::new("ann").unwrap();
+    let file = |skill: &str, when: &str| FileSchedule {
+        skill: skill.to_owned(),
+        text: format!("/{skill}"),
+        when: when.to_owned(),
+        timezone: None,
+    };
+    let stored = |number: u64, new: NewSchedule| {
+        let write = new.write(user.clone(), IntentId::from_uuid(Uuid::from_u128(number.into())), Micros(0)).unwrap();
+        let Ok(DocumentChange::Insert(body)) = (write.decide)(&[]) else { panic!("not created") };
+        let at = Micros(0);
+        NumberedSchedule::of(&Document { number, body, created_at: at, updated_at: at, accessed_at: None }).unwrap()
+    };
+    let files = [file("digest", "every weekday at 8"), file("report", "@monthly")];
+    let made: Vec<NewSchedule> = follow_files(&user, "Europe/Berlin", &[], &files)
+        .into_iter()
+        .map(|change| match change {
+            FileChange::Create(new) => new,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((made.len(), made[0].timezone.as_str()), (2, "Europe/Berlin"));
+    let own = stored(3, new("every hour", "mine"));
+    let all: Vec<NumberedSchedule> = (1..).zip(made).map(|(number, new)| stored(number, new)).chain([own]).collect();
+    assert_eq!(follow_files(&user, "Europe/Berlin", &all, &files), [], "nothing has changed");
+    let changed = [file("digest", "every day at 9")];
+    let wanted = ScheduleChange::Rewrite {
+        text: "/digest".to_owned(),
+        when: "every day at 9".to_owned(),
+        timezone: "Europe/Berlin".to_owned(),
+    };
+    assert_eq!(
+        follow_files(&user, "Europe/Berlin", &all, &changed),
+        [FileChange::Change(1, wanted), FileChange::Remove(2)]
+    );
+}
+
+#[test]
+fn schedule_of_a_file_is_created_once() {
+    let of_file = || NewSchedule { file: Some("digest".to_owned()), ..new("every hour", "/digest") };
+    let write = |new: NewSchedule| new.write(user(), intent(), Micros(0)).unwrap();
+    let first = stored(&write(of_file()), &[]).unwrap();
+    assert!(stored(&write(of_file()), std::slice::from_ref(&first)).is_none(), "another node has created it");
+    assert!(stored(&write(new("every hour", "mine")), &[first]).is_some());
 }

@@ -100,6 +100,28 @@ impl Filler<'_> {
         if put { Filled::Confirm(call) } else { Filled::Answer(ONE_BY_ONE.to_owned()) }
     }
 
+    /// `snooze task 3 for 10 minutes`, `remind me of task 3 tomorrow at 9`.
+    pub(super) fn snooze(&self, start: usize, rest: Range<usize>) -> Filled {
+        const MINUTES: &str = "in 10 minutes";
+        let mut call = self.call();
+        let [number] = self.numbers(self.head(start))[..] else {
+            let one = "I remind you again of one task at a time, so I changed nothing. Say for example: “snooze task 3 for 10 \
+                       minutes”.";
+            return Filled::Answer(one.to_owned());
+        };
+        let lasts = rest.clone().find(|at| self.is(*at, &["for", "by"]) && *at + 3 <= rest.end);
+        let lasting = lasts.map(|at| (format!("in {}", self.slice(at + 1..at + 3)), at..at + 3));
+        let lasting = lasting.filter(|(text, _)| dates::is_offset(text));
+        let (when, used) = match (lasting, self.date(rest.clone())) {
+            (Some((text, words)), _) => (text, vec![words]),
+            (None, Some(date)) => (date.value, date.words),
+            (None, None) => (MINUTES.to_owned(), Vec::new()),
+        };
+        self.put(&mut call, &ID, &number.to_string());
+        self.put(&mut call, &["when"], &when);
+        self.refuse_unread_words(start, &[], rest.start, &used).unwrap_or_else(|| self.ready(call))
+    }
+
     /// `remove the due date from task 1`.
     pub(super) fn clear(&self, start: usize, rest: Range<usize>) -> Filled {
         let head = start..rest.start;

@@ -91,6 +91,7 @@ impl<'a> Filler<'a> {
                 }
                 match shape {
                     Shape::Plain => self.time(start),
+                    Shape::Snooze => self.snooze(start, rest),
                     Shape::Bare => self.ready(self.call()),
                     Shape::Deleted => self.deleted(if rest.is_empty() { gap } else { rest }),
                     Shape::Topic => self.topic(),

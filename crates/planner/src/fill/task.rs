@@ -9,6 +9,7 @@ use super::{
     words::{as_title, level},
 };
 use crate::{
+    dates,
     pattern::number,
     text::{Mark, shortened, unquoted},
 };
@@ -17,6 +18,9 @@ pub(super) const DUE: [&str; 7] = ["due", "due_date", "due_on", "date", "deadlin
 pub(super) const TITLE: [&str; 6] = ["title", "name", "subject", "summary", "task", "text"];
 pub(super) const TAGS: [&str; 2] = ["tags", "tag"];
 pub(super) const STATUS: [&str; 2] = ["status", "state"];
+
+/// When a reminder for a day without a time of day reminds.
+const REMINDED_AT: &str = "9:00";
 
 impl Filler<'_> {
     /// A new task from the remaining words.
@@ -33,10 +37,9 @@ impl Filler<'_> {
         let mut call = self.call();
         let mut left_out = Vec::new();
         let titled = self.quoted_title(&rest);
-        if let Some(due) = self.date(rest.clone()).filter(|_| self.flag(&DUE).is_some()) {
-            self.put(&mut call, &DUE, &due.value);
-            left_out.extend(due.words);
-        }
+        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
+        let (has_time, dated) = self.put_due(&mut call, &rest, reminds);
+        left_out.extend(dated);
         let head = start..rest.start;
         let head_level = head.clone().find_map(|at| {
             let word = &self.words()[at].lower;
@@ -82,14 +85,27 @@ impl Filler<'_> {
         }
         // The title comes first, in the order that people expect.
         call.args.sort_by_key(|(name, _)| !TITLE.contains(&name.as_str()));
-        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
         match self.ready(call) {
-            Filled::Ready(mut calls) if reminds && calls.len() == 1 => {
-                let text = "It stands on your list; no reminder will be sent.";
+            Filled::Ready(mut calls) if reminds && !has_time && calls.len() == 1 => {
+                let text = "It stands on your list without a reminder, because I found no time of day. Say for example: “remind \
+                            me to call Bob tomorrow at 9”.";
                 Filled::Noted(calls.remove(0), text.to_owned())
             }
             filled => filled,
         }
+    }
+
+    /// Sets the due date in these words. Returns whether it has a time of day, and its words.
+    fn put_due(&self, call: &mut Call, rest: &Range<usize>, reminds: bool) -> (bool, Vec<Range<usize>>) {
+        let Some(due) = self.date(rest.clone()).filter(|_| self.flag(&DUE).is_some()) else {
+            return (false, Vec::new());
+        };
+        let has_time = dates::names_time(&due.value);
+        // A reminder needs a time of day. That of today may have passed.
+        let adds_time = reminds && !has_time && due.value != "today";
+        let value = if adds_time { format!("{} {REMINDED_AT}", due.value) } else { due.value };
+        self.put(call, &DUE, &value);
+        (has_time || adds_time, due.words)
     }
 
     /// Asks for the title of a task of which only the date was given.

@@ -4,13 +4,12 @@
 
 use std::ops::Range;
 
-use annie_core::calendar::WEEKDAYS;
-
 use super::{Filled, Filler};
 use crate::{
     choose::reads,
     dates, fallback,
     pattern::number,
+    recur,
     rules::Shape,
     text::{Mark, shortened},
 };
@@ -90,6 +89,7 @@ impl Filler<'_> {
             | Shape::One
             | Shape::AskDelete
             | Shape::Clear
+            | Shape::Snooze
             | Shape::AddTo
             | Shape::Move => self.refusal_for_clause_change(&head),
             Shape::Statement | Shape::GapStatement => self.refusal_for_clause_statement(end),
@@ -107,7 +107,8 @@ impl Filler<'_> {
         if let Some(at) = condition.or_else(|| waits.then_some(end)) {
             return Some(Filled::Whole(self.conditional(at..head.end)));
         }
-        if let Some(at) = all.clone().find(|at| self.recurs(*at)) {
+        // The skill that repeats requests is not installed.
+        if let Some(at) = all.clone().find(|at| recur::recurs(words, *at)) {
             return Some(Filled::Answer(format!(
                 "I cannot repeat a task (“{}”), so I made none. I can make one for one day, for example: “create a task \
                  to call Bob, due Monday”.",
@@ -137,50 +138,6 @@ impl Filler<'_> {
 
     fn finds_out(&self, from: usize, at: usize) -> bool {
         (from.max(at.saturating_sub(4))..at).any(|n| self.is(n, &FINDS_OUT))
-    }
-
-    /// Whether a repetition begins here: `every Monday`, `daily` at an end, `on Mondays`.
-    fn recurs(&self, at: usize) -> bool {
-        const UNITS: [&str; 21] = [
-            "day",
-            "days",
-            "week",
-            "weeks",
-            "weekday",
-            "weekdays",
-            "month",
-            "months",
-            "year",
-            "years",
-            "morning",
-            "evening",
-            "night",
-            "afternoon",
-            "hour",
-            "hours",
-            "minute",
-            "minutes",
-            "other",
-            "second",
-            "weekend",
-        ];
-        let words = self.words();
-        let is_end = at + 1 >= words.len() || words[at].mark != Mark::Space;
-        let time_of = |n: usize| {
-            self.is(n, &UNITS) || self.is(n, &WEEKDAYS) || words.get(n).is_some_and(|w| number(&w.lower).is_some())
-        };
-        if self.is(at, &["every", "each"]) {
-            return time_of(at + 1) || words.get(at + 1).is_some_and(|w| dates_short(&w.lower));
-        }
-        let plural = words.get(at).is_some_and(|w| !w.quoted && WEEKDAYS.iter().any(|d| w.lower == format!("{d}s")));
-        let adverb =
-            self.is(at, &["daily", "weekly", "monthly", "yearly", "annually", "hourly", "fortnightly", "biweekly"]);
-        plural
-            || (adverb
-                && (is_end || self.is(at + 1, &["at", "on", "until", "from", "starting", "task", "todo", "reminder"])))
-            || (self.is(at, &["recurring", "repeating", "repeated"])
-                && self.is(at + 1, &["task", "todo", "reminder", "to-do"]))
-            || (self.is(at, &["once", "twice"]) && self.is(at + 1, &["a", "per", "every"]) && self.is(at + 2, &UNITS))
     }
 
     fn conditional(&self, range: Range<usize>) -> String {
@@ -232,8 +189,8 @@ impl Filler<'_> {
             (end..self.words().len()).any(|at| self.is(at, &inner)) || self.date(end..self.words().len()).is_some();
         clock.then(|| {
             Filled::Answer(
-                "I cannot watch the clock or your list and tell you later. I can put it on the list, for example: “create a \
-                 task to call Bob tomorrow at 5pm”, and show it when you ask “what is due today”."
+                "I cannot watch the clock or your list with these words. I remind you at a time, for example: “remind me to call Bob \
+                 tomorrow at 5pm”, and show the list when you ask “what is due today”."
                     .to_owned(),
             )
         })
@@ -259,9 +216,4 @@ impl Filler<'_> {
         let left: Vec<&str> = (start..words.len()).filter(|at| !known(*at)).map(|at| self.slice(at..at + 1)).collect();
         left.join(" ")
     }
-}
-
-/// `every fri`.
-fn dates_short(word: &str) -> bool {
-    ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].contains(&word)
 }

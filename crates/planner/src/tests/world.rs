@@ -57,14 +57,14 @@ impl World {
     fn facts(mode: Mode) -> PromptFacts {
         let skills = || SKILLS.iter().filter_map(|(line, about)| Skill::from_synopsis(line, about));
         let mut list = String::new();
-        for domain in ["memory", "notes", "system", "tasks"] {
+        for domain in ["memory", "notes", "schedules", "system", "tasks"] {
             let names: Vec<String> =
                 skills().map(|s| s.name).filter(|n| n.starts_with(&format!("{domain}."))).collect();
             list.push_str(&format!("- {domain}: About {domain}.\n  {}\n", names.join(", ")));
         }
         PromptFacts {
             skills: list,
-            domains: ["memory", "notes", "system", "tasks"].map(str::to_owned).to_vec(),
+            domains: ["memory", "notes", "schedules", "system", "tasks"].map(str::to_owned).to_vec(),
             manual: if mode == Mode::Direct { SKILLS.iter().map(|(line, _)| manual(line)).collect() } else { vec![] },
             user_name: "Ann".into(),
             timezone: "Europe/Prague".into(),

@@ -39,6 +39,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<tasks::create::Create>(),
     builtin::<tasks::delete::Delete>(),
     builtin::<tasks::get::Get>(),
+    builtin::<tasks::remind::Remind>(),
     builtin::<tasks::restore::Restore>(),
     builtin::<tasks::search::Search>(),
     builtin::<tasks::update::Update>(),

@@ -135,10 +135,11 @@ fn every_argument_and_every_domain_has_a_description() {
 }
 
 #[test]
-fn tasks_create_description_denies_an_alarm() {
+fn tasks_create_description_says_when_it_reminds() {
     let skills = bundled().skills();
     let description = &skills.get("tasks.create").unwrap().description;
-    assert!(description.contains("no alarm rings"), "the model would promise a reminder: {description}");
+    let promise = "with a time of day also reminds at this time; a day alone does not";
+    assert!(description.contains(promise), "the model would promise a reminder: {description}");
 }
 
 #[test]
@@ -184,6 +185,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
              [--priority low|medium|high|critical] [--tags A,B] (idempotent)",
             "tasks.delete --id N (idempotent)",
             "tasks.get [--id N] [--ids A,B] [--limit N] [--recent] (read)",
+            "tasks.remind --when DATE [--id N] [--title TEXT] (idempotent)",
             "tasks.restore [--id N] [--query TEXT] (idempotent)",
             "tasks.search [--due DATE] [--limit N] [--parent N] [--priority low|medium|high|critical] [--query TEXT] \
              [--status open|overdue|todo|in_progress|blocked|done|cancelled|all|deleted] [--tag TEXT] (read)",

@@ -6,6 +6,7 @@ use super::{
     frontmatter::Frontmatter,
     problem::Report,
     script::{self, Place, ScriptFile},
+    times::{self, Times},
 };
 
 /// Length limit for a description, in characters (the limit of the Agent Skills format, used for both kinds).
@@ -15,8 +16,19 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 9] =
-    ["name", "description", "effect", "external", "timeout_ms", "handler", "run", "arguments", "network"];
+const KEYS: [&str; 11] = [
+    "name",
+    "description",
+    "effect",
+    "external",
+    "timeout_ms",
+    "handler",
+    "run",
+    "arguments",
+    "network",
+    times::SCHEDULE,
+    times::TIMEZONE,
+];
 
 /// The content of a command skill's file.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +41,7 @@ pub(crate) struct CommandFile {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) handler: Option<String>,
     pub(crate) script: Option<ScriptFile>,
+    pub(crate) times: Option<Times>,
     pub(crate) body: String,
 }
 
@@ -63,6 +76,7 @@ pub(crate) fn read(
     let timeout_ms = timeout_ms(&front, report);
     let handler = front.text("handler", report);
     let script = script::read(&front, place, report);
+    let times = times::read(&front, report);
     if handler.is_some() && script.is_some() {
         report.error(front.line_of("handler"), "`handler` and `run` exclude each other", "leave one of them out");
     }
@@ -85,6 +99,7 @@ pub(crate) fn read(
         timeout_ms,
         handler,
         script,
+        times,
         body,
     })
 }

@@ -92,6 +92,11 @@ impl Frontmatter {
         text.map(|t| t.trim().to_owned())
     }
 
+    /// A text below `metadata`.
+    pub(crate) fn metadata(&self, key: &str) -> Option<String> {
+        self.get("metadata")?.as_mapping()?.get(key).and_then(scalar).map(|text| text.trim().to_owned())
+    }
+
     /// A boolean value, also as the text `"true"`.
     pub(crate) fn flag(&self, key: &str, report: &mut Report) -> Option<bool> {
         let value = self.get(key)?;

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use annie_core::skill::{Effect, SkillFormat, SkillSpec};
+use annie_core::{
+    schedule::FileSchedule,
+    skill::{Effect, SkillFormat, SkillSpec},
+};
 
 use super::{
     command::{self, CommandFile, DOMAIN_FILE},
@@ -26,6 +29,8 @@ const TIMEOUT_MS: u64 = 30_000;
 pub(crate) struct Entry {
     pub(crate) spec: Arc<SkillSpec>,
     pub(crate) kind: Kind,
+    /// The schedule that the file asks for.
+    pub(crate) schedule: Option<FileSchedule>,
 }
 
 /// The implementation of a skill.
@@ -97,7 +102,7 @@ pub(crate) fn load(tree: &Arc<dyn Tree>) -> Layer {
                 read(tree, path, &mut report)
                     .and_then(|text| command::read(domain, verb, &text, &place, &mut report))
                     .and_then(|mut file| match file.script.take() {
-                        Some(script) => Some(script_item(file, script, tree.source(path))),
+                        Some(script) => script_item(file, script, tree.source(path), &mut report),
                         None => command_item(file, tree.source(path), &mut report),
                     })
             }
@@ -215,7 +220,11 @@ fn prompt_item(
     };
     let files = files.map(str::to_owned).collect();
     let kind = Kind::Prompt { tree: Arc::clone(tree), folder: folder.to_owned(), files };
-    Some(Item::Skill(Entry { spec: Arc::new(spec), kind }))
+    let schedule = file.times.map(|times| times.of(&spec, report));
+    if report.is_broken() {
+        return None;
+    }
+    Some(Item::Skill(Entry { spec: Arc::new(spec), kind, schedule }))
 }
 
 fn command_item(file: CommandFile, source: String, report: &mut Report) -> Option<Item> {
@@ -248,11 +257,20 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
         format: SkillFormat::Command,
         source,
     };
-    Some(Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Command(builtin) }))
+    let schedule = file.times.map(|times| times.of(&spec, report));
+    if report.is_broken() {
+        return None;
+    }
+    Some(Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Command(builtin), schedule }))
 }
 
 /// A script: the file itself declares what a handler declares elsewhere.
-fn script_item(file: CommandFile, ScriptFile { script, args }: ScriptFile, source: String) -> Item {
+fn script_item(
+    file: CommandFile,
+    ScriptFile { script, args }: ScriptFile,
+    source: String,
+    report: &mut Report,
+) -> Option<Item> {
     let spec = SkillSpec {
         name: file.name,
         domain: file.domain,
@@ -265,5 +283,7 @@ fn script_item(file: CommandFile, ScriptFile { script, args }: ScriptFile, sourc
         format: SkillFormat::Command,
         source,
     };
-    Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)) })
+    let schedule = file.times.map(|times| times.of(&spec, report));
+    let entry = Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)), schedule };
+    (!report.is_broken()).then_some(Item::Skill(entry))
 }

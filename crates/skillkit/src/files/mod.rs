@@ -8,6 +8,7 @@ mod problem;
 mod prompt;
 mod script;
 mod substitute;
+mod times;
 mod tree;
 mod validate;
 

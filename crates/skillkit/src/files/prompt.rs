@@ -9,6 +9,7 @@ use super::{
     command::DESCRIPTION_CHARS_MAX,
     frontmatter::{Frontmatter, scalar, truth},
     problem::Report,
+    times::{self, Times},
 };
 use crate::builtin;
 
@@ -21,7 +22,9 @@ const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Extensions that are read, or that only describe the skill.
-const EXTENSION_KEYS: [&str; 8] = [
+const EXTENSION_KEYS: [&str; 10] = [
+    times::SCHEDULE,
+    times::TIMEZONE,
     "user-invocable",
     "disable-model-invocation",
     "argument-hint",
@@ -54,6 +57,7 @@ pub(crate) struct PromptFile {
     pub(crate) argument_hint: Option<String>,
     /// The backend that the file requests.
     pub(crate) model: Option<String>,
+    pub(crate) times: Option<Times>,
     pub(crate) body: String,
 }
 
@@ -71,6 +75,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
+    let times = times::read(&front, report);
     if front.body.lines().count() > BODY_LINES_WISE {
         let fix = "move details into files beside it and name them in the text";
         report.notice(None, format!("the body has more than {BODY_LINES_WISE} lines"), fix);
@@ -87,6 +92,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
         allowed_tools,
         argument_hint,
         model: model(&front),
+        times,
         body: front.body,
     })
 }

@@ -4,6 +4,7 @@ use annie_core::{
     ports::{
         Document, DocumentOrder, DocumentQuery, Documents, ExportedDocument, Find, NumberRange, TextRange, WriteKind,
     },
+    reminder::TODOS,
     time::Micros,
 };
 use serde_json::{Value, json};
@@ -117,4 +118,26 @@ async fn assert_found(store: &dyn Documents) {
     assert_eq!(found(store, &MEMORY, words("emails")).await, [1]);
     assert_eq!(found(store, &MEMORY, words("work")).await, [1], "a tag is a word");
     assert_eq!(found(store, &MEMORY, words("tea")).await, [0_u64; 0]);
+}
+
+/// The statement that stores a to-do which is a part of to-do 1, as versions before the reminders wrote it.
+pub fn part() -> String {
+    "INSERT INTO documents (user_id, namespace, number, body, text_2, number_1, number_2, tags, haystack, owner, words, \
+     created_at, updated_at) VALUES ('ann', 'tasks', 2, '{\"title\": \"part\", \"status\": \"todo\", \"parent\": 1}', 'todo', 1, 1, \
+     '[]', 'part', '', '', 1, 1)"
+        .to_owned()
+}
+
+/// The part is found by its whole, and no to-do counts as due.
+pub async fn assert_part(store: &dyn Documents) {
+    let of = |whole: &str| DocumentQuery {
+        texts: [vec![], vec![], vec![whole.to_owned()]],
+        limit: 9,
+        ..DocumentQuery::default()
+    };
+    for (whole, wanted) in [("1", 1), ("2", 0)] {
+        let hits = store.find_documents(user("ann"), &TODOS, of(whole)).await.unwrap();
+        assert_eq!(hits.len(), wanted, "the parts of {whole}");
+    }
+    assert_eq!(store.due_documents(&TODOS, Micros(i64::MAX), 9).await.unwrap(), []);
 }

@@ -396,6 +396,19 @@ async fn postgres_migration_moves_todos_and_memories_unchanged() {
 }
 
 #[tokio::test]
+async fn postgres_migration_moves_the_whole_of_a_part_and_leaves_no_reminder() {
+    let Some(database) = database().await else { return };
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres"));
+    let all = Migrator::new(folder).await.unwrap();
+    let early = all.iter().filter(|migration| migration.version <= 16).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = beside(&database.url).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    db.execute(sqlx::raw_sql(AssertSqlSafe(moved::part()))).await.unwrap();
+    moved::assert_part(&at(&database.url).await).await;
+}
+
+#[tokio::test]
 async fn postgres_text_with_the_character_zero_is_read_as_written() {
     let Some(database) = database().await else { return };
     let store = at(&database.url).await;

@@ -357,6 +357,19 @@ async fn sqlite_migrates_a_database_without_dead_letters_and_operations() {
 }
 
 #[tokio::test]
+async fn sqlite_migration_moves_the_whole_of_a_part_and_leaves_no_reminder() {
+    let folder = TempDir::new().unwrap();
+    let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();
+    let early = all.iter().filter(|migration| migration.version <= 16).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = create(folder.path()).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    db.execute(sqlx::raw_sql(AssertSqlSafe(moved::part()))).await.unwrap();
+    db.close().await.unwrap();
+    moved::assert_part(&open(folder.path()).await).await;
+}
+
+#[tokio::test]
 async fn sqlite_migration_moves_todos_and_memories_unchanged() {
     let folder = TempDir::new().unwrap();
     let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();

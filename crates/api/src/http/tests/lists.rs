@@ -37,7 +37,7 @@ const fn list(path: &'static str, rows: &'static str, id: &'static str, rpc: &'s
 /// All lists that take `limit` and `next`. The tests below fail if one is missing here.
 const LISTS: [List; 8] = [
     list("/api/v1/actors", "actors", "path", "Actors/Tree"),
-    List { rpc: None, ..list("/api/v1/conversations", "conversations", "id", "") },
+    list("/api/v1/conversations", "conversations", "id", "Conversations/List"),
     list("/api/v1/conversations/{id}/events", "events", "seq", "Events/List"),
     List { is_backwards: true, ..list("/api/v1/conversations/{id}/messages", "messages", "seq", "Chat/History") },
     list("/api/v1/dead-letters", "dead_letters", "task_id", "DeadLetters/List"),
@@ -124,6 +124,10 @@ async fn rpc_page(
         "Actors/Tree" => {
             let options = v1::TreeRequest { limit, next, ..Default::default() };
             page!(actors_client::ActorsClient.tree(options).actors.path)
+        }
+        "Conversations/List" => {
+            let options = v1::ListConversationsRequest { limit, next, ..Default::default() };
+            page!(conversations_client::ConversationsClient.list(options).conversations.id)
         }
         "Events/List" => {
             let options = v1::ListEventsRequest { conversation_id, limit, next, ..Default::default() };

@@ -3,6 +3,7 @@
 
 mod approvals;
 mod chat;
+mod conversations;
 mod dead_letters;
 mod faults;
 mod grpc;
@@ -15,6 +16,7 @@ mod openai_tools;
 mod operate;
 mod operations;
 mod options;
+mod reminders;
 mod responses;
 mod routes;
 mod schedules;

@@ -11,6 +11,7 @@ use crate::{
     message::{Finish, Message, Usage},
     plan::Plan,
     receipt::Receipt,
+    reminder,
     turn::{
         Decision,
         conversation::{Conversation, Turn},
@@ -149,7 +150,9 @@ impl Conversation {
             }
         } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
             let command = self.job_commands.remove(at);
-            let Inbound { text: user, private, .. } = command.inbound;
+            let (is_reminder, Inbound { text: words, private, .. }) = (command.inbound.is_reminder(), command.inbound);
+            // The words of a reminder are its answer.
+            let user = if is_reminder { reminder::parts(&words).0.to_owned() } else { words };
             self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);

@@ -1,5 +1,5 @@
-//! Promises to remind or to notify. The kernel sends no reminders, so an answer that promises one is corrected, unless a
-//! receipt shows a skill that sends reminders itself.
+//! Promises to remind or to notify. An answer that promises a reminder is corrected, unless a receipt shows that one is set: by
+//! `tasks.remind`, by a task with a time of day, or by another skill that notifies the user.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,9 @@ use super::{finds, own_sentences, pattern};
 use crate::receipt::{Extent, Receipt};
 
 /// Appended to an answer that promises to remind or to notify.
-const NO_REMINDERS: &str =
-    "(Annie sends no reminders: what is saved stands in your list, but nothing will notify you when it is due.)";
+const NO_REMINDERS: &str = "(No reminder is set: what is saved stands in your list, but nothing will notify you of it. A reminder needs a time.)";
 /// The same for a German answer.
-const NO_REMINDERS_GERMAN: &str = "(Annie verschickt keine Erinnerungen: Gespeichertes steht in der Liste, aber nichts meldet sich, wenn es fällig ist.)";
+const NO_REMINDERS_GERMAN: &str = "(Es ist keine Erinnerung gestellt: Gespeichertes steht in der Liste, aber nichts meldet sich. Eine Erinnerung braucht eine Uhrzeit.)";
 /// Words in the names of skills that start something which notifies the user.
 const REMINDING: [&str; 11] = [
     "remind",
@@ -108,7 +107,7 @@ pub(in super::super) fn promised_reminder<'a>(
     }
     let mut known_words = vec![users.to_lowercase()];
     for receipt in shown {
-        if receipt.extent == Extent::Accepted || reminds(&receipt.skill) {
+        if receipt.extent == Extent::Accepted || reminds(&receipt.skill) || shows_reminder(&receipt.line) {
             return None;
         }
         known_words.push(receipt.line.to_lowercase());
@@ -141,6 +140,12 @@ pub(in super::super) fn promised_reminder<'a>(
 /// Whether a skill, by its name, starts something which notifies the user.
 fn reminds(skill: &str) -> bool {
     skill.split(|c: char| !c.is_alphanumeric()).any(|word| REMINDING.contains(&word.to_lowercase().as_str()))
+}
+
+/// Whether the line of a task names the time of its reminder.
+fn shows_reminder(line: &str) -> bool {
+    let after = line.rsplit_once(", reminder ").map(|(_, after)| after);
+    after.is_some_and(|after| after.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -208,8 +213,14 @@ mod tests {
         ] {
             assert_eq!(line(text, std::slice::from_ref(&titled)), None, "{text}");
         }
-        let kept =
-            [receipt("mcp.calendar.create_event", "ok", Extent::Done), receipt("shop.order", "ok", Extent::Accepted)];
+        let timed =
+            "Created task #1 Buy milk, due 2026-11-27 09:00 (friday), priority medium, reminder 2026-11-27 09:00";
+        let kept = [
+            receipt("mcp.calendar.create_event", "ok", Extent::Done),
+            receipt("shop.order", "ok", Extent::Accepted),
+            receipt("tasks.remind", "ok", Extent::Done),
+            receipt("tasks.create", timed, Extent::Done),
+        ];
         for shown in &kept {
             assert_eq!(line("I'll remind you on Friday.", std::slice::from_ref(shown)), None, "{shown:?}");
         }

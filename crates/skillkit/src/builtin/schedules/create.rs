@@ -45,6 +45,7 @@ impl Handler for Create {
             timezone: args.timezone.unwrap_or_else(|| ctx.call.timezone.clone()),
             conversation: Some(ctx.call.conversation),
             reply_to: None,
+            file: None,
         };
         let write = new.write(ctx.call.user.clone(), ctx.call.intent, ctx.call.now).map_err(|e| refused(&e))?;
         let written = ctx.tools.documents.write_document(write).await?;

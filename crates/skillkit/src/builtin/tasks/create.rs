@@ -24,7 +24,7 @@ pub(crate) struct Args {
     title: String,
     /// More about it: steps, links, context.
     description: Option<String>,
-    /// When it is due; also +3d, in 2 weeks, end of month.
+    /// When it is due; also +3d, in 2 weeks, end of month. With a time of day the user is reminded then.
     #[schemars(extend("format" = "date"))]
     due: Option<String>,
     /// How much it matters.
@@ -49,6 +49,7 @@ impl Handler for Create {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let description = args.description.as_deref().map(str::trim).filter(|d| !d.is_empty());
+        let due = args.due.as_deref().map(|text| due(&ctx, text)).transpose()?;
         let new = NewTodo {
             title: text::bounded("title", &one_line(&args.title), TITLE_CHARS_MAX)?,
             description: description
@@ -56,15 +57,17 @@ impl Handler for Create {
                 .transpose()?
                 .unwrap_or_default(),
             priority: args.priority,
-            due: args.due.as_deref().map(|text| due(&ctx, text)).transpose()?,
+            remind_at: due.as_ref().and_then(|due| data::reminder_of(due, &ctx.call)),
+            due,
             tags: text::tags(&args.tags)?,
             parent: args.parent,
         };
         let Some(todo) = data::create(&*ctx.tools.documents, &ctx.call, new).await? else {
             return Err(no_place(&ctx, args.parent).await?);
         };
-        let message = format!("Created task {}", line(&todo, ctx.local_now()));
-        Ok(Outcome::success(message).with_evidence(json!({"number": todo.number, "due": todo.due})))
+        let message = format!("Created task {}", line(&todo, &ctx));
+        let evidence = json!({"number": todo.number, "due": todo.due, "remind_at": todo.remind_at});
+        Ok(Outcome::success(message).with_evidence(evidence))
     }
 }
 

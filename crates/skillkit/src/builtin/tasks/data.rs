@@ -6,11 +6,13 @@ use annie_core::{
     ids::UserId,
     ports::{
         Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, ExportedDocument,
-        Find, Namespace, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
+        Find, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
     },
+    reminder::{Reminder, at_due},
     time::Micros,
 };
 use chrono::NaiveDateTime;
+use chrono_tz::Tz;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,15 +22,8 @@ use crate::trash;
 /// The most parts of a to-do that an answer names.
 const PARTS_MAX: u32 = 20;
 
-/// The to-dos of all users. The due time is compared as text. Stored documents have these fields: an old one must stay readable.
-pub(crate) static TASKS: Namespace = Namespace {
-    texts: &["due", "status"],
-    // The second key came later. Only to-dos that are part of another one have it, and none of them is older than the key.
-    numbers: &["priority", "parent"],
-    tags: "tags",
-    contents: &["title", "description", "tags"],
-    ..Namespace::named("tasks")
-};
+/// The to-dos of all users.
+pub(crate) use annie_core::reminder::TODOS as TASKS;
 
 /// Statuses of a to-do that still has to be done.
 pub(crate) const OPEN: &[Status] = &[Status::Todo, Status::InProgress, Status::Blocked];
@@ -112,6 +107,10 @@ pub(crate) struct Todo {
     pub(crate) tags: Vec<String>,
     /// The number of the to-do that it is a part of.
     pub(crate) parent: Option<u64>,
+    /// When the user is reminded of it.
+    pub(crate) remind_at: Option<Micros>,
+    /// The reminder, also after it was sent or cancelled.
+    pub(crate) reminder: Option<Reminder>,
     pub(crate) created_at: Micros,
     pub(crate) updated_at: Micros,
 }
@@ -125,22 +124,46 @@ struct Body {
     priority: u8,
     due: Option<String>,
     tags: Vec<String>,
+    /// Only older documents have this form of `part_of`.
     #[serde(default)]
     parent: Option<u64>,
+    /// A text, because it is a key, and number keys are the priority and the reminder.
+    #[serde(default)]
+    part_of: Option<String>,
+    #[serde(default)]
+    remind_at: Option<Micros>,
+    #[serde(default)]
+    reminder: Option<Reminder>,
 }
 
 impl Todo {
     fn of(document: &Document) -> Result<Self, StoreError> {
-        let Body { title, description, status, priority, due, tags, parent } =
+        let Body { title, description, status, priority, due, tags, parent, part_of, remind_at, reminder } =
             Body::deserialize(&document.body).map_err(corrupt)?;
         let priority = Priority::of(priority).ok_or_else(|| corrupt(format!("unknown priority {priority}")))?;
+        let part_of = part_of.map(|whole| whole.parse().map_err(corrupt)).transpose()?;
+        let parent = part_of.or(parent);
         let Document { number, created_at, updated_at, .. } = *document;
-        Ok(Self { number, title, description, status, priority, due, tags, parent, created_at, updated_at })
+        Ok(Self {
+            number,
+            title,
+            description,
+            status,
+            priority,
+            due,
+            tags,
+            parent,
+            remind_at,
+            reminder,
+            created_at,
+            updated_at,
+        })
     }
 
     fn body(&self) -> Value {
-        let Self { title, description, priority, due, tags, parent, .. } = self.clone();
-        NewTodo { title, description, priority, due, tags, parent }.body_with(self.status)
+        let Self { title, description, priority, due, tags, parent, remind_at, .. } = self.clone();
+        NewTodo { title, description, priority, due, tags, parent, remind_at }
+            .body_with(self.status, self.reminder.as_ref())
     }
 }
 
@@ -158,17 +181,23 @@ pub(crate) struct NewTodo {
     pub(crate) tags: Vec<String>,
     /// The number of the to-do that it is a part of.
     pub(crate) parent: Option<u64>,
+    /// When the user is reminded of it.
+    pub(crate) remind_at: Option<Micros>,
 }
 
 impl NewTodo {
-    fn body_with(&self, status: Status) -> Value {
-        let Self { title, description, priority, due, tags, parent } = self;
+    fn body_with(&self, status: Status, reminder: Option<&Reminder>) -> Value {
+        let Self { title, description, priority, due, tags, parent, remind_at } = self;
         let mut body = json!({
             "title": title, "description": description, "status": status, "priority": priority.level(), "due": due,
             "tags": tags,
         });
         if let Some(parent) = parent {
-            body["parent"] = json!(parent);
+            body["part_of"] = json!(parent.to_string());
+        }
+        if let Some(reminder) = reminder {
+            body["remind_at"] = json!(remind_at);
+            body["reminder"] = json!(reminder);
         }
         body
     }
@@ -191,20 +220,41 @@ pub(crate) struct TodoPatch {
     /// `Some(None)` removes the date.
     pub(crate) due: Option<Option<String>>,
     pub(crate) tags: Option<Vec<String>>,
+    /// `Some(None)` cancels the reminder. Without it, a new due time and a reopening set the reminder to the due time.
+    pub(crate) remind_at: Option<Option<Micros>>,
 }
 
 impl TodoPatch {
-    fn applied_to(self, old: Todo) -> Todo {
+    fn applied_to(self, old: Todo, call: &SkillCall) -> Todo {
+        let status = self.status.unwrap_or(old.status);
+        let is_reopened = status.is_open() && !old.status.is_open();
+        let is_moved = self.due.is_some();
+        let due = self.due.unwrap_or_else(|| old.due.clone());
+        let of_due = || due.as_ref().and_then(|due| reminder_of(due, call));
+        let remind_at = match self.remind_at {
+            _ if !status.is_open() => None,
+            Some(asked) => asked,
+            None if is_moved || is_reopened => of_due(),
+            None => old.remind_at,
+        };
+        let is_set = remind_at.is_some() && (remind_at != old.remind_at || old.reminder.is_none());
         Todo {
             title: self.title.unwrap_or(old.title),
             description: self.description.unwrap_or(old.description),
-            status: self.status.unwrap_or(old.status),
+            status,
             priority: self.priority.unwrap_or(old.priority),
-            due: self.due.unwrap_or(old.due),
+            due,
             tags: self.tags.unwrap_or(old.tags),
+            remind_at,
+            reminder: if is_set { Some(Reminder::set_by(call)) } else { old.reminder },
             ..old
         }
     }
+}
+
+/// The reminder of a to-do that is due at this time.
+pub(crate) fn reminder_of(due: &str, call: &SkillCall) -> Option<Micros> {
+    at_due(due, call.timezone.parse().unwrap_or(Tz::UTC), call.now)
 }
 
 /// A query for to-dos. They are listed by due time, then by importance, then by number.
@@ -228,10 +278,9 @@ impl TodoQuery {
         let level = self.priority.map(|priority| f64::from(priority.level()));
         DocumentQuery {
             find: Find::Containing(self.text),
-            texts: statuses(self.statuses),
+            texts: texts(self.statuses, self.parent),
             ranges: self.due,
-            numbers: [level, self.parent.map(|parent| parent as f64)]
-                .map(|wanted| NumberRange { min: wanted, max: wanted }),
+            numbers: [NumberRange { min: level, max: level }, NumberRange::default()],
             tags: self.tag.into_iter().collect(),
             order: DocumentOrder::Text,
             limit: self.limit,
@@ -239,9 +288,10 @@ impl TodoQuery {
     }
 }
 
-/// The filter by status.
-fn statuses(statuses: &[Status]) -> [Vec<String>; 3] {
-    [Vec::new(), statuses.iter().map(|status| status.as_str().to_owned()).collect(), Vec::new()]
+/// The filters by status and by the to-do that others are part of.
+fn texts(statuses: &[Status], parent: Option<u64>) -> [Vec<String>; 3] {
+    let statuses = statuses.iter().map(|status| status.as_str().to_owned()).collect();
+    [Vec::new(), statuses, parent.map(|parent| parent.to_string()).into_iter().collect()]
 }
 
 /// Numbers of to-dos for the prompt [S0 6.1].
@@ -262,7 +312,8 @@ pub(crate) async fn create(
     call: &SkillCall,
     new: NewTodo,
 ) -> Result<Option<Todo>, StoreError> {
-    let (body, is_part) = (new.body_with(Status::Todo), new.parent.is_some());
+    let reminder = new.remind_at.map(|_| Reminder::set_by(call));
+    let (body, is_part) = (new.body_with(Status::Todo, reminder.as_ref()), new.parent.is_some());
     let seen = new.parent.map_or(Seen::Nothing, Seen::Number);
     let decide: Decide = Arc::new(move |seen: &[Document]| {
         let has_place = match seen.first() {
@@ -290,9 +341,10 @@ pub(crate) async fn update(
     number: u64,
     patch: TodoPatch,
 ) -> Result<Option<Todo>, StoreError> {
+    let by = call.clone();
     let decide: Decide = Arc::new(move |seen: &[Document]| {
         let Some(document) = seen.first() else { return Ok(DocumentChange::Keep) };
-        let body = patch.clone().applied_to(Todo::of(document)?).body();
+        let body = patch.clone().applied_to(Todo::of(document)?, &by).body();
         Ok(DocumentChange::Replace { number, body })
     });
     write(documents, call, Seen::Number(number), decide).await
@@ -360,7 +412,7 @@ pub(crate) async fn summary(
     user: &UserId,
     now: NaiveDateTime,
 ) -> Result<TodoSummary, StoreError> {
-    let open = DocumentQuery { texts: statuses(OPEN), ..DocumentQuery::default() };
+    let open = DocumentQuery { texts: texts(OPEN, None), ..DocumentQuery::default() };
     let groups = vec![overdue(now), due_later_today(now)];
     let counts = documents.count_documents(user.clone(), &TASKS, open.clone(), groups).await?;
     let &[count, late, due_today] = counts.as_slice() else { return Err(corrupt("the counts are not complete")) };

@@ -1,7 +1,6 @@
 //! `tasks.get`: all details of some tasks.
 
 use annie_core::{outcome::Outcome, skill::Effect};
-use chrono::NaiveDateTime;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -72,10 +71,10 @@ async fn by_number(ctx: &Ctx, wanted: Vec<u64>) -> Ran {
     }
     match (found.is_empty(), gone.as_slice()) {
         (true, [first, ..]) => Err(missing(*first)),
-        (_, []) => Ok(Outcome::success(all(&found, ctx.local_now())).with_evidence(numbers(&found))),
+        (_, []) => Ok(Outcome::success(all(&found, ctx)).with_evidence(numbers(&found))),
         (false, gone) => {
             let gone: Vec<String> = gone.iter().map(|n| format!("#{n}")).collect();
-            let message = format!("{}\n\nNot found: {}", all(&found, ctx.local_now()), gone.join(", "));
+            let message = format!("{}\n\nNot found: {}", all(&found, ctx), gone.join(", "));
             Ok(Outcome::partial(message).with_evidence(numbers(&found)))
         }
     }
@@ -89,16 +88,16 @@ async fn recent(ctx: &Ctx, limit: u32) -> Ran {
     if found.is_empty() {
         return Ok(Outcome::success("There are no tasks yet.").with_evidence(numbers(&found)));
     }
-    Ok(Outcome::success(all(&found, ctx.local_now())).with_evidence(numbers(&found)))
+    Ok(Outcome::success(all(&found, ctx)).with_evidence(numbers(&found)))
 }
 
-fn all(todos: &[Todo], now: NaiveDateTime) -> String {
-    todos.iter().map(|todo| whole(todo, now)).collect::<Vec<_>>().join("\n\n")
+fn all(todos: &[Todo], ctx: &Ctx) -> String {
+    todos.iter().map(|todo| whole(todo, ctx)).collect::<Vec<_>>().join("\n\n")
 }
 
-fn whole(todo: &Todo, now: NaiveDateTime) -> String {
+fn whole(todo: &Todo, ctx: &Ctx) -> String {
     let day = |at: annie_core::time::Micros| at.to_utc().format("%Y-%m-%d");
-    let mut text = format!("{}\nstatus {}", line(todo, now), todo.status.as_str());
+    let mut text = format!("{}\nstatus {}", line(todo, ctx), todo.status.as_str());
     text.push_str(&format!(", created {}, changed {}", day(todo.created_at), day(todo.updated_at)));
     if !todo.description.is_empty() {
         text.push_str(&format!("\n{}", todo.description));

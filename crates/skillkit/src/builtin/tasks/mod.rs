@@ -4,11 +4,12 @@ pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod delete;
 pub(crate) mod get;
+pub(crate) mod remind;
 pub(crate) mod restore;
 pub(crate) mod search;
 pub(crate) mod update;
 
-use chrono::NaiveDateTime;
+use annie_core::time::Micros;
 use serde_json::{Value, json};
 
 use crate::{error::SkillError, handler::Ctx, when};
@@ -33,7 +34,8 @@ fn due(ctx: &Ctx, text: &str) -> Result<String, SkillError> {
 }
 
 /// `#3 Review PR 42, due 2026-11-22 (tomorrow), priority medium`; with the status unless it is `todo`.
-fn line(todo: &Todo, now: NaiveDateTime) -> String {
+fn line(todo: &Todo, ctx: &Ctx) -> String {
+    let now = ctx.local_now();
     let mut line = format!("#{} {}", todo.number, todo.title);
     if let Some(due) = &todo.due {
         line.push_str(&format!(", due {}", when::describe_due(due, todo.status.is_open(), now)));
@@ -48,7 +50,15 @@ fn line(todo: &Todo, now: NaiveDateTime) -> String {
     if let Some(parent) = todo.parent {
         line.push_str(&format!(" (part of #{parent})"));
     }
+    if let Some(at) = todo.remind_at {
+        line.push_str(&format!(", reminder {}", minute(ctx, at)));
+    }
     line
+}
+
+/// The local minute of an instant, as lists show it.
+fn minute(ctx: &Ctx, at: Micros) -> String {
+    at.to_utc().with_timezone(&ctx.zone()).format("%Y-%m-%d %H:%M").to_string()
 }
 
 /// The sentence about the open parts of a task that has ended or was deleted; empty if there are none.
@@ -62,8 +72,8 @@ async fn about_open_parts(ctx: &Ctx, of: u64) -> Result<String, SkillError> {
     Ok(format!("\n{counted} still open: {}", parts.join("; ")))
 }
 
-fn lines(todos: &[Todo], now: NaiveDateTime) -> String {
-    todos.iter().map(|todo| format!("- {}", line(todo, now))).collect::<Vec<_>>().join("\n")
+fn lines(todos: &[Todo], ctx: &Ctx) -> String {
+    todos.iter().map(|todo| format!("- {}", line(todo, ctx))).collect::<Vec<_>>().join("\n")
 }
 
 fn numbers(todos: &[Todo]) -> Value {

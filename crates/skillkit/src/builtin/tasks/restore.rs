@@ -46,7 +46,7 @@ impl Handler for Restore {
                 }
             },
         };
-        let message = format!("Restored task {}", line(&restored, ctx.local_now()));
+        let message = format!("Restored task {}", line(&restored, &ctx));
         Ok(Outcome::success(message).with_evidence(json!({"number": restored.number})))
     }
 }

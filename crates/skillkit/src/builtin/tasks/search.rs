@@ -125,7 +125,7 @@ impl Handler for Search {
                 let message = format!(
                     "No open tasks found{}, but these that have ended:\n\n{}",
                     filters(&args),
-                    lines(&ended, ctx.local_now())
+                    lines(&ended, &ctx)
                 );
                 return Ok(Outcome::success(message).with_evidence(numbers(&ended)));
             }
@@ -197,5 +197,5 @@ fn summary(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
     }
     let counted = text::count(found.len(), &format!("{kind}task"), &format!("{kind}tasks"));
     let more = if found.len() == args.limit as usize { " (there may be more)" } else { "" };
-    format!("Found {counted}{filters}{more}:\n\n{}", lines(found, ctx.local_now()))
+    format!("Found {counted}{filters}{more}:\n\n{}", lines(found, ctx))
 }

@@ -52,11 +52,11 @@ impl Handler for Update {
         }
         let todo = data::update(&*ctx.tools.documents, &ctx.call, id, patch).await?;
         let todo = todo.ok_or_else(|| missing(id))?;
-        let mut message = format!("Updated task {}", line(&todo, ctx.local_now()));
+        let mut message = format!("Updated task {}", line(&todo, &ctx));
         if !todo.status.is_open() {
             message.push_str(&about_open_parts(&ctx, id).await?);
         }
-        let evidence = json!({"number": id, "status": todo.status, "due": todo.due});
+        let evidence = json!({"number": id, "status": todo.status, "due": todo.due, "remind_at": todo.remind_at});
         Ok(Outcome::success(message).with_evidence(evidence))
     }
 }
@@ -83,5 +83,6 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
         priority: args.priority,
         due,
         tags: tags.transpose()?,
+        remind_at: None,
     })
 }

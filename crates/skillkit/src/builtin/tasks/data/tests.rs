@@ -11,8 +11,8 @@ fn ann() -> UserId {
 }
 
 fn titled(title: &str) -> NewTodo {
-    let (title, description) = (title.to_owned(), String::new());
-    NewTodo { title, description, priority: Priority::Medium, due: None, tags: Vec::new(), parent: None }
+    let (title, description, priority, tags) = (title.to_owned(), String::new(), Priority::Medium, Vec::new());
+    NewTodo { title, description, priority, due: None, tags, parent: None, remind_at: None }
 }
 
 fn due(title: &str, due: Option<&str>, priority: Priority) -> NewTodo {
@@ -48,9 +48,10 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         due: Some("2026-02-28T14:00".into()),
         tags: vec!["code".into(), "Über".into()],
         parent: None,
+        remind_at: None,
     };
     let made = create(&store, &at(5), new.clone()).await.unwrap().unwrap();
-    let NewTodo { title, description, priority, due, tags, parent } = new;
+    let NewTodo { title, description, priority, due, tags, parent, remind_at } = new;
     let (created_at, updated_at) = (Micros(5), Micros(5));
     let wanted = Todo {
         number: 1,
@@ -61,6 +62,8 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         due,
         tags,
         parent,
+        remind_at,
+        reminder: None,
         created_at,
         updated_at,
     };
@@ -75,6 +78,7 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         priority: Some(Priority::Critical),
         due: Some(None),
         tags: Some(vec![]),
+        remind_at: None,
     };
     let changed = update(&store, &at(7), 1, patch).await.unwrap().unwrap();
     let wanted = Todo {
@@ -90,6 +94,55 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
     assert_eq!(changed, wanted);
     assert_eq!(get(&store, &ann(), 1).await.unwrap(), Some(wanted));
     assert_eq!(update(&store, &at(8), 2, TodoPatch::default()).await.unwrap(), None);
+}
+
+/// The instant of a UTC minute of 18 February 2026.
+fn minute(text: &str) -> Micros {
+    let text = format!("2026-02-18T{text}:00Z");
+    Micros::from_utc(chrono::DateTime::parse_from_rfc3339(&text).unwrap().to_utc())
+}
+
+/// A call in Berlin at noon UTC.
+fn at_noon(intent: &str) -> SkillCall {
+    let timezone = "Europe/Berlin".to_owned();
+    SkillCall { now: minute("12:00"), timezone, ..call(intent, "tasks.update", json!({})) }
+}
+
+#[tokio::test]
+async fn todo_with_a_due_minute_reminds_at_it_until_it_is_done_or_moved() {
+    let store = MemoryStore::new();
+    let (due, made) = (Some("2026-02-18T15:00".to_owned()), at_noon("made"));
+    let remind_at = reminder_of("2026-02-18T15:00", &made);
+    assert_eq!(remind_at, Some(minute("14:00")));
+    let todo = create(&store, &made, NewTodo { due, remind_at, ..titled("x") }).await.unwrap().unwrap();
+    let id = |todo: &Todo| todo.reminder.as_ref().map(|reminder| reminder.id);
+    assert_eq!((todo.remind_at, id(&todo)), (Some(minute("14:00")), Some(made.intent.uuid())));
+    let changed =
+        async |intent: &str, patch: TodoPatch| update(&store, &at_noon(intent), 1, patch).await.unwrap().unwrap();
+    let titled = changed("t", TodoPatch { title: Some("y".into()), ..TodoPatch::default() }).await;
+    assert_eq!((titled.remind_at, id(&titled)), (todo.remind_at, id(&todo)), "the reminder stays");
+    let done = changed("d", TodoPatch { status: Some(Status::Done), ..TodoPatch::default() }).await;
+    assert_eq!(done.remind_at, None);
+    let reopened = changed("o", TodoPatch { status: Some(Status::Todo), ..TodoPatch::default() }).await;
+    assert_eq!((reopened.remind_at, id(&reopened)), (Some(minute("14:00")), Some(at_noon("o").intent.uuid())));
+    let snoozed = changed("s", TodoPatch { remind_at: Some(Some(minute("15:00"))), ..TodoPatch::default() }).await;
+    assert_eq!((snoozed.remind_at, snoozed.due.as_deref()), (Some(minute("15:00")), Some("2026-02-18T15:00")));
+    let moved = changed("m", TodoPatch { due: Some(Some("2026-02-19".into())), ..TodoPatch::default() }).await;
+    assert_eq!(moved.remind_at, None, "a day has no minute");
+    let past = changed("p", TodoPatch { due: Some(Some("2026-02-18T12:59".into())), ..TodoPatch::default() }).await;
+    assert_eq!(past.remind_at, None, "it has passed");
+}
+
+#[tokio::test]
+async fn part_of_an_older_version_is_read_with_its_whole() {
+    let store = MemoryStore::new();
+    let body = json!({
+        "title": "pack", "description": "", "status": "todo", "priority": 1, "due": null, "tags": [], "parent": 7,
+    });
+    let decide: Decide = Arc::new(move |_: &[Document]| Ok(DocumentChange::Insert(body.clone())));
+    write(&store, &at(1), Seen::Nothing, decide).await.unwrap();
+    let todo = get(&store, &ann(), 1).await.unwrap().unwrap();
+    assert_eq!((todo.parent, todo.remind_at, todo.reminder), (Some(7), None, None));
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! Reminders over HTTP and gRPC: lists, changes, bad input, and the borders between users.
+
+use serde_json::{Value, json};
+
+use super::world::{Server, echo};
+use crate::{
+    auth::KeyScope,
+    grpc::v1::{self, reminders_client::RemindersClient},
+};
+
+/// Sets a reminder by the skill.
+async fn set(server: &Server, title: &str, when: &str) -> Value {
+    let command = format!("tasks.remind {}", json!({"title": title, "when": when}));
+    let (status, ran) = server.post("/api/v1/run", json!({"command": command, "key": format!("{title} {when}")})).await;
+    assert_eq!((status, &ran["status"]), (200, &json!("success")), "{ran}");
+    ran
+}
+
+#[tokio::test]
+async fn reminder_is_listed_snoozed_and_cancelled() {
+    let server = Server::start(echo()).await;
+    set(&server, "call Bob", "in 3 days").await;
+    set(&server, "stretch", "in 2 hours").await;
+    let (status, list) = server.get("/api/v1/reminders").await;
+    let titles: Vec<&Value> = list["reminders"].as_array().unwrap().iter().map(|row| &row["title"]).collect();
+    assert_eq!((status, titles), (200, vec![&json!("stretch"), &json!("call Bob")]), "the next one first");
+    let before = list["reminders"][0].clone();
+
+    let (status, snoozed) = server.post("/api/v1/reminders/2/snooze", json!({"minutes": 60})).await;
+    assert_eq!((status, &snoozed["number"], &snoozed["due"]), (200, &json!(2), &before["due"]), "{snoozed}");
+    assert_ne!(snoozed["remind_at"], before["remind_at"]);
+    let (status, cancelled) = server.post("/api/v1/reminders/2/cancel", json!({})).await;
+    assert_eq!((status, cancelled.get("remind_at")), (200, None), "{cancelled}");
+    let (status, problem) = server.post("/api/v1/reminders/2/cancel", json!({})).await;
+    assert_eq!((status, &problem["detail"]), (404, &json!("there is no such reminder")));
+    let (_, list) = server.get("/api/v1/reminders").await;
+    assert_eq!(list["reminders"].as_array().map(Vec::len), Some(1), "{list}");
+}
+
+#[tokio::test]
+async fn reminder_request_that_is_wrong_says_what_is_accepted() {
+    let server = Server::start(echo()).await;
+    set(&server, "stretch", "in 2 hours").await;
+    for minutes in [0, 525_601] {
+        let (status, problem) = server.post("/api/v1/reminders/1/snooze", json!({"minutes": minutes})).await;
+        assert_eq!(status, 400, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("1 to 525600 minutes"), "{problem}");
+    }
+    let (status, _) = server.post("/api/v1/reminders/1/snooze", json!({"hours": 1})).await;
+    assert_eq!(status, 400);
+    for path in ["/api/v1/reminders/7/snooze", "/api/v1/reminders/one/snooze"] {
+        assert_eq!(server.post(path, json!({"minutes": 5})).await.0, 404, "{path}");
+    }
+    let command = r#"tasks.remind {"title": "x", "when": "2 days ago"}"#;
+    let (_, ran) = server.post("/api/v1/run", json!({"command": command, "key": "past"})).await;
+    assert_eq!(ran["error"], "invalid_arguments", "{ran}");
+    assert!(ran["text"].as_str().unwrap().contains("must not be in the past"), "{ran}");
+}
+
+#[tokio::test]
+async fn reminder_of_another_user_is_not_found_and_grpc_has_the_same_reminders() {
+    let server = Server::start(echo()).await;
+    set(&server, "stretch", "in 2 hours").await;
+    let scopes = [KeyScope::Chat, KeyScope::JobsRead];
+    let owner = server.get("/api/v1/reminders").await.1["reminders"][0].clone();
+    let (own, bob) = (server.key("me", &scopes).await, server.key("bob", &scopes).await);
+    let mut client = RemindersClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let with = |key: &str| -> tonic::metadata::MetadataValue<tonic::metadata::Ascii> {
+        format!("Bearer {key}").parse().unwrap()
+    };
+    let mut request = tonic::Request::new(v1::ListRemindersRequest {});
+    request.metadata_mut().insert("authorization", with(&own));
+    let listed = client.list(request).await.unwrap().into_inner().reminders;
+    let found: Vec<(u64, &str)> = listed.iter().map(|row| (row.number, row.title.as_str())).collect();
+    assert_eq!(found, [(1, "stretch")], "{owner}");
+    let mut request = tonic::Request::new(v1::ListRemindersRequest {});
+    request.metadata_mut().insert("authorization", with(&bob));
+    assert!(client.list(request).await.unwrap().into_inner().reminders.is_empty());
+    let mut request = tonic::Request::new(v1::ReminderRequest { number: 1 });
+    request.metadata_mut().insert("authorization", with(&bob));
+    assert_eq!(client.cancel(request).await.unwrap_err().code(), tonic::Code::NotFound);
+    let mut request = tonic::Request::new(v1::SnoozeReminderRequest { number: 1, minutes: 5 });
+    request.metadata_mut().insert("authorization", with(&bob));
+    assert_eq!(client.snooze(request).await.unwrap_err().code(), tonic::Code::NotFound);
+    let mut request = tonic::Request::new(v1::SnoozeReminderRequest { number: 1, minutes: 5 });
+    request.metadata_mut().insert("authorization", with(&own));
+    assert!(client.snooze(request).await.unwrap().into_inner().remind_at_us.is_some());
+}

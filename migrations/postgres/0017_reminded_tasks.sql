@@ -1,0 +1,3 @@
+-- The second number key of a to-do is the time of its reminder. The to-do that it is a part of becomes the third text key.
+UPDATE documents SET text_3 = CAST(CAST(number_2 AS bigint) AS text), number_2 = NULL
+    WHERE namespace = 'tasks' AND number_2 IS NOT NULL;
