@@ -99,6 +99,9 @@ impl From<BootError> for Failure {
             BootError::Channel(ChannelError::Webhook(e)) => {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[channel]] tables with `annie config show`")
             }
+            BootError::Channel(ChannelError::Hook(e)) => {
+                Self::new(Exit::Usage, e.to_string()).fix("check the [[hook]] tables with `annie config show`")
+            }
             BootError::Routes(e) => {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[route]] tables with `annie config check`")
             }
