@@ -17,7 +17,7 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
     ids::{NodeId, UserId},
-    ports::{Catalog, Clock, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
+    ports::{Catalog, Chore, Clock, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
     route::{BackendFacts, RouteTableError},
     skill::SkillSet,
 };
@@ -317,10 +317,7 @@ pub async fn assemble_with(
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
-    let mut chores = vec![runner.purge()];
-    if config.audit.seal_ms > 0 {
-        chores.push(SealChore::new(store.clone(), store.clone(), config.audit.seal_ms));
-    }
+    let chores = chores(config, &runner, &store);
     let hooks = hooks(config, environment, &env.clock)?;
     let mut parts = Parts {
         env,
@@ -351,6 +348,15 @@ pub async fn assemble_with(
     let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, user, folder, _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
+}
+
+/// The work outside of the kernel that becomes due at times of its own.
+fn chores(config: &Config, runner: &Runner, store: &Arc<dyn Storage>) -> Vec<Arc<dyn Chore>> {
+    let mut chores = vec![runner.purge()];
+    if config.audit.seal_ms > 0 {
+        chores.push(SealChore::new(store.clone(), store.clone(), config.audit.seal_ms));
+    }
+    chores
 }
 
 /// Follows the changes of each source of skills by a resource of the actor tree, `skills:NAME`, which is restarted if it fails.

@@ -31,9 +31,9 @@ fn costing(tokens: u64, reply: ModelReply) -> ModelReply {
 
 /// The reasons of the decisions about spending.
 fn decisions(log: &[Event]) -> Vec<String> {
-    let of_spend = log.iter().filter_map(|event| match &event.body {
-        EventBody::Decided { component, reasoning, .. } if component == "spend" => Some(reasoning.clone()),
-        _ => None,
+    let of_spend = log.iter().filter_map(|event| {
+        let EventBody::Decided { component, reasoning, .. } = &event.body else { return None };
+        (component == "spend").then(|| reasoning.clone())
     });
     of_spend.collect()
 }

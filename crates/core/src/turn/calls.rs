@@ -273,6 +273,15 @@ impl AgentRun {
         if has_effect {
             self.receipts.extend(Receipt::of(&skill, &arguments, outcome, at));
         }
+        self.note_result(skill, arguments, outcome);
+        if self.is_cmd() && !outcome.status.is_ok() {
+            self.skip_the_rest();
+        }
+        true
+    }
+
+    /// Notes a result for the report of the run.
+    fn note_result(&mut self, skill: String, arguments: Value, outcome: &Outcome) {
         let line = first_line(&outcome.data);
         match outcome.status {
             Status::Success | Status::Partial => self.done.push(format!("{skill}: {line}")),
@@ -285,10 +294,6 @@ impl AgentRun {
                 self.undone.push(format!("{skill}: {line}"));
             }
         }
-        if self.is_cmd() && !outcome.status.is_ok() {
-            self.skip_the_rest();
-        }
-        true
     }
 
     /// Answers the calls that have not started as not run; they do not count as used.

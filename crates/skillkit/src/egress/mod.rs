@@ -10,5 +10,6 @@ mod resolve;
 mod rules;
 
 pub use client::{EgressParts, HttpEgress};
+pub(crate) use reqwest::Url;
 pub use resolve::{Lookup, SystemLookup};
 pub use rules::{EgressLimits, EgressRules, HostPort};

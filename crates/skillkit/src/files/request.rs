@@ -1,10 +1,10 @@
 //! `request:` and `response:` of a command skill: an HTTP request with places for arguments, and how its response is read.
 
+use crate::egress::Url;
 use annie_core::{
     ports::{EgressMethod, SecretHeader},
     skill::{ArgSpec, Effect},
 };
-use reqwest::Url;
 use serde_json::Value as Json;
 use serde_yaml_ng::{Mapping, Value};
 

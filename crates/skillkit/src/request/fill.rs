@@ -1,10 +1,10 @@
 //! A request template with the values of arguments.
 
+use crate::egress::Url;
 use annie_core::{
     ports::EgressRequest,
     skill::{Effect, SkillSpec},
 };
-use reqwest::Url;
 use serde_json::{Map, Value};
 
 use super::{Body, RequestTemplate};

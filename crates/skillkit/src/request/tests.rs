@@ -1,12 +1,12 @@
 //! Requests of skill files: the places of arguments, and the outcomes of responses.
 
+use crate::egress::Url;
 use annie_core::{
     outcome::{Outcome, Status},
     ports::{EgressReply, EgressRequest},
     skill::{Effect, SkillSpec},
 };
 use proptest::prelude::*;
-use reqwest::Url;
 use serde_json::json;
 
 use super::*;

@@ -210,11 +210,9 @@ fn loop_is_recorded_with_the_reply_once_in_ten_warnings_and_at_every_refusal() {
     let found = |w: &World| -> Vec<(String, usize)> {
         let events = w.log.iter().flat_map(|event| event.body.loops_detected());
         events
-            .filter_map(|body| match body {
-                crate::event::EventBody::LoopDetected { found, .. } => {
-                    Some((found.level.as_str().to_owned(), found.count as usize))
-                }
-                _ => None,
+            .filter_map(|body| {
+                let crate::event::EventBody::LoopDetected { found, .. } = body else { return None };
+                Some((found.level.as_str().to_owned(), found.count as usize))
             })
             .collect()
     };

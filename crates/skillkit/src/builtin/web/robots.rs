@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use crate::egress::Url;
 use annie_core::{outcome::Outcome, ports::EgressRequest};
-use reqwest::Url;
 
 use crate::{error::SkillError, handler::Ctx};
 

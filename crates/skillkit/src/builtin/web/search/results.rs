@@ -1,7 +1,7 @@
 //! Reads the responses of search engines.
 
+use crate::egress::Url;
 use annie_core::ports::EgressReply;
-use reqwest::Url;
 use serde::Deserialize;
 
 use super::SearchKind;
