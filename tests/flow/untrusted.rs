@@ -110,9 +110,9 @@ async fn effect_outside_before_untrusted_text_is_read_needs_no_person() {
     let Stage { server, puts, .. } = &start("").await;
     for (key, text, count) in [("k", "just post it", 1), ("other", "both at once", 2)] {
         let task = say(server, key, text).await;
-        // The second model reads the page and asks for one more effect, which waits.
+        // After the page, the model of the second message asks for the same effect once more, which has its receipt.
         let waits = request_or_end(server, &task).await.is_some();
-        assert_eq!((waits, effects(puts)), (text == "both at once", count), "{text}");
+        assert_eq!((waits, effects(puts)), (false, count), "{text}");
     }
 }
 
