@@ -31,9 +31,13 @@ fn costing(tokens: u64, reply: ModelReply) -> ModelReply {
 
 /// The reasons of the decisions about spending.
 fn decisions(log: &[Event]) -> Vec<String> {
-    let of_spend = log.iter().filter_map(|event| match &event.body {
-        EventBody::Decided { component, reasoning, .. } if component == "spend" => Some(reasoning.clone()),
-        _ => None,
+    let of_spend = log.iter().filter_map(|event| {
+        if let EventBody::Decided { component, reasoning, .. } = &event.body
+            && component == "spend"
+        {
+            return Some(reasoning.clone());
+        }
+        None
     });
     of_spend.collect()
 }
