@@ -299,8 +299,8 @@ pub async fn assemble_with(
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
-    let hooks = hooks(config, environment, &env.clock)?;
     let mut parts = Parts {
+        hooks: hooks(config, environment, &env.clock)?,
         env,
         node,
         context_sources: context_sources(store.clone()),
@@ -313,7 +313,6 @@ pub async fn assemble_with(
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
         extensions: Extensions { channels, chores: vec![runner.purge()], ..Extensions::default() },
-        hooks,
     };
     if let Some(chaos) = &chaos {
         parts.env = chaos.env(parts.env);
