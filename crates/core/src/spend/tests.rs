@@ -1,3 +1,5 @@
+//! Caps, expected cost, money and days.
+
 use super::*;
 use crate::route::Cost;
 
