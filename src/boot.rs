@@ -320,7 +320,6 @@ pub async fn assemble_with(
     let chores = chores(config, &runner, &store);
     let hooks = hooks(config, environment, &env.clock)?;
     let mut parts = Parts {
-        hooks: hooks(config, environment, &env.clock)?,
         env,
         node,
         context_sources: context_sources(store.clone()),

@@ -1,26 +1,74 @@
 //! Reminders over HTTP and gRPC: lists, changes, bad input, and the borders between users.
 
+use std::{path::PathBuf, sync::Arc};
+
+use annie_core::{
+    ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
+    outcome::Outcome,
+    ports::{OperationGrant, SkillCall, SkillSource},
+};
+use annie_skillkit::{FileCatalog, FileRules, Runner, RunnerParts};
+use annie_store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::world::{Server, echo};
 use crate::{
+    api::ApiLimits,
     auth::KeyScope,
     grpc::v1::{self, reminders_client::RemindersClient},
 };
 
+/// A server on a store, with that store.
+async fn started() -> (Server, MemoryStore) {
+    let store = MemoryStore::new();
+    (Server::on(store.clone(), echo(), ApiLimits::default()).await, store)
+}
+
+/// Runs the skill that sets reminders.
+async fn remind(server: &Server, store: &MemoryStore, title: &str, when: &str) -> Outcome {
+    let runner = Runner::new(RunnerParts {
+        documents: Arc::new(store.clone()),
+        catalog: Arc::new(FileCatalog::bundled()),
+        notes_folder: PathBuf::new(),
+        are_notes_here: false,
+        respects_robots: false,
+        files: FileRules::default(),
+        search: None,
+        egress: None,
+        secrets: None,
+        programs: None,
+    });
+    let (user, agent) = (UserId::local(), AgentId::orchestrator());
+    let conversation = ConversationId::for_key(&user, "test");
+    let task = TaskId::from_uuid(conversation.uuid());
+    let intent = IntentId::for_call(task, &agent, &format!("{title} {when}"));
+    let call = SkillCall {
+        intent,
+        skill: "tasks.remind".to_owned(),
+        arguments: json!({"title": title, "when": when}),
+        origin: Vec::new(),
+        user,
+        conversation,
+        task,
+        agent,
+        now: server.state.kernel.now(),
+        timezone: "UTC".to_owned(),
+        operation: OperationGrant { id: OperationId::for_intent(intent), key: String::new(), path: String::new() },
+    };
+    runner.run(call).await
+}
+
 /// Sets a reminder by the skill.
-async fn set(server: &Server, title: &str, when: &str) -> Value {
-    let command = format!("tasks.remind {}", json!({"title": title, "when": when}));
-    let (status, ran) = server.post("/api/v1/run", json!({"command": command, "key": format!("{title} {when}")})).await;
-    assert_eq!((status, &ran["status"]), (200, &json!("success")), "{ran}");
-    ran
+async fn set(server: &Server, store: &MemoryStore, title: &str, when: &str) {
+    let outcome = remind(server, store, title, when).await;
+    assert!(outcome.status.is_ok(), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn reminder_is_listed_snoozed_and_cancelled() {
-    let server = Server::start(echo()).await;
-    set(&server, "call Bob", "in 3 days").await;
-    set(&server, "stretch", "in 2 hours").await;
+    let (server, store) = started().await;
+    set(&server, &store, "call Bob", "in 3 days").await;
+    set(&server, &store, "stretch", "in 2 hours").await;
     let (status, list) = server.get("/api/v1/reminders").await;
     let titles: Vec<&Value> = list["reminders"].as_array().unwrap().iter().map(|row| &row["title"]).collect();
     assert_eq!((status, titles), (200, vec![&json!("stretch"), &json!("call Bob")]), "the next one first");
@@ -39,8 +87,8 @@ async fn reminder_is_listed_snoozed_and_cancelled() {
 
 #[tokio::test]
 async fn reminder_request_that_is_wrong_says_what_is_accepted() {
-    let server = Server::start(echo()).await;
-    set(&server, "stretch", "in 2 hours").await;
+    let (server, store) = started().await;
+    set(&server, &store, "stretch", "in 2 hours").await;
     for minutes in [0, 525_601] {
         let (status, problem) = server.post("/api/v1/reminders/1/snooze", json!({"minutes": minutes})).await;
         assert_eq!(status, 400, "{problem}");
@@ -51,16 +99,15 @@ async fn reminder_request_that_is_wrong_says_what_is_accepted() {
     for path in ["/api/v1/reminders/7/snooze", "/api/v1/reminders/one/snooze"] {
         assert_eq!(server.post(path, json!({"minutes": 5})).await.0, 404, "{path}");
     }
-    let command = r#"tasks.remind {"title": "x", "when": "2 days ago"}"#;
-    let (_, ran) = server.post("/api/v1/run", json!({"command": command, "key": "past"})).await;
-    assert_eq!(ran["error"], "invalid_arguments", "{ran}");
-    assert!(ran["text"].as_str().unwrap().contains("must not be in the past"), "{ran}");
+    let past = remind(&server, &store, "x", "2 days ago").await;
+    assert_eq!(past.error_type.as_deref(), Some("invalid_arguments"), "{past:?}");
+    assert!(past.data.contains("must not be in the past"), "{past:?}");
 }
 
 #[tokio::test]
 async fn reminder_of_another_user_is_not_found_and_grpc_has_the_same_reminders() {
-    let server = Server::start(echo()).await;
-    set(&server, "stretch", "in 2 hours").await;
+    let (server, store) = started().await;
+    set(&server, &store, "stretch", "in 2 hours").await;
     let scopes = [KeyScope::Chat, KeyScope::JobsRead];
     let owner = server.get("/api/v1/reminders").await.1["reminders"][0].clone();
     let (own, bob) = (server.key("me", &scopes).await, server.key("bob", &scopes).await);
