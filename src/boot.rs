@@ -246,6 +246,7 @@ pub fn allowed(config: &Config, catalog: FileCatalog) -> FileCatalog {
     let backends = config.facts().into_iter().map(|facts| facts.name);
     let catalog = catalog.knowing_backends(backends).running_programs(config.program_skills());
     let catalog = if config.egress.enabled { catalog.reaching_out() } else { catalog };
+    let catalog = if config.file_rules().folders.is_empty() { catalog } else { catalog.with_folders() };
     if config.web_search.rules().is_some() { catalog.searching() } else { catalog }
 }
 

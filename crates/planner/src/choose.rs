@@ -164,6 +164,8 @@ pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -
     match phrase {
         Some(phrase) if !vague => Some(phrase),
         phrase => by_likeness(words, plain, range, catalog)
+            // `schedule` names the domain of the skill that repeats requests, but this one says when by words of its own.
+            .filter(|alike| alike.skill != super::recur::REPEATS)
             .filter(|alike| phrase.as_ref().is_none_or(|p| p.skill != alike.skill))
             .or(phrase),
     }

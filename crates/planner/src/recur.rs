@@ -82,8 +82,9 @@ pub(super) fn read(text: &Text<'_>, catalog: &Catalog) -> Option<Recurring> {
     let time = time_of(text, start, at);
     let from = time.as_ref().map_or(at, |time| time.start);
     let is_asked = if from <= start {
-        let end = time.as_ref().map_or(at + 2, |time| time.end);
-        is_request(words, end, catalog) || end >= words.len()
+        // What names no time may be two words long, such as `every second Tuesday`.
+        let ends = time.as_ref().map_or(at + 2..=at + 3, |time| time.end..=time.end);
+        ends.into_iter().any(|end| is_request(words, end, catalog) || end >= words.len())
     } else {
         is_request(words, start, catalog)
     };

@@ -26,6 +26,8 @@ use crate::{
 
 /// The skill that needs a search engine.
 const SEARCH: &str = "web.search";
+/// The beginning of the names of the skills that need an allowed folder.
+const FILES: &str = "files.";
 
 /// A snapshot of all skills with their implementations.
 pub(crate) struct CatalogSnapshot {
@@ -56,6 +58,8 @@ pub struct FileCatalog {
     reaches_out: bool,
     /// Lists `web.search`.
     searches: bool,
+    /// Lists `files.*`.
+    has_folders: bool,
     /// Lists the skills that start programs.
     programs: Option<ProgramSkills>,
     /// The names of the backends; `None` if they are not known here.
@@ -87,6 +91,7 @@ impl FileCatalog {
             folder,
             reaches_out: false,
             searches: false,
+            has_folders: false,
             programs: None,
             backends: None,
             snapshot: ArcSwap::from_pointee(empty),
@@ -110,6 +115,14 @@ impl FileCatalog {
     #[must_use]
     pub fn searching(mut self) -> Self {
         self.searches = true;
+        self.reload();
+        self
+    }
+
+    /// The same with `files.*`, because a folder is allowed.
+    #[must_use]
+    pub fn with_folders(mut self) -> Self {
+        self.has_folders = true;
         self.reload();
         self
     }
@@ -190,6 +203,10 @@ impl FileCatalog {
             (Kind::Command(builtin), _) if builtin.name == SEARCH && !self.searches => Some((
                 "no search engine is configured",
                 "write `kind = \"searxng\"` and `url` below `[web_search]` in the configuration",
+            )),
+            (Kind::Command(builtin), _) if builtin.name.starts_with(FILES) && !self.has_folders => Some((
+                "no folder is allowed",
+                "write `path = \"/home/me/documents\"` below `[[files.folder]]` in the configuration",
             )),
             (Kind::Command(builtin), None) if builtin.starts != Starts::Nothing => Some(no_programs),
             (Kind::Command(builtin), Some(programs)) if builtin.starts == Starts::ListedProgram && !programs.listed => {

@@ -165,6 +165,8 @@ impl<'a> Filler<'a> {
                 "reminders",
                 "item",
                 "items",
+                "schedule",
+                "schedules",
                 "number",
                 "no",
                 "nr",

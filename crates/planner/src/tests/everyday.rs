@@ -78,7 +78,7 @@ fn tasks() -> Vec<(&'static str, Expected)> {
             Runs(&["schedules.create --when \"on mondays\" --message \"create a task to stretch due today\""]),
         ),
         ("remind me to take the pills at 8am and at 8pm", Says("A task has one date")),
-        ("remind me tomorrow", Says("What shall I put on your list for tomorrow?")),
+        ("remind me tomorrow", Says("What shall I put on your list for tomorrow 9:00?")),
         ("remind me", Says("What shall I put on your list?")),
         ("create a task", Says("What shall I put on your list?")),
         ("remind me about it", Says("What shall I put on your list?")),

@@ -20,9 +20,10 @@ use annie_core::{
 use super::ALL;
 use crate::{FileCatalog, ProgramSkills, files::validate};
 
-/// All bundled skills, also those that are listed only if requests to other machines or programs are enabled.
+/// All bundled skills, also those that are listed only if requests to other machines, folders or programs are enabled.
 fn bundled() -> FileCatalog {
-    FileCatalog::bundled().reaching_out().running_programs(ProgramSkills { network: false, listed: true })
+    let programs = ProgramSkills { network: false, listed: true };
+    FileCatalog::bundled().reaching_out().searching().with_folders().running_programs(programs)
 }
 
 #[test]
@@ -153,6 +154,12 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "commit [--args TEXT] [--done] [--file TEXT] (read)",
             "day-plan [--args TEXT] [--done] [--file TEXT] (read)",
             "decision-help [--args TEXT] [--done] [--file TEXT] (read)",
+            "files.list [--path TEXT] (read)",
+            "files.read --path TEXT [--from_line N] [--lines N] (read)",
+            "files.search [--limit N] [--name TEXT] [--path TEXT] [--query TEXT] (read)",
+            "files.write --content TEXT --path TEXT (idempotent)",
+            "learn-topic [--args TEXT] [--done] [--file TEXT] (read)",
+            "meal-plan [--args TEXT] [--done] [--file TEXT] (read)",
             "meeting-notes [--args TEXT] [--done] [--file TEXT] (read)",
             "memory.delete [--id N] [--query TEXT] (idempotent)",
             "memory.list [--deleted] [--limit N] (read)",
@@ -194,6 +201,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "text-polish [--args TEXT] [--done] [--file TEXT] (read)",
             "trip-plan [--args TEXT] [--done] [--file TEXT] (read)",
             "web.fetch --url TEXT [--chars N] [--from_char N] (read)",
+            "web.search --query TEXT [--count N] (read)",
             "weekly-review [--args TEXT] [--done] [--file TEXT] (read)",
         ]
     );

@@ -132,7 +132,7 @@ fn command_file_must_have_a_handler_and_match_it() {
             "a/b/c.md: notice: no skill can be here; a command skill is `<domain>/<verb>.md`, a prompt skill \
              `<name>/SKILL.md`",
             "mail/send.md: error: there is no built-in handler `mail.send`; name one with `handler: tasks.search`, or \
-             write a prompt skill (`<name>/SKILL.md`)",
+             write `run:`, `request:` or a prompt skill (`<name>/SKILL.md`)",
             "tasks/delete.md: error: `effect: read` is not what the handler does; write `effect: idempotent`",
             "tasks/get.md:2: error: `name: tasks.other` does not fit the file's place; write `name: tasks.get`, or move \
              the file to where its name says",

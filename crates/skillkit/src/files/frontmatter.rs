@@ -97,7 +97,7 @@ impl Frontmatter {
         self.get("metadata")?.as_mapping()?.get(key).and_then(scalar).map(|text| text.trim().to_owned())
     }
 
-    /// A boolean value, also as the text `"true"`.
+    /// A boolean value, also as a text: `"true"`, and YAML 1.1's `yes`, `no`, `on` and `off`, which are texts in YAML 1.2.
     pub(crate) fn flag(&self, key: &str, report: &mut Report) -> Option<bool> {
         let value = self.get(key)?;
         let flag = truth(value);
@@ -122,7 +122,11 @@ pub(crate) fn scalar(value: &Value) -> Option<String> {
 pub(crate) fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),
-        Value::String(text) => text.trim().parse().ok(),
+        Value::String(text) => match text.trim().to_lowercase().as_str() {
+            "true" | "yes" | "on" => Some(true),
+            "false" | "no" | "off" => Some(false),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -59,7 +59,7 @@ fn world_of(
     })));
     let files = Arc::new(Runner::new(RunnerParts {
         documents: store.clone(),
-        catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
+        catalog: Arc::new(FileCatalog::open(folder.path().join("skills")).with_folders()),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
         respects_robots: false,

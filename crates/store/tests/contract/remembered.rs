@@ -47,7 +47,8 @@ async fn event_written_past_the_store_keeps_its_sequence_number() {
     let mut db = beside(folder.path()).await;
     change(
         &mut db,
-        "INSERT INTO events SELECT conversation_id, 2, at, task_id, agent_id, kind, v, body FROM events; \
+        "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
+         SELECT conversation_id, 2, at, task_id, agent_id, kind, v, body FROM events; \
          UPDATE conversations SET next_seq = 3",
     )
     .await;

@@ -87,6 +87,10 @@ fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<
     let failed = |error| place.failure(&shown, rest, error);
     let (folder, name) = rest.rsplit_once('/').unwrap_or((".", rest));
     place.dir.create_dir_all(folder).map_err(|error| match error.kind() {
+        // A link that leads out of the folder has the name.
+        _ if place.dir.metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied) => {
+            place.failure(&shown, folder, io::ErrorKind::PermissionDenied.into())
+        }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             SkillError::Conflict(format!("The folder of {shown} cannot be made: a file has its name."))
         }
