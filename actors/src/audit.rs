@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use annie_core::{
-    audit::{NOTHING, SEALS, Seal, keeper, link},
+    audit::{NOTHING, SEALS, Seal, link, seals_user},
     event::Scope,
     ids::{ConversationId, IntentId, Seq, UserId},
     ports::{
@@ -135,19 +135,19 @@ impl Chore for SealChore {
 /// The stored seals.
 struct Seals<'a> {
     documents: &'a dyn Documents,
-    keeper: UserId,
+    seals_user: UserId,
 }
 
 impl<'a> Seals<'a> {
     fn of(documents: &'a dyn Documents) -> Result<Self, StoreError> {
-        let keeper = keeper().map_err(|e| internal(&e.to_string()))?;
-        Ok(Self { documents, keeper })
+        let seals_user = seals_user().map_err(|e| internal(&e.to_string()))?;
+        Ok(Self { documents, seals_user })
     }
 
     /// The seals that match, the newest first.
     async fn find(&self, query: DocumentQuery) -> Result<Vec<Seal>, StoreError> {
         let query = DocumentQuery { order: DocumentOrder::Number, ..query };
-        let hits = self.documents.find_documents(self.keeper.clone(), &SEALS, query).await?;
+        let hits = self.documents.find_documents(self.seals_user.clone(), &SEALS, query).await?;
         hits.iter().map(|hit| Seal::of(&hit.document.body).ok_or_else(|| internal("a seal cannot be read"))).collect()
     }
 
@@ -189,7 +189,7 @@ impl<'a> Seals<'a> {
                 serde_json::to_value(sealed).map(DocumentChange::Insert).map_err(|e| internal(&e.to_string()))
             };
             let write = DocumentWrite {
-                user: self.keeper.clone(),
+                user: self.seals_user.clone(),
                 namespace: &SEALS,
                 intent,
                 seen: Seen::Query(DocumentQuery { order: DocumentOrder::Number, ..newest() }),

@@ -47,9 +47,9 @@ impl Program {
         pin(driver);
         let mut this = Self { child, address: String::new(), data };
         for _ in 0..10_000 {
-            let told: Value =
+            let reported: Value =
                 std::fs::read(&ready).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-            if let Some(url) = told["url"].as_str() {
+            if let Some(url) = reported["url"].as_str() {
                 url.trim_start_matches("http://").clone_into(&mut this.address);
                 return this;
             }

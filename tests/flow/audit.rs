@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::command_line::annie;
 use crate::{server::Server, world::eventually};
 
-/// Replaces these bytes of the database by others of the same length, as somebody with access to the file can do.
+/// Replaces these bytes of the database by others of the same length, as a person with access to the file can do.
 fn tamper(data: &Path, from: &[u8], to: &[u8]) {
     let file = data.join("annie.db");
     let mut bytes = std::fs::read(&file).expect("the database");

@@ -152,21 +152,21 @@ async fn reminder_of_a_message_with_an_address_is_delivered_there() {
         Reply::says("I set it."),
     ])
     .await;
-    let desk = FakeModelServer::queue([Reply::says("ok"), Reply::says("ok")]).await;
+    let receiver = FakeModelServer::queue([Reply::says("ok"), Reply::says("ok")]).await;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("secret");
     std::fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("written");
     let table = format!(
         "mode = \"single_loop\"\n[[channel]]\nname = \"helpdesk\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_file = \
          {path:?}\nusers = [\"me\"]\n",
-        desk.base_url()
+        receiver.base_url()
     );
     let (_folder, server) = server_with(&model, &table).await;
     let reply_to = json!({"channel": "helpdesk", "to": "ticket-7"});
     let body = json!({"text": "remind me to stretch in 0 minutes", "reply_to": reply_to});
     assert_eq!(server.post("/api/v1/messages", &body).await.expect("the server answers").0, 202);
     let posted = eventually("the reminder is delivered", async || {
-        let texts: Vec<String> = desk.requests().iter().map(|seen| seen.json().to_string()).collect();
+        let texts: Vec<String> = receiver.requests().iter().map(|seen| seen.json().to_string()).collect();
         texts.iter().any(|text| text.contains("Reminder: stretch (task #1")).then_some(texts)
     })
     .await;

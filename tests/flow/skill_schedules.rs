@@ -94,14 +94,14 @@ async fn schedule_of_a_skill_file_fires_and_follows_the_file() {
 
 /// A page, and a script that summarises it.
 #[derive(Default)]
-struct Desk {
+struct SummarySkills {
     fetched: AtomicU64,
     summarised: AtomicU64,
 }
 
-impl SkillSource for Desk {
+impl SkillSource for SummarySkills {
     fn name(&self) -> &str {
-        "desk"
+        "summaries"
     }
 
     fn specs(&self) -> Result<Arc<SkillSet>, String> {
@@ -139,8 +139,8 @@ const WORDS: &str = "every weekday at 8 fetch the page https://example.org/price
 #[tokio::test]
 async fn request_of_every_weekday_runs_once_on_monday_although_its_process_is_killed() {
     let (mut parts, clock) = parts();
-    let desk = Arc::new(Desk::default());
-    parts.sources.push(desk.clone());
+    let summaries = Arc::new(SummarySkills::default());
+    parts.sources.push(summaries.clone());
     parts.limits.mode = Mode::SingleLoop;
     parts.model = WorldParts::new(|request, _| {
         let (text, results) = turn(request);
@@ -187,7 +187,7 @@ async fn request_of_every_weekday_runs_once_on_monday_although_its_process_is_ki
     let all = notified(&world, 1).await;
     assert!(all.len() == 1 && all[0].text.contains("The price rose to 12."), "{all:?}");
     assert_eq!(submitted(&world, made.conversation).await, [made.message_id(made.due_at.expect("due"))]);
-    assert_eq!(desk.summarised.load(SeqCst), 1);
+    assert_eq!(summaries.summarised.load(SeqCst), 1);
     let remembered = run(&world, "memory.list", "list").await;
     assert!(remembered.contains("The price rose to 12.") && !remembered.contains("#2"), "{remembered}");
     world.kernel.stop().await;

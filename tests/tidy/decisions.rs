@@ -62,6 +62,15 @@ const POINTS: &[(&str, Recorded)] = &[
         "crates/core/src/hooks/rule.rs",
         Event("decided", "component: format!(\"hook {hook}\")", "actors/src/agent/hooks.rs"),
     ),
+    (
+        "crates/core/src/loop_guard/detect.rs",
+        Event("loop_detected", "EventBody::LoopDetected {", "actors/src/agent/result.rs"),
+    ),
+    ("crates/core/src/loop_guard/sign.rs", Part("how calls are compared")),
+    (
+        "crates/core/src/turn/policy/confidence.rs",
+        Event("skill_finished", "SkillFinished {", "actors/src/agent/result.rs"),
+    ),
     ("crates/core/src/route/called.rs", ROUTE),
     ("crates/core/src/route/choose.rs", ROUTE),
     ("crates/core/src/route/defaults.rs", Part("the built-in rules, as data")),

@@ -19,7 +19,7 @@ use crate::{
     time::Micros,
 };
 
-/// The seals, each a document of [`keeper`].
+/// The seals, each a document of [`seals_user`].
 pub const SEALS: Namespace =
     Namespace { texts: &["conversation"], numbers: &["number", "until"], ..Namespace::named("auditseals") };
 /// The link before the first event, and the seal before the first one.
@@ -32,7 +32,7 @@ const VERSION: &[u8] = b"annie audit 1";
 ///
 /// # Errors
 /// If the name were no valid user id.
-pub fn keeper() -> Result<UserId, crate::ids::IdError> {
+pub fn seals_user() -> Result<UserId, crate::ids::IdError> {
     UserId::new("annie: audit")
 }
 

@@ -131,6 +131,16 @@ fn every_operation_is_on_all_front_ends() {
 /// Fields and properties that only one of the two forms has, and why.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("Event.json", "the whole event, whose other fields depend on its kind"),
+    ("QueueResponse lacks backends", "the whole reply is one field, `queue_json`"),
+    ("QueueResponse lacks running", "as `backends`"),
+    ("QueueResponse lacks waiting", "as `backends`"),
+    ("QueueResponse.queue_json", "as `backends`"),
+    ("ReplayResponse lacks check", "the reply is one field, `json`, because its parts depend on the request"),
+    ("ReplayResponse lacks differences", "as `check`"),
+    ("ReplayResponse lacks event", "as `check`"),
+    ("ReplayResponse lacks state", "as `check`"),
+    ("ReplayResponse.agrees", "the result of the check, for programs that read no JSON"),
+    ("ReplayResponse.json", "as `check`"),
     ("Skill lacks source", "the source is of interest to the operator of the files, who uses the command line"),
     ("Skill.help", "only of one skill"),
     ("Skill.schema_json", "only of one skill"),
@@ -149,6 +159,9 @@ const RENAMED: &[(&str, &str)] = &[
     ("Job.state", "status"),
     ("ChatMessage.state", "status"),
     ("ListEventsRequest.after_seq", "after"),
+    ("ForkRequest.at_seq", "at"),
+    ("ReplayRequest.from_seq", "from"),
+    ("ReplayRequest.until_seq", "until"),
 ];
 
 /// The protobuf messages and methods by name.

@@ -1,3 +1,5 @@
+//! When a reminder is due, how it is claimed, and how it ends.
+
 use chrono::NaiveDate;
 
 use super::*;

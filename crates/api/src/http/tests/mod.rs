@@ -20,6 +20,7 @@ mod operations;
 mod options;
 mod page;
 mod reminders;
+mod replay;
 mod responses;
 mod routes;
 mod schedules;

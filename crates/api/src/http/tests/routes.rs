@@ -129,7 +129,11 @@ async fn user_cannot_see_data_of_another_user() {
     for (method, path, _) in RULES.iter().filter(|(_, path, _)| is_walked(path)) {
         let id = if path.contains("/tasks/") { task } else { conversation };
         let path = path.replace("{id}", id);
-        let options = if path.ends_with("/priority") { json!({ "priority": "low" }) } else { json!({}) };
+        let options = match path.rsplit('/').next() {
+            Some("priority") => json!({ "priority": "low" }),
+            Some("rename") => json!({ "title": "another one" }),
+            _ => json!({}),
+        };
         let (own, _) = call_route(&server, method, &path, Some(&ann), &options).await;
         let (others, body) = call_route(&server, method, &path, Some(&bob), &options).await;
         // Nothing is quarantined, so no conversation can be resumed.
