@@ -141,7 +141,7 @@ async fn user_cannot_see_data_of_another_user() {
         assert_eq!((others, &body["code"]), (404, &json!("not_found")), "{method} {path}");
         looked += 1;
     }
-    assert_eq!(looked, 10);
+    assert_eq!(looked, 15);
     let within = json!({ "text": "hi", "conversation_id": conversation });
     assert_eq!(call_route(&server, "POST", "/api/v1/messages", Some(&bob), &within).await.0, 404);
     let openai = json!({"model": "annie", "messages": [{"role": "user", "content": "hi"}],
