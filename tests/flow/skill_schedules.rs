@@ -63,7 +63,8 @@ async fn schedule_of_a_skill_file_fires_and_follows_the_file() {
     let refused = world.kernel.change_schedule(&ann(), 1, ScheduleChange::Remove).await.expect_err("it has a file");
     assert!(matches!(&refused, KernelError::Invalid(why) if why.contains("`digest`")), "{refused}");
 
-    clock.set_by_ms(4 * HOUR_MS);
+    // Five minutes after 18:00 in Prague.
+    clock.set_by_ms(3 * HOUR_MS);
     wake(&world).await;
     let ran = until(&world, "the schedule has run", |schedule| schedule.runs == 1).await;
     assert_eq!(submitted(&world, ran.conversation).await.len(), 1);
