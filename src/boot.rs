@@ -318,9 +318,9 @@ pub async fn assemble_with(
     let table = config.route_table(&config.facts())?;
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
-    let chores = chores(config, &runner, &store);
     let hooks = hooks(config, environment, &env.clock)?;
     let mut parts = Parts {
+        extensions: Extensions { channels, chores: chores(config, &runner, &store), ..Extensions::default() },
         env,
         node,
         context_sources: context_sources(store.clone()),
@@ -332,7 +332,6 @@ pub async fn assemble_with(
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
-        extensions: Extensions { channels, chores, ..Extensions::default() },
         hooks,
     };
     if let Some(chaos) = &chaos {
@@ -355,7 +354,7 @@ pub async fn assemble_with(
 fn chores(config: &Config, runner: &Runner, store: &Arc<dyn Storage>) -> Vec<Arc<dyn Chore>> {
     let mut chores = vec![runner.purge()];
     if config.audit.seal_ms > 0 {
-        chores.push(SealChore::new(store.clone(), store.clone(), config.audit.seal_ms));
+        chores.push(SealChore::chore(store.clone(), store.clone(), config.audit.seal_ms));
     }
     chores
 }

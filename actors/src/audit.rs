@@ -39,7 +39,7 @@ pub struct SealChore {
 impl SealChore {
     /// The chore. A pass follows each `every_ms` milliseconds.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, documents: Arc<dyn Documents>, every_ms: u64) -> Arc<dyn Chore> {
+    pub fn chore(store: Arc<dyn Store>, documents: Arc<dyn Documents>, every_ms: u64) -> Arc<dyn Chore> {
         Arc::new(Self { store, documents, every_ms })
     }
 

@@ -162,7 +162,7 @@ async fn search_events(call: Call, Args(filter): Args<EventsFilter>) -> Result<F
 }
 
 fn sorted(mut found: Found) -> Found {
-    found.events.sort_by(|a, b| (b.at, b.conversation, b.seq).cmp(&(a.at, a.conversation, a.seq)));
+    found.events.sort_by_key(|event| std::cmp::Reverse((event.at, event.conversation, event.seq)));
     found
 }
 
