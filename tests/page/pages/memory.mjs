@@ -20,11 +20,11 @@ export default async (t) => {
   await t.page.locator("dialog[open]").getByRole("button", { name: "Forget 1 memory" }).click();
   await t.sees("Forgot 1 memory");
   await t.page.getByLabel("Trash").check();
-  await t.page.locator(".place:not([hidden]) .tr", { hasText: "boat" }).click();
+  await t.page.locator(".place:not([hidden]) .tr", { hasText: "Bob keeps a boat" }).click();
   await t.page.getByRole("button", { name: "Restore memory" }).click();
   await t.sees("Memory restored");
   await t.page.getByLabel("Trash").uncheck();
-  await t.page.locator(".place:not([hidden]) .tr", { hasText: "boat" }).waitFor();
+  await t.page.locator(".place:not([hidden]) .tr", { hasText: "Bob keeps a boat" }).waitFor();
 
   await t.page.getByRole("tab", { name: "To-dos" }).click();
   await t.page.getByRole("button", { name: "Add to-do" }).first().click();
