@@ -50,12 +50,9 @@ const LISTS: [List; 8] = [
 const NO_LISTS: [(&str, &str); 9] = [
     ("/api/v1/usage", "sums, of which only the largest are shown: there is no further page"),
     ("/api/v1/conversations/search", "the best matches: there is no further page"),
-    ("/api/v1/audit/verify", "verifies a part of the seals at a time; `tests/flow/audit.rs` goes through the parts"),
-    ("/api/v1/conversations/{id}/audit", "`annie audit export` goes through the pages in `tests/flow/audit.rs`"),
-    (
-        "/api/v1/conversations/{id}/export",
-        "`annie conversations export` goes through the pages in `tests/flow/replay.rs`",
-    ),
+    ("/api/v1/audit/verify", "verifies a part of the seals at a time; no test asks for a second part"),
+    ("/api/v1/conversations/{id}/audit", "`tests/flow/audit.rs` reads it; no test asks for a second page"),
+    ("/api/v1/conversations/{id}/export", "`tests/flow/replay.rs` reads it; no test asks for a second page"),
     ("Audit/Verify", "as over HTTP"),
     ("Audit/Trail", "as over HTTP"),
     ("Replay/Export", "as over HTTP"),
