@@ -43,11 +43,11 @@ const DRIVER: usize = 1;
 const AT_ONCE: usize = 16;
 const TURNS: usize = 4_800;
 
-/// The scenes: name, text and mode of the message, model calls one after the other.
-const SCENES: [(&str, &str, &str, u64); 3] = [
-    ("plain", "How are things?", "multi_agent", 1),
-    ("one skill", "zskill: what time is it?", "single_loop", 2),
-    ("two agents", "zagents: ask both", "multi_agent", 4),
+/// The scenes: name, text and mode of the message, model calls one after the other, model calls in all.
+const SCENES: [Scene; 3] = [
+    ("plain", "How are things?", "multi_agent", 1, 1),
+    ("one skill", "zskill: what time is it?", "single_loop", 2, 2),
+    ("two agents", "zagents: ask both", "multi_agent", 4, 6),
 ];
 
 const HEAD: &str = "| part | scene | concurrent | turns/s | CPU ms/turn | page writes | transactions | reads | switches | faults | p50 ms | p99 ms | RSS MB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|";
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// One turn in a new conversation.
-    async fn turn(&mut self, (_, text, mode, _): Scene) {
+    async fn turn(&mut self, (_, text, mode, ..): Scene) {
         let body = json!({"text": text, "mode": mode, "verbatim": true});
         let (status, answer) = self.post("/api/v1/messages?wait=60", &body).await;
         assert!(status == "200", "{status} {answer}");
@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-type Scene = (&'static str, &'static str, &'static str, u64);
+type Scene = (&'static str, &'static str, &'static str, u64, u64);
 
 /// Runs `turns` pieces of work on `at_once` connections; returns the sorted times in milliseconds.
 async fn drive(address: &str, at_once: usize, turns: usize, scene: Scene, waits: bool) -> Vec<f64> {
@@ -142,6 +142,7 @@ async fn drive(address: &str, at_once: usize, turns: usize, scene: Scene, waits:
 /// Measures a load on a program, and prints a row of the table.
 async fn row(part: &str, program: &Program, at_once: usize, turns: usize, scene: Scene) -> f64 {
     drive(&program.address, at_once, at_once.max(64), scene, true).await;
+    let asked = model::requests();
     let (from, before) = (Instant::now(), program.counts());
     let wal = Rc::new(RefCell::new(Wal::default()));
     wal.borrow_mut().look(&program.data);
@@ -161,6 +162,8 @@ async fn row(part: &str, program: &Program, at_once: usize, turns: usize, scene:
     wal.borrow_mut().look(&program.data);
     let (counted, wall) = (program.counts().since(before), from.elapsed().as_secs_f64());
     let n = took.len() as f64;
+    let calls = (model::requests() - asked) as f64 / n;
+    assert!((calls - scene.4 as f64).abs() < 0.01, "a turn of the scene {:?} made {calls} model calls", scene.0);
     let wal = *wal.borrow();
     let at = |q: f64| took[((took.len() - 1) as f64 * q) as usize];
     println!(

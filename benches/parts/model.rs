@@ -1,12 +1,22 @@
 //! A model server that costs its driver next to nothing: it chooses among a few fixed replies by words in the request.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+
+/// The requests for a reply that all servers of this process have received.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+pub fn requests() -> u64 {
+    REQUESTS.load(Ordering::Relaxed)
+}
 
 /// Starts the server on a free port; it answers `delay` after each request.
 pub async fn start(delay: Duration) -> String {
@@ -26,6 +36,7 @@ async fn serve(mut stream: TcpStream, delay: Duration) -> Option<()> {
     loop {
         let (head, body) = read_message(&mut stream, &mut buffer).await?;
         let reply = if head.starts_with(b"POST") {
+            REQUESTS.fetch_add(1, Ordering::Relaxed);
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
@@ -60,7 +71,10 @@ pub async fn read_message(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Optio
 }
 
 fn stream_of(request: &str) -> String {
-    let done = request.contains("\"role\":\"tool\"") || request.contains("<result");
+    // The system message explains results, so only what follows the first user message shows that a skill ran. Quotes in the
+    // text of a message are escaped.
+    let own = request.split_once("\"role\":\"user\"").map_or("", |(_, own)| own);
+    let done = own.contains("\"role\":\"tool\"") || own.contains("<result");
     let orchestrates = request.contains("\"dispatch_agent\"");
     let dispatch =
         |id: &str| ("dispatch_agent", json!({"agent_id": id, "mission": "zmission", "skills": ["system.time"]}));
