@@ -20,7 +20,7 @@ const REFUSAL_BYTES_MAX: usize = 500;
 /// The outcome of a response.
 pub(super) fn of(reply: &EgressReply, template: &RequestTemplate, spec: &SkillSpec) -> Outcome {
     let rules = &template.response;
-    let meaning = rules.statuses.get(&reply.status).copied().or_else(|| usual(reply.status, spec.effect));
+    let meaning = rules.statuses.get(&reply.status).copied().or_else(|| usual(reply, spec.effect));
     let outcome = match meaning {
         Some(Meaning::Success) => read(reply, rules, spec),
         Some(Meaning::EmptyResult) => empty(spec, "The host has nothing that fits."),
@@ -31,20 +31,31 @@ pub(super) fn of(reply: &EgressReply, template: &RequestTemplate, spec: &SkillSp
 }
 
 /// What a status means unless the file says otherwise; `None` if the effect may have happened all the same.
-fn usual(status: u16, effect: Effect) -> Option<Meaning> {
-    match status {
+///
+/// A redirect after an effect is the usual answer to a request that was carried out (post, redirect, get). A 503 or 408 without
+/// `Retry-After` may come from a proxy that lost the connection after it had passed the request on.
+fn usual(reply: &EgressReply, effect: Effect) -> Option<Meaning> {
+    let is_read = effect == Effect::Read;
+    match reply.status {
         200..300 => Some(Meaning::Success),
+        300..400 if !is_read => None,
+        408 | 503 if !is_read && retry_after_s(reply).is_none() => None,
         408 | 425 | 429 | 503 => Some(Meaning::Transient),
-        500.. if effect == Effect::Read => Some(Meaning::Transient),
+        500.. if is_read => Some(Meaning::Transient),
         500.. => None,
         _ => Some(Meaning::Permanent),
     }
 }
 
+/// After how many seconds the host says that the request may be tried again.
+fn retry_after_s(reply: &EgressReply) -> Option<u32> {
+    reply.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.trim().parse().ok())
+}
+
 fn failure(reply: &EgressReply, meaning: Meaning, spec: &SkillSpec) -> Outcome {
     let (error_type, mut message) = (format!("http_{}", reply.status), what(reply, spec));
-    let pause = reply.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.parse().ok());
-    if let Some(seconds) = pause.filter(|seconds: &u32| matches!(reply.status, 429 | 503) && *seconds > 0) {
+    let pause = retry_after_s(reply);
+    if let Some(seconds) = pause.filter(|seconds| matches!(reply.status, 429 | 503) && *seconds > 0) {
         message.push_str(&format!(" It may be tried again in {seconds} s."));
     }
     match meaning {

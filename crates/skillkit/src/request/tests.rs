@@ -91,11 +91,15 @@ fn request_that_is_no_get_must_not_be_repeated_unless_its_file_says_so() {
 }
 
 fn outcome(head: &str, status: u16, body: &str) -> Outcome {
+    outcome_with(head, status, body, &[("retry-after", "30")])
+}
+
+fn outcome_with(head: &str, status: u16, body: &str, headers: &[(&str, &str)]) -> Outcome {
     let (spec, template) = skill(head);
     let reply = EgressReply {
         status,
         content_type: "application/json".to_owned(),
-        headers: vec![("retry-after".to_owned(), "30".to_owned())],
+        headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         body: body.as_bytes().to_vec(),
         url: "https://api.test/x".to_owned(),
     };
@@ -136,6 +140,23 @@ fn response_status_decides_the_outcome() {
     assert_eq!(of(mapped, 418, "[1]").0, Status::Success);
     let refused = outcome(READS, 429, "{\"message\": \"slow down\"}").data;
     assert!(refused.contains("slow down") && refused.contains("tried again in 30 s"), "{refused}");
+}
+
+#[test]
+fn response_that_does_not_deny_an_effect_leaves_it_in_doubt() {
+    // Post, redirect, get: the redirect answers a request that was carried out.
+    for status in [301, 302, 303, 307, 408, 503] {
+        assert_eq!(outcome_with(POSTS, status, "", &[]).status, Status::Unknown, "{status}");
+        assert_ne!(outcome_with(READS, status, "", &[]).status, Status::Unknown, "{status} of a read");
+    }
+    let mapped =
+        "request: {method: POST, url: \"https://api.test/\"}\nresponse: {status: {303: success, 503: transient}}\n";
+    assert_eq!(outcome_with(mapped, 303, "", &[]).status, Status::Success, "the file says what the status means");
+    assert_eq!(
+        outcome_with(mapped, 503, "", &[]).status,
+        Status::ErrorTransient,
+        "the file says what the status means"
+    );
 }
 
 #[test]

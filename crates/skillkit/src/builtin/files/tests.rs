@@ -151,19 +151,59 @@ async fn file_that_is_replaced_keeps_its_former_version_and_a_repeated_run_chang
     let world = &folders.world;
     let write = |content: &str| json!({"path": "out/new/a.txt", "content": content});
     assert_eq!(world.data("files.write", write("one")).await, "Wrote the new file out/new/a.txt.");
-    assert!(world.data("files.write", write("one")).await.contains("this content already"));
+    let same = world.runner.run(call("same", "files.write", write("one"))).await;
+    assert!(same.data.contains("this content already"), "{}", same.data);
     let changed = call("second", "files.write", write("two"));
     let outcome = world.runner.run(changed.clone()).await;
     assert!(outcome.data.contains("kept for 30 days as out/.annie-trash/"), "{}", outcome.data);
-    assert!(world.runner.run(changed).await.data.contains("this content already"));
+    assert_eq!(world.runner.run(changed).await.data, outcome.data, "the repeated run says what the first one did");
     assert_eq!(fs::read_to_string(folders.path("out/new/a.txt")).unwrap(), "two");
     let kept = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    let former = kept(&folders.path("out/.annie-trash"));
-    assert_eq!(former.len(), 1);
-    assert_eq!(fs::read_to_string(&former[0]).unwrap(), "one");
+    let mut records: Vec<_> =
+        kept(&folders.path("out/.annie-trash")).iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    records.sort();
+    assert_eq!(records, ["", "one"], "the record of the new file, and the former version");
     assert_eq!(kept(&folders.path("out/new")).len(), 1, "no temporary file is left");
     let at = call("x", "files.list", json!({})).now;
     assert_eq!(world.purge_files(at).unwrap(), 0);
-    assert_eq!(world.purge_files(at.plus_ms(1_000)).unwrap(), 1);
+    assert_eq!(world.purge_files(at.plus_ms(1_000)).unwrap(), 2);
     assert!(kept(&folders.path("out/.annie-trash")).is_empty());
+}
+
+#[tokio::test]
+async fn file_that_is_changed_after_an_interrupted_write_keeps_the_change_when_the_write_is_run_again() {
+    let folders = folders();
+    folders.put("out/old.txt", "former");
+    for name in ["old.txt", "new.txt", &"文".repeat(70)] {
+        let path = format!("out/{name}");
+        let write = call(name, "files.write", json!({"path": path, "content": "of Annie"}));
+        let first = folders.world.runner.run(write.clone()).await;
+        assert_eq!(first.status, Status::Success, "{first:?}");
+        folders.put(&path, "by hand");
+        let second = folders.world.runner.run(write).await;
+        assert_eq!((second.status, &second.data), (Status::Success, &first.data), "{name}");
+        assert_eq!(fs::read_to_string(folders.path(&path)).unwrap(), "by hand", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn file_whose_write_was_interrupted_before_it_took_effect_is_written_again_over_its_present_version() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folders = folders();
+    folders.put("out/a.txt", "by hand");
+    fs::set_permissions(folders.path("out/a.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    let write = call("cut", "files.write", json!({"path": "out/a.txt", "content": "of Annie"}));
+    let intent = write.intent;
+    folders.put(&format!("out/.annie-trash/7-{intent}-a.txt"), "an older version");
+    // What the interrupted run left is a pipe here: opening a pipe would block.
+    let left = folders.path(&format!("out/.annie-{intent}.tmp"));
+    assert!(std::process::Command::new("mkfifo").arg(&left).status().unwrap().success());
+    let outcome = folders.world.runner.run(write).await;
+    assert_eq!(outcome.status, Status::Success, "{outcome:?}");
+    assert_eq!(fs::read_to_string(folders.path("out/a.txt")).unwrap(), "of Annie");
+    assert_eq!(fs::metadata(folders.path("out/a.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept: Vec<_> = fs::read_dir(folders.path("out/.annie-trash")).unwrap().map(|e| e.unwrap().path()).collect();
+    let [kept] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!(fs::read_to_string(kept).unwrap(), "by hand", "the version before the write");
+    assert!(!left.exists());
 }

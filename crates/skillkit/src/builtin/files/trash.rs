@@ -1,4 +1,6 @@
-//! The former versions of files that `files.write` replaced, in a folder `.annie-trash` beside them for 30 days.
+//! The records of `files.write` in a folder `.annie-trash` beside the files, for 30 days: the former version of a file that was
+//! replaced, or an empty file for a file that is new. The name of a record has the intent of the write, so that a write that is
+//! run again after an interruption is recognised.
 
 use std::io;
 
@@ -8,26 +10,75 @@ use cap_std::{ambient_authority, fs::Dir};
 use super::FileFolder;
 use crate::error::SkillError;
 
-/// The folder of former versions in each allowed folder.
+/// The folder of records in each allowed folder.
 pub(super) const TRASH: &str = ".annie-trash";
+/// How much of a file's path stands in the name of its record, in bytes. With the time and the intent the name stays below the
+/// 255 bytes that file systems allow.
+const NAME_BYTES_MAX: usize = 150;
 
-/// Keeps the present version of a file, and returns its path in the folder.
-pub(super) fn keep(dir: &Dir, path: &str, now: Micros, intent: IntentId) -> io::Result<String> {
-    let seconds = now.0 / 1_000_000;
-    let name = path.replace('/', "_");
-    // Long names would not fit behind the time.
-    let name: String = name.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
-    let kept = format!("{TRASH}/{seconds}-{intent}-{name}");
-    dir.create_dir_all(TRASH)?;
-    // A link keeps the whole file without copying it. Not every file system has links.
-    match dir.hard_link(path, dir, &kept) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(kept),
-        Err(_) => dir.copy(path, dir, &kept).map(|_| kept),
-        Ok(()) => Ok(kept),
-    }
+/// What one intent wrote: a new file, or a file whose former version is at this path.
+pub(super) enum Record {
+    New,
+    Former(String),
 }
 
-/// Removes the versions that were kept before this time.
+/// Records the write of an intent before it happens: keeps the present version of the file if there is one.
+pub(super) fn record(dir: &Dir, path: &str, is_new: bool, now: Micros, intent: IntentId) -> io::Result<Record> {
+    let seconds = now.0 / 1_000_000;
+    dir.create_dir_all(TRASH)?;
+    let record = if is_new {
+        dir.create(format!("{TRASH}/{seconds}-{intent}"))?.sync_all()?;
+        Record::New
+    } else {
+        let name = path.replace('/', "_");
+        let kept = format!(
+            "{TRASH}/{seconds}-{intent}-{}",
+            &name[name.ceil_char_boundary(name.len().saturating_sub(NAME_BYTES_MAX))..]
+        );
+        // A link keeps the whole file without copying it. Not every file system has links.
+        if dir.hard_link(path, dir, &kept).is_err() {
+            dir.copy(path, dir, &kept)?;
+        }
+        Record::Former(kept)
+    };
+    // Otherwise a power failure could keep the write and lose its record.
+    dir.open(TRASH)?.sync_all()?;
+    Ok(record)
+}
+
+/// The record of an intent.
+pub(super) fn find(dir: &Dir, intent: IntentId) -> io::Result<Option<Record>> {
+    let entries = match dir.read_dir(TRASH) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let intent = intent.to_string();
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        match name.split_once('-').and_then(|(_, rest)| rest.strip_prefix(&intent)) {
+            Some("") => return Ok(Some(Record::New)),
+            Some(rest) if rest.starts_with('-') => return Ok(Some(Record::Former(format!("{TRASH}/{name}")))),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Removes the records of an intent whose write did not happen.
+pub(super) fn remove(dir: &Dir, intent: IntentId) -> io::Result<()> {
+    let intent = intent.to_string();
+    for entry in dir.read_dir(TRASH)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.split_once('-').is_some_and(|(_, rest)| rest.starts_with(&intent)) {
+            entry.remove_file()?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the records that were made before this time.
 pub(super) fn purge(folder: &FileFolder, before: Micros) -> Result<u64, SkillError> {
     let failed = |error| SkillError::io(format!("cannot purge the former versions in {}", folder.name), error);
     let Ok(dir) = Dir::open_ambient_dir(&folder.path, ambient_authority()) else { return Ok(0) };

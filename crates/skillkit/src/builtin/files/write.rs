@@ -1,4 +1,5 @@
-//! `files.write`: writes a whole file. Idempotent: a repeated run finds the content that it wrote. The former version is kept.
+//! `files.write`: writes a whole file. Idempotent: a repeated run finds the record of its intent and writes nothing, so that what was
+//! written after the first run stays. The former version is kept.
 
 use std::{
     io::{self, Write as _},
@@ -6,12 +7,16 @@ use std::{
 };
 
 use annie_core::{ids::IntentId, outcome::Outcome, skill::Effect, time::Micros};
-use cap_std::fs::{Dir, OpenOptions};
+use cap_std::fs::{Dir, Metadata, OpenOptions, OpenOptionsExt as _};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{FileRules, place::Place, trash};
+use super::{
+    FileRules,
+    place::Place,
+    trash::{self, Record},
+};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -85,7 +90,7 @@ fn check(place: &Place, content: &str, rules: &FileRules) -> Result<(), SkillErr
 fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<Written, SkillError> {
     let (rest, shown) = (&place.rest, place.shown());
     let failed = |error| place.failure(&shown, rest, error);
-    let (folder, name) = rest.rsplit_once('/').unwrap_or((".", rest));
+    let folder = rest.rsplit_once('/').map_or(".", |(folder, _)| folder);
     place.dir.create_dir_all(folder).map_err(|error| match error.kind() {
         // A link that leads out of the folder has the name.
         _ if place.dir.metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied) => {
@@ -96,6 +101,16 @@ fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<
         }
         _ => failed(error),
     })?;
+    let temporary = temporary(folder, intent);
+    if let Some(record) = trash::find(&place.dir, intent).map_err(failed)? {
+        match place.dir.symlink_metadata(&temporary) {
+            // The temporary file became the file in the run that was interrupted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written(place, record)),
+            Err(error) => return Err(failed(error)),
+            // The interruption was before that. The file may have changed since.
+            Ok(_) => trash::remove(&place.dir, intent).map_err(failed)?,
+        }
+    }
     let found = match place.dir.symlink_metadata(rest) {
         Ok(found) => Some(found),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -110,30 +125,56 @@ fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<
     {
         return Ok(Written::Same);
     }
-    let folder = place.dir.open_dir(folder).map_err(failed)?;
-    let temporary = format!(".{name}.annie-tmp");
-    let kept = (|| {
-        let mut new = folder.open_with(&temporary, OpenOptions::new().write(true).create(true).truncate(true))?;
-        new.write_all(content.as_bytes())?;
-        if let Some(found) = &found {
-            new.set_permissions(found.permissions())?;
+    let recorded = fill(&place.dir, &temporary, content, found.as_ref())
+        .and_then(|()| trash::record(&place.dir, rest, found.is_none(), now, intent))
+        .and_then(|record| replace(&place.dir, folder, &temporary, rest).map(|()| record));
+    match recorded {
+        Ok(record) => Ok(written(place, record)),
+        Err(error) => {
+            // The record goes first: alone it would say that the file was written.
+            let _ = trash::remove(&place.dir, intent);
+            let _ = place.dir.remove_file(&temporary);
+            Err(failed(error))
         }
-        new.sync_all()?;
-        let kept = found.map(|_| trash::keep(&place.dir, rest, now, intent)).transpose()?;
-        replace(&folder, &temporary, name)?;
-        Ok(kept)
-    })();
-    let kept = kept.map_err(|error| {
-        // It fails only if nothing was written.
-        let _ = folder.remove_file(&temporary);
-        failed(error)
-    })?;
-    Ok(kept.map_or(Written::New, |kept| Written::Replaced(place.show(&kept))))
+    }
+}
+
+fn written(place: &Place, record: Record) -> Written {
+    match record {
+        Record::New => Written::New,
+        Record::Former(kept) => Written::Replaced(place.show(&kept)),
+    }
+}
+
+/// The path of the file that becomes the new version: in the same folder, because a rename does not leave a file system.
+fn temporary(folder: &str, intent: IntentId) -> String {
+    format!("{folder}/.annie-{intent}.tmp")
+}
+
+/// Writes the new version. Only its owner can read it until it has the permissions of the former version.
+fn fill(dir: &Dir, temporary: &str, content: &str, found: Option<&Metadata>) -> io::Result<()> {
+    // Left by a run of the same intent that was interrupted.
+    if let Err(error) = dir.remove_file(temporary)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    if found.is_some() {
+        options.mode(0o600);
+    }
+    let mut new = dir.open_with(temporary, &options)?;
+    new.write_all(content.as_bytes())?;
+    if let Some(found) = found {
+        new.set_permissions(found.permissions())?;
+    }
+    new.sync_all()
 }
 
 /// Replaces a file atomically: after a crash it has either the old or the new text, never a part.
-fn replace(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
-    folder.rename(temporary, folder, name)?;
+fn replace(dir: &Dir, folder: &str, temporary: &str, rest: &str) -> io::Result<()> {
+    dir.rename(temporary, dir, rest)?;
     // The rename is durable only after the folder is synchronised.
-    folder.open(".")?.sync_all()
+    dir.open(folder)?.sync_all()
 }
