@@ -12,7 +12,7 @@ mod time;
 
 use std::fmt;
 
-use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, NaiveTime, Weekday};
+use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, Utc, Weekday};
 use chrono_tz::Tz;
 
 pub use show::{describe_due, is_overdue};
@@ -24,6 +24,23 @@ pub struct When {
     pub date: NaiveDate,
     /// The time of day, if one was given.
     pub time: Option<NaiveTime>,
+    /// The instant, if the text names one and not a time of the clock: `in 90 minutes`. When the clocks are set back, a time of
+    /// the clock occurs twice.
+    pub instant: Option<DateTime<Utc>>,
+}
+
+impl When {
+    /// A day with an optional time of the clock.
+    #[must_use]
+    pub const fn new(date: NaiveDate, time: Option<NaiveTime>) -> Self {
+        Self { date, time, instant: None }
+    }
+
+    /// The local time of an instant.
+    fn at(instant: DateTime<Tz>) -> Self {
+        let local = instant.naive_local();
+        Self { date: local.date(), time: Some(local.time()), instant: Some(instant.to_utc()) }
+    }
 }
 
 impl fmt::Display for When {
@@ -56,7 +73,7 @@ pub fn resolve(text: &str, now: DateTime<Tz>) -> Result<When, WhenError> {
         return Err(fail());
     }
     if let Ok(instant) = DateTime::parse_from_rfc3339(text.trim()) {
-        return checked(at(instant.with_timezone(&now.timezone()).naive_local())).ok_or_else(fail);
+        return checked(When::at(instant.with_timezone(&now.timezone()))).ok_or_else(fail);
     }
     let lower = text.trim().to_lowercase().replace(',', " ");
     let words: Vec<&str> = lower
@@ -77,21 +94,17 @@ fn checked(when: When) -> Option<When> {
     (1000..=9999).contains(&when.date.year()).then_some(when)
 }
 
-const fn at(local: NaiveDateTime) -> When {
-    When { date: local.date(), time: Some(local.time()) }
-}
-
 fn parse(words: &[&str], now: DateTime<Tz>) -> Option<When> {
     let (time, words) = time::take(words)?;
     let local = now.naive_local();
     if words.is_empty() {
         let time = time?;
         let date = if time > local.time() { local.date() } else { local.date().succ_opt()? };
-        return Some(When { date, time: Some(time) });
+        return Some(When::new(date, Some(time)));
     }
     match (day::read(&words, now)?, time) {
         (found, None) => Some(found),
-        (When { date, time: None }, time) => Some(When { date, time }),
+        (When { date, time: None, .. }, time) => Some(When::new(date, time)),
         (When { time: Some(_), .. }, Some(_)) => None,
     }
 }

@@ -588,3 +588,30 @@ async fn await_opens_an_operation_and_names_its_path_but_not_its_key() {
     let wrong = world.run("system.await", json!({"what": " "})).await;
     assert_eq!(failed(&wrong), (Status::ErrorPermanent, "invalid_arguments"));
 }
+
+#[tokio::test]
+async fn reminder_in_some_minutes_is_exact_when_the_clocks_are_set_back() {
+    let world = world();
+    let at = |text: &str| Micros::from_utc(text.parse().unwrap());
+    // In Berlin the clocks went from 3:00 back to 2:00 at 01:00 UTC.
+    for (n, (now, when, expected)) in [
+        ("2026-10-24T23:55:00Z", "in 90 minutes", "2026-10-25T01:25:00Z"),
+        ("2026-10-25T01:25:00Z", "in 10 minutes", "2026-10-25T01:35:00Z"),
+        ("2026-10-25T00:25:00Z", "2026-10-25T02:35:00+01:00", "2026-10-25T01:35:00Z"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (skill, flag) in [("tasks.remind", "when"), ("tasks.create", "due")] {
+            let mut call = call(&format!("{skill}{n}"), skill, json!({"title": "Stretch", flag: when}));
+            call.now = at(now);
+            let outcome = world.runner.run(call).await;
+            assert_eq!(outcome.status, Status::Success, "{outcome:?}");
+            assert_eq!(outcome.evidence["remind_at"], json!(at(expected)), "{skill} {when} at {now}");
+        }
+    }
+    let mut moved = call("moved", "tasks.update", json!({"id": 1, "due": "in 20 minutes"}));
+    moved.now = at("2026-10-25T01:05:00Z");
+    let outcome = world.runner.run(moved).await;
+    assert_eq!(outcome.evidence["remind_at"], json!(at("2026-10-25T01:25:00Z")), "{outcome:?}");
+}

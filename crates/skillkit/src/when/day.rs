@@ -4,16 +4,16 @@ use annie_core::calendar::{MONTHS, NUMBERS, UNITS, WEEKDAYS};
 use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Weekday};
 use chrono_tz::Tz;
 
-use super::{When, add_days, add_months, at, month, time::number, week};
+use super::{When, add_days, add_months, month, time::number, week};
 
 /// Reads the words of a day. Only `now` and offsets of hours and minutes also set a time.
 pub(super) fn read(words: &[&str], now: DateTime<Tz>) -> Option<When> {
     if *words == ["now"] {
-        return Some(at(now.naive_local()));
+        return Some(When::at(now));
     }
     let today = now.date_naive();
     let date = named(words, today).or_else(|| of_the_calendar(words, today));
-    date.map(|date| When { date, time: None }).or_else(|| offset(words, now))
+    date.map(|date| When::new(date, None)).or_else(|| offset(words, now))
 }
 
 fn named(words: &[&str], today: NaiveDate) -> Option<NaiveDate> {
@@ -154,7 +154,7 @@ fn offset(words: &[&str], now: DateTime<Tz>) -> Option<When> {
         _ => return None,
     };
     let today = now.date_naive();
-    let clock = |delta: TimeDelta| now.checked_add_signed(delta).map(|then| at(then.naive_local()));
+    let clock = |delta: TimeDelta| now.checked_add_signed(delta).map(When::at);
     let date = match unit {
         Unit::Minutes => return clock(TimeDelta::try_minutes(count)?),
         Unit::Hours => return clock(TimeDelta::try_hours(count)?),
@@ -163,7 +163,7 @@ fn offset(words: &[&str], now: DateTime<Tz>) -> Option<When> {
         Unit::Months => add_months(today, count),
         Unit::Years => add_months(today, count * 12),
     };
-    date.map(|date| When { date, time: None })
+    date.map(|date| When::new(date, None))
 }
 
 /// `3d`, `30min`.

@@ -44,5 +44,5 @@ fn stored(due: &str) -> Option<When> {
     let (date, time) = due.split_once('T').map_or((due, None), |(date, time)| (date, Some(time)));
     let date = NaiveDate::parse_from_str(date, "%Y-%m-%d").ok()?;
     let time = time.map(|t| NaiveTime::parse_from_str(t, "%H:%M")).transpose().ok()?;
-    Some(When { date, time })
+    Some(When::new(date, time))
 }

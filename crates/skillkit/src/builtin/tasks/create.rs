@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
     data::{self, NewTodo, Priority},
-    due, line, missing, one_line,
+    due, exact, line, missing, one_line,
 };
 use crate::{
     error::SkillError,
@@ -57,8 +57,11 @@ impl Handler for Create {
                 .transpose()?
                 .unwrap_or_default(),
             priority: args.priority,
-            remind_at: due.as_ref().and_then(|due| data::reminder_of(due, &ctx.call)),
-            due,
+            remind_at: due.as_ref().and_then(|due| {
+                let at = exact(due).filter(|at| *at > ctx.call.now);
+                at.or_else(|| data::reminder_of(&due.to_string(), &ctx.call))
+            }),
+            due: due.map(|due| due.to_string()),
             tags: text::tags(&args.tags)?,
             parent: args.parent,
         };

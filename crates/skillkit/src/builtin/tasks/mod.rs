@@ -12,7 +12,11 @@ pub(crate) mod update;
 use annie_core::time::Micros;
 use serde_json::{Value, json};
 
-use crate::{error::SkillError, handler::Ctx, when};
+use crate::{
+    error::SkillError,
+    handler::Ctx,
+    when::{self, When},
+};
 use data::{Status, Todo};
 
 /// Length limit for a title, in characters.
@@ -25,12 +29,16 @@ fn one_line(title: &str) -> String {
     title.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads `--due` into its stored form.
-fn due(ctx: &Ctx, text: &str) -> Result<String, SkillError> {
+/// Reads `--due`. Its text is the stored form.
+fn due(ctx: &Ctx, text: &str) -> Result<When, SkillError> {
     // `next_monday`: small models write the values of flags as identifiers.
-    let when = when::resolve(&text.replace('_', " "), ctx.now())
-        .map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
-    Ok(when.to_string())
+    when::resolve(&text.replace('_', " "), ctx.now())
+        .map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))
+}
+
+/// The instant that a text names, if it names one. The stored form of a due time is a time of the clock, which may occur twice.
+fn exact(when: &When) -> Option<Micros> {
+    when.instant.map(Micros::from_utc)
 }
 
 /// `#3 Review PR 42, due 2026-11-22 (tomorrow), priority medium`; with the status unless it is `todo`.

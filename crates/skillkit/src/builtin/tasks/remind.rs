@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     TITLE_CHARS_MAX,
     data::{self, NewTodo, Priority, Todo, TodoPatch},
-    minute, missing, one_line,
+    exact, minute, missing, one_line,
 };
 use crate::{
     error::SkillError,
@@ -57,13 +57,13 @@ fn asked(ctx: &Ctx, text: &str) -> Result<(When, Micros), SkillError> {
     let refused = |what: String| SkillError::argument("when", what);
     let found = when::resolve(&text.replace('_', " "), ctx.now()).map_err(|e| refused(format!("does not fit: {e}")))?;
     let time = found.time.or_else(|| NaiveTime::from_hms_opt(HOUR, 0, 0)).unwrap_or_default();
-    let at = instant(found.date.and_time(time), ctx.zone());
+    let at = exact(&found).or_else(|| instant(found.date.and_time(time), ctx.zone()));
     let now = ctx.call.now;
     // The text names a minute, and the present one has begun.
     let at = at.filter(|at| at.plus_ms(60_000) > now).map(|at| at.max(now));
     let local = found.date.and_time(time).format("%Y-%m-%d %H:%M");
     let at = at.ok_or_else(|| refused(format!("must not be in the past, and {local} has passed: say a later time")))?;
-    Ok((When { date: found.date, time: Some(time) }, at))
+    Ok((When { time: Some(time), ..found }, at))
 }
 
 async fn create(ctx: &Ctx, title: &str, (due, at): (When, Micros)) -> Ran {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX, about_open_parts,
     data::{self, Priority, Status, TodoPatch},
-    due, line, missing, one_line,
+    due, exact, line, missing, one_line,
 };
 use crate::{
     error::SkillError,
@@ -81,8 +81,8 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
         description,
         status: args.status,
         priority: args.priority,
-        due,
+        remind_at: due.as_ref().and_then(|due| exact(due.as_ref()?)).filter(|at| *at > ctx.call.now).map(Some),
+        due: due.map(|due| due.map(|due| due.to_string())),
         tags: tags.transpose()?,
-        remind_at: None,
     })
 }
