@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -16,12 +17,13 @@ use annie_core::{
     context,
     ids::{ConversationId, Epoch, TaskId, UserId},
     message::{ModelRequest, Usage},
-    ports::Store,
+    ports::{Env, Store},
     route::BackendFacts,
     spend::{Account, Cap, Day, SpendLimits, SpendRefusal, Spent, UsageBy, UsageQuery, UsageTotals, expected},
     time::Micros,
 };
 use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
 
 /// After this time the spending of a user's day is read again, in milliseconds.
 const STALE_MS: u64 = 5_000;
@@ -29,6 +31,8 @@ const STALE_MS: u64 = 5_000;
 const READ_MS_MAX: u64 = 2_000;
 /// Accounts of each kind that are kept after their last use, at least; at most twice as many.
 const EACH_MAX: usize = 8_192;
+/// How long a round waits for others that have reserved more than they will use, in milliseconds.
+const RELEASED_MS_MAX: u64 = 60_000;
 
 /// Whose accounts a round uses.
 #[derive(Debug, Clone)]
@@ -48,6 +52,8 @@ pub(crate) struct Payer {
 pub(crate) struct SpendLedger {
     limits: SpendLimits,
     books: Mutex<Books>,
+    /// Wakes rounds that wait for the end of a reservation.
+    released: Notify,
 }
 
 #[derive(Default)]
@@ -65,7 +71,7 @@ struct Books {
 
 impl SpendLedger {
     pub fn new(limits: SpendLimits) -> Self {
-        Self { limits, books: Mutex::default() }
+        Self { limits, books: Mutex::default(), released: Notify::new() }
     }
 
     /// Reads what was spent before, as far as it is not known. If the store does not answer, the accounts stay as they are: the
@@ -111,11 +117,50 @@ impl SpendLedger {
         )
     }
 
+    /// Reserves the expected cost of a round on a backend. If only reservations of rounds under way are in the way, waits for
+    /// their ends: most rounds use a part of what they have reserved.
+    ///
+    /// # Errors
+    /// The cap that the round would exceed.
+    pub async fn reserve_in_time(
+        self: &Arc<Self>,
+        payer: &Payer,
+        backend: &BackendFacts,
+        request: &ModelRequest,
+        env: &Env,
+    ) -> Result<Reservation, SpendRefusal> {
+        let until = Instant::now() + Duration::from_millis(RELEASED_MS_MAX);
+        loop {
+            let mut released = pin!(self.released.notified());
+            released.as_mut().enable();
+            match self.reserve(payer, backend, request, env.now()) {
+                Err(refusal) if refusal.may_pass() => {
+                    if tokio::time::timeout_at(until, released).await.is_err() {
+                        return Err(refusal);
+                    }
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    /// The backends of a route that cost nothing.
+    pub fn free_of(&self, route: &[String], facts: &[BackendFacts]) -> Vec<String> {
+        const MANY_TOKENS: u64 = 1_000_000;
+        let books = self.books.lock();
+        let is_free = |name: &&String| {
+            let seen = books.prices.get(*name).copied().unwrap_or_default();
+            let facts = facts.iter().find(|facts| facts.name == **name);
+            facts.is_some_and(|facts| expected(MANY_TOKENS, MANY_TOKENS, facts, seen).is_free)
+        };
+        route.iter().filter(is_free).cloned().collect()
+    }
+
     /// Reserves the expected cost of a round on a backend.
     ///
     /// # Errors
     /// The cap that the round would exceed.
-    pub fn reserve(
+    fn reserve(
         self: &Arc<Self>,
         payer: &Payer,
         backend: &BackendFacts,
@@ -188,8 +233,8 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// Replaces the expected cost by the reported one.
-    pub fn settle(self, usage: &Usage) {
-        let spent = Spent::of(usage);
+    pub fn settle(mut self, usage: &Usage) {
+        let (spent, needed) = (Spent::of(usage), std::mem::take(&mut self.needed));
         let mut books = self.ledger.books.lock();
         books.totals.add(&UsageTotals::of(usage));
         metrics::counter!("annie_llm_cost_nanodollars_total").increment(spent.nanodollars);
@@ -198,7 +243,11 @@ impl Reservation {
             #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
             metrics::gauge!("annie_llm_cache_hit_ratio").set(cached_tokens as f64 / input_tokens as f64);
         }
-        books.each(&self.payer, &self.key, |account| account.spent = account.spent.plus(spent));
+        // Both under one lock: between them the round would count twice, and others would be refused.
+        books.each(&self.payer, &self.key, |account| {
+            account.spent = account.spent.plus(spent);
+            account.reserved = account.reserved.minus(needed);
+        });
         if spent.nanodollars > 0 && spent.tokens > 0 {
             books.prices.insert(self.backend.clone(), spent.nanodollars.saturating_mul(1_000) / spent.tokens);
         }
@@ -210,6 +259,8 @@ impl Drop for Reservation {
         let needed = self.needed;
         let mut books = self.ledger.books.lock();
         books.each(&self.payer, &self.key, |account| account.reserved = account.reserved.minus(needed));
+        drop(books);
+        self.ledger.released.notify_waiters();
     }
 }
 
@@ -232,5 +283,55 @@ impl<K: Eq + Hash, V: Default> Recent<K, V> {
         }
         let known = self.old.remove(&key);
         self.young.entry(key).or_insert_with(|| known.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_testkit::env::env;
+
+    use super::*;
+
+    fn request(output_tokens_max: u32) -> ModelRequest {
+        ModelRequest {
+            model: None,
+            system: Vec::new(),
+            messages: Vec::new(),
+            stable_messages: 0,
+            tools: Vec::new(),
+            skill_names: Vec::new(),
+            output_tokens_max,
+            session_id: String::new(),
+            priority: 1,
+            options: Default::default(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn round_is_refused_when_no_reservation_is_released_in_time() {
+        let (env, user) = (env(1), UserId::new("ann").unwrap());
+        let ledger = Arc::new(SpendLedger::new(SpendLimits { user_day_tokens_max: 3_000, ..SpendLimits::NONE }));
+        let payer = || Payer {
+            task: TaskId::from_uuid(env.uuid()),
+            conversation: ConversationId::from_uuid(env.uuid()),
+            user: user.clone(),
+            epoch: Epoch(1),
+            spent_in_turn: Spent::default(),
+            is_first_round: true,
+        };
+        let (facts, request, from) = (BackendFacts::default(), request(2_000), Instant::now());
+        let reserve = async || ledger.reserve_in_time(&payer(), &facts, &request, &env).await;
+        let first = reserve().await.unwrap();
+        let refusal = reserve().await.map(|_| ()).unwrap_err();
+        assert!(refusal.text().contains("beside other steps under way"), "{}", refusal.text());
+        assert_eq!(from.elapsed(), Duration::from_millis(RELEASED_MS_MAX));
+        let used = |input_tokens| Usage { input_tokens, ..Usage::default() };
+        let (second, ()) = tokio::join!(reserve(), async { first.settle(&used(100)) });
+        assert!(second.is_ok(), "the first round has used less than it had reserved");
+        drop(second);
+        reserve().await.unwrap().settle(&used(2_900));
+        let at = Instant::now();
+        assert!(reserve().await.is_err(), "the cap is reached");
+        assert_eq!(at.elapsed(), Duration::ZERO, "no round under way is in the way");
     }
 }

@@ -102,6 +102,30 @@ async fn refused_page_is_read_by_the_alternative_skill_in_the_same_round() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failure_whose_skill_file_says_to_report_it_is_not_passed_to_the_alternative() {
+    if !is_sandboxed() {
+        return;
+    }
+    let site = Site::start(|_| refusal(403)).await;
+    for (own, ran) in [("", true), ("fallback: {http_403: [report_failure]}\n", false)] {
+        let model = FakeModelServer::start(|seen| match last(seen).contains("video.page") {
+            true => use_skill("video.page", ""),
+            false => Reply::says("That is all."),
+        })
+        .await;
+        let (folder, server) = server_with(&model, &settings(&site, "")).await;
+        add_skill(folder.path(), &server, "video.transcript", "run: [sh, ./transcript.sh]\n").await;
+        let head = format!("request: {{url: {:?}}}\nalternatives: [video.transcript]\n{own}", site.url("/x"));
+        add_skill(folder.path(), &server, "video.page", &head).await;
+        let sent = ask(&server, "Run video.page").await;
+        assert_eq!(sent["answer"], "That is all.", "{sent}");
+        let decisions = decisions(&log(&server, &sent).await);
+        let has_run = decisions.iter().any(|d| d == "replan: the kernel runs video.transcript in place of video.page");
+        assert_eq!(has_run, ran, "{own}: {decisions:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_page_is_requested_once_and_the_model_learns_of_a_skill_that_exists() {
     let site =
         Site::start(|path| if path == "/transcript" { page("<p>the whole talk</p>") } else { refusal(403) }).await;

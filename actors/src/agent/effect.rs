@@ -126,7 +126,9 @@ impl AgentEffect {
 /// What the kernel may do if this call fails. A skill about which a hook or a person would be asked is left to the agent, whose
 /// own call asks them.
 fn fallback(wiring: &Wiring, view: AgentView<'_>, skill: &PlannedSkill) -> Fallback {
-    let mut stand_ins = view.stand_ins(skill, &wiring.catalog.skills());
+    let skills = wiring.catalog.skills();
+    let mut stand_ins = view.stand_ins(skill, &skills);
+    let own = skills.get(&skill.skill).map(|spec| spec.fallback.clone()).unwrap_or_default();
     let channels = view.channels();
     stand_ins.retain(|stand_in| {
         let at = skill_context(view, &channels, stand_in);
@@ -136,7 +138,7 @@ fn fallback(wiring: &Wiring, view: AgentView<'_>, skill: &PlannedSkill) -> Fallb
                 && hooks.outside(&at).next().is_none()
                 && hooks.approval().mode(&at) == ApprovalMode::Off
     });
-    Fallback { rules: view.error_rules(), stand_ins }
+    Fallback { rules: view.error_rules(), own, stand_ins }
 }
 
 /// Starts what a directive of an agent requests. The result arrives as a message of the actor. If that message is lost, the

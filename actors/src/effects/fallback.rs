@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
-    error_route::{ErrorKind, ErrorRules, Step, retries_at_once},
+    error_route::{Chains, ErrorKind, ErrorRules, Step, retries_at_once},
     event::{EventBody, PlannedSkill},
     outcome::Outcome,
 };
@@ -17,23 +17,24 @@ use crate::{breaker::RunRequest, wiring::Wiring};
 pub(crate) struct Fallback {
     /// The rules of the turn.
     pub rules: ErrorRules,
+    /// The chains of the called skill's file.
+    pub own: Chains,
     /// The skills that may run in place of the called one, in their order. No hook has an objection.
     pub stand_ins: Vec<PlannedSkill>,
 }
 
 /// Calls a skill, and does what the kernel can do by itself if it fails.
 pub(crate) async fn call_with_fallback(wiring: Arc<Wiring>, request: RunRequest, fallback: Fallback) -> SkillDone {
-    let Fallback { rules, stand_ins } = fallback;
+    let Fallback { rules, own, stand_ins } = fallback;
     let mut done = call_skill(wiring.clone(), request).await;
-    let passes =
-        done.outcome.as_ref().is_some_and(|outcome| retries_at_once(&rules, done.request.skill.effect, outcome));
-    if passes {
+    let effect = done.request.skill.effect;
+    if done.outcome.as_ref().is_some_and(|outcome| retries_at_once(&rules, &own, effect, outcome)) {
         tokio::time::sleep(Duration::from_millis(rules.retry_wait_ms)).await;
-        done = again(&wiring, done, &rules).await;
+        done = again(&wiring, done, |kind| rules.chain(&own, kind)).await;
     }
     for stand_in in stand_ins {
         let kind = done.outcome.as_ref().and_then(ErrorKind::of);
-        if !kind.is_some_and(|kind| rules.chain(kind).contains(&Step::OtherSkill)) {
+        if !kind.is_some_and(|kind| rules.chain(&own, kind).contains(&Step::OtherSkill)) {
             break;
         }
         done = run_instead(&wiring, done, stand_in).await;
@@ -42,11 +43,11 @@ pub(crate) async fn call_with_fallback(wiring: Arc<Wiring>, request: RunRequest,
 }
 
 /// Runs a failed call once more. If it fails again, the second failure counts.
-async fn again(wiring: &Arc<Wiring>, failed: SkillDone, rules: &ErrorRules) -> SkillDone {
+async fn again(wiring: &Arc<Wiring>, failed: SkillDone, chain: impl Fn(ErrorKind) -> Vec<Step>) -> SkillDone {
     let skill = failed.request.skill.skill.clone();
     let reasoning = format!("{} passes, and {skill} only reads", failure(failed.outcome.as_ref()));
     let kind = failed.outcome.as_ref().and_then(ErrorKind::of);
-    let chain = kind.map(|kind| rules.chain(kind)).unwrap_or_default();
+    let chain = kind.map(chain).unwrap_or_default();
     let left = chain.iter().filter(|step| !matches!(step, Step::Retry | Step::BackOff));
     let alternatives = left.map(|step| step.as_str().to_owned()).collect();
     let step = decided(kind, Step::Retry, format!("retry: the kernel runs {skill} again"), reasoning, alternatives);

@@ -16,6 +16,7 @@ use annie_core::{
     ports::{Append, AppendError, Fence},
     redact::Redaction,
     route,
+    spend::Unit,
     time::Micros,
 };
 use parking_lot::Mutex;
@@ -189,6 +190,8 @@ pub(crate) struct ModelDone {
     pub acted: bool,
     /// Whether the backend was called. If not, the failure does not concern the backend, and no fallback is tried.
     is_asked: bool,
+    /// Whether the backend was not called because a cap on money is reached. A backend that costs nothing may run the round.
+    is_too_expensive: bool,
 }
 
 /// Runs a round on the first backend of its route that grants a permit. If the round fails in a way that another backend may
@@ -206,6 +209,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
         prefill_ms += done.prefill_ms;
         let rest = match &done.result {
             Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.known_facts()),
+            Err(_) if done.is_too_expensive => wiring.spend.free_of(&route, &wiring.known_facts()),
             Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {
@@ -264,8 +268,8 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let choices = permit.take_choice().map(|choice| *choice).into_iter().collect();
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
-    let asked = |result| Asked { result, acted: false, prefill_ms: 0, is_asked: true };
-    let Asked { result, acted, prefill_ms, is_asked } =
+    let asked = |result| Asked { result, acted: false, prefill_ms: 0, is_asked: true, is_too_expensive: false };
+    let Asked { result, acted, prefill_ms, is_asked, is_too_expensive } =
         match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
             (Err(why), _) => asked(unavailable(&why)),
             (Ok(()), Some(endpoint)) => ask(wiring, call, endpoint).await,
@@ -294,7 +298,20 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Ok(()) => result,
         Err(why) => lost(&why),
     };
-    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, choices, acted, is_asked }
+    let ran_ms = ran_us / 1_000;
+    ModelDone {
+        task,
+        round,
+        result,
+        backend,
+        ran_ms,
+        waited_ms,
+        prefill_ms,
+        choices,
+        acted,
+        is_asked,
+        is_too_expensive,
+    }
 }
 
 /// What became of a round with a permit.
@@ -303,18 +320,25 @@ struct Asked {
     acted: bool,
     prefill_ms: u64,
     is_asked: bool,
+    is_too_expensive: bool,
 }
 
 /// Runs a round, unless it would exceed a cap on spending or may not begin.
 async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Asked {
-    let not_asked = |why| Asked { result: Err(why), acted: false, prefill_ms: 0, is_asked: false };
-    let now = wiring.env.now();
-    let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, &call.request, now) {
+    let not_asked = |why, is_too_expensive| Asked {
+        result: Err(why),
+        acted: false,
+        prefill_ms: 0,
+        is_asked: false,
+        is_too_expensive,
+    };
+    let reserved = wiring.spend.reserve_in_time(&call.payer, &endpoint.facts, &call.request, &wiring.env);
+    let reservation = match reserved.await {
         Ok(reservation) => reservation,
         Err(refusal) => {
             metrics::counter!("annie_spend_refusals_total", "cap" => refusal.cap.as_str()).increment(1);
             tracing::info!(task = %call.task, cap = refusal.cap.as_str(), "a round would exceed a cap on spending");
-            return not_asked(refusal.into_error(now));
+            return not_asked(refusal.into_error(wiring.env.now()), refusal.unit == Unit::Money);
         }
     };
     match prepare(wiring, call, endpoint).await {
@@ -324,9 +348,9 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
             if let Ok(reply) = &result {
                 reservation.settle(&reply.usage);
             }
-            Asked { result, acted, prefill_ms, is_asked: true }
+            Asked { result, acted, prefill_ms, is_asked: true, is_too_expensive: false }
         }
-        Err(why) => not_asked(why),
+        Err(why) => not_asked(why, false),
     }
 }
 
@@ -343,6 +367,7 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
         choices: Vec::new(),
         acted: false,
         is_asked: false,
+        is_too_expensive: false,
     }
 }
 

@@ -261,6 +261,20 @@ pub struct SpendRefusal {
 }
 
 impl SpendRefusal {
+    /// Whether the round fits as soon as rounds under way have ended for less than they have reserved.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        let without_others = self.account.spent.plus(self.needed);
+        match self.unit {
+            Unit::Tokens => self.account.reserved.tokens > 0 && without_others.tokens <= self.max.tokens,
+            Unit::Money => {
+                self.account.reserved.nanodollars > 0
+                    && without_others.nanodollars <= self.max.nanodollars
+                    && self.account.spent.nanodollars < self.max.nanodollars
+            }
+        }
+    }
+
     /// The failure of the round, with a text for the user. `now` is the present time.
     #[must_use]
     pub fn into_error(self, now: Micros) -> ModelError {

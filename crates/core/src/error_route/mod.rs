@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use kind::ErrorKind;
 pub use model::{after_model_error, may_succeed_on_retry};
-pub use rules::ErrorRules;
+pub use rules::{Chains, ErrorRules};
 pub use step::{Rung, Step};
 
 use crate::{
@@ -88,10 +88,10 @@ pub fn route(rules: &ErrorRules, failure: &Failure<'_>, granted: Option<&Granted
         Some(granted) => granted.alternatives(rules, failure.skill).iter().map(|spec| spec.name.clone()).collect(),
         None => Vec::new(),
     };
-    let own = granted.and_then(|granted| granted.skills.get(failure.skill)).and_then(|spec| spec.fallback.get(&kind));
-    let mut chain = match own {
-        Some(own) => own.clone(),
-        None => rules.chain(kind),
+    let spec = granted.and_then(|granted| granted.skills.get(failure.skill));
+    let mut chain = match spec {
+        Some(spec) => rules.chain(&spec.fallback, kind),
+        None => rules.chain(&Chains::new(), kind),
     };
     // What the outcome itself, or the author of the skill, names as an alternative is worth a step of its own.
     if !skills.is_empty() && !chain.contains(&Step::OtherSkill) && chain.iter().any(|step| step.rung() == Rung::Replan)
@@ -116,14 +116,19 @@ pub fn route(rules: &ErrorRules, failure: &Failure<'_>, granted: Option<&Granted
 /// The advice after a refusal by a guard.
 const BLOCKED: &str = "This is refused for good: do not try it again, say so.";
 
-/// Whether the kernel itself runs a failed call once more: its skill only reads, and the failure passes.
+/// Whether the kernel itself runs a failed call once more: its skill only reads, the failure passes, and neither the skill's
+/// file (`own`) nor the operator set a chain without a repetition.
 #[must_use]
-pub fn retries_at_once(rules: &ErrorRules, effect: Effect, outcome: &Outcome) -> bool {
-    let passes = matches!(
-        ErrorKind::of(outcome),
-        Some(ErrorKind::Http429 | ErrorKind::HttpError | ErrorKind::Timeout | ErrorKind::Unavailable)
-    );
-    rules.retry_reads && effect == Effect::Read && outcome.status == Status::ErrorTransient && passes
+pub fn retries_at_once(rules: &ErrorRules, own: &Chains, effect: Effect, outcome: &Outcome) -> bool {
+    let Some(kind) = ErrorKind::of(outcome) else { return false };
+    let passes =
+        matches!(kind, ErrorKind::Http429 | ErrorKind::HttpError | ErrorKind::Timeout | ErrorKind::Unavailable);
+    let repeats = |chain: &Vec<Step>| chain.iter().any(|step| matches!(step, Step::Retry | Step::BackOff));
+    rules.retry_reads
+        && effect == Effect::Read
+        && outcome.status == Status::ErrorTransient
+        && passes
+        && rules.set_chain(own, kind).is_none_or(repeats)
 }
 
 impl Routed {

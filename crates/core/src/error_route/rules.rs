@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorKind, Step};
 
+/// Chains by kind of error.
+pub type Chains = BTreeMap<ErrorKind, Vec<Step>>;
+
 /// How failures are routed. The configuration has it as a table of its own. It is recorded with each turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -19,7 +22,7 @@ pub struct ErrorRules {
     pub run_alternatives: bool,
     /// The chains that replace the built-in ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub chains: BTreeMap<ErrorKind, Vec<Step>>,
+    pub chains: Chains,
     /// The alternatives of skills, in addition to those of the skills' files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub alternatives: BTreeMap<String, Vec<String>>,
@@ -53,10 +56,15 @@ impl ErrorRules {
         self.alternatives.get(skill).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The chain of a kind of error.
+    /// The chain of a kind of error of a skill: that of the skill's file (`own`), else the operator's, else the built-in one.
     #[must_use]
-    pub fn chain(&self, kind: ErrorKind) -> Vec<Step> {
-        self.chains.get(&kind).cloned().unwrap_or_else(|| built_in(kind).to_vec())
+    pub fn chain(&self, own: &Chains, kind: ErrorKind) -> Vec<Step> {
+        self.set_chain(own, kind).cloned().unwrap_or_else(|| built_in(kind).to_vec())
+    }
+
+    /// The chain that the skill's file or the operator set.
+    pub(crate) fn set_chain<'a>(&'a self, own: &'a Chains, kind: ErrorKind) -> Option<&'a Vec<Step>> {
+        own.get(&kind).or_else(|| self.chains.get(&kind))
     }
 }
 

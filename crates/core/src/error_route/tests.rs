@@ -116,7 +116,7 @@ fn router_decision_has_its_rung_reasons_and_the_steps_that_are_left() {
 #[test]
 fn kernel_runs_only_reading_calls_again_and_only_if_the_failure_passes() {
     let rules = ErrorRules::default();
-    let again = |effect, outcome: &Outcome| retries_at_once(&rules, effect, outcome);
+    let again = |effect, outcome: &Outcome| retries_at_once(&rules, &Chains::new(), effect, outcome);
     assert!(again(Effect::Read, &Outcome::transient("timeout", "")));
     assert!(again(Effect::Read, &Outcome::transient("site_503", "")));
     assert!(!again(Effect::Once, &Outcome::transient("timeout", "")));
@@ -124,7 +124,14 @@ fn kernel_runs_only_reading_calls_again_and_only_if_the_failure_passes() {
     assert!(!again(Effect::Read, &Outcome::transient("breaker_open", "")));
     assert!(!again(Effect::Read, &Outcome::permanent("site_403", "")));
     let off = ErrorRules { retry_reads: false, ..ErrorRules::default() };
-    assert!(!retries_at_once(&off, Effect::Read, &Outcome::transient("timeout", "")));
+    let timeout = Outcome::transient("timeout", "");
+    assert!(!retries_at_once(&off, &Chains::new(), Effect::Read, &timeout));
+    // The chain of the skill's file counts before that of the operator.
+    let chain = |steps: &[Step]| Chains::from([(ErrorKind::Timeout, steps.to_vec())]);
+    let set = ErrorRules { chains: chain(&[Step::Simpler]), ..ErrorRules::default() };
+    assert!(!retries_at_once(&set, &Chains::new(), Effect::Read, &timeout));
+    assert!(retries_at_once(&set, &chain(&[Step::Retry]), Effect::Read, &timeout));
+    assert!(!retries_at_once(&rules, &chain(&[]), Effect::Read, &timeout));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error_route::{ErrorKind, Step};
+use crate::error_route::Chains;
 
 /// Prefix of tags that record the sources that the author of a memory or a note had read: `from:notes.read`.
 pub const ORIGIN_TAG: &str = "from:";
@@ -116,7 +116,7 @@ pub struct SkillSpec {
     pub alternatives: Vec<String>,
     /// What follows its failures, by kind, in place of the usual chains.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fallback: BTreeMap<ErrorKind, Vec<Step>>,
+    pub fallback: Chains,
     /// The format.
     pub format: SkillFormat,
     /// The origin: `bundled`, a path relative to the data folder, or what another source of skills calls it.
