@@ -51,32 +51,35 @@ Examples:
   annie serve
   annie setup && annie doctor
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 6 answered but not done, 130 Ctrl-C.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 6 answered but not done, 130 Ctrl-C, 143 ended by a signal.
 Without a server, ask and chat run the kernel in this process on the data folder.";
+
+/// The heading of the flags of every command in a page of help.
+const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Flags of every command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Read this configuration file too; it overrides the default ones
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
     /// Use this data folder
-    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
     /// Use the server at this address, and no other
-    #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "URL", value_hint = ValueHint::Url)]
     pub url: Option<String>,
     /// Use the API key in this file
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
     /// Write JSON to stdout, one object a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub json: bool,
     /// No colours, no drafts
-    #[arg(long, global = true, visible_alias = "no-color")]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, visible_alias = "no-color")]
     pub plain: bool,
     /// Print only data and errors
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = GLOBAL_OPTIONS)]
     pub quiet: bool,
 }
 

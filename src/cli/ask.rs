@@ -11,7 +11,8 @@ use super::{
     console::{Ink, Presses},
     failure::{Exit, Failure},
     site::Site,
-    talk::{Following, Partner, Say},
+    talk::{Following, Partner, Say, Seen},
+    waiting::{Activity, Pulse},
     watch::{Ending, Watch},
 };
 use crate::{
@@ -128,7 +129,9 @@ async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::A
         return Ok(None);
     }
     let following = partner.follow(&stored).await?;
-    watch(site, partner, following, presses).await.map(Some)
+    let ending = watch(site, partner, following, presses).await;
+    site.console.show_status(None);
+    ending.map(Some)
 }
 
 /// Shows a turn until it ends. The first Ctrl-C cancels the turn; the second ends the process.
@@ -142,6 +145,7 @@ async fn watch(
     mut presses: Presses,
 ) -> Result<Ending, Failure> {
     let mut watch = Watch::new(&site.console);
+    let (mut pulse, mut activity) = (Pulse::of(&site.console, partner), Activity::begin());
     let mut asked_to_stop = false;
     let mut stopping: Option<BoxFuture<'_, Result<bool, Failure>>> = None;
     loop {
@@ -153,6 +157,10 @@ async fn watch(
                 if let Err(failure) = stopped {
                     site.console.error(&failure);
                 }
+                continue;
+            }
+            queue = pulse.next(), if pulse.is_shown() => {
+                pulse.show(Some((following.stored().task, &mut activity)), queue.as_ref());
                 continue;
             }
             () = presses.next() => {
@@ -167,6 +175,11 @@ async fn watch(
                 continue;
             }
         };
+        activity.see(&seen);
+        if matches!(&seen, Seen::Draft { .. }) || matches!(&seen, Seen::Event(event) if event.body.is_final()) {
+            // The answer takes the place of the line about the wait.
+            site.console.show_status(None);
+        }
         if let Some(ending) = watch.see(&seen)? {
             return Ok(ending);
         }

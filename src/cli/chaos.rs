@@ -12,9 +12,9 @@ use serde_json::json;
 use super::{
     args::{Chaos, Inject},
     client::Client,
-    console::table,
     failure::{Exit, Failure},
     site::Site,
+    tables::fitted,
 };
 use crate::grpc::{chaos::to_wire, v1};
 
@@ -177,8 +177,11 @@ async fn list(site: &Site) -> Result<(), Failure> {
             if fault.ended { "ended" } else { "armed" }.to_owned(),
         ]
     });
-    site.console
-        .line(&table(&["id", "target", "place", "point", "kind", "injected", "passed", "state"], rows.collect()))
+    site.console.line(&fitted(
+        site.console.columns(),
+        &["id", "target", "place", "point", "kind", "injected", "passed", "state"],
+        rows.collect(),
+    ))
 }
 
 /// How often a fault took effect and its limit: `0 of 1`, or `3` without a limit.
@@ -213,7 +216,11 @@ async fn points(site: &Site, text: &str) -> Result<(), Failure> {
     }
     let rows =
         points.into_iter().map(|p| vec![p.target, p.place, p.point, p.passed.to_string(), p.injected.to_string()]);
-    site.console.line(&table(&["target", "place", "point", "passed", "injected"], rows.collect()))
+    site.console.line(&fitted(
+        site.console.columns(),
+        &["target", "place", "point", "passed", "injected"],
+        rows.collect(),
+    ))
 }
 
 #[cfg(test)]

@@ -1,21 +1,24 @@
 //! `annie chat`: reads messages line by line and prints answers until the end of the input, at a terminal or from a pipe. Job
 //! commands in plain words are executed by the kernel; long work runs in the background.
 
-use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, io::IsTerminal as _, path::PathBuf, time::Duration};
 
-use annie_core::event::Priority;
+use annie_core::{event::Priority, jobs::SLASH_WORDS, skill::slash_commands};
 use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
     args,
     ask::{RECEIPT_UNKNOWN, Session, conversation, under_way},
-    console::{Ink, Presses, clipped, tame},
+    console::{Ink, Presses, Terminations, clipped, tame},
+    editor::Editor,
     failure::{Exit, Failure},
     input::Input,
     notices::{Notice, Notices, notices_since},
     site::Site,
+    skills,
     talk::{Partner, Say, Stored},
     turns::{Kind, Turns},
+    waiting::Pulse,
 };
 use crate::system;
 
@@ -24,7 +27,7 @@ const HELP: &str = "\
 /status      show the server or kernel, and the conversation
 /steer TEXT  send a message into the running turn
 /new         begin a new conversation
-/NAME TEXT   use a prompt skill; `annie skills commands` lists them, and /done ends one
+/NAME TEXT   use a prompt skill; `annie skills commands` lists them, Tab completes them, and /done ends one
 /quit        leave (also Ctrl-D)
 Any other line is a message to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
 \"pause that\", \"resume it\" and \"cancel that\" list or control tasks, and so do /jobs, /top, /first, /urgent, /pause,
@@ -38,6 +41,9 @@ const NOTICES_SHOWN_MAX: usize = 3;
 const CATCH_UP_MS_MAX: u64 = 2_000;
 /// Maximum length of a turn's title, which is the start of its message, in characters.
 const TITLE_CHARS_MAX: usize = 60;
+
+/// The commands of the chat itself.
+const COMMANDS: [&str; 6] = ["/help", "/status", "/steer", "/new", "/quit", "/done"];
 
 /// A parsed input line.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,6 +102,9 @@ struct Chat<'a> {
     is_prompted: bool,
     /// Ctrl-C was pressed during the front turn.
     is_stopping: bool,
+    /// The question for the commands that Tab completes, at a terminal that edits lines.
+    naming: Option<BoxFuture<'a, Vec<String>>>,
+    pulse: Pulse<'a>,
 }
 
 /// The next event of a chat.
@@ -105,6 +114,8 @@ enum Next {
     Seen,
     Stopped(Result<bool, Failure>),
     Notified(Result<Notice, Failure>),
+    Named(Vec<String>),
+    Beat(Option<serde_json::Value>),
     Pressed,
 }
 
@@ -113,15 +124,17 @@ enum Next {
 /// # Errors
 /// If there is neither server nor kernel, or Ctrl-C was pressed twice.
 pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
-    over(site, chat, Input::of_process()).await
+    over(site, chat, None).await
 }
 
-/// Runs a chat with the given input.
+/// Runs a chat with the given input, or else with the lines of the process's own.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn over(site: &Site, chat: args::Chat, input: Input) -> Result<(), Failure> {
+pub async fn over(site: &Site, chat: args::Chat, input: Option<Input>) -> Result<(), Failure> {
     let session = Session::open(site).await?;
+    let mut terminations = Terminations::default();
+    let input = input.unwrap_or_else(|| own_input(site, chat.private, &mut terminations));
     let mut running = Chat {
         site,
         partner: &session.partner,
@@ -136,15 +149,62 @@ pub async fn over(site: &Site, chat: args::Chat, input: Input) -> Result<(), Fai
         pending: VecDeque::new(),
         is_prompted: false,
         is_stopping: false,
+        naming: None,
+        pulse: Pulse::of(&site.console, &session.partner),
     };
+    running.ask_for_names();
     running.catch_up().await;
-    let ended = running.talk().await;
+    let ended = tokio::select! {
+        ended = running.talk() => ended,
+        // The terminal must be restored, which a signal alone does not do.
+        () = terminations.next() => Err(Failure::terminated()),
+    };
     drop(running);
+    site.console.show_status(None);
     session.close(&ended).await;
     ended
 }
 
+/// The input of this process: edited lines at a terminal, if it can show them.
+fn own_input(site: &Site, is_private: bool, terminations: &mut Terminations) -> Input {
+    let console = &site.console;
+    let is_edited = console.live && console.has_region() && std::io::stdin().is_terminal();
+    let editor = || -> Result<Editor, Failure> {
+        *terminations = Terminations::new()?;
+        Editor::open(console, &site.folder, is_private)
+    };
+    match is_edited.then(editor) {
+        Some(Ok(editor)) => Input::edited(editor),
+        // A terminal that cannot be controlled still gives whole lines.
+        Some(Err(_)) | None => Input::of_process(),
+    }
+}
+
+/// The commands that Tab completes.
+async fn command_names(partner: &Partner) -> Vec<String> {
+    let jobs = SLASH_WORDS.iter().map(|word| format!("/{word}"));
+    let own = COMMANDS.iter().map(|name| (*name).to_owned());
+    let skills = match partner {
+        Partner::Here { kernel, .. } => {
+            slash_commands(&kernel.catalog().skills()).into_iter().map(|command| command.name).collect()
+        }
+        Partner::Server(client) => {
+            let answer = client.get(skills::COMMANDS.path()).await.unwrap_or_default();
+            let names = answer["commands"].as_array().into_iter().flatten();
+            names.filter_map(|command| command["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        }
+    };
+    own.chain(jobs).chain(skills).collect()
+}
+
 impl Chat<'_> {
+    /// Asks for the commands that Tab completes. Skills may change while the chat runs.
+    fn ask_for_names(&mut self) {
+        if self.input.editor().is_some() {
+            self.naming = Some(command_names(self.partner).boxed());
+        }
+    }
+
     async fn talk(&mut self) -> Result<(), Failure> {
         let console = &self.site.console;
         if self.input.is_terminal {
@@ -182,6 +242,13 @@ impl Chat<'_> {
                 Next::Notified(Ok(notice)) => self.pending.push_back(notice),
                 // A chat works without notifications.
                 Next::Notified(Err(_)) => self.notices = None,
+                Next::Named(names) => {
+                    self.naming = None;
+                    if let Some(editor) = self.input.editor() {
+                        editor.set_commands(names);
+                    }
+                }
+                Next::Beat(queue) => self.pulse.show(self.turns.front_activity(), queue.as_ref()),
                 Next::Pressed => self.stop()?,
             }
         }
@@ -192,6 +259,7 @@ impl Chat<'_> {
         let may_send = self.sending.is_none()
             && self.turns.has_capacity()
             && (self.input.is_terminal || !self.turns.is_answering());
+        let is_waiting = self.pulse.is_shown() && self.turns.front().is_some();
         let notices = &mut self.notices;
         let notice = async {
             match notices {
@@ -205,18 +273,25 @@ impl Chat<'_> {
             ended = self.turns.next(), if !self.turns.is_empty() => {
                 if ended? && !self.turns.is_answering() {
                     self.is_stopping = false;
+                    self.ask_for_names();
                 }
                 Ok(Next::Seen)
             }
             notice = notice, if is_open => Ok(Next::Notified(notice)),
             stopped = under_way(self.stopping.as_mut()) => Ok(Next::Stopped(stopped)),
+            names = under_way(self.naming.as_mut()) => Ok(Next::Named(names)),
+            queue = self.pulse.next(), if is_waiting => Ok(Next::Beat(queue)),
             () = presses.next() => Ok(Next::Pressed),
         }
     }
 
     /// Between two answers: shows pending notifications, then the prompt.
     fn show_notices_or_prompt(&mut self) -> Result<(), Failure> {
-        if self.sending.is_some() || self.turns.is_answering() {
+        let is_idle = self.sending.is_none() && !self.turns.is_answering();
+        if let Some(editor) = self.input.editor() {
+            editor.show(is_idle);
+        }
+        if !is_idle {
             return Ok(());
         }
         let console = &self.site.console;
@@ -236,7 +311,7 @@ impl Chat<'_> {
             }
             self.remember(notice.id);
         }
-        if self.input.is_terminal && !console.is_json() && !self.is_prompted {
+        if self.input.is_terminal && self.input.editor().is_none() && !console.is_json() && !self.is_prompted {
             self.is_prompted = true;
             console.data("> ")?;
         }

@@ -9,7 +9,10 @@ use std::{
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    screen::{Edited, Screen, Size},
+};
 use crate::config::Environment;
 
 /// A shared writer.
@@ -34,6 +37,10 @@ pub struct Console {
     /// Whether drafts of an answer may be shown as they arrive.
     pub live: bool,
     color: bool,
+    /// Whether stderr is a terminal that can show a live region below the output.
+    has_region: bool,
+    is_out_terminal: bool,
+    screen: Arc<Mutex<Screen>>,
     out: Sink,
     err: Sink,
 }
@@ -69,15 +76,48 @@ impl Presses {
     }
 }
 
+/// The signals that end a process, for a command that must restore the terminal first. By default none is handled here, and a
+/// signal ends the process at once.
+#[derive(Default)]
+pub struct Terminations(Option<(Signal, Signal)>);
+
+impl Terminations {
+    /// Handles SIGTERM and SIGHUP.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn new() -> Result<Self, Failure> {
+        let handled = |kind| signal(kind).map_err(|e| Failure::io("cannot wait for signals", &e));
+        Ok(Self(Some((handled(SignalKind::terminate())?, handled(SignalKind::hangup())?))))
+    }
+
+    /// Waits for a signal.
+    pub async fn next(&mut self) {
+        match &mut self.0 {
+            Some((terminate, hangup)) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl Console {
     /// Writes to stdout and stderr of the process.
     #[must_use]
     pub fn of_process(manner: Manner, environment: &Environment) -> Self {
         let plain = manner.plain || manner.json;
+        let is_out_terminal = io::stdout().is_terminal();
         Self {
             manner,
-            live: !plain && io::stdout().is_terminal(),
+            live: !plain && is_out_terminal,
             color: !plain && io::stderr().is_terminal() && !environment.no_color(),
+            has_region: !plain && io::stderr().is_terminal() && !environment.is_dumb_terminal(),
+            is_out_terminal,
+            screen: Arc::default(),
             out: Arc::new(Mutex::new(io::stdout())),
             err: Arc::new(Mutex::new(io::stderr())),
         }
@@ -86,7 +126,8 @@ impl Console {
     /// Other sinks, for tests.
     #[cfg(test)]
     pub fn into_sinks(manner: Manner, out: Sink, err: Sink) -> Self {
-        Self { manner, live: false, color: false, out, err }
+        let (screen, color) = (Arc::default(), false);
+        Self { manner, live: false, color, has_region: false, is_out_terminal: false, screen, out, err }
     }
 
     /// Whether the output is JSON.
@@ -100,8 +141,11 @@ impl Console {
     /// # Errors
     /// If stdout is closed.
     pub fn data(&self, text: &str) -> Result<(), Failure> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::io("cannot write to stdout", &e))
+        let written = self.above_region(text, self.is_out_terminal, false, || {
+            let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        });
+        written.map_err(|e| Failure::io("cannot write to stdout", &e))
     }
 
     /// Writes a line of data.
@@ -131,8 +175,96 @@ impl Console {
 
     /// Writes a message for people, also with `--quiet`. Errors are ignored.
     pub fn say_always(&self, text: &str) {
+        let line = format!("{text}\n");
+        // A message does not continue a row of an answer that is being written.
+        self.above_region(&line, true, true, || self.to_stderr(&line));
+    }
+
+    fn to_stderr(&self, text: &str) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(err, "{text}");
+        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    }
+
+    // The live region
+
+    /// Whether the terminal can show a live region.
+    #[must_use]
+    pub const fn has_region(&self) -> bool {
+        self.has_region
+    }
+
+    /// Whether it may be shown what a turn waits for.
+    #[must_use]
+    pub const fn has_status(&self) -> bool {
+        self.has_region && !self.manner.quiet
+    }
+
+    /// Width of the terminal on stdout, in columns. Absent if stdout is no terminal, or plain output is wanted.
+    #[must_use]
+    pub fn columns(&self) -> Option<usize> {
+        let is_fitted = self.is_out_terminal && !self.manner.plain && !self.manner.json;
+        let size = is_fitted.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    }
+
+    fn size() -> Size {
+        rustix::termios::tcgetwinsize(io::stderr()).map_or_else(|_| Size::default(), |s| Size::of(s.ws_col, s.ws_row))
+    }
+
+    /// Writes output: removes the live region before it, and draws the region again below it.
+    fn above_region<T>(&self, text: &str, is_on_terminal: bool, begins_row: bool, write: impl FnOnce() -> T) -> T {
+        if !self.has_region {
+            return write();
+        }
+        let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = Self::size();
+        self.to_stderr(&screen.erase(size));
+        if begins_row && screen.is_within_row() {
+            self.to_stderr("\n");
+            screen.advance("\n", size);
+        }
+        let written = write();
+        if is_on_terminal {
+            screen.advance(text, size);
+        }
+        self.to_stderr(&screen.draw(size));
+        written
+    }
+
+    fn change_region(&self, change: impl FnOnce(&mut Screen) -> bool) {
+        if !self.has_region {
+            return;
+        }
+        let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        if change(&mut screen) {
+            let size = Self::size();
+            let erased = screen.erase(size);
+            self.to_stderr(&(erased + &screen.draw(size)));
+        }
+    }
+
+    /// Shows what a turn waits for, or nothing.
+    pub fn show_status(&self, status: Option<String>) {
+        self.change_region(|screen| screen.set_status(status));
+    }
+
+    /// Shows the line that is being edited, or nothing.
+    pub fn show_edited(&self, edited: Option<Edited>) {
+        self.change_region(|screen| screen.set_edited(edited));
+    }
+
+    /// Draws the live region again, for a terminal of another size.
+    pub fn redraw(&self) {
+        self.change_region(|_| true);
+    }
+
+    /// Clears the terminal.
+    pub fn clear(&self) {
+        self.change_region(|screen| {
+            *screen = Screen::default();
+            self.to_stderr("\u{1b}[H\u{1b}[2J");
+            true
+        });
     }
 
     /// Writes an error with its fix.

@@ -51,7 +51,15 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
 }
 
 async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
-    let answer = match site.server().await? {
+    LIST.print(site, &listed(site, page, all).await?, "no conversations yet: annie ask \"...\"")
+}
+
+/// A page of the conversations.
+///
+/// # Errors
+/// If neither server nor data folder can be used.
+pub(super) async fn listed(site: &Site, page: &PageArgs, all: bool) -> Result<Value, Failure> {
+    Ok(match site.server().await? {
         Some(client) => client.get(&format!("{}?{}&stateless={all}", LIST.path(), page::query(page))).await?,
         None => {
             let store = site.store().await?;
@@ -65,8 +73,7 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
             let rows = rows.map_err(crate::error::AppError::from)?;
             json!(ops::conversations::Conversations::from(Page::of(rows, limit, ConversationRow::page_start)))
         }
-    };
-    LIST.print(site, &answer, "no conversations yet: annie ask \"...\"")
+    })
 }
 
 async fn show(site: &Site, id: ConversationId, page: &PageArgs) -> Result<(), Failure> {

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::{
     args::{Data, DataKind},
     client::encoded,
-    console::table,
     failure::{Exit, Failure},
     listing::{Listing, plain},
     site::Site,
+    tables::fitted,
 };
 use crate::boot::{self, BootError};
 
@@ -117,7 +117,7 @@ async fn delete(site: &Site, documents: &dyn Documents, user: &UserId, is_confir
     }
     if total > 0 {
         let rows = counts.iter().map(|(namespace, count)| vec![namespace.clone(), count.to_string()]);
-        site.console.line(&table(&["namespace", "documents"], rows.collect()))?;
+        site.console.line(&fitted(site.console.columns(), &["namespace", "documents"], rows.collect()))?;
     }
     site.console.say_always(&match (is_confirmed, total) {
         (_, 0) => format!("user {user} has no documents"),

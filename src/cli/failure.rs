@@ -31,6 +31,8 @@ pub enum Exit {
     Interrupted = 130,
     /// The reader of stdout is gone. The code is that of SIGPIPE, and no message is printed.
     Unread = 141,
+    /// A signal ended the command. The code is that of SIGTERM.
+    Terminated = 143,
 }
 
 /// A command that failed.
@@ -65,6 +67,12 @@ impl Failure {
     #[must_use]
     pub fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "stopped")
+    }
+
+    /// Ended by a signal.
+    #[must_use]
+    pub fn terminated() -> Self {
+        Self::new(Exit::Terminated, "ended by a signal")
     }
 
     /// Input or output of this command failed.

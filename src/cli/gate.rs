@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{
     args::{Gate, OnBackend},
     client::Client,
-    console::table,
     failure::Failure,
     site::Site,
+    tables::fitted,
 };
 
 /// `annie gate`
@@ -50,7 +50,11 @@ async fn show(site: &Site, client: &Client) -> Result<(), Failure> {
             format!("{} s", gate["closed_ms_total"].as_u64().unwrap_or(0) / 1_000),
         ]
     });
-    site.console.line(&table(&["backend", "gate", "held by", "voices", "closed so far"], rows.collect()))
+    site.console.line(&fitted(
+        site.console.columns(),
+        &["backend", "gate", "held by", "voices", "closed so far"],
+        rows.collect(),
+    ))
 }
 
 /// Holds the gate until Ctrl-C. If the command is killed, the gate opens when its lease expires, after `ttl_ms`.

@@ -1,6 +1,7 @@
 //! The input of `annie chat`: one message for each line. Lines that arrive together at a terminal are one message, so that a
 //! line of a pasted text does not become a request. A paste that arrives in pieces, over a slow connection, or is longer than
-//! [`PASTE_BYTES_MAX`], becomes several messages.
+//! [`PASTE_BYTES_MAX`], becomes several messages. A chat at a terminal that can show a live region edits its lines instead
+//! (`src/cli/editor/`).
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -10,7 +11,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::failure::{Exit, Failure};
+use super::{
+    editor::Editor,
+    failure::{Exit, Failure},
+};
 
 /// The longest line, in bytes; the kernel's own limit is usually lower.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
@@ -23,10 +27,14 @@ const LINES_AHEAD_MAX: usize = 16;
 
 /// Messages from stdin, read by a task.
 pub struct Input {
-    lines: mpsc::Receiver<Result<String, String>>,
+    source: Source,
     /// Whether the input is a terminal.
     pub is_terminal: bool,
-    _reader: JoinSet<()>,
+}
+
+enum Source {
+    Lines { lines: mpsc::Receiver<Result<String, String>>, _reader: JoinSet<()> },
+    Edited(Box<Editor>),
 }
 
 impl Input {
@@ -40,7 +48,20 @@ impl Input {
         let (sender, lines) = mpsc::channel(LINES_AHEAD_MAX);
         let mut reader = JoinSet::new();
         reader.spawn(read(BufReader::new(from), is_terminal, sender));
-        Self { lines, is_terminal, _reader: reader }
+        Self { source: Source::Lines { lines, _reader: reader }, is_terminal }
+    }
+
+    /// Lines that are edited at a terminal.
+    pub fn edited(editor: Editor) -> Self {
+        Self { source: Source::Edited(Box::new(editor)), is_terminal: true }
+    }
+
+    /// The editor, if lines are edited.
+    pub fn editor(&mut self) -> Option<&mut Editor> {
+        match &mut self.source {
+            Source::Edited(editor) => Some(editor),
+            Source::Lines { .. } => None,
+        }
     }
 
     /// The next message; nothing at the end of the input.
@@ -48,7 +69,12 @@ impl Input {
     /// # Errors
     /// If stdin cannot be read, or a line is too long or not UTF-8.
     pub async fn next(&mut self) -> Result<Option<String>, Failure> {
-        self.lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why))
+        match &mut self.source {
+            Source::Edited(editor) => Ok(editor.next().await),
+            Source::Lines { lines, .. } => {
+                lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why))
+            }
+        }
     }
 }
 

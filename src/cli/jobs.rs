@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use super::{
     args::{JobRef, Jobs},
     client::Client,
+    console::clipped,
     failure::{Exit, Failure},
     listing::Listing,
     repeated::repeated,
     site::Site,
 };
+
+/// Maximum length of a job's title in a message, in characters.
+const TITLE_CHARS_MAX: usize = 60;
 
 pub(super) const LIST: Listing = Listing {
     command: "jobs list",
@@ -37,25 +41,44 @@ pub async fn run(site: &Site, command: Jobs) -> Result<(), Failure> {
     let client = site.running().await.map_err(|failure| {
         failure.fix("`annie tasks list --open` lists the open tasks of the folder; `annie serve` continues them")
     })?;
-    match command {
-        Jobs::List(watch) => repeated(site, watch, async || list(site, &client).await).await,
-        Jobs::Cancel { job } => {
-            let task = found(&client, job).await?;
-            act(site, &client, task, "cancel", &json!({}), "it is being cancelled").await
-        }
-        Jobs::Pause { job } => {
-            let task = found(&client, job).await?;
-            act(site, &client, task, "suspend", &json!({}), "it is suspended; `annie jobs resume` continues it").await
-        }
-        Jobs::Resume { job } => {
-            let task = found(&client, job).await?;
-            act(site, &client, task, "continue", &json!({}), "it is resumed").await
-        }
+    let (job, what, body, done) = match command {
+        Jobs::List(watch) => return repeated(site, watch, async || list(site, &client).await).await,
+        Jobs::Cancel { job } => (job, "cancel", json!({}), Done::Is("being cancelled")),
+        Jobs::Pause { job } => (job, "suspend", json!({}), Done::Is("suspended; `annie jobs resume` continues it")),
+        Jobs::Resume { job } => (job, "continue", json!({}), Done::Is("resumed")),
         Jobs::Priority { job, class } => {
-            let task = found(&client, job).await?;
             let class = Priority::from(class);
-            let text = format!("its class is now {}", class.as_str());
-            act(site, &client, task, "priority", &json!({"priority": class}), &text).await
+            (job, "priority", json!({"priority": class}), Done::Moved(class))
+        }
+    };
+    let job = found(&client, job).await?;
+    let answer = client.post(&format!("/api/v1/tasks/{}/{what}", job.task), &body).await?;
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let is_done = answer["done"] == true || answer["cancelled"] == true;
+    site.console.line(&done.line(&job.name, is_done))
+}
+
+/// The task that a command acts on. Numbers shift, so that the result names it.
+struct Job {
+    task: TaskId,
+    /// The start of its message in quotes, or its id.
+    name: String,
+}
+
+/// What a command did to a job.
+enum Done {
+    Is(&'static str),
+    Moved(Priority),
+}
+
+impl Done {
+    fn line(&self, name: &str, is_done: bool) -> String {
+        match self {
+            _ if !is_done => format!("{name} had ended before"),
+            Self::Is(state) => format!("{name} is {state}"),
+            Self::Moved(class) => format!("moved {name} to {}", class.as_str()),
         }
     }
 }
@@ -83,33 +106,38 @@ pub fn seconds(ms: u64) -> String {
     format!("{} s", ms.div_ceil(1_000))
 }
 
-/// The task that a job reference names.
-async fn found(client: &Client, job: JobRef) -> Result<TaskId, Failure> {
-    let number = match job {
-        JobRef::Id(task) => return Ok(task),
-        JobRef::Number(number) => number,
-    };
+/// The job that a reference names.
+async fn found(client: &Client, job: JobRef) -> Result<Job, Failure> {
     let answer = client.get(LIST.path()).await?;
-    let jobs = answer["jobs"].as_array().into_iter().flatten();
-    let task = jobs.filter(|j| j["number"] == number).find_map(|j| j["task_id"].as_str()?.parse().ok());
-    task.ok_or_else(|| {
+    let mut jobs = answer["jobs"].as_array().into_iter().flatten();
+    let row = match job {
+        JobRef::Id(task) => jobs.find(|row| row["task_id"] == json!(task)),
+        JobRef::Number(number) => jobs.find(|row| row["number"] == number),
+    };
+    let task = match job {
+        JobRef::Id(task) => Some(task),
+        JobRef::Number(_) => row.and_then(|row| row["task_id"].as_str()?.parse().ok()),
+    };
+    let task = task.ok_or_else(|| {
+        let number = if let JobRef::Number(number) = job { number } else { 0 };
         Failure::new(Exit::NotFound, format!("there is no job {number}"))
             .fix("`annie jobs` shows the numbers as they are now")
-    })
-}
-
-async fn act(site: &Site, client: &Client, task: TaskId, what: &str, body: &Value, done: &str) -> Result<(), Failure> {
-    let answer = client.post(&format!("/api/v1/tasks/{task}/{what}"), body).await?;
-    if site.console.is_json() {
-        return site.console.json(&answer);
-    }
-    let is_done = answer["done"] == true || answer["cancelled"] == true;
-    site.console.line(if is_done { done } else { "it had ended before" })
+    })?;
+    let title = row.and_then(|row| row["title"].as_str()).filter(|title| !title.is_empty());
+    let name = title.map_or_else(|| task.to_string(), |title| format!("\"{}\"", clipped(title, TITLE_CHARS_MAX)));
+    Ok(Job { task, name })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn result_names_the_job() {
+        assert_eq!(Done::Moved(Priority::High).line("\"x\"", true), "moved \"x\" to high");
+        assert_eq!(Done::Is("resumed").line("\"x\"", true), "\"x\" is resumed");
+        assert_eq!(Done::Is("resumed").line("\"x\"", false), "\"x\" had ended before");
+    }
 
     #[test]
     fn job_status_names_the_reason_if_the_server_gives_one() {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::{
     args::Key,
     client::encoded,
-    console::table,
     failure::{Exit, Failure},
     site::Site,
+    tables::fitted,
 };
 use crate::{
     auth::{KeyScope, MadeKey, NewKey, create_key, list_keys, revoke_key},
@@ -141,7 +141,11 @@ async fn list(site: &Site) -> Result<(), Failure> {
         };
         vec![text("id"), text("name"), text("user"), scopes.join(","), text("last_used_at"), state]
     });
-    site.console.line(&table(&["id", "name", "user", "scopes", "last used", "state"], rows.collect()))
+    site.console.line(&fitted(
+        site.console.columns(),
+        &["id", "name", "user", "scopes", "last used", "state"],
+        rows.collect(),
+    ))
 }
 
 async fn own(site: &Site) -> Result<(), Failure> {

@@ -4,12 +4,14 @@
 use serde_json::Value;
 
 use super::{
-    console::{table, tame},
+    console::tame,
     failure::Failure,
     page,
+    short_ids::shorten,
     site::Site,
+    tables::{fitted, relative},
 };
-use crate::ops;
+use crate::{ops, system};
 
 /// A list of the API.
 pub struct Listing {
@@ -54,10 +56,19 @@ impl Listing {
             site.console.say(empty);
             return Ok(());
         }
-        let text = |row: &Value, key: &str| cell(row, key).unwrap_or_else(|| plain(&row[key]));
-        let cells = rows.iter().map(|row| self.columns.iter().map(|(_, key)| text(row, key)).collect());
+        // People read how long ago something was, programs the time.
+        let now = site.console.columns().map(|_| system::env().now());
+        let time = |value: &Value| relative(value.as_str()?, now?);
+        let text =
+            |row: &Value, key: &str| cell(row, key).or_else(|| time(&row[key])).unwrap_or_else(|| plain(&row[key]));
+        let mut columns: Vec<Vec<String>> =
+            self.columns.iter().map(|(_, key)| rows.iter().map(|row| text(row, key)).collect()).collect();
+        if site.console.columns().is_some() {
+            columns.iter_mut().for_each(|column| shorten(column));
+        }
+        let cells = (0..rows.len()).map(|n| columns.iter().filter_map(|column| column.get(n).cloned()).collect());
         let headings: Vec<&str> = self.columns.iter().map(|(heading, _)| *heading).collect();
-        site.console.line(&table(&headings, cells.collect()))?;
+        site.console.line(&fitted(site.console.columns(), &headings, cells.collect()))?;
         page::say_more(site, rows.len(), answer);
         Ok(())
     }

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{
     args::Mcp,
-    console::table,
     failure::Failure,
     listing::{Listing, plain},
     site::Site,
+    tables::fitted,
 };
 
 pub(super) const LIST: Listing = Listing {
@@ -49,7 +49,7 @@ async fn list(site: &Site, with_tools: bool) -> Result<(), Failure> {
     let tools = servers.flat_map(|server| server["tools"].as_array().into_iter().flatten());
     let keys = ["skill", "tool", "state", "effect", "hash", "reason"];
     let rows = tools.map(|tool| keys.map(|key| plain(&tool[key])).to_vec()).collect();
-    site.console.line(&table(&keys, rows))
+    site.console.line(&fitted(site.console.columns(), &keys, rows))
 }
 
 /// How many tools of a server are skills, and how many are not.

@@ -8,9 +8,10 @@ use serde_json::json;
 
 use super::{
     args::{Database, Migrate},
-    console::{Ink, table},
+    console::Ink,
     failure::{Exit, Failure},
     site::Site,
+    tables::fitted,
 };
 use crate::{
     boot::{BootError, NOTES_KEPT_AS, NotesFolder, NotesProblem},
@@ -53,7 +54,7 @@ fn report(site: &Site, options: Migrate, copied: &[TableCopied]) -> Result<(), F
         return Ok(());
     }
     let rows = copied.iter().map(|one| vec![one.table.to_owned(), one.rows.to_string(), one.sha256[..16].to_owned()]);
-    site.console.line(&table(&["table", "rows", "sha256"], rows.collect()))?;
+    site.console.line(&fitted(site.console.columns(), &["table", "rows", "sha256"], rows.collect()))?;
     site.console.say(&site.console.ink(Ink::Good, "copied, read back and compared"));
     if options.to == Database::Sqlite {
         site.console.say("to use it, take `url`, `url_file` and `url_env` out of [store]");

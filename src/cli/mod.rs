@@ -16,6 +16,7 @@ mod cron;
 mod data;
 mod dlq;
 mod doctor;
+mod editor;
 mod events;
 mod failure;
 mod gate;
@@ -37,18 +38,22 @@ mod repeated;
 mod replay;
 mod resume;
 mod sandboxed;
+mod screen;
 mod secret;
 mod serve;
 mod service;
 mod setup;
+mod short_ids;
 mod site;
 mod skills;
 mod status;
+mod tables;
 mod talk;
 mod tasks;
 mod top;
 mod turns;
 mod usage;
+mod waiting;
 mod watch;
 
 use std::{
@@ -58,10 +63,11 @@ use std::{
 };
 
 use args::{Cli, Command, ConfigCommand, Global, Serve};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use console::{Console, Manner};
 use failure::{Exit, Failure};
 use serde_json::json;
+use short_ids::ShortId;
 use site::Site;
 use toml::Value;
 
@@ -79,8 +85,8 @@ const END_MS_MAX: u64 = 50;
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let (cli, short) = match short_ids::parse(&args) {
+        Ok(parsed) => parsed,
         Err(e) => return misunderstood(&e, &args, &environment),
     };
     let Global { json, plain, quiet, .. } = cli.global;
@@ -100,7 +106,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
             return ExitCode::FAILURE;
         }
     };
-    let done = runtime.block_on(run(cli, console.clone(), environment));
+    let done = runtime.block_on(run(cli, &Given { args, short }, console.clone(), environment));
     runtime.shutdown_timeout(std::time::Duration::from_millis(END_MS_MAX));
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -147,7 +153,7 @@ fn usage(error: &clap::Error) -> Failure {
 
 fn report(console: &Console, failure: &Failure) {
     // A user who pressed Ctrl-C, or closed stdout, needs no message.
-    if matches!(failure.exit, Exit::Unread | Exit::Interrupted) {
+    if matches!(failure.exit, Exit::Unread | Exit::Interrupted | Exit::Terminated) {
         return;
     }
     if console.is_json() {
@@ -158,7 +164,14 @@ fn report(console: &Console, failure: &Failure) {
     console.error(failure);
 }
 
-async fn run(cli: Cli, console: Console, environment: Environment) -> Result<(), Failure> {
+/// The arguments of the process, and the short ids among them.
+#[derive(Default)]
+struct Given {
+    args: Vec<OsString>,
+    short: Vec<ShortId>,
+}
+
+async fn run(cli: Cli, given: &Given, console: Console, environment: Environment) -> Result<(), Failure> {
     let Cli { global, command } = cli;
     // These commands need no configuration, so they must work with a broken one.
     match command {
@@ -167,13 +180,14 @@ async fn run(cli: Cli, console: Console, environment: Environment) -> Result<(),
         Command::Config { command: ConfigCommand::Init { file } } => config::init(&console, &environment, file),
         Command::Config { command: ConfigCommand::Check { file: Some(file) } } => config::check_file(&console, file),
         Command::Setup(options) => setup::run(&console, &environment, &global, &options).await,
-        command => with_config(global, command, console, environment).await,
+        command => with_config(global, command, given, console, environment).await,
     }
 }
 
 async fn with_config(
     global: Global,
     command: Command,
+    given: &Given,
     console: Console,
     environment: Environment,
 ) -> Result<(), Failure> {
@@ -195,6 +209,10 @@ async fn with_config(
     let folder = boot::data_folder(&loaded)?;
     warn_of_unread_file(&console, &command, &loaded, &folder);
     let site = Site { loaded, console, folder };
+    let command = match given.short.as_slice() {
+        [] => command,
+        short => short_ids::completed(&site, &given.args, short).await?.command,
+    };
     match command {
         Command::Serve(serve) => serve::run(&site, serve).await,
         Command::Ask(ask) => ask::run(&site, ask).await,

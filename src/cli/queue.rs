@@ -3,12 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    args::Watch,
-    console::{clipped, table},
-    failure::Failure,
-    jobs::seconds,
-    repeated::repeated,
-    site::Site,
+    args::Watch, console::clipped, failure::Failure, jobs::seconds, repeated::repeated, site::Site, tables::fitted,
 };
 
 /// `annie queue`
@@ -22,20 +17,20 @@ pub async fn run(site: &Site, watch: Watch) -> Result<(), Failure> {
         if site.console.is_json() {
             return site.console.json(&queue);
         }
-        site.console.line(&rendered(&queue))
+        site.console.line(&rendered(&queue, site.console.columns()))
     })
     .await
 }
 
 /// The queue in words.
-pub(super) fn rendered(queue: &Value) -> String {
+pub(super) fn rendered(queue: &Value, columns: Option<usize>) -> String {
     let list = |key: &str| queue[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mut parts: Vec<String> = list("backends").iter().map(backend).collect();
     let running = list("running");
     if !running.is_empty() {
         let rows = running.iter().map(|round| vec![text(round, "backend"), text(round, "task_id")]);
-        parts.push(table(&["runs on", "task"], rows.collect()));
+        parts.push(fitted(columns, &["runs on", "task"], rows.collect()));
     }
     let waiting = list("waiting");
     if waiting.is_empty() {
@@ -54,7 +49,11 @@ pub(super) fn rendered(queue: &Value) -> String {
                 text(one, "task_id"),
             ]
         });
-        parts.push(table(&["position", "class", "backend", "waited", "starts in", "why", "task"], rows.collect()));
+        parts.push(fitted(
+            columns,
+            &["position", "class", "backend", "waited", "starts in", "why", "task"],
+            rows.collect(),
+        ));
     }
     parts.join("\n")
 }
@@ -95,9 +94,9 @@ mod tests {
         });
         let known = serde_json::json!({"backends": [{"backend": "gpu", "up": true, "running": 0, "slots": 1,
             "slots_from": "server", "context_tokens_max": 4096, "context_tokens_from": "configured"}]});
-        let known = rendered(&known);
+        let known = rendered(&known, None);
         assert!(known.contains("gpu: up, 0 of 1 slots (server) taken, window 4096 (configured)"), "{known}");
-        let text = rendered(&queue);
+        let text = rendered(&queue, None);
         for word in ["main: up, 1 of 1 slots taken, voice gate closed", "task_1", "normal", "5 s", "task_2"] {
             assert!(text.contains(word), "{word}: {text}");
         }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     args::SecretCommand,
-    console::table,
     failure::{Exit, Failure},
     site::Site,
+    tables::fitted,
 };
 use crate::{
     error::AppError,
@@ -111,7 +111,7 @@ async fn list(site: &Site) -> Result<(), Failure> {
     }
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or("(installation)").to_owned();
     let cells = rows.iter().map(|row| ["name", "user", "updated_at", "state"].map(|key| text(row, key)).to_vec());
-    site.console.line(&table(&["name", "user", "changed", "state"], cells.collect()))
+    site.console.line(&fitted(site.console.columns(), &["name", "user", "changed", "state"], cells.collect()))
 }
 
 async fn delete(site: &Site, name: String, user: Option<UserId>) -> Result<(), Failure> {

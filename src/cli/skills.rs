@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use super::{
     args::Skills,
     client::encoded,
-    console::{Ink, table, tame},
+    console::{Ink, tame},
     failure::{Exit, Failure},
     listing::Listing,
     own,
     site::Site,
+    tables::fitted,
 };
 use crate::{
     boot,
@@ -64,12 +65,12 @@ async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
     }
     let text = |skill: &Value, key: &str| skill[key].as_str().unwrap_or_default().to_owned();
     let rows = skills.iter().map(|s| vec![text(s, "name"), text(s, "effect"), text(s, "description")]);
-    site.console.line(&table(&["skill", "effect", "what it does"], rows.collect()))?;
+    site.console.line(&fitted(site.console.columns(), &["skill", "effect", "what it does"], rows.collect()))?;
     site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` shows how to use one"));
     Ok(())
 }
 
-const COMMANDS: Listing = Listing {
+pub(super) const COMMANDS: Listing = Listing {
     command: "skills commands",
     rows: "commands",
     columns: &[("command", "name"), ("arguments", "argument_hint"), ("what it does", "description")],

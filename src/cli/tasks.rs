@@ -38,7 +38,16 @@ pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
 }
 
 async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
-    let answer = match site.server().await? {
+    let answer = listed(site, open, page).await?;
+    LIST.print(site, &answer, if open { "no open tasks" } else { "no tasks yet: annie ask \"...\"" })
+}
+
+/// A page of the tasks.
+///
+/// # Errors
+/// If neither server nor data folder can be used.
+pub(super) async fn listed(site: &Site, open: bool, page: &PageArgs) -> Result<Value, Failure> {
+    Ok(match site.server().await? {
         Some(client) => client.get(&format!("{}?open={open}&{}", LIST.path(), page::query(page))).await?,
         None => {
             let store = site.store().await?;
@@ -46,8 +55,7 @@ async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
             let rows = rows.map_err(crate::error::AppError::from)?;
             json!(ops::tasks::Tasks::from(Page::of(rows, page.limit, TaskRow::page_start)))
         }
-    };
-    LIST.print(site, &answer, if open { "no open tasks" } else { "no tasks yet: annie ask \"...\"" })
+    })
 }
 
 async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use annie_core::ports::SkillSource;
+use clap::Parser as _;
 
 use super::*;
 use crate::auth::Auth;
@@ -37,7 +38,7 @@ async fn annie_in(data: &Path, args: &[&str], variables: &[(&str, &str)]) -> Out
     let console = Console::into_sinks(Manner { json, plain, quiet }, out.clone(), err.clone());
     let mut environment: Vec<(OsString, OsString)> = vec![("HOME".into(), home.into()), ("TZ".into(), "UTC".into())];
     environment.extend(variables.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))));
-    let done = run(cli, console.clone(), Environment::new(environment)).await;
+    let done = run(cli, &super::Given::default(), console.clone(), Environment::new(environment)).await;
     if let Err(failure) = &done {
         report(&console, failure);
     }
@@ -533,7 +534,7 @@ async fn chatted(data: &Path, manner: Manner, lines: &'static str) -> Output {
     let console = Console::into_sinks(manner, out.clone(), err.clone());
     let site = Site { loaded, console, folder: data.to_owned() };
     let input = input::Input::of(lines.as_bytes(), false);
-    let done = chat::over(&site, args::Chat::default(), input).await;
+    let done = chat::over(&site, args::Chat::default(), Some(input)).await;
     let text = |sink: &Arc<Mutex<Vec<u8>>>| String::from_utf8(sink.lock().unwrap().clone()).unwrap();
     Output { done, out: text(&out), err: text(&err) }
 }

@@ -40,7 +40,7 @@ pub async fn run(site: &Site, options: &Top) -> Result<(), Failure> {
         if site.console.is_json() {
             return site.console.json(&json!({"actors": rows, "queue": queue, "total": tree["total"]}));
         }
-        site.console.line(&format!("{}\n\n{}", queue::rendered(&queue), rendered(&rows, &tree)))
+        site.console.line(&format!("{}\n\n{}", queue::rendered(&queue, site.console.columns()), rendered(&rows, &tree)))
     })
     .await
 }

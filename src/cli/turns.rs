@@ -14,6 +14,7 @@ use super::{
     console::{Console, Ink},
     failure::Failure,
     talk::{Following, Seen},
+    waiting::Activity,
     watch::Watch,
 };
 
@@ -38,6 +39,7 @@ struct Turn<'a> {
     kind: Kind,
     title: String,
     seq: Seq,
+    activity: Activity,
 }
 
 type Step = (Following, Result<Seen, Failure>);
@@ -92,6 +94,12 @@ impl<'a> Turns<'a> {
         waited_for.min_by_key(|(_, turn)| turn.seq).map(|(task, _)| *task)
     }
 
+    /// The front turn, and what it waits for.
+    pub fn front_activity(&mut self) -> Option<(TaskId, &mut Activity)> {
+        let front = self.front()?;
+        self.open.get_mut(&front).map(|turn| (front, &mut turn.activity))
+    }
+
     /// Whether output was written since the last call, so that a prompt must be shown again.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
@@ -106,7 +114,7 @@ impl<'a> Turns<'a> {
     /// Starts to follow a turn.
     pub fn begin(&mut self, following: Following, kind: Kind, title: String) {
         let stored = following.stored();
-        let turn = Turn { watch: Watch::new(self.console), kind, title, seq: stored.seq };
+        let turn = Turn { watch: Watch::new(self.console), kind, title, seq: stored.seq, activity: Activity::begin() };
         self.open.insert(stored.task, turn);
         self.steps.push(step(following));
     }
@@ -142,6 +150,13 @@ impl<'a> Turns<'a> {
         let is_front = front == Some(task);
         let Some(kind) = self.open.get(&task).map(|turn| turn.kind) else { return Ok(true) };
         let is_final = matches!(seen, Seen::Event(event) if event.body.is_final());
+        if let Some(turn) = self.open.get_mut(&task) {
+            turn.activity.see(seen);
+        }
+        if is_front && (is_final || matches!(seen, Seen::Draft { .. })) {
+            // The answer takes the place of the line about the wait.
+            self.console.show_status(None);
+        }
         // JSON output has everything. People see drafts of one answer only, and only the end of the other turns.
         let is_shown = self.console.is_json()
             || match (kind, seen) {
@@ -164,7 +179,10 @@ impl<'a> Turns<'a> {
     fn begin_other_answer(&mut self, front: Option<TaskId>, task: TaskId, kind: Kind) -> Result<(), Failure> {
         match front.and_then(|front| self.open.get_mut(&front)) {
             Some(turn) => turn.watch.break_off()?,
-            None if kind == Kind::Background && self.console.live => self.console.data("\n")?,
+            // The prompt stands in the row, unless it is in the live region.
+            None if kind == Kind::Background && self.console.live && !self.console.has_region() => {
+                self.console.data("\n")?;
+            }
             None => {}
         }
         if kind == Kind::Background

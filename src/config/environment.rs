@@ -89,7 +89,13 @@ impl Environment {
     /// Whether colours are disabled: by `NO_COLOR`, or by a terminal without colours.
     #[must_use]
     pub fn no_color(&self) -> bool {
-        self.get("NO_COLOR").is_some() || self.get("TERM") == Some("dumb")
+        self.get("NO_COLOR").is_some() || self.is_dumb_terminal()
+    }
+
+    /// Whether the terminal cannot move its cursor.
+    #[must_use]
+    pub fn is_dumb_terminal(&self) -> bool {
+        self.get("TERM") == Some("dumb")
     }
 }
 

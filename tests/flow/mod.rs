@@ -51,5 +51,6 @@ mod skill_files;
 mod skill_schedules;
 mod spend;
 mod spoken;
+mod terminal;
 mod untrusted;
 pub mod voice;
