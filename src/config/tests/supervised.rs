@@ -1,7 +1,7 @@
 //! `[loop_guard]`, `[error_router]` and `[result_checks]`: what their keys mean, and their errors.
 
 use annie_core::{
-    error_route::{ErrorKind, Step},
+    error_route::{Chains, ErrorKind, Step},
     loop_guard::LoopGuardLimits,
 };
 
@@ -28,8 +28,8 @@ fn loop_guard_keys_replace_single_values_of_the_preset() {
 fn error_router_keys_reach_the_turn() {
     let text = "[error_router]\nchains = { http_403 = [\"broaden_query\"] }\nalternatives = { \"a.b\" = [\"c.d\"] }\n";
     let rules = config(text).kernel_limits().turn.error_router;
-    assert_eq!(rules.chain(ErrorKind::Http403), [Step::Broaden]);
-    assert_ne!(rules.chain(ErrorKind::Http404), [Step::Broaden]);
+    assert_eq!(rules.chain(&Chains::new(), ErrorKind::Http403), [Step::Broaden]);
+    assert_ne!(rules.chain(&Chains::new(), ErrorKind::Http404), [Step::Broaden]);
 }
 
 #[test]
