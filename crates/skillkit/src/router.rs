@@ -95,12 +95,12 @@ impl Router {
         self.files.catalog()
     }
 
-    /// The skills whose files conversations wrote, by name, with what persons decided about them.
+    /// The skills that conversations of a user wrote, by name, with what persons decided about them.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn built(&self) -> Result<Vec<BuiltSkill>, SkillError> {
-        self.files.built().await
+    pub async fn built(&self, user: &UserId) -> Result<Vec<BuiltSkill>, SkillError> {
+        self.files.built(user).await
     }
 
     /// Approves the present content of a skill that a conversation wrote, or withdraws the approval. `by` names the person for

@@ -133,8 +133,11 @@ impl Runner {
         Arc::new(Purge(Arc::clone(&self.tools)))
     }
 
-    /// The skills whose files conversations wrote.
-    pub(crate) async fn built(&self) -> Result<Vec<BuiltSkill>, SkillError> {
+    /// The skills that conversations of a user wrote.
+    pub(crate) async fn built(&self, user: &UserId) -> Result<Vec<BuiltSkill>, SkillError> {
+        if *user != self.tools.owner {
+            return Ok(Vec::new());
+        }
         approved::list(&self.tools).await
     }
 

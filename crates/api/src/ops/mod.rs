@@ -4,6 +4,7 @@
 
 mod actors;
 mod approvals;
+pub mod built;
 mod audit;
 pub mod conversations;
 mod data;
@@ -49,6 +50,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     dead_letters::table,
     operations::table,
     approvals::table,
+    built::table,
     notifications::table,
     scheduler::table,
     schedules::table,

@@ -4,3 +4,6 @@ pub(crate) mod r#await;
 pub(crate) mod build_skill;
 pub(crate) mod help;
 pub(crate) mod time;
+
+#[cfg(test)]
+mod tests;
