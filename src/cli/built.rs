@@ -93,7 +93,9 @@ pub async fn show(site: &Site, name: &str) -> Result<(), Failure> {
         site.console.line("  state     usable; a person wrote the file")?;
         return site.console.line(&format!("\n{}", text(&detail, "help")));
     };
-    for (label, key) in [("kind", "kind"), ("written", "built_at"), ("for", "by"), ("in", "conversation_id"), ("by task", "task_id")] {
+    for (label, key) in
+        [("kind", "kind"), ("written", "built_at"), ("for", "by"), ("in", "conversation_id"), ("by task", "task_id")]
+    {
         site.console.line(&format!("  {label:<9} {}", text(&built, key)))?;
     }
     site.console.line(&format!("  hash      {}\n  state     {}\n", text(&built, "hash"), text(&built, "state")))?;
@@ -107,7 +109,8 @@ pub async fn approve(site: &Site, name: &str, hash: Option<String>) -> Result<()
         None => {
             let found = built(site).await?.into_iter().find(|skill| skill["name"] == name);
             let known = found.and_then(|skill| skill["hash"].as_str().map(str::to_owned));
-            known.ok_or_else(|| Failure::new(Exit::NotFound, format!("no conversation has written a skill {name:?}")))?
+            known
+                .ok_or_else(|| Failure::new(Exit::NotFound, format!("no conversation has written a skill {name:?}")))?
         }
     };
     decide(site, name, SkillDecision::Approve { hash }).await

@@ -254,9 +254,24 @@ async fn hostile_skill_files_are_refused_with_all_problems_and_nothing_is_writte
         ("good", "no head".to_owned(), json!({}), "does not begin with a head"),
         ("good", "---\nname: [x\n---\n".to_owned(), json!({}), "not YAML"),
         ("good", format!("{}{}", prompt("good"), "x".repeat(70_000)), json!({}), "more than 65536 bytes"),
-        ("good", prompt("good").replace("---\nx", "schedule: every day at 8\n---\nx"), json!({}), "`schedule` cannot be built"),
-        ("good", prompt("good").replace("---\nx", "built: null\n---\nx"), json!({}), "`built` is written by the kernel"),
-        ("good.one", of("good.one").replace("request:\n  url: https://example.com/v1/{city}\n", "handler: tasks.search\n"), json!({}), "a handler cannot be built"),
+        (
+            "good",
+            prompt("good").replace("---\nx", "schedule: every day at 8\n---\nx"),
+            json!({}),
+            "`schedule` cannot be built",
+        ),
+        (
+            "good",
+            prompt("good").replace("---\nx", "built: null\n---\nx"),
+            json!({}),
+            "`built` is written by the kernel",
+        ),
+        (
+            "good.one",
+            of("good.one").replace("request:\n  url: https://example.com/v1/{city}\n", "handler: tasks.search\n"),
+            json!({}),
+            "a handler cannot be built",
+        ),
         ("good.one", of("good.one"), json!({"script": "print(1)"}), "nothing runs `--script`"),
         ("good", "{name: good, description: x}".to_owned(), json!({}), "does not begin with a head"),
         ("good", "---\n{name: good, description: x}\n---\nx\n".to_owned(), json!({}), "the head is not plain"),
@@ -325,9 +340,11 @@ async fn kill_between_the_file_and_its_receipt_leaves_one_file_and_one_receipt()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_skill_of_the_command_line_is_valid_and_never_replaces_a_file() {
     let scripted = Scripted::start("").await;
-    for (name, kind, file) in
-        [("standup", "prompt", "standup/SKILL.md"), ("weather.now", "request", "weather/now.md"), ("text.count", "script", "text/count.md")]
-    {
+    for (name, kind, file) in [
+        ("standup", "prompt", "standup/SKILL.md"),
+        ("weather.now", "request", "weather/now.md"),
+        ("text.count", "script", "text/count.md"),
+    ] {
         let (code, out, err) = annie(&scripted, &["skills", "new", name, "--kind", kind]);
         assert!(code == 0 && out.contains(file), "{code} {out} {err}");
         let (code, _, err) = annie(&scripted, &["skills", "new", name, "--kind", kind]);
@@ -335,7 +352,13 @@ async fn new_skill_of_the_command_line_is_valid_and_never_replaces_a_file() {
     }
     let (code, out, err) = annie(&scripted, &["skills", "validate"]);
     assert_eq!(code, 0, "{out} {err}");
-    for (name, kind) in [("../x", "prompt"), ("a.b", "prompt"), ("word", "request"), ("system.x", "script"), ("tasks.create", "request")] {
+    for (name, kind) in [
+        ("../x", "prompt"),
+        ("a.b", "prompt"),
+        ("word", "request"),
+        ("system.x", "script"),
+        ("tasks.create", "request"),
+    ] {
         let (code, _, err) = annie(&scripted, &["skills", "new", name, "--kind", kind]);
         assert!(code != 0 && !err.is_empty(), "{name}");
     }

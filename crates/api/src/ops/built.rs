@@ -74,7 +74,8 @@ pub struct BuiltSkillView {
 
 impl From<BuiltSkill> for BuiltSkillView {
     fn from(skill: BuiltSkill) -> Self {
-        let BuiltSkill { name, kind, source, by, conversation, task, at, hash, text, state, decided_by, decided_at } = skill;
+        let BuiltSkill { name, kind, source, by, conversation, task, at, hash, text, state, decided_by, decided_at } =
+            skill;
         Self {
             name,
             kind,
@@ -93,7 +94,8 @@ impl From<BuiltSkill> for BuiltSkillView {
 }
 
 fn message_of(skill: BuiltSkill) -> v1::BuiltSkill {
-    let BuiltSkill { name, kind, source, by, conversation, task, at, hash, text, state, decided_by, decided_at } = skill;
+    let BuiltSkill { name, kind, source, by, conversation, task, at, hash, text, state, decided_by, decided_at } =
+        skill;
     v1::BuiltSkill {
         name,
         kind: kind.to_owned(),

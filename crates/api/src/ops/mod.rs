@@ -4,8 +4,8 @@
 
 mod actors;
 mod approvals;
-pub mod built;
 mod audit;
+pub mod built;
 pub mod conversations;
 mod data;
 mod dead_letters;
