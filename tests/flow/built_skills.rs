@@ -2,6 +2,7 @@
 //! or the command line, and only then it runs.
 
 use std::{
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
 };
@@ -178,19 +179,30 @@ async fn approval_of_a_skill_needs_the_scope_and_the_owner() {
     scripted.outcome(&build("weather.now", &content, &json!({}))).await;
     let hash = built(&scripted, "weather.now").await["hash"].clone();
     let key = |name: &str, user: &[&str], scopes: &str| {
-        let arguments = [&["--json", "key", "create", name, "--scope", scopes], user].concat();
+        let file = scripted.data.path().join("first.key");
+        let known = file.to_str().filter(|_| file.exists()).map_or(Vec::new(), |path| vec!["--key-file", path]);
+        let arguments = [&known[..], &["--json", "key", "create", name, "--scope", scopes], user].concat();
         let (code, out, err) = annie(&scripted, &arguments);
         assert_eq!(code, 0, "{err}");
         let made: Value = serde_json::from_str(&out).expect("JSON");
-        made["key"].as_str().expect("a key").to_owned()
+        let secret = made["secret"].as_str().expect("a key").to_owned();
+        if !file.exists() {
+            std::fs::write(&file, &secret).expect("written");
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("set");
+        }
+        secret
     };
     let keys = [
-        (key("own", &[], "chat,jobs:read,jobs:control"), 200),
+        (key("own", &[], "chat,jobs:read,jobs:control,admin,impersonate"), 200),
         (key("reader", &[], "chat,jobs:read"), 403),
         (key("other", &["--user", "mallory"], "chat,jobs:read,jobs:control,admin"), 403),
     ];
     let post = async |key: &str, what: &str, body: &Value| {
-        let url = format!("{}/api/v1/built-skills/weather.now/{what}", scripted.server.url);
+        let path = match what {
+            "approve" => "/api/v1/built-skills/weather.now/approve",
+            _ => "/api/v1/built-skills/weather.now/withdraw",
+        };
+        let url = format!("{}{path}", scripted.server.url);
         let sent = scripted.server.http.post(url).bearer_auth(key).json(body).send().await.expect("sent");
         sent.status().as_u16()
     };
@@ -243,7 +255,7 @@ async fn hostile_skill_files_are_refused_with_all_problems_and_nothing_is_writte
         ("a.b.c", of("a.b.c"), json!({}), "the name cannot be a skill's"),
         ("system.help", of("system.help"), json!({}), "is a name of the kernel"),
         ("system.mine", of("system.mine"), json!({}), "is a name of the kernel"),
-        ("x._y", of("x._y"), json!({}), "is a name of the kernel"),
+        ("x._y", of("x._y"), json!({}), "the name cannot be a skill's"),
         ("tasks.create", of("tasks.create"), json!({}), "another skill or command"),
         ("commit", prompt("commit"), json!({"replace": true}), "another skill or command"),
         ("help", prompt("help"), json!({}), "another skill or command"),

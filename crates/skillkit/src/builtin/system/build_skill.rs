@@ -190,9 +190,8 @@ fn checked(tools: &Tools, call: &SkillCall, args: &Args) -> Result<Result<Checke
 /// Reports a name that is another skill's or the kernel's.
 fn check_name(tools: &Tools, name: &str, report: &mut Report) {
     let domain = name.split('.').next().unwrap_or(name);
-    if RESERVED.contains(&domain) || name.split('.').any(|part| part.starts_with('_')) {
-        let what = format!("`{name}` is a name of the kernel");
-        report.error(None, what, "use another domain, and no `_` at the beginning");
+    if RESERVED.contains(&domain) {
+        report.error(None, format!("`{name}` is a name of the kernel"), "use another domain");
     }
     let all = tools.all_skills.load();
     let snapshot = tools.catalog.snapshot();
@@ -252,7 +251,7 @@ fn check_entry(entry: Option<&Entry>, text: &str, report: &mut Report) {
 fn invalid(problems: &[Problem]) -> Outcome {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let text = format!("The skill was not written. Problems: {}\n{}", lines.len(), lines.join("\n"));
-    Outcome::permanent("invalid_skill", text).with_evidence(json!({"problems": problems}))
+    Outcome::permanent("invalid_arguments", text).with_evidence(json!({"problems": problems}))
 }
 
 /// Writes the program, then the skill file. A program's name contains the hash of its text, so that no program is ever changed.
