@@ -237,7 +237,7 @@ pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
 /// are listed only if the configuration allows them.
 #[must_use]
 pub fn catalog(config: &Config, folder: &Path) -> FileCatalog {
-    allowed(config, FileCatalog::open(folder.join("skills")))
+    allowed(config, FileCatalog::open(folder.join("skills")).building())
 }
 
 /// The catalogue with the skills that the configuration allows.
@@ -309,6 +309,7 @@ pub async fn assemble_with(
         respects_robots: config.egress.robots,
         files: config.file_rules(),
         search: config.web_search.rules(),
+        owner: config.server.user.clone(),
         egress,
         secrets: Some(secrets),
         programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),

@@ -148,6 +148,7 @@ impl WorldParts {
             egress: None,
             secrets: None,
             programs: None,
+            owner: UserId::new("ann").expect("valid"),
         });
         Router::new(Arc::new(files), self.sources.clone())
     }

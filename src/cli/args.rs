@@ -8,6 +8,7 @@ mod migrate;
 mod own;
 mod replay;
 mod sandbox;
+mod skills;
 mod top;
 mod work;
 
@@ -27,6 +28,7 @@ pub use migrate::*;
 pub use own::*;
 pub use replay::*;
 pub use sandbox::*;
+pub use skills::*;
 pub use top::*;
 pub use work::*;
 
@@ -495,36 +497,6 @@ pub enum Tasks {
     Cancel {
         /// The task's id
         id: TaskId,
-    },
-}
-
-/// `annie skills`
-#[derive(Debug, Subcommand)]
-pub enum Skills {
-    /// List all skills
-    List {
-        /// Only skills of this domain
-        domain: Option<String>,
-    },
-    /// List the slash commands, such as /commit
-    Commands,
-    /// Show how to use a skill
-    Help {
-        /// The skill's name: tasks.create
-        name: String,
-    },
-    /// Run a skill on your own data, without a model
-    #[command(after_help = "Example: annie skills run tasks.search --status overdue")]
-    Run {
-        /// The skill and its flags
-        #[arg(required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-        command: Vec<String>,
-    },
-    /// Check skill files strictly
-    Validate {
-        /// A folder of skills, one skill's folder, or a file; default: the data folder's
-        #[arg(value_hint = ValueHint::AnyPath)]
-        path: Option<PathBuf>,
     },
 }
 

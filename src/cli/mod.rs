@@ -6,6 +6,7 @@ mod args;
 mod ask;
 mod audit;
 mod breakers;
+mod built;
 mod chaos;
 mod chat;
 mod client;

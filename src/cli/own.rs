@@ -85,15 +85,33 @@ pub async fn remind(site: &Site, when: &str, title: &str) -> Result<(), Failure>
 /// # Errors
 /// As [`todos`].
 pub async fn command(site: &Site, words: &[String]) -> Result<(), Failure> {
-    let text = match words {
+    send(site, &text_of(words), Mode::Run).await
+}
+
+/// `annie skills test`
+///
+/// # Errors
+/// As [`todos`], or if the skill must not be repeated and `accepts_once` is false.
+pub async fn test(site: &Site, words: &[String], accepts_once: bool) -> Result<(), Failure> {
+    send(site, &text_of(words), Mode::Test { accepts_once }).await
+}
+
+/// How a skill is run.
+#[derive(Clone, Copy)]
+enum Mode {
+    Run,
+    Test { accepts_once: bool },
+}
+
+fn text_of(words: &[String]) -> String {
+    match words {
         // A command as one argument has quotes of its own.
         [whole] => whole.clone(),
         words => {
             let quoted = |word: &String| if word.starts_with("--") { word.clone() } else { quote(word) };
             words.iter().map(quoted).collect::<Vec<_>>().join(" ")
         }
-    };
-    send(site, &text).await
+    }
 }
 
 /// A number such as `3` or `#3`, or else words.
@@ -109,18 +127,30 @@ async fn run(site: &Site, skill: &str, mut arguments: Value) -> Result<(), Failu
     if let Some(given) = arguments.as_object_mut() {
         given.retain(|_, value| !value.is_null() && *value != json!([]) && *value != json!(""));
     }
-    send(site, &format!("{skill} {arguments}")).await
+    send(site, &format!("{skill} {arguments}"), Mode::Run).await
 }
 
-async fn send(site: &Site, command: &str) -> Result<(), Failure> {
+async fn send(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
     let key = system::env().uuid().simple().to_string();
     let answer = match site.server().await? {
         Some(client) => {
-            client.post_idempotent(ops::path_of("skills run"), &json!({"command": command, "key": key})).await?
+            let path = ops::path_of("skills run");
+            match mode {
+                Mode::Run => client.post_idempotent(path, &json!({"command": command, "key": key})).await?,
+                Mode::Test { accepts_once } => {
+                    let body = json!({"command": command, "key": key, "test": true, "accepts_once": accepts_once});
+                    client.post(path, &body).await?
+                }
+            }
         }
         None => {
             let own = boot::assemble(&site.loaded, &site.folder).await?;
-            let ran = own.kernel.run_skill(site.user(), "cli", command, &key).await;
+            let ran = match mode {
+                Mode::Run => own.kernel.run_skill(site.user(), "cli", command, &key).await,
+                Mode::Test { accepts_once } => {
+                    own.kernel.test_skill(site.user(), "cli", command, &key, accepts_once).await
+                }
+            };
             own.stop().await;
             json!(ops::skills::SkillResult::from(ran?))
         }

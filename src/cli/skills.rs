@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::Skills,
+    built,
     client::encoded,
     console::{Ink, tame},
     failure::{Exit, Failure},
@@ -35,6 +36,11 @@ pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
         Skills::Help { name } => help(site, &name).await,
         Skills::Run { command } => own::command(site, &command).await,
         Skills::Validate { path } => check(site, path),
+        Skills::New { name, kind } => built::new(site, &name, kind),
+        Skills::Show { name } => built::show(site, &name).await,
+        Skills::Test { yes, command } => own::test(site, &command, yes).await,
+        Skills::Approve { name, hash } => built::approve(site, &name, hash).await,
+        Skills::Withdraw { name } => built::withdraw(site, &name).await,
     }
 }
 

@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod bad_models;
 mod bad_skills;
+mod built_skills;
 mod channels;
 mod chat;
 mod command_line;

@@ -9,6 +9,7 @@ import { button, facts, heading, listPage, tabs } from "./listing.js";
 const BREAKER = { closed: ["good", "Closed"], open: ["bad", "Open"], half_open: ["warn", "Half open"] };
 const SERVER = { connected: ["good", "Connected"], connecting: ["wait", "Connecting"], waiting: ["bad", "Waiting to reconnect"], idle: ["idle", "Idle"] };
 const TOOL = { listed: ["good", "Listed"], withheld: ["warn", "Withheld"], left_out: ["idle", "Left out"] };
+const APPROVAL = { awaiting_approval: ["warn", "Awaiting approval"], approved: ["good", "Approved"] };
 const OK = ["success", "partial", "pending"];
 
 export function mount(root, ctx) {
@@ -47,9 +48,10 @@ export function mount(root, ctx) {
   function skillsPage() {
     const page = listPage(places.skills, ctx, {
       load: async () => {
-        const [found, breakers, runs] = await Promise.all([ctx.api.get("/skills"), ctx.api.get("/breakers").catch(() => ({ breakers: [] })), lastRuns()]);
+        const [found, breakers, runs, written] = await Promise.all([ctx.api.get("/skills"), ctx.api.get("/breakers").catch(() => ({ breakers: [] })), lastRuns(), ctx.api.get("/built-skills").catch(() => ({ skills: [] }))]);
         const of = new Map(breakers.breakers.map((breaker) => [breaker.skill, breaker]));
-        return { rows: found.skills.map((skill) => ({ ...skill, breaker: of.get(skill.name), runs: runs.get(skill.name) })) };
+        const built = new Map(written.skills.map((skill) => [skill.name, skill]));
+        return { rows: found.skills.map((skill) => ({ ...skill, breaker: of.get(skill.name), runs: runs.get(skill.name), built: built.get(skill.name) })) };
       },
       on: [],
       everyMs: 15000,
@@ -67,7 +69,7 @@ export function mount(root, ctx) {
           reaches: { label: "Reaches", values: ["outside", "inside"], of: (row) => (row.external ? "outside" : "inside") },
         },
         columns: [
-          { id: "name", label: "Skill", width: "13rem", cell: (row) => h("span.mono", {}, row.name), sort: (row) => row.name },
+          { id: "name", label: "Skill", width: "13rem", cell: (row) => h("div", {}, h("span.mono", {}, row.name), row.built && row.built.state === "awaiting_approval" ? h("div", {}, status(...APPROVAL.awaiting_approval)) : ""), sort: (row) => row.name },
           { id: "description", label: "What it does", grow: true, cell: (row) => row.description },
           { id: "effect", label: "Effect", width: "7rem", hideNarrow: true, cell: (row) => row.effect, sort: (row) => row.effect },
           { id: "reach", label: "Reaches", width: "6.5rem", hideNarrow: true, cell: (row) => (row.external ? status("warn", "Outside") : h("span.dim", {}, "inside")), sort: (row) => (row.external ? 0 : 1) },
@@ -101,15 +103,27 @@ export function mount(root, ctx) {
         ["Reaches", row.external ? "other machines" : "this machine only"],
         ["Time limit", duration(row.timeout_ms)],
         ["Source", row.source],
+        ["Written by", row.built ? "a conversation" : undefined],
+        ["Approval", row.built && row.built.state !== "not_needed" ? status(...APPROVAL[row.built.state]) : undefined],
         ["Failures in a row", breaker && breaker.failures ? String(breaker.failures) : undefined],
         ["Opened", breaker && breaker.opened_at && ago(breaker.opened_at)],
         ["Times opened", breaker && breaker.trips ? String(breaker.trips) : undefined],
         ["Runs in progress", breaker && breaker.runs ? String(breaker.runs) : undefined],
       ]),
       breaker && breaker.state !== "closed" ? h("div.toolbar", {}, button("Close breaker", () => ctx.act("Close", () => ctx.api.post(`/breakers/${encodeURIComponent(row.name)}/reset`, {}), { done: `The breaker of ${row.name} is closed` }).then(reload), "danger")) : null,
+      row.built && row.built.state !== "not_needed" ? approval(row.built, reload) : null,
       h("h3", {}, "Last runs in your conversations, 24 h"), runs,
       help,
     ].filter(Boolean);
+  }
+
+  /** The content of a skill that a conversation wrote, and the decision about exactly this content. */
+  function approval(built, reload) {
+    const path = `/built-skills/${encodeURIComponent(built.name)}`;
+    const decide = built.state === "approved"
+      ? button("Withdraw approval", () => ctx.act("Withdraw", () => ctx.api.post(`${path}/withdraw`, {}), { done: `${built.name} no longer runs` }).then(reload), "danger")
+      : button("Approve this content", () => ctx.act("Approve", () => ctx.api.post(`${path}/approve`, { hash: built.hash }), { done: `${built.name} may run` }).then(reload), "primary");
+    return h("div.stack", {}, h("h3", {}, "Content"), h("p.dim", {}, "A conversation wrote this skill. It runs only with the content that you approved."), h("pre.doc", { tabIndex: 0 }, built.text), h("p.dim.mono.wrap", {}, built.hash), h("div.toolbar", {}, decide, h("a.btn", { href: `#/conversations/${built.conversation_id}` }, "Open conversation")));
   }
 
   function history(events) {

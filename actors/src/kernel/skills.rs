@@ -42,6 +42,41 @@ impl Kernel {
         command: &str,
         key: &str,
     ) -> Result<SkillRun, KernelError> {
+        self.run_checked(user, source, command, key, check).await
+    }
+
+    /// Tries a skill for its author: also one that reaches other machines and, if the author accepts that, one that must not be
+    /// repeated. Such a run is repeated if its command is sent again.
+    ///
+    /// # Errors
+    /// As [`Kernel::run_skill`].
+    pub async fn test_skill(
+        &self,
+        user: UserId,
+        source: &str,
+        command: &str,
+        key: &str,
+        accepts_once: bool,
+    ) -> Result<SkillRun, KernelError> {
+        let check = move |skill: &SkillSpec| match skill.effect {
+            _ if skill.name == "system.await" => check(skill),
+            Effect::Once if !accepts_once => Err(KernelError::Invalid(format!(
+                "a test of {} happens for real, and cannot be undone or repeated: accept that with --yes",
+                skill.name
+            ))),
+            Effect::Once | Effect::Read | Effect::Idempotent => Ok(()),
+        };
+        self.run_checked(user, source, command, key, check).await
+    }
+
+    async fn run_checked(
+        &self,
+        user: UserId,
+        source: &str,
+        command: &str,
+        key: &str,
+        check: impl Fn(&SkillSpec) -> Result<(), KernelError> + Send,
+    ) -> Result<SkillRun, KernelError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(KernelError::Invalid(format!("the key must have 1 to {KEY_BYTES_MAX} bytes")));
         }
@@ -60,7 +95,7 @@ impl Kernel {
             arguments,
             // Nothing resumes this run, so the breaker need not record its start: its client repeats it under its key.
             effect: Effect::Read,
-            external: false,
+            external: skill.external,
             timeout_ms: skill.timeout_ms,
             origin: Vec::new(),
         };

@@ -8,7 +8,7 @@ mod watch;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -26,6 +26,8 @@ use crate::{
 
 /// The skill that needs a search engine.
 const SEARCH: &str = "web.search";
+/// The skill that writes skill files.
+const BUILD: &str = "system.build_skill";
 /// The beginning of the names of the skills that need an allowed folder.
 const FILES: &str = "files.";
 
@@ -37,6 +39,10 @@ pub(crate) struct CatalogSnapshot {
 }
 
 impl CatalogSnapshot {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -60,6 +66,8 @@ pub struct FileCatalog {
     searches: bool,
     /// Lists `files.*`.
     has_folders: bool,
+    /// Lists `system.build_skill`.
+    builds: bool,
     /// Lists the skills that start programs.
     programs: Option<ProgramSkills>,
     /// The names of the backends; `None` if they are not known here.
@@ -92,6 +100,7 @@ impl FileCatalog {
             reaches_out: false,
             searches: false,
             has_folders: false,
+            builds: false,
             programs: None,
             backends: None,
             snapshot: ArcSwap::from_pointee(empty),
@@ -123,6 +132,14 @@ impl FileCatalog {
     #[must_use]
     pub fn with_folders(mut self) -> Self {
         self.has_folders = true;
+        self.reload();
+        self
+    }
+
+    /// The same with `system.build_skill`, because this process runs conversations that may write into the folder.
+    #[must_use]
+    pub fn building(mut self) -> Self {
+        self.builds = true;
         self.reload();
         self
     }
@@ -208,6 +225,9 @@ impl FileCatalog {
                 "no folder is allowed",
                 "write `path = \"/home/me/documents\"` below `[[files.folder]]` in the configuration",
             )),
+            (Kind::Command(builtin), _) if builtin.name == BUILD && !self.builds => {
+                Some(("this process writes no skill files", "run it in a server"))
+            }
             (Kind::Command(builtin), None) if builtin.starts != Starts::Nothing => Some(no_programs),
             (Kind::Command(builtin), Some(programs)) if builtin.starts == Starts::ListedProgram && !programs.listed => {
                 Some(("no program is allowed", "write `allow = [\"ls\"]` below `[skills.shell]` in the configuration"))
@@ -223,6 +243,11 @@ impl FileCatalog {
             )),
             (Kind::Command(_) | Kind::Script(_) | Kind::Request(_) | Kind::Prompt { .. }, _) => None,
         }
+    }
+
+    /// The folder of the user's own skills.
+    pub(crate) fn own_folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     fn own_layer(&self) -> Layer {

@@ -75,6 +75,9 @@ pub enum SkillError {
     /// The operator has not listed the program.
     #[error("{0}")]
     NotAllowed(String),
+    /// A conversation wrote the skill, and no person has approved its present content. Nothing was run.
+    #[error("{0}")]
+    AwaitsApproval(String),
     /// The sandbox is not in force on this machine at the required level. Nothing was run.
     #[error("the program was not run: {0}")]
     SandboxMissing(String),
@@ -126,6 +129,7 @@ impl SkillError {
             Self::ProgramsOff => Outcome::blocked("programs_off", message),
             Self::ProgramMissing(_) => Outcome::permanent("program_missing", message),
             Self::NotAllowed(_) => Outcome::blocked("not_allowed", message),
+            Self::AwaitsApproval(_) => Outcome::blocked("awaiting_approval", message),
             Self::SandboxMissing(_) => Outcome::blocked("sandbox_unavailable", message),
             Self::Setup { .. } | Self::Watch(_) => Outcome::transient("io", message),
         }

@@ -5,6 +5,7 @@
 //! the skills of other sources. [`context_sources`] shows the data of skills in prompts, and [`validate`] lists the problems of
 //! files before they are used.
 
+mod approved;
 mod builtin;
 mod catalog;
 mod context;
@@ -21,6 +22,7 @@ mod text;
 mod trash;
 pub mod when;
 
+pub use approved::{ApprovalState, BuiltSkill, DecisionError, SkillDecision};
 pub use builtin::{
     files::{FileFolder, FileRules},
     memory::data::MEMORY,
@@ -31,7 +33,7 @@ pub use catalog::{FileCatalog, ProgramSkills};
 pub use context::context_sources;
 pub use egress::{EgressLimits, EgressParts, EgressRules, HostPort, HttpEgress, Lookup, SystemLookup};
 pub use error::SkillError;
-pub use files::{Problem, Severity, validate};
+pub use files::{Problem, Severity, SkillTemplate, validate};
 pub use router::Router;
 pub use runner::{Runner, RunnerParts};
 pub use script::ProgramRules;

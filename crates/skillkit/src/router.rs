@@ -11,13 +11,16 @@ use std::{
 };
 
 use annie_core::{
+    ids::UserId,
     outcome::Outcome,
     ports::{Catalog, Fut, SkillCall, SkillRunner, SkillSource},
     skill::{SkillFormat, SkillSet, SkillSpec, valid_skill_name},
+    time::Micros,
 };
 
 use crate::{
-    FileCatalog,
+    FileCatalog, SkillError,
+    approved::{BuiltSkill, DecisionError, SkillDecision},
     runner::{Runner, unknown_skill},
 };
 
@@ -90,6 +93,30 @@ impl Router {
     #[must_use]
     pub fn files(&self) -> Arc<FileCatalog> {
         self.files.catalog()
+    }
+
+    /// The skills that conversations of a user wrote, by name, with what persons decided about them.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn built(&self, user: &UserId) -> Result<Vec<BuiltSkill>, SkillError> {
+        self.files.built(user).await
+    }
+
+    /// Approves the present content of a skill that a conversation wrote, or withdraws the approval. `by` names the person for
+    /// the record.
+    ///
+    /// # Errors
+    /// If the user is not the owner of the skills, there is no such skill, its content is another one, or the store fails.
+    pub async fn decide(
+        &self,
+        user: &UserId,
+        by: &str,
+        name: &str,
+        decision: SkillDecision,
+        at: Micros,
+    ) -> Result<BuiltSkill, DecisionError> {
+        self.files.decide(user, by, name, decision, at).await
     }
 
     /// All sources in use, in their order.

@@ -2,18 +2,24 @@
 //! failure becomes an outcome; panics, time limits and breakers are the caller's responsibility. The router has checked the
 //! arguments.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use annie_core::{
+    ids::UserId,
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
     skill::{ActiveSkill, PromptContext, SkillChange, SkillFormat, SkillSet, SkillSpec},
+    time::Micros,
 };
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
+    approved::{self, BuiltSkill, DecisionError, SkillDecision},
     builtin::{
         files::{FileRules, Files},
         notes::Notes,
@@ -55,6 +61,9 @@ pub struct RunnerParts {
     /// The search engine of `web.search`. `None` if there is none: then the catalogue must not list the skill (see
     /// [`FileCatalog::searching`]).
     pub search: Option<SearchRules>,
+    /// The user of this installation, whose folder the skill files are in. Only in this user's conversations are skill files
+    /// written, and only this user approves them.
+    pub owner: UserId,
     /// How programs of skills are run. `None` if none is: then the catalogue must not list such skills (see
     /// [`FileCatalog::running_programs`]).
     pub programs: Option<ProgramRules>,
@@ -73,6 +82,9 @@ pub(crate) struct Tools {
     pub(crate) files: Files,
     pub(crate) search: Option<SearchRules>,
     pub(crate) programs: Option<Programs>,
+    pub(crate) owner: UserId,
+    /// Locked while a skill file is written.
+    pub(crate) building: Mutex<()>,
     pub(crate) touches: Arc<Semaphore>,
 }
 
@@ -97,6 +109,8 @@ impl Runner {
             files: Files::new(parts.files),
             search: parts.search,
             programs: parts.programs.map(Programs::new),
+            owner: parts.owner,
+            building: Mutex::default(),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
         Self { tools: Arc::new(tools) }
@@ -117,6 +131,26 @@ impl Runner {
     #[must_use]
     pub fn purge(&self) -> Arc<dyn Chore> {
         Arc::new(Purge(Arc::clone(&self.tools)))
+    }
+
+    /// The skills that conversations of a user wrote.
+    pub(crate) async fn built(&self, user: &UserId) -> Result<Vec<BuiltSkill>, SkillError> {
+        if *user != self.tools.owner {
+            return Ok(Vec::new());
+        }
+        approved::list(&self.tools).await
+    }
+
+    /// Stores the decision of a person about a skill that a conversation wrote.
+    pub(crate) async fn decide(
+        &self,
+        user: &UserId,
+        by: &str,
+        name: &str,
+        decision: SkillDecision,
+        at: Micros,
+    ) -> Result<BuiltSkill, DecisionError> {
+        approved::decide(&self.tools, user, by, name, decision, at).await
     }
 
     /// Sets the skills that the skill `system.help` describes.
@@ -167,6 +201,9 @@ impl SkillSource for Runner {
             let Some(entry) = self.entry(&call.skill) else {
                 return unknown_skill(&call.skill, &self.tools.all_skills.load_full());
             };
+            if let Err(refused) = approved::admit(&self.tools, &entry).await {
+                return refused.into_outcome(&entry.spec);
+            }
             let arguments = std::mem::take(&mut call.arguments);
             match entry.kind {
                 Kind::Command(builtin) => (builtin.run)(self.ctx(entry.spec, call), arguments).await,

@@ -5,6 +5,7 @@
 mod actors;
 mod approvals;
 mod audit;
+pub mod built;
 pub mod conversations;
 mod data;
 mod dead_letters;
@@ -49,6 +50,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     dead_letters::table,
     operations::table,
     approvals::table,
+    built::table,
     notifications::table,
     scheduler::table,
     schedules::table,

@@ -185,6 +185,12 @@ pub struct SkillCommand {
     command: String,
     /// The idempotency key, 1 to 200 bytes. Repeating the command with the same key has no further effect.
     key: String,
+    /// Try the skill also if it reaches other machines. No event records the run.
+    #[serde(default)]
+    test: bool,
+    /// With `test`: also if the skill must not be repeated. A repetition under the same key then runs it again.
+    #[serde(default)]
+    accepts_once: bool,
 }
 
 /// The result of a skill.
@@ -212,7 +218,8 @@ impl From<SkillRun> for SkillResult {
 }
 
 fn asked_run(asked: v1::RunSkillRequest) -> Result<Body<SkillCommand>, ApiError> {
-    Ok(Body(SkillCommand { command: asked.command, key: asked.key }))
+    let v1::RunSkillRequest { command, key, test, accepts_once } = asked;
+    Ok(Body(SkillCommand { command, key, test, accepts_once }))
 }
 
 fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
@@ -222,7 +229,12 @@ fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
 }
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
-    Ok(call.state.kernel.run_skill(call.caller.user, "api", &asked.command, &asked.key).await?)
+    let SkillCommand { command, key, test, accepts_once } = asked;
+    let (kernel, user) = (call.state.kernel, call.caller.user);
+    if test {
+        return Ok(kernel.test_skill(user, "api", &command, &key, accepts_once).await?);
+    }
+    Ok(kernel.run_skill(user, "api", &command, &key).await?)
 }
 
 /// A command that a message may begin with.

@@ -39,6 +39,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<schedules::list::List>(),
     builtin::<shell::run::Run>(),
     builtin::<system::r#await::Await>(),
+    builtin::<system::build_skill::BuildSkill>(),
     builtin::<system::help::Help>(),
     builtin::<system::time::Time>(),
     builtin::<tasks::create::Create>(),

@@ -23,7 +23,7 @@ use crate::{FileCatalog, ProgramSkills, files::validate};
 /// All bundled skills, also those that are listed only if requests to other machines, folders or programs are enabled.
 fn bundled() -> FileCatalog {
     let programs = ProgramSkills { network: false, listed: true };
-    FileCatalog::bundled().reaching_out().searching().with_folders().running_programs(programs)
+    FileCatalog::bundled().reaching_out().searching().with_folders().building().running_programs(programs)
 }
 
 #[test]
@@ -186,6 +186,7 @@ fn synopsis_of_every_skill_matches_the_documentation() {
             "schedules.list (read)",
             "shell.run --program TEXT [--args A,B] [--input TEXT] (read)",
             "system.await --what TEXT [--hours N] (idempotent)",
+            "system.build_skill --content TEXT --name TEXT [--replace] [--script TEXT] (once)",
             "system.help [--topic TEXT] (read)",
             "system.time [--timezone TEXT] (read)",
             "tasks.create --title TEXT [--description TEXT] [--due DATE] [--parent N] \

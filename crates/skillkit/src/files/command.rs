@@ -9,6 +9,7 @@ use annie_core::{
 use serde_yaml_ng::Value;
 
 use super::{
+    built::{BUILT, Built},
     frontmatter::{Frontmatter, scalar},
     problem::Report,
     request::{self, RequestFile},
@@ -23,7 +24,7 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "name",
     "description",
     "effect",
@@ -39,6 +40,7 @@ const KEYS: [&str; 15] = [
     "fallback",
     times::SCHEDULE,
     times::TIMEZONE,
+    BUILT,
 ];
 /// The domain whose skills the kernel and the prompts rely on. Only handlers are in it.
 const KERNEL_DOMAIN: &str = "system";
@@ -60,6 +62,7 @@ pub(crate) struct CommandFile {
     pub(crate) script: Option<ScriptFile>,
     pub(crate) request: Option<RequestFile>,
     pub(crate) times: Option<Times>,
+    pub(crate) built: Option<Built>,
     pub(crate) body: String,
 }
 
@@ -97,6 +100,7 @@ pub(crate) fn read(
     let script = script::read(&front, place, report);
     let request = request::read(&front, effect, report);
     let times = times::read(&front, report);
+    let built = Built::read(&front, text, report);
     check_ways(&front, domain, report);
     for key in front.keys().filter(|k| !KEYS.contains(&k.as_str())) {
         report.lenient(front.line_of(&key), format!("unknown key `{key}`"), format!("known are {}", KEYS.join(", ")));
@@ -121,6 +125,7 @@ pub(crate) fn read(
         script,
         request,
         times,
+        built,
         body,
     })
 }

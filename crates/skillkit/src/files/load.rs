@@ -11,6 +11,7 @@ use annie_core::{
 };
 
 use super::{
+    built::Built,
     command::{self, CommandFile, DOMAIN_FILE},
     problem::{Problem, Report},
     prompt,
@@ -36,6 +37,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// The schedule that the file asks for.
     pub(crate) schedule: Option<FileSchedule>,
+    /// Set if a conversation wrote the file.
+    pub(crate) built: Option<Arc<Built>>,
 }
 
 /// The implementation of a skill.
@@ -247,12 +250,13 @@ fn prompt_item(
         source: tree.source(path),
     };
     let files = files.map(str::to_owned).collect();
+    let built = file.built.map(Arc::new);
     let kind = Kind::Prompt { tree: Arc::clone(tree), folder: folder.to_owned(), files };
     let schedule = file.times.map(|times| times.of(&spec, report));
     if report.is_broken() {
         return None;
     }
-    Some(Item::Skill(Entry { spec: Arc::new(spec), kind, schedule }))
+    Some(Item::Skill(Entry { spec: Arc::new(spec), kind, schedule, built }))
 }
 
 fn command_item(file: CommandFile, source: String, report: &mut Report) -> Option<Item> {
@@ -292,7 +296,8 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
     if report.is_broken() {
         return None;
     }
-    Some(Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Command(builtin), schedule }))
+    let built = file.built.map(Arc::new);
+    Some(Item::Skill(Entry { spec: Arc::new(spec), kind: Kind::Command(builtin), schedule, built }))
 }
 
 /// A script: the file itself declares what a handler declares elsewhere.
@@ -317,7 +322,8 @@ fn script_item(
         source,
     };
     let schedule = file.times.map(|times| times.of(&spec, report));
-    let entry = Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)), schedule };
+    let built = file.built.map(Arc::new);
+    let entry = Entry { spec: Arc::new(spec), kind: Kind::Script(Arc::new(script)), schedule, built };
     (!report.is_broken()).then_some(Item::Skill(entry))
 }
 
@@ -343,6 +349,7 @@ fn request_item(
         source,
     };
     let schedule = file.times.map(|times| times.of(&spec, report));
-    let entry = Entry { spec: Arc::new(spec), kind: Kind::Request(Arc::new(template)), schedule };
+    let built = file.built.map(Arc::new);
+    let entry = Entry { spec: Arc::new(spec), kind: Kind::Request(Arc::new(template)), schedule, built };
     (!report.is_broken()).then_some(Item::Skill(entry))
 }

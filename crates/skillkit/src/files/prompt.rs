@@ -6,6 +6,7 @@ use serde_yaml_ng::Value;
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
+    built::{BUILT, Built},
     command::DESCRIPTION_CHARS_MAX,
     frontmatter::{Frontmatter, scalar, truth},
     problem::Report,
@@ -22,7 +23,8 @@ const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Extensions that are read, or that only describe the skill.
-const EXTENSION_KEYS: [&str; 10] = [
+const EXTENSION_KEYS: [&str; 11] = [
+    BUILT,
     times::SCHEDULE,
     times::TIMEZONE,
     "user-invocable",
@@ -58,6 +60,7 @@ pub(crate) struct PromptFile {
     /// The backend that the file requests.
     pub(crate) model: Option<String>,
     pub(crate) times: Option<Times>,
+    pub(crate) built: Option<Built>,
     pub(crate) body: String,
 }
 
@@ -76,6 +79,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
     let times = times::read(&front, report);
+    let built = Built::read(&front, text, report);
     if front.body.lines().count() > BODY_LINES_WISE {
         let fix = "move details into files beside it and name them in the text";
         report.notice(None, format!("the body has more than {BODY_LINES_WISE} lines"), fix);
@@ -93,6 +97,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
         argument_hint,
         model: model(&front),
         times,
+        built,
         body: front.body,
     })
 }

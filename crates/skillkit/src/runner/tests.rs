@@ -59,7 +59,7 @@ fn world_of(
     })));
     let files = Arc::new(Runner::new(RunnerParts {
         documents: store.clone(),
-        catalog: Arc::new(FileCatalog::open(folder.path().join("skills")).with_folders()),
+        catalog: Arc::new(FileCatalog::open(folder.path().join("skills")).with_folders().building()),
         notes_folder: folder.path().join("notes"),
         are_notes_here,
         respects_robots: false,
@@ -68,6 +68,7 @@ fn world_of(
         egress: None,
         secrets: None,
         programs: None,
+        owner: UserId::new("ann").unwrap(),
     }));
     let runner = Router::new(files.clone(), others);
     World { runner, files, store, failing, folder }

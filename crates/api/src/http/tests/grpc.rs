@@ -271,7 +271,11 @@ async fn grpc_skills_are_listed_and_described() {
 async fn grpc_skill_runs_by_command_if_it_may_be_repeated() {
     let server = Server::start(echo()).await;
     let mut skills = SkillsClient::new(channel(&server).await);
-    let command = |text: &str, key: &str| v1::RunSkillRequest { command: text.to_owned(), key: key.to_owned() };
+    let command = |text: &str, key: &str| v1::RunSkillRequest {
+        command: text.to_owned(),
+        key: key.to_owned(),
+        ..v1::RunSkillRequest::default()
+    };
     let ran = skills.run(command("test.put --what cups", "k")).await.unwrap().into_inner();
     let (skill, status, text) = ("test.put".to_owned(), "success".to_owned(), "test.put did cups".to_owned());
     assert_eq!(

@@ -288,6 +288,7 @@ async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readine
         egress: None,
         secrets: None,
         programs: None,
+        owner: UserId::new("ann").unwrap(),
     });
     let skills = Arc::new(Router::new(Arc::new(files), vec![Arc::new(Rival)]));
     let at = server.also(server.state.clone().with_skills(skills)).await;

@@ -37,6 +37,7 @@ async fn remind(server: &Server, store: &MemoryStore, title: &str, when: &str) -
         egress: None,
         secrets: None,
         programs: None,
+        owner: UserId::new("ann").unwrap(),
     });
     let (user, agent) = (UserId::local(), AgentId::orchestrator());
     let conversation = ConversationId::for_key(&user, "test");

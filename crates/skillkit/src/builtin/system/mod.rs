@@ -1,5 +1,9 @@
-//! Skills about the assistant itself: its skills, the time, and external events.
+//! Skills about the assistant itself: its skills and how to write one, the time, and external events.
 
 pub(crate) mod r#await;
+pub(crate) mod build_skill;
 pub(crate) mod help;
 pub(crate) mod time;
+
+#[cfg(test)]
+mod tests;
