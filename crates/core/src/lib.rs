@@ -17,6 +17,7 @@ pub mod dead_letter;
 pub mod error_route;
 pub mod event;
 pub mod faults;
+pub mod guard;
 pub mod hooks;
 pub mod ids;
 pub mod inbound;
