@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use annie_core::{
     breaker::BreakerLimits,
     event::Mode,
+    guard::Guards,
     hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
@@ -89,6 +90,8 @@ pub struct KernelLimits {
     pub rules: Vec<String>,
     /// Whether small talk gets a short prompt without skills.
     pub is_small_talk_short: bool,
+    /// The guards of input. They are compiled once.
+    pub guards: Arc<Guards>,
 }
 
 impl Default for KernelLimits {
@@ -109,6 +112,7 @@ impl Default for KernelLimits {
             spend: SpendLimits::default(),
             rules: Vec::new(),
             is_small_talk_short: false,
+            guards: Arc::default(),
         }
     }
 }

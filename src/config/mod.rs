@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod error_router;
 mod files;
+mod guard;
 mod hooks;
 mod layers;
 mod loop_guard;

@@ -28,6 +28,7 @@ use super::{
     channels::ChannelConfig,
     egress::EgressSettings,
     files::FileSettings,
+    guard::GuardSettings,
     hooks::HookConfig,
     loop_guard::LoopGuardSettings,
     mcp::McpServerConfig,
@@ -104,6 +105,8 @@ pub struct Config {
     pub approval: ApprovalSettings,
     /// When the loop guard warns and refuses.
     pub loop_guard: LoopGuardSettings,
+    /// The guards of input.
+    pub guard: GuardSettings,
     /// What follows failures of skills.
     pub error_router: ErrorRules,
     /// How results of skills are checked.
@@ -356,6 +359,7 @@ impl Config {
             spend: self.spend,
             rules: self.prompt.rules.clone(),
             is_small_talk_short: self.prompt.short_for_small_talk,
+            guards: self.guard.compiled(),
         }
     }
 
@@ -378,6 +382,7 @@ impl Config {
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
+        found.extend(self.guard_problems());
         found.extend(self.loop_guard_problems());
         found.extend(self.error_router_problems());
         found.extend(self.result_check_problems());

@@ -574,6 +574,7 @@ fn config_limits_reach_kernel_and_store() {
         spend,
         rules,
         is_small_talk_short,
+        guards,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
@@ -593,6 +594,7 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!((notify, spend), (config.notify.clone(), config.spend));
     assert_eq!((rules, is_small_talk_short), (config.prompt.rules.clone(), config.prompt.short_for_small_talk));
+    assert_eq!((guards.injection, guards.calls.calls_max), (config.guard.injection, 0));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

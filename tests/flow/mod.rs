@@ -14,6 +14,7 @@ mod egress;
 mod failures;
 mod forget;
 mod front_ends;
+mod guards;
 mod hook_channels;
 mod hook_programs;
 mod hook_services;

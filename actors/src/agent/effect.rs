@@ -89,6 +89,7 @@ impl AgentEffect {
                     epoch,
                     spent_in_turn: view.spent(),
                     is_first_round: view.is_first_round(),
+                    calls: view.call_times().filter(|_| wiring.limits.guards.calls.calls_max > 0).cloned(),
                 },
             }))),
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {

@@ -309,6 +309,11 @@ struct Asked {
 async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Asked {
     let not_asked = |why| Asked { result: Err(why), acted: false, prefill_ms: 0, is_asked: false };
     let now = wiring.env.now();
+    if let Err(refusal) = wiring.spend.count_call(&call.payer, wiring.limits.guards.calls, now) {
+        metrics::counter!("annie_guard_findings_total", "guard" => "model_calls", "action" => "refuse").increment(1);
+        tracing::info!(task = %call.task, used = refusal.used, "a round would exceed the cap on model calls");
+        return not_asked(refusal.into_error());
+    }
     let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, &call.request, now) {
         Ok(reservation) => reservation,
         Err(refusal) => {

@@ -76,6 +76,7 @@ pub(super) async fn begin(
     };
     let Beginning { mode, mut facts, limits, route, judged } = beginning;
     facts.suggestion = route.suggestion;
+    facts.is_flagged = judged.is_flagged;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
     let verdicts = agent::record(judged.verdicts).into_iter();
     if let Some(text) = judged.refused {

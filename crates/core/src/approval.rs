@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     event::{HookAnswer, PlannedSkill},
+    guard::FLAGGED,
     hooks::{Conditions, HookContext, HookPoint, HookSubject, skill_matches},
     skill::{Effect, SkillSet},
     time::Micros,
@@ -180,8 +181,9 @@ pub struct UntrustedText {
     pub trusted: Vec<String>,
 }
 
-/// What pasted text, a program's thread and the sender of an operation's result are called among the origins of text.
-const OUTSIDE_ORIGINS: [&str; 3] = ["pasted", "client", "operation"];
+/// What pasted text, a program's thread, the sender of an operation's result, and text in which a guard found something are
+/// called among the origins of text.
+const OUTSIDE_ORIGINS: [&str; 4] = ["pasted", "client", "operation", FLAGGED];
 
 impl UntrustedText {
     /// The origin for which a call waits: the last one of `origins`, which an agent has read, that is untrusted. `None` if the

@@ -158,6 +158,9 @@ pub struct PromptFacts {
     /// The rules of the operator for all agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
+    /// A guard found words in the message that try to change the rules of the agent. The message counts as untrusted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_flagged: bool,
 }
 
 /// A memory as prompts show it.

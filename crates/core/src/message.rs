@@ -321,6 +321,8 @@ pub enum ModelErrorKind {
     /// The round would have exceeded the cap on the spending of its conversation, or of its user on this day. The detail is a
     /// text for the user.
     SpendCap,
+    /// The round would have exceeded the cap on the model calls of its conversation. The detail is a text for the user.
+    CallCap,
 }
 
 impl ModelErrorKind {
@@ -335,6 +337,7 @@ impl ModelErrorKind {
                 | Self::ToolsUnsupported
                 | Self::TurnSpendCap
                 | Self::SpendCap
+                | Self::CallCap
         )
     }
 
@@ -356,6 +359,7 @@ impl ModelErrorKind {
             Self::ToolsUnsupported => "tools_unsupported",
             Self::TurnSpendCap => "turn_spend_cap",
             Self::SpendCap => "spend_cap",
+            Self::CallCap => "call_cap",
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::{AnswerOutcome, EventBody};
 use crate::{
     dead_letter::DeadLetter,
-    message::{Finish, ToolCall, Usage},
+    message::{Finish, ModelErrorKind, ToolCall, Usage},
     redact::RedactedKind,
 };
 
@@ -240,6 +240,13 @@ impl EventBody {
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.as_final().is_some()
+    }
+
+    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that.
+    #[must_use]
+    pub fn is_model_call(&self) -> bool {
+        let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind == ModelErrorKind::CallCap);
+        self.round_end().is_some() && !is_capped
     }
 
     /// The end of the round that this event records, if it records one.

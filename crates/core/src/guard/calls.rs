@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Micros;
+use crate::{
+    message::{ModelError, ModelErrorKind},
+    time::Micros,
+};
 
 const MINUTE_US: i64 = 60 * 1_000_000;
 const MINUTE_MS: u64 = 60_000;
@@ -71,6 +74,12 @@ pub struct CallRefusal {
 }
 
 impl CallRefusal {
+    /// The failure of the round.
+    #[must_use]
+    pub fn into_error(self) -> ModelError {
+        ModelError { retry_after_ms: Some(self.free_in_ms), ..ModelError::new(ModelErrorKind::CallCap, self.text()) }
+    }
+
     /// The refusal for the user.
     #[must_use]
     pub fn text(&self) -> String {
@@ -119,14 +128,6 @@ impl CallTimes {
         let from = minute.saturating_sub(i64::from(Self::MINUTES_MAX));
         if self.0.first_key_value().is_some_and(|(first, _)| *first < from) {
             self.0 = self.0.split_off(&from);
-        }
-    }
-
-    /// Takes over what others counted: of each minute the higher number.
-    pub fn learn(&mut self, other: &Self) {
-        for (minute, count) in &other.0 {
-            let known = self.0.entry(*minute).or_default();
-            *known = (*known).max(*count);
         }
     }
 }

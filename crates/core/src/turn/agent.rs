@@ -15,6 +15,7 @@ use super::{
 use crate::{
     classify::Spoken,
     event::{Action, JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
+    guard::CallTimes,
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     redact::Redaction,
@@ -173,6 +174,15 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { turn, .. } => Spent::of(&turn.usage()),
             Self::Sub(turn) => Spent::of(&turn.run.usage),
+        }
+    }
+
+    /// The model calls of the conversation according to the log. A sub-agent does not know them.
+    #[must_use]
+    pub fn call_times(self) -> Option<&'a CallTimes> {
+        match self {
+            Self::Main { of, .. } => Some(&of.model_calls),
+            Self::Sub(_) => None,
         }
     }
 

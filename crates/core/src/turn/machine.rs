@@ -43,6 +43,7 @@ impl Conversation {
         if is_recorded_by_the_engine(agent, body) {
             self.at = at.max(self.at);
         }
+        self.count_model_calls(at, agent, body);
         match body {
             EventBody::Received(inbound) => self.received(seq, at, task, inbound),
             EventBody::Joined { into } => self.join(task, *into),
@@ -96,6 +97,16 @@ impl Conversation {
         }
         for turn in &mut self.turns {
             turn.update_steerable(self.at);
+        }
+    }
+
+    /// Counts the model calls of an event. The rounds of a sub-agent are counted with its report, because a live Engine does not
+    /// receive them.
+    fn count_model_calls(&mut self, at: Micros, agent: &AgentId, body: &EventBody) {
+        if let EventBody::AgentReported { report } = body {
+            self.model_calls.count(at, report.model_calls);
+        } else if agent.is_orchestrator() && body.is_model_call() {
+            self.model_calls.count(at, 1);
         }
     }
 

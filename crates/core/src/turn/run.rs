@@ -13,6 +13,7 @@ use crate::{
     context::Frames,
     error_route::ErrorKind,
     event::{Action, AgentReport, EventBody, JudgedCalls, Mode, ReportStatus, ResolvedCall},
+    guard::FLAGGED,
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
@@ -301,6 +302,9 @@ pub struct AgentRun {
     /// The tags that enclose results in its context.
     #[serde(default, skip_serializing_if = "Frames::is_empty")]
     pub(super) frames: Frames,
+    /// Number of its model calls that ended, failed ones included.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) model_calls: u32,
     /// The main agent writes commands instead of calling tools.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) by_commands: bool,
@@ -377,6 +381,7 @@ impl AgentRun {
             finish: Finish::Stop,
             declined: false,
             frames: Frames::default(),
+            model_calls: 0,
             by_commands: false,
             provenance: Provenance::default(),
             confined: None,
@@ -444,6 +449,8 @@ impl AgentRun {
             failed_skills: self.failed_skills.clone(),
             escalated: self.escalated.clone(),
             programs_ran: self.programs_ran || self.acts(),
+            is_flagged: self.provenance.origins().iter().any(|origin| origin == FLAGGED),
+            model_calls: self.model_calls,
         }
     }
 
