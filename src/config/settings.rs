@@ -8,6 +8,7 @@ use std::{
 
 use annie_actors::KernelLimits;
 use annie_core::{
+    aloud::VoiceFormat,
     breaker::BreakerLimits,
     error_route::ErrorRules,
     event::{Mode, Priority},
@@ -59,7 +60,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router` and `result_checks` have tables of their own.
+    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -107,6 +108,8 @@ pub struct Config {
     pub loop_guard: LoopGuardSettings,
     /// The guards of input.
     pub guard: GuardSettings,
+    /// The form of answers that are read aloud.
+    pub voice: VoiceFormat,
     /// What follows failures of skills.
     pub error_router: ErrorRules,
     /// How results of skills are checked.
@@ -344,6 +347,7 @@ impl Config {
                 loop_guard: self.loop_guard.limits(),
                 error_router: self.error_router.clone(),
                 result_checks: self.result_checks.clone(),
+                voice: self.voice,
                 ..self.turn.clone()
             },
             breaker: self.breaker,

@@ -581,12 +581,14 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!(turn.loop_guard, config.loop_guard.limits());
     assert_eq!(turn.error_router, config.error_router);
     assert_eq!(turn.result_checks, config.result_checks);
+    assert_eq!(turn.voice, config.voice);
     assert_eq!(
         annie_core::limits::TurnLimits {
             interface: SubAgentInterface::Cmd,
             loop_guard: config.turn.loop_guard.clone(),
             error_router: config.turn.error_router.clone(),
             result_checks: config.turn.result_checks.clone(),
+            voice: config.turn.voice,
             ..turn
         },
         config.turn

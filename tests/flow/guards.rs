@@ -92,10 +92,10 @@ fn reads_a_note(seen: &Seen) -> Reply {
     match last["role"].as_str() {
         Some("tool") if text.contains("Posted") || text.contains("put") => Reply::says("Done."),
         Some("tool") if text.contains("Milk") => Reply::calls([use_skill("mcp.fake.put", json!({}))]),
-        Some("tool") => Reply::calls([use_skill("notes.read", json!({"note": "list"}))]),
+        Some("tool") => Reply::calls([use_skill("notes.read", json!({"title": "list"}))]),
         _ => {
             let note = text.split_once("note: ").map_or("Milk", |(_, note)| note).to_owned();
-            Reply::calls([use_skill("notes.create", json!({"title": "list", "text": note}))])
+            Reply::calls([use_skill("notes.create", json!({"title": "list", "content": note}))])
         }
     }
 }
@@ -174,7 +174,7 @@ async fn message_about_a_refused_topic_does_not_steer_a_turn_under_way() {
     let task = sent["task_id"].as_str().expect("an id");
     assert_eq!(request_or_end(&server, task).await, None);
     let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
-    assert_eq!(row["answer"], "I give no advice about investments.", "{row}");
+    assert_eq!(row["outcome"], "declined", "it has a turn of its own: {row}");
     let seen = model.requests().iter().map(|seen| seen.json().to_string()).collect::<String>();
     assert!(!seen.contains("stock tip"), "no model reads it: {seen}");
 }

@@ -82,6 +82,7 @@ impl AgentEffect {
                 progress: view.progress(),
                 waits: handles.waits,
                 redaction: Arc::new(view.redaction()),
+                voice: view.voice(),
                 payer: Payer {
                     task,
                     conversation: view.conversation(),

@@ -10,6 +10,7 @@ use std::{
 };
 
 use annie_core::{
+    aloud::VoiceFormat,
     event::{EventBody, NewEvent, Priority},
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
@@ -166,6 +167,8 @@ pub(crate) struct ModelCall {
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
     pub redaction: Arc<(Vec<Redaction>, String)>,
+    /// The form of drafts, if the answer is read aloud.
+    pub voice: Option<VoiceFormat>,
     /// Whose accounts the round uses.
     pub payer: Payer,
 }

@@ -20,6 +20,7 @@ pub use self::{
 };
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
+    aloud::VoiceChange,
     approval::{ApprovalMode, ApprovalVerdict},
     classify::{Intent, Spoken},
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
@@ -663,6 +664,9 @@ pub enum EventBody {
         /// What was redacted in the text, in its order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         redacted: Vec<RedactedKind>,
+        /// What was changed in the text because it is read aloud.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spoken: Vec<VoiceChange>,
     },
     /// The task failed, and its user is notified.
     Failed {

@@ -5,6 +5,7 @@
 
 mod agent_report;
 mod answer;
+pub mod aloud;
 pub mod approval;
 pub mod audit;
 pub mod breaker;

@@ -5,6 +5,7 @@
 
 use super::{AnswerOutcome, EventBody};
 use crate::{
+    aloud::VoiceChange,
     dead_letter::DeadLetter,
     message::{Finish, ModelErrorKind, ToolCall, Usage},
     redact::RedactedKind,
@@ -48,6 +49,8 @@ pub enum FinalEvent<'a> {
         calls: &'a [ToolCall],
         /// What was redacted in the text.
         redacted: &'a [RedactedKind],
+        /// What was changed in the text because it is read aloud.
+        spoken: &'a [VoiceChange],
     },
     /// [`EventBody::Failed`].
     Failed {
@@ -196,9 +199,9 @@ impl EventBody {
     #[must_use]
     pub fn as_final(&self) -> Option<FinalEvent<'_>> {
         match self {
-            Self::Answered { text, paused, usage, outcome, finish, calls, redacted } => {
+            Self::Answered { text, paused, usage, outcome, finish, calls, redacted, spoken } => {
                 let (paused, outcome, finish) = (*paused, *outcome, *finish);
-                Some(FinalEvent::Answered { text, paused, usage, outcome, finish, calls, redacted })
+                Some(FinalEvent::Answered { text, paused, usage, outcome, finish, calls, redacted, spoken })
             }
             Self::Failed { code, text, detail, dead_letter } => {
                 Some(FinalEvent::Failed { code, text, detail, dead_letter: dead_letter.as_ref() })

@@ -13,6 +13,7 @@ use super::{
     sub::SubTurn,
 };
 use crate::{
+    aloud::VoiceFormat,
     classify::Spoken,
     event::{Action, JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
     guard::CallTimes,
@@ -73,6 +74,15 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { turn, .. } => (turn.limits.redact.clone(), turn.inbound.text.clone()),
             Self::Sub(_) => (Vec::new(), String::new()),
+        }
+    }
+
+    /// The form of the drafts that listeners see, if the answer is read aloud.
+    #[must_use]
+    pub fn voice(self) -> Option<VoiceFormat> {
+        match self {
+            Self::Main { turn, .. } => turn.voice(),
+            Self::Sub(_) => None,
         }
     }
 

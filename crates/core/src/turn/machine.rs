@@ -213,6 +213,10 @@ impl Turn {
     }
 
     pub(in crate::turn) fn main(&self, body: EventBody) -> Decision {
+        let body = match self.voice() {
+            Some(voice) => body.read_aloud(voice),
+            None => body,
+        };
         let body = body.redacted(&self.limits.redact, &self.inbound.text);
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
