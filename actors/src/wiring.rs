@@ -26,6 +26,7 @@ use crate::{
     observe::Handle,
     operations::OperationKeys,
     ownership::OwnershipMsg,
+    reply_cache::{CacheLimits, ReplyCache},
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
     skill_lists::SkillLists,
@@ -92,6 +93,8 @@ pub struct KernelLimits {
     pub is_small_talk_short: bool,
     /// The guards of input. They are compiled once.
     pub guards: Arc<Guards>,
+    /// How long replies of models are used again.
+    pub cache: CacheLimits,
 }
 
 impl Default for KernelLimits {
@@ -113,6 +116,7 @@ impl Default for KernelLimits {
             rules: Vec::new(),
             is_small_talk_short: false,
             guards: Arc::default(),
+            cache: CacheLimits::default(),
         }
     }
 }
@@ -141,6 +145,8 @@ pub(crate) struct Wiring {
     pub operations: OperationKeys,
     pub hub: Arc<Hub>,
     pub leases: Arc<Leases>,
+    /// Replies of models that are used again.
+    pub replies: ReplyCache,
     /// What rounds spend, and the caps on it.
     pub spend: Arc<SpendLedger>,
     pub log: Handle<LogMsg>,

@@ -6,6 +6,7 @@
 
 mod approval;
 mod backend;
+mod cache;
 mod channels;
 mod convenience;
 mod egress;

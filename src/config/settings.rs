@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     approval::ApprovalSettings,
     backend::BackendConfig,
+    cache::CacheSettings,
     channels::ChannelConfig,
     egress::EgressSettings,
     files::FileSettings,
@@ -108,6 +109,8 @@ pub struct Config {
     pub loop_guard: LoopGuardSettings,
     /// The guards of input.
     pub guard: GuardSettings,
+    /// Replies of models that are used again.
+    pub cache: CacheSettings,
     /// The form of answers that are read aloud.
     pub voice: VoiceFormat,
     /// What follows failures of skills.
@@ -364,6 +367,7 @@ impl Config {
             rules: self.prompt.rules.clone(),
             is_small_talk_short: self.prompt.short_for_small_talk,
             guards: self.guard.compiled(),
+            cache: self.cache.limits(),
         }
     }
 
@@ -387,6 +391,7 @@ impl Config {
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
         found.extend(self.guard_problems());
+        found.extend(self.cache_problems());
         found.extend(self.loop_guard_problems());
         found.extend(self.error_router_problems());
         found.extend(self.result_check_problems());

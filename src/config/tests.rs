@@ -575,6 +575,7 @@ fn config_limits_reach_kernel_and_store() {
         rules,
         is_small_talk_short,
         guards,
+        cache,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
@@ -596,6 +597,7 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!((notify, spend), (config.notify.clone(), config.spend));
     assert_eq!((rules, is_small_talk_short), (config.prompt.rules.clone(), config.prompt.short_for_small_talk));
+    assert_eq!((cache.ms, cache.entries_max), (config.cache.seconds * 1_000, config.cache.entries_max));
     assert_eq!((guards.injection, guards.calls.calls_max), (config.guard.injection, 0));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();

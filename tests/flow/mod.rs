@@ -1,5 +1,6 @@
 //! Messages from a front end or the kernel through to their answers.
 
+mod aloud;
 mod approvals;
 mod audit;
 mod bad_models;
@@ -39,6 +40,7 @@ mod prompt_skills;
 mod redaction;
 pub mod reminders;
 mod repairs;
+mod reply_cache;
 mod replay;
 mod requests;
 mod resumed;

@@ -64,14 +64,17 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
-            Directive::CallModel { task, agent, round } => Some(Self::Round(Box::new(ModelCall {
+            Directive::CallModel { task, agent, round } => {
+                let request = view.request(&wiring.catalog.skills());
+                Some(Self::Round(Box::new(ModelCall {
                 task,
                 user: view.user().clone(),
                 conversation: view.conversation(),
                 agent,
                 priority: view.priority(),
                 round,
-                request: view.request(&wiring.catalog.skills()),
+                may_reuse: view.may_reuse(&request),
+                request,
                 ms_max,
                 epoch,
                 route: view.route().to_vec(),
@@ -92,7 +95,8 @@ impl AgentEffect {
                     is_first_round: view.is_first_round(),
                     calls: view.call_times().filter(|_| wiring.limits.guards.calls.calls_max > 0).cloned(),
                 },
-            }))),
+            })))
+            }
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
                 let fallback = fallback(wiring, view, &skill);
                 let request = RunRequest {

@@ -167,6 +167,8 @@ pub(crate) struct ModelCall {
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
     pub redaction: Arc<(Vec<Redaction>, String)>,
+    /// Whether the reply may be that of an earlier equal request.
+    pub may_reuse: bool,
     /// The form of drafts, if the answer is read aloud.
     pub voice: Option<VoiceFormat>,
     /// Whose accounts the round uses.
@@ -312,6 +314,12 @@ struct Asked {
 async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Asked {
     let not_asked = |why| Asked { result: Err(why), acted: false, prefill_ms: 0, is_asked: false };
     let now = wiring.env.now();
+    let may_keep = call.may_reuse && !endpoint.facts.acts;
+    let key = may_keep.then(|| wiring.replies.key(&call.user, &endpoint.name, &call.request)).flatten();
+    if let Some(reply) = key.and_then(|key| wiring.replies.reply(key, now)) {
+        tracing::info!(task = %call.task, "an earlier reply to an equal request is used again");
+        return Asked { result: Ok(reply), acted: false, prefill_ms: 0, is_asked: false };
+    }
     if let Err(refusal) = wiring.spend.count_call(&call.payer, wiring.limits.guards.calls, now) {
         metrics::counter!("annie_guard_findings_total", "guard" => "model_calls", "action" => "refuse").increment(1);
         tracing::info!(task = %call.task, used = refusal.used, "a round would exceed the cap on model calls");
@@ -331,6 +339,9 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
             let (result, prefill_ms) = run(wiring, call, endpoint, handed_over).await;
             if let Ok(reply) = &result {
                 reservation.settle(&reply.usage);
+                if let Some(key) = key {
+                    wiring.replies.keep(key, reply, wiring.env.now());
+                }
             }
             Asked { result, acted, prefill_ms, is_asked: true }
         }

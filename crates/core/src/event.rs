@@ -441,6 +441,9 @@ pub enum EventBody {
         /// The repairs that the client made to the reply.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
+        /// The reply is that of an earlier equal request of the user, and no model was called.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cached: bool,
         /// How long the round waited for its permit, in milliseconds. Queueing time does not count as the task's time.
         #[serde(default, skip_serializing_if = "is_zero")]
         waited_ms: u64,

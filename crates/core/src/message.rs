@@ -286,6 +286,9 @@ pub struct ModelReply {
     /// The repairs that the client made, each kind once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
+    /// The reply is that of an earlier equal request. It cost nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 /// The kind of a failed model call. It determines what happens next.

@@ -245,11 +245,12 @@ impl EventBody {
         self.as_final().is_some()
     }
 
-    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that.
+    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that, or the reply was kept.
     #[must_use]
     pub fn is_model_call(&self) -> bool {
         let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind == ModelErrorKind::CallCap);
-        self.round_end().is_some() && !is_capped
+        let is_kept = matches!(self, Self::ModelReplied { cached: true, .. });
+        self.round_end().is_some() && !is_capped && !is_kept
     }
 
     /// The end of the round that this event records, if it records one.

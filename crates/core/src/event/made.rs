@@ -10,7 +10,7 @@ impl EventBody {
     /// The event of a round's reply with its resolved calls.
     #[must_use]
     pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
-        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
+        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs, cached } = reply;
         let (waited_ms, prefill_ms) = (0, 0);
         Self::ModelReplied {
             round,
@@ -23,6 +23,7 @@ impl EventBody {
             declined,
             provider_state,
             repairs,
+            cached,
             waited_ms,
             prefill_ms,
             judged: None,

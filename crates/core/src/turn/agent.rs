@@ -225,6 +225,19 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// Whether a reply to this request of the current round may be that of an earlier equal request: the model cannot do anything
+    /// but answer, because it has neither tools nor skills.
+    #[must_use]
+    pub fn may_reuse(self, request: &ModelRequest) -> bool {
+        match self {
+            Self::Main { turn, .. } => {
+                let has_skills = !request.options.is_thread && !request::is_small_talk(turn);
+                !has_skills && request.tools.is_empty() && !turn.main.is_cmd() && !turn.inbound.private
+            }
+            Self::Sub(_) => false,
+        }
+    }
+
     /// Whether the turn is local only.
     #[must_use]
     pub const fn is_private(self) -> bool {
