@@ -59,8 +59,8 @@ pub use kernel::{
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, OperatedActor, Path};
 pub use pulse::PulseMinute;
+pub use reply_cache::CacheLimits;
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;
-pub use reply_cache::CacheLimits;
 pub use wiring::{Backend, KernelLimits, Profile, Profiles, Routing};

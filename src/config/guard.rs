@@ -42,10 +42,7 @@ impl GuardSettings {
             injection: self.injection,
             patterns,
             topics: Topics::new(self.topic.clone()).unwrap_or_default(),
-            calls: CallCap {
-                calls_max: self.model_calls_per_conversation_max,
-                window_ms: self.model_calls_window_ms,
-            },
+            calls: CallCap { calls_max: self.model_calls_per_conversation_max, window_ms: self.model_calls_window_ms },
         })
     }
 }

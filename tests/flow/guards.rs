@@ -157,10 +157,8 @@ async fn message_about_a_refused_topic_does_not_steer_a_turn_under_way() {
     })
     .await;
     let folder = tempfile::tempdir().expect("a folder");
-    let config = format!(
-        "{TOPICS}\n[[backend]]\nname = \"fake\"\nbase_url = \"{}\"\nmodel = \"m\"\n",
-        model.base_url()
-    );
+    let config =
+        format!("{TOPICS}\n[[backend]]\nname = \"fake\"\nbase_url = \"{}\"\nmodel = \"m\"\n", model.base_url());
     let path = folder.path().join("annie.toml");
     std::fs::write(&path, config).expect("the configuration is written");
     let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;

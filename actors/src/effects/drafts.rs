@@ -96,7 +96,12 @@ struct Filters {
 }
 
 impl Filters {
-    fn new(has_tools: bool, is_thread: bool, voice: Option<VoiceFormat>, (what, own): &(Vec<Redaction>, String)) -> Self {
+    fn new(
+        has_tools: bool,
+        is_thread: bool,
+        voice: Option<VoiceFormat>,
+        (what, own): &(Vec<Redaction>, String),
+    ) -> Self {
         Self {
             commands: (!has_tools).then(DraftFilter::default),
             withheld: (!is_thread).then(Withheld::default),

@@ -4,8 +4,8 @@
 //! from the outside come in as an [`event::Event`].
 
 mod agent_report;
-mod answer;
 pub mod aloud;
+mod answer;
 pub mod approval;
 pub mod audit;
 pub mod breaker;

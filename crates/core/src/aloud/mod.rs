@@ -362,7 +362,8 @@ fn leading_marks(line: &str) -> (usize, bool) {
             quoted.trim_start()
         } else if heading.len() < rest.len() && heading.starts_with(' ') {
             heading.trim_start()
-        } else if let Some(item) = rest.strip_prefix(['-', '*', '+', '•']).and_then(|item| item.strip_prefix([' ', '\t']))
+        } else if let Some(item) =
+            rest.strip_prefix(['-', '*', '+', '•']).and_then(|item| item.strip_prefix([' ', '\t']))
         {
             is_item = true;
             let item = item.trim_start();

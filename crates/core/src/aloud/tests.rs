@@ -58,10 +58,16 @@ fn emoji_and_addresses_are_not_said() {
 fn sentences_beyond_the_limit_are_left_out_with_a_notice() {
     let format = VoiceFormat { plain: true, sentences_max: 2 };
     let (text, changes) = format.spoken("One, e.g. this. Two! Three? Four.");
-    assert_eq!((text.as_str(), changes), ("One, e.g. this. Two! There is more; ask me to go on.", vec![VoiceChange::Sentences]));
+    assert_eq!(
+        (text.as_str(), changes),
+        ("One, e.g. this. Two! There is more; ask me to go on.", vec![VoiceChange::Sentences])
+    );
     assert_eq!(format.spoken("One. Two.").0, "One. Two.");
     assert_eq!(format.spoken("One\nTwo\nThree").0, "One. Two. There is more; ask me to go on.");
-    assert_eq!(format.spoken("Dr. A. Smith comes on 3. May at 5 p.m. today. Yes.").0, "Dr. A. Smith comes on 3. May at 5 p.m. today. Yes.");
+    assert_eq!(
+        format.spoken("Dr. A. Smith comes on 3. May at 5 p.m. today. Yes.").0,
+        "Dr. A. Smith comes on 3. May at 5 p.m. today. Yes."
+    );
     assert_eq!(format.spoken("一。二！三。").0, "一。二！ There is more; ask me to go on.");
 }
 

@@ -6,8 +6,8 @@ use super::VoiceChange;
 const LINK: &str = "a link";
 /// Words that end with a full stop and end no sentence, without it.
 const ABBREVIATIONS: [&str; 22] = [
-    "e.g", "i.e", "dr", "mr", "mrs", "ms", "prof", "st", "vs", "approx", "no", "nr", "z.b", "d.h", "bzw", "ca", "evtl", "ggf",
-    "usw", "inkl", "a.m", "p.m",
+    "e.g", "i.e", "dr", "mr", "mrs", "ms", "prof", "st", "vs", "approx", "no", "nr", "z.b", "d.h", "bzw", "ca", "evtl",
+    "ggf", "usw", "inkl", "a.m", "p.m",
 ];
 
 /// A word without what is not said.

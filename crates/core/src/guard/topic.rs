@@ -74,13 +74,19 @@ impl TopicRule {
         let wrong = |key, what: String| TopicError { index, key, what };
         let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'_');
         if self.name.is_empty() || self.name.len() > Self::NAME_BYTES_MAX || !self.name.bytes().all(is_name) {
-            return Err(wrong("name", format!("{:?} is not 1 to 64 lower-case letters, digits, dashes and underscores", self.name)));
+            return Err(wrong(
+                "name",
+                format!("{:?} is not 1 to 64 lower-case letters, digits, dashes and underscores", self.name),
+            ));
         }
         if self.words.is_empty() && self.pattern.is_none() {
             return Err(wrong("words", "it has neither words nor a pattern, and would hold for nothing".to_owned()));
         }
         if self.words.len() > Self::WORDS_MAX {
-            return Err(wrong("words", format!("there are {}, at most {} are allowed", self.words.len(), Self::WORDS_MAX)));
+            return Err(wrong(
+                "words",
+                format!("there are {}, at most {} are allowed", self.words.len(), Self::WORDS_MAX),
+            ));
         }
         let phrases: Vec<Vec<String>> = self.words.iter().map(|phrase| words_of(phrase)).collect();
         if let Some((phrase, _)) = self.words.iter().zip(&phrases).find(|(_, words)| words.is_empty()) {
@@ -98,7 +104,10 @@ impl TopicRule {
             TopicAction::Refuse | TopicAction::Flag => {}
         }
         if chars > Self::REPLY_CHARS_MAX {
-            return Err(wrong("reply", format!("it has {chars} characters, at most {} are allowed", Self::REPLY_CHARS_MAX)));
+            return Err(wrong(
+                "reply",
+                format!("it has {chars} characters, at most {} are allowed", Self::REPLY_CHARS_MAX),
+            ));
         }
         Ok(Topic { rule: self, phrases, pattern })
     }
