@@ -18,14 +18,14 @@ const TEXT_BYTES_MAX: usize = 32 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
     /// How long a reply is used again, in milliseconds. 0 means never.
-    pub ms: u64,
+    pub kept_ms: u64,
     /// The maximum number of replies. The oldest one is dropped first.
     pub entries_max: usize,
 }
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { ms: 0, entries_max: 256 }
+        Self { kept_ms: 0, entries_max: 256 }
     }
 }
 
@@ -63,13 +63,13 @@ impl ReplyCache {
 
     /// The key under which the reply to a request may be kept. `None` if replies are not used again.
     pub fn key(&self, user: &UserId, backend: &str, request: &ModelRequest) -> Option<CacheKey> {
-        if self.limits.ms == 0 { None } else { CacheKey::of(user, backend, request) }
+        if self.limits.kept_ms == 0 { None } else { CacheKey::of(user, backend, request) }
     }
 
     /// The kept reply, as one that cost nothing.
     pub fn reply(&self, key: CacheKey, now: Micros) -> Option<ModelReply> {
         let kept = self.kept.lock();
-        let found = kept.replies.get(&key).filter(|(at, _)| *at <= now && now.since_ms(*at) < self.limits.ms);
+        let found = kept.replies.get(&key).filter(|(at, _)| *at <= now && now.since_ms(*at) < self.limits.kept_ms);
         let found = found.map(|(_, reply)| ModelReply { usage: Usage::default(), cached: true, ..reply.clone() });
         let result = if found.is_some() { "hit" } else { "miss" };
         metrics::counter!("annie_reply_cache_total", "result" => result).increment(1);
@@ -86,7 +86,7 @@ impl ReplyCache {
         let mut kept = self.kept.lock();
         kept.replies.insert(key, (now, reply.clone()));
         kept.order.push_back((now, key));
-        let is_old = |at: Micros| now.since_ms(at) >= self.limits.ms;
+        let is_old = |at: Micros| now.since_ms(at) >= self.limits.kept_ms;
         while let Some((at, key)) = kept.order.front().copied()
             && (is_old(at) || kept.order.len() > self.limits.entries_max)
         {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn cache() -> ReplyCache {
-        ReplyCache::new(CacheLimits { ms: 1_000, entries_max: 2 })
+        ReplyCache::new(CacheLimits { kept_ms: 1_000, entries_max: 2 })
     }
 
     fn key(user: &str, backend: &str, tokens: u32) -> CacheKey {

@@ -17,8 +17,8 @@ pub struct CacheSettings {
 
 impl Default for CacheSettings {
     fn default() -> Self {
-        let CacheLimits { ms, entries_max } = CacheLimits::default();
-        Self { seconds: ms / 1_000, entries_max }
+        let CacheLimits { kept_ms, entries_max } = CacheLimits::default();
+        Self { seconds: kept_ms / 1_000, entries_max }
     }
 }
 
@@ -29,7 +29,7 @@ impl CacheSettings {
     const ENTRIES_MAX: usize = 10_000;
 
     pub(super) const fn limits(&self) -> CacheLimits {
-        CacheLimits { ms: self.seconds.saturating_mul(1_000), entries_max: self.entries_max }
+        CacheLimits { kept_ms: self.seconds.saturating_mul(1_000), entries_max: self.entries_max }
     }
 }
 

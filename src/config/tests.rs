@@ -522,6 +522,22 @@ point = "before_skill"
 kind = "refuse"
 when = { skills = ["mail.*"], users = ["bob"], channels = ["voice"], agents = "sub" }
 text = "No."
+[guard]
+injection = "refuse"
+model_calls_per_conversation_max = 7
+model_calls_window_ms = 60000
+[[guard.topic]]
+name = "money"
+words = ["stock tip"]
+pattern = "crypto"
+action = "refuse"
+reply = "No advice."
+[voice]
+plain = false
+sentences_max = 3
+[cache]
+seconds = 300
+entries_max = 9
 [[channel]]
 name = "helpdesk"
 kind = "webhook"
@@ -597,8 +613,9 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!((notify, spend), (config.notify.clone(), config.spend));
     assert_eq!((rules, is_small_talk_short), (config.prompt.rules.clone(), config.prompt.short_for_small_talk));
-    assert_eq!((cache.ms, cache.entries_max), (config.cache.seconds * 1_000, config.cache.entries_max));
-    assert_eq!((guards.injection, guards.calls.calls_max), (config.guard.injection, 0));
+    assert_eq!((cache.kept_ms, cache.entries_max), (config.cache.seconds * 1_000, config.cache.entries_max));
+    assert_eq!((guards.injection, guards.calls.calls_max, guards.calls.window_ms), (config.guard.injection, 7, 60_000));
+    assert!(guards.refuses("a stock tip"));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

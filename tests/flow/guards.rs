@@ -107,7 +107,7 @@ async fn note_with_instructions_makes_the_conversation_untrusted() {
         let work = tempfile::tempdir().expect("a folder");
         let puts = work.path().join("puts");
         let fake = super::mcp::program("fake", "modern", &format!("env = {{ FAKE_PUTS = {puts:?} }}"));
-        let (_folder, server) = server_with(&model, &format!("{MODE}{fake}")).await;
+        let (_folder, server) = server_with(&model, &format!("{MODE}[approval]\nuntrusted = []\n{fake}")).await;
         super::mcp::connected(&server, "fake").await;
         let task = say(&server, "k", &format!("write it down. note: {note}")).await;
         let request = request_or_end(&server, &task).await;

@@ -1,5 +1,7 @@
 //! Replies of models that are used again for an equal request of the same user.
 
+use std::sync::Arc;
+
 use annie_actors::{CacheLimits, Submission};
 use annie_core::ids::UserId;
 use annie_testkit::{
@@ -71,26 +73,30 @@ async fn cache_is_off_by_default() {
 
 #[tokio::test]
 async fn cached_reply_is_for_its_own_user_and_no_private_request() {
-    let model = std::sync::Arc::new(ScriptedModel::new(|_, call| Ok(says(&format!("Reply {call}.")))));
-    let mut parts = WorldParts::with_model(model);
-    parts.limits.cache = CacheLimits { ms: 300_000, ..CacheLimits::default() };
+    let model = Arc::new(ScriptedModel::new(|_, call| Ok(says(format!("Reply {call}.")))));
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.limits.cache = CacheLimits { kept_ms: 300_000, ..CacheLimits::default() };
     parts.limits.is_small_talk_short = true;
     let world = parts.start().await;
-    let bob = UserId::new("bob").expect("an id");
-    // The prompt contains the minute, so the first user asks again if that has changed meanwhile.
-    for attempt in 0..3 {
-        let mut answers = Vec::new();
-        for (user, is_private) in [(ann(), false), (bob.clone(), false), (ann(), true), (ann(), false)] {
-            let mut message = Submission::new(user, "test", "Hello!");
-            message.private = is_private;
-            let sent = world.kernel.submit(message).await.expect("accepted");
-            answers.push(world.answer(&sent).await);
+    let say = async |user: UserId, text: &str, is_private: bool| {
+        let mut message = Submission::new(user, "test", text);
+        message.private = is_private;
+        world.kernel.submit(message).await.expect("accepted")
+    };
+    let mut calls = 0;
+    // The prompt contains the minute, so another text is tried if that has changed meanwhile.
+    for text in ["Hello!", "Thanks!", "Good morning!"] {
+        let first = world.answer(&say(ann(), text, false).await).await;
+        say(UserId::new("bob").expect("an id"), text, false).await;
+        model.called(calls + 2).await;
+        let private = world.answer(&say(ann(), text, true).await).await;
+        model.called(calls + 3).await;
+        assert_ne!(private, first, "a private request is not answered from the cache");
+        if world.answer(&say(ann(), text, false).await).await == first {
+            world.kernel.stop().await;
+            return;
         }
-        assert!(answers[1] != answers[0] && answers[2] != answers[0] && answers[2] != answers[1], "{answers:?}");
-        if answers[3] == answers[0] {
-            break;
-        }
-        assert!(attempt < 2, "the first user's reply is used again: {answers:?}");
+        calls += 4;
     }
-    world.kernel.stop().await;
+    panic!("the reply is never used again");
 }

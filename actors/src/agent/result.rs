@@ -141,12 +141,13 @@ pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done:
     Finished { id, task, agent, bodies }
 }
 
-/// The outcome with what the guard found in its text, and the event of that. Results of the kernel's own skills and the texts of
-/// prompt skills are trusted.
+/// The outcome with what the guard found in its text, and the event of that. Results of the kernel's own skills, the texts of
+/// prompt skills, and what the operator trusts are not examined.
 fn guard_result(wiring: &Wiring, skill: &str, mut outcome: Outcome) -> (Outcome, Option<EventBody>) {
     const KERNEL: &str = "system.";
     let guards = &wiring.limits.guards;
-    let is_trusted = !skill.contains('.') || skill.starts_with(KERNEL);
+    let is_trusted =
+        !skill.contains('.') || skill.starts_with(KERNEL) || wiring.hooks.approval().untrusted.trusts(skill);
     let Some(injection) = guards.examine_result(&outcome.data).filter(|_| !is_trusted) else {
         return (outcome, None);
     };

@@ -197,9 +197,15 @@ impl UntrustedText {
         origins.iter().rev().map(String::as_str).find(|origin| self.is_untrusted(origin, skills))
     }
 
+    /// Whether the operator trusts the results of a skill.
+    #[must_use]
+    pub fn trusts(&self, skill: &str) -> bool {
+        self.trusted.iter().any(|pattern| skill_matches(pattern, skill))
+    }
+
     fn is_untrusted(&self, origin: &str, skills: &SkillSet) -> bool {
         let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| skill_matches(pattern, origin));
-        if is_one_of(&self.trusted) {
+        if self.trusts(origin) {
             return false;
         }
         // The answer to an effect, such as the receipt of a sent message, comes from the system that the user chose. A server of

@@ -52,7 +52,7 @@ fn invalid_values_are_refused_with_their_key_and_a_fix() {
         (
             "[[guard.topic]]\nname = \"a\"\naction = \"flag\"\npattern = '(\\w{1000}){1000}'\n",
             "guard.topic.0.pattern",
-            "is no usable pattern",
+            "\"(\\\\w{1000}){1000}\" is no usable pattern",
         ),
         (
             "[[guard.topic]]\nname = \"a\"\naction = \"refuse\"\nwords = [\"x\"]\n",

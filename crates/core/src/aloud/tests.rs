@@ -1,3 +1,5 @@
+//! What is said of a text, whole and in pieces.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the guards find, and what they leave alone.
+
 use super::*;
 use crate::time::Micros;
 

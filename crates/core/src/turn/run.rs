@@ -2,6 +2,7 @@
 //! user, and the sub-agents use the same code with different kinds and limits.
 
 mod fold;
+mod handed_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +13,7 @@ use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     error_route::ErrorKind,
-    event::{Action, AgentReport, EventBody, JudgedCalls, Mode, ReportStatus, ResolvedCall},
-    guard::FLAGGED,
+    event::{Action, EventBody, JudgedCalls, Mode, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
@@ -427,31 +427,6 @@ impl AgentRun {
     /// Ends the run.
     pub fn end(&mut self, ending: Ending) {
         self.phase = Phase::Ended(ending);
-    }
-
-    /// The agent's report with the state so far; the agent started at `since`.
-    #[must_use]
-    pub fn report(&self, status: ReportStatus, result: String, since: Micros, now: Micros) -> AgentReport {
-        AgentReport {
-            status,
-            result,
-            tool_calls_used: self.calls_used,
-            duration_ms: now.since_ms(since),
-            usage: self.usage,
-            skills_run: self.ran.clone(),
-            receipts: self.receipts.clone(),
-            ids: self.provenance.found_ids(),
-            waited_ms: self.waited_ms,
-            prefill_ms: self.prefill_ms,
-            in_doubt: self.doubts(),
-            failed_calls: self.guard.own_failed_calls(),
-            failures: self.failures.clone(),
-            failed_skills: self.failed_skills.clone(),
-            escalated: self.escalated.clone(),
-            programs_ran: self.programs_ran || self.acts(),
-            is_flagged: self.provenance.origins().iter().any(|origin| origin == FLAGGED),
-            model_calls: self.model_calls,
-        }
     }
 
     /// Whether the run waits for the reply of this round.
