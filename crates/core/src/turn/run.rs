@@ -20,7 +20,6 @@ use crate::{
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     receipt::Receipt,
     skill::{CallStyle, Confinement},
-    time::Micros,
 };
 
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
