@@ -57,7 +57,7 @@ fn invalid_values_are_refused_with_their_key_and_a_fix() {
         (
             "[[guard.topic]]\nname = \"a\"\naction = \"refuse\"\nwords = [\"x\"]\n",
             "guard.topic.0.reply",
-            "the user would get no answer",
+            "it is missing: the user would get no answer",
         ),
         ("[cache]\nseconds = 3601\n", "cache.seconds", "3601 is more than 3600"),
         ("[cache]\nentries_max = 0\n", "cache.entries_max", "0 is not between 1 and 10000"),

@@ -250,12 +250,12 @@ impl Aloud {
         let word = &pending[..end.unwrap_or(pending.len())];
         if let Some(open) = word.find('[').filter(|_| self.format.plain) {
             let needs = |from: usize| !is_end && pending.len() - from < LOOK_BYTES_MAX;
-            let Some(close) = pending[open..].find(']').map(|at| open + at) else {
-                return if needs(open) { Word::Needs } else { Word::Ends(word.len()) };
-            };
-            match pending[close + 1..].chars().next() {
-                None if needs(open) => return Word::Needs,
-                Some('(') => match pending[close..].find(')').map(|at| close + at) {
+            let close = pending[open..].find(']').map(|at| open + at);
+            let after = close.map(|close| pending[close + 1..].chars().next());
+            match (close, after.flatten()) {
+                (None, _) if needs(open) => return Word::Needs,
+                (Some(_), None) if needs(open) => return Word::Needs,
+                (Some(close), Some('(')) => match pending[close..].find(')').map(|at| close + at) {
                     Some(until) => {
                         let begin = if pending[..open].ends_with('!') { open - 1 } else { open };
                         let label = pending[open + 1..close].replace(['\n', '['], " ");
@@ -267,7 +267,7 @@ impl Aloud {
                     None if needs(close) => return Word::Needs,
                     None => {}
                 },
-                None | Some(_) => {}
+                (None | Some(_), _) => {}
             }
         }
         // Some scripts have no spaces between words.
