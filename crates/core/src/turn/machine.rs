@@ -43,7 +43,7 @@ impl Conversation {
         if is_recorded_by_the_engine(agent, body) {
             self.at = at.max(self.at);
         }
-        self.count_model_calls(at, agent, body);
+        self.count_model_calls(at, task, agent, body);
         match body {
             EventBody::Received(inbound) => self.received(seq, at, task, inbound),
             EventBody::Joined { into } => self.join(task, *into),
@@ -102,10 +102,17 @@ impl Conversation {
 
     /// Counts the model calls of an event. The rounds of a sub-agent are counted with its report, because a live Engine does not
     /// receive them.
-    fn count_model_calls(&mut self, at: Micros, agent: &AgentId, body: &EventBody) {
+    fn count_model_calls(&mut self, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+        // A repeated event is counted once.
+        let Some(turn) = self.turn(task) else { return };
         if let EventBody::AgentReported { report } = body {
-            self.model_calls.count(at, report.model_calls);
-        } else if agent.is_orchestrator() && body.is_model_call() {
+            if turn.agents.plan.unreported().any(|node| node.spec.agent == *agent) {
+                self.model_calls.count(at, report.model_calls);
+            }
+        } else if agent.is_orchestrator()
+            && body.is_model_call()
+            && body.round_end().is_some_and(|end| turn.main.awaits(end.round))
+        {
             self.model_calls.count(at, 1);
         }
     }
