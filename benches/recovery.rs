@@ -395,6 +395,7 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             declined: false,
             provider_state: None,
             repairs: Vec::new(),
+            cached: false,
             waited_ms: 0,
             prefill_ms: 0,
             judged: None,

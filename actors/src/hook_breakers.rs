@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use annie_core::{
     breaker::{Admission, BreakerLimits, BreakerRow, BreakerState},
+    hooks::OnFailure,
     time::Micros,
 };
 use parking_lot::Mutex;
@@ -55,15 +56,19 @@ impl HookBreakers {
         Probe { breakers: self, hook }
     }
 
-    /// The disabled hooks, for people.
-    pub fn disabled(&self) -> Vec<String> {
+    /// The disabled hooks, for people: since when, and what that means. A hook that is gone refuses what still waits for it.
+    pub fn disabled(&self, on_failure: impl Fn(&str) -> OnFailure) -> Vec<String> {
         let rows = self.0.lock();
         let disabled = rows.iter().filter(|(_, row)| row.state != BreakerState::Closed);
         disabled
             .map(|(hook, row)| {
+                let meanwhile = match on_failure(hook) {
+                    OnFailure::Refuse => "refuses everything that it would decide about",
+                    OnFailure::Continue => "lets everything through that it would decide about",
+                };
                 format!(
                     "hook {hook:?} is disabled since {} after {} failures in a row; it is asked again after {} s, and until then \
-                     its on_failure decides",
+                     its on_failure {meanwhile}",
                     row.opened_at,
                     LIMITS.failures_max,
                     LIMITS.open_ms / 1_000

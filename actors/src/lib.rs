@@ -30,6 +30,7 @@ mod operations;
 mod ownership;
 mod pulse;
 mod reminders;
+mod reply_cache;
 mod root;
 mod scheduler;
 mod schedules;
@@ -58,6 +59,7 @@ pub use kernel::{
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, OperatedActor, Path};
 pub use pulse::PulseMinute;
+pub use reply_cache::CacheLimits;
 pub use root::StopReason;
 pub use scheduler::{GateGrant, QueuePosition};
 pub use services::MakeService;

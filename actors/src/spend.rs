@@ -15,6 +15,7 @@ use std::{
 
 use annie_core::{
     context,
+    guard::{CallCap, CallRefusal, CallTimes},
     ids::{ConversationId, Epoch, TaskId, UserId},
     message::{ModelRequest, Usage},
     ports::{Env, Store},
@@ -46,6 +47,8 @@ pub(crate) struct Payer {
     pub spent_in_turn: Spent,
     /// Whether nothing was spent on the conversation before.
     pub is_first_round: bool,
+    /// The model calls of the conversation according to the log, if they have a cap and the agent knows them.
+    pub calls: Option<CallTimes>,
 }
 
 /// The accounts of a process.
@@ -63,6 +66,9 @@ struct Books {
     conversations: Recent<ConversationId, (Account, Option<Epoch>)>,
     /// With the time at which the account was read.
     days: Recent<(UserId, Day), (Account, Option<Micros>)>,
+    /// The model calls of conversations, if they have a cap.
+    /// With the epoch in which the log was read.
+    calls: Recent<ConversationId, (CallTimes, Option<Epoch>)>,
     /// What a thousand tokens of a backend cost last, in nanodollars.
     prices: BTreeMap<String, u64>,
     /// The usage of all rounds of this process.
@@ -154,6 +160,27 @@ impl SpendLedger {
             facts.is_some_and(|facts| expected(MANY_TOKENS, MANY_TOKENS, facts, seen).is_free)
         };
         route.iter().filter(is_free).cloned().collect()
+    }
+
+    /// Counts a model call of a conversation.
+    ///
+    /// # Errors
+    /// The cap that the call would exceed.
+    pub fn count_call(&self, payer: &Payer, cap: CallCap, now: Micros) -> Result<(), CallRefusal> {
+        if cap.calls_max == 0 {
+            return Ok(());
+        }
+        let mut books = self.books.lock();
+        let (calls, read_in) = books.calls.entry(payer.conversation);
+        if let Some(known) = payer.calls.as_ref().filter(|_| *read_in != Some(payer.epoch)) {
+            calls.clone_from(known);
+            *read_in = Some(payer.epoch);
+        }
+        if let Some(refusal) = cap.refusal(calls, now) {
+            return Err(refusal);
+        }
+        calls.count(now, 1);
+        Ok(())
     }
 
     /// Reserves the expected cost of a round on a backend.
@@ -318,6 +345,7 @@ mod tests {
             epoch: Epoch(1),
             spent_in_turn: Spent::default(),
             is_first_round: true,
+            calls: None,
         };
         let (facts, request, from) = (BackendFacts::default(), request(2_000), Instant::now());
         let reserve = async || ledger.reserve_in_time(&payer(), &facts, &request, &env).await;

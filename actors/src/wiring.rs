@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use annie_core::{
     breaker::BreakerLimits,
     event::Mode,
+    guard::Guards,
     hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
@@ -25,6 +26,7 @@ use crate::{
     observe::Handle,
     operations::OperationKeys,
     ownership::OwnershipMsg,
+    reply_cache::{CacheLimits, ReplyCache},
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
     skill_lists::SkillLists,
@@ -89,6 +91,10 @@ pub struct KernelLimits {
     pub rules: Vec<String>,
     /// Whether small talk gets a short prompt without skills.
     pub is_small_talk_short: bool,
+    /// The guards of input. They are compiled once.
+    pub guards: Arc<Guards>,
+    /// How long replies of models are used again.
+    pub cache: CacheLimits,
 }
 
 impl Default for KernelLimits {
@@ -109,6 +115,8 @@ impl Default for KernelLimits {
             spend: SpendLimits::default(),
             rules: Vec::new(),
             is_small_talk_short: false,
+            guards: Arc::default(),
+            cache: CacheLimits::default(),
         }
     }
 }
@@ -137,6 +145,8 @@ pub(crate) struct Wiring {
     pub operations: OperationKeys,
     pub hub: Arc<Hub>,
     pub leases: Arc<Leases>,
+    /// Replies of models that are used again.
+    pub replies: ReplyCache,
     /// What rounds spend, and the caps on it.
     pub spend: Arc<SpendLedger>,
     pub log: Handle<LogMsg>,

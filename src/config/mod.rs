@@ -6,6 +6,7 @@
 
 mod approval;
 mod backend;
+mod cache;
 mod channels;
 mod convenience;
 mod egress;
@@ -13,6 +14,7 @@ mod environment;
 mod error;
 mod error_router;
 mod files;
+mod guard;
 mod hooks;
 mod layers;
 mod loop_guard;

@@ -8,6 +8,7 @@ use std::{
 
 use annie_actors::KernelLimits;
 use annie_core::{
+    aloud::VoiceFormat,
     breaker::BreakerLimits,
     error_route::ErrorRules,
     event::{Mode, Priority},
@@ -25,9 +26,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     approval::ApprovalSettings,
     backend::BackendConfig,
+    cache::CacheSettings,
     channels::ChannelConfig,
     egress::EgressSettings,
     files::FileSettings,
+    guard::GuardSettings,
     hooks::HookConfig,
     loop_guard::LoopGuardSettings,
     mcp::McpServerConfig,
@@ -58,7 +61,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router` and `result_checks` have tables of their own.
+    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -104,6 +107,12 @@ pub struct Config {
     pub approval: ApprovalSettings,
     /// When the loop guard warns and refuses.
     pub loop_guard: LoopGuardSettings,
+    /// The guards of input.
+    pub guard: GuardSettings,
+    /// Replies of models that are used again.
+    pub cache: CacheSettings,
+    /// The form of answers that are read aloud.
+    pub voice: VoiceFormat,
     /// What follows failures of skills.
     pub error_router: ErrorRules,
     /// How results of skills are checked.
@@ -341,6 +350,7 @@ impl Config {
                 loop_guard: self.loop_guard.limits(),
                 error_router: self.error_router.clone(),
                 result_checks: self.result_checks.clone(),
+                voice: self.voice,
                 ..self.turn.clone()
             },
             breaker: self.breaker,
@@ -356,6 +366,8 @@ impl Config {
             spend: self.spend,
             rules: self.prompt.rules.clone(),
             is_small_talk_short: self.prompt.short_for_small_talk,
+            guards: self.guard.compiled(),
+            cache: self.cache.limits(),
         }
     }
 
@@ -378,6 +390,8 @@ impl Config {
         found.extend(self.chaos.check(self.server.bind).err());
         found.extend(self.hook_problems());
         found.extend(self.approval_problems());
+        found.extend(self.guard_problems());
+        found.extend(self.cache_problems());
         found.extend(self.loop_guard_problems());
         found.extend(self.error_router_problems());
         found.extend(self.result_check_problems());

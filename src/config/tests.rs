@@ -522,6 +522,22 @@ point = "before_skill"
 kind = "refuse"
 when = { skills = ["mail.*"], users = ["bob"], channels = ["voice"], agents = "sub" }
 text = "No."
+[guard]
+injection = "refuse"
+model_calls_per_conversation_max = 7
+model_calls_window_ms = 60000
+[[guard.topic]]
+name = "money"
+words = ["stock tip"]
+pattern = "crypto"
+action = "refuse"
+reply = "No advice."
+[voice]
+plain = false
+sentences_max = 3
+[cache]
+seconds = 300
+entries_max = 9
 [[channel]]
 name = "helpdesk"
 kind = "webhook"
@@ -574,18 +590,22 @@ fn config_limits_reach_kernel_and_store() {
         spend,
         rules,
         is_small_talk_short,
+        guards,
+        cache,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(turn.loop_guard, config.loop_guard.limits());
     assert_eq!(turn.error_router, config.error_router);
     assert_eq!(turn.result_checks, config.result_checks);
+    assert_eq!(turn.voice, config.voice);
     assert_eq!(
         annie_core::limits::TurnLimits {
             interface: SubAgentInterface::Cmd,
             loop_guard: config.turn.loop_guard.clone(),
             error_router: config.turn.error_router.clone(),
             result_checks: config.turn.result_checks.clone(),
+            voice: config.turn.voice,
             ..turn
         },
         config.turn
@@ -593,6 +613,9 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!((notify, spend), (config.notify.clone(), config.spend));
     assert_eq!((rules, is_small_talk_short), (config.prompt.rules.clone(), config.prompt.short_for_small_talk));
+    assert_eq!((cache.kept_ms, cache.entries_max), (config.cache.seconds * 1_000, config.cache.entries_max));
+    assert_eq!((guards.injection, guards.calls.calls_max, guards.calls.window_ms), (config.guard.injection, 7, 60_000));
+    assert!(guards.refuses("a stock tip"));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

@@ -37,11 +37,12 @@ impl KeyError {
 }
 
 /// Limits of a turn that have a place of their own in the configuration.
-pub(super) const TURN_ELSEWHERE: [(&str, &str); 4] = [
+pub(super) const TURN_ELSEWHERE: [(&str, &str); 5] = [
     ("interface", "sub_agent.interface"),
     ("loop_guard", "[loop_guard]"),
     ("error_router", "[error_router]"),
     ("result_checks", "[result_checks]"),
+    ("voice", "[voice]"),
 ];
 
 /// A path in dotted notation.

@@ -147,4 +147,39 @@ async fn webhook_hook_that_fails_again_and_again_is_disabled_and_shown_in_the_st
     let warnings = status["warnings"].to_string();
     assert!(warnings.contains("\"hooks\"") && warnings.contains("is disabled since"), "{status}");
     assert!(!warnings.contains("hidden"), "{warnings}");
+    assert!(warnings.contains("lets everything through"), "a guard does not fail open silently: {warnings}");
+    let shown = live_status(&server).await;
+    assert!(shown["warnings"].to_string().contains("hook \\\"rules\\\" is disabled"), "the page shows it: {shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disabled_hook_that_guards_refuses_everything_and_the_status_says_so() {
+    let (model, rules) = (creator().await, Rules::default());
+    rules.fails.store(true, Relaxed);
+    let (url, _serving) = rules.start().await;
+    let (_folder, _data, server) = server(&model, &url, "").await;
+    for n in 0..7 {
+        ask(&server, &format!("buy thing number {n}")).await;
+    }
+    assert_eq!(rules.count.load(Relaxed), 5, "after five failures it is not asked");
+    let log = tasks(&server).await;
+    assert!(!log.contains("Created task"), "nothing gets past a guard that does not answer: {log}");
+    let (_, status) = server.get("/api/v1/status").await;
+    assert!(status["warnings"].to_string().contains("refuses everything"), "{status}");
+}
+
+/// The state of the server as the page gets it.
+async fn live_status(server: &Server) -> Value {
+    let url = format!("{}/api/v1/live?topics=status", server.url);
+    let mut reply = server.http.get(url).send().await.expect("the server answers");
+    let mut text = String::new();
+    loop {
+        let chunk = reply.chunk().await.expect("a stream").expect("it goes on");
+        text.push_str(&String::from_utf8_lossy(&chunk));
+        let block = text.split("\n\n").find(|block| block.contains("event: status") && block.contains("data: "));
+        let data = block.and_then(|block| block.lines().find_map(|line| line.strip_prefix("data: ")));
+        if let Some(data) = data.and_then(|data| serde_json::from_str(data).ok()) {
+            return data;
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Messages from a front end or the kernel through to their answers.
 
+mod aloud;
 mod approvals;
 mod audit;
 mod bad_models;
@@ -15,6 +16,7 @@ mod egress;
 mod failures;
 mod forget;
 mod front_ends;
+mod guards;
 mod hook_channels;
 mod hook_programs;
 mod hook_services;
@@ -40,6 +42,7 @@ mod redaction;
 pub mod reminders;
 mod repairs;
 mod replay;
+mod reply_cache;
 mod requests;
 mod resumed;
 mod routing;

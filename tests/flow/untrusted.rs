@@ -36,16 +36,16 @@ async fn gullible(url: String) -> FakeModelServer {
 }
 
 /// A server whose model reads the page, with all that it needs.
-struct Stage {
-    server: Server,
+pub(super) struct Stage {
+    pub(super) server: Server,
     /// The file in which the server of tools notes its effects.
-    puts: std::path::PathBuf,
-    _model: FakeModelServer,
+    pub(super) puts: std::path::PathBuf,
+    pub(super) model: FakeModelServer,
     _site: Site,
     _folders: [tempfile::TempDir; 2],
 }
 
-async fn start(more: &str) -> Stage {
+pub(super) async fn start(more: &str) -> Stage {
     let site = Site::start(|_| page(INJECTION)).await;
     let model = gullible(site.url("/weather")).await;
     let work = tempfile::tempdir().expect("a folder");
@@ -57,10 +57,10 @@ async fn start(more: &str) -> Stage {
     );
     let (folder, server) = server_with(&model, &config).await;
     connected(&server, "fake").await;
-    Stage { server, puts, _model: model, _site: site, _folders: [folder, work] }
+    Stage { server, puts, model, _site: site, _folders: [folder, work] }
 }
 
-async fn say(server: &Server, key: &str, text: &str) -> String {
+pub(super) async fn say(server: &Server, key: &str, text: &str) -> String {
     let body = json!({"text": text, "conversation_key": key});
     let (status, sent) = server.post("/api/v1/messages", &body).await.expect("the server answers");
     assert_eq!(status, 202, "{sent}");
@@ -68,7 +68,7 @@ async fn say(server: &Server, key: &str, text: &str) -> String {
 }
 
 /// Waits until the task waits for a person or has ended. Returns its request if it waits.
-async fn request_or_end(server: &Server, task: &str) -> Option<Value> {
+pub(super) async fn request_or_end(server: &Server, task: &str) -> Option<Value> {
     eventually("the task waits for a person or ends", async || {
         let (_, list) = server.get("/api/v1/approvals").await;
         let open = list["approvals"].as_array()?.iter().find(|row| row["task_id"] == task).cloned();
@@ -78,7 +78,7 @@ async fn request_or_end(server: &Server, task: &str) -> Option<Value> {
     .await
 }
 
-fn effects(puts: &std::path::Path) -> usize {
+pub(super) fn effects(puts: &std::path::Path) -> usize {
     std::fs::read_to_string(puts).map_or(0, |text| text.lines().count())
 }
 

@@ -42,6 +42,10 @@ const POINTS: &[(&str, Recorded)] = &[
         Event("answered", "EventBody::Answered {", "crates/core/src/turn/concern/ending.rs"),
     ),
     ("crates/core/src/turn/policy/in_doubt.rs", JUDGED),
+    (
+        "crates/core/src/turn/policy/injection.rs",
+        Event("skill_finished", "SkillFinished {", "actors/src/agent/result.rs"),
+    ),
     ("crates/core/src/turn/policy/no_progress.rs", JUDGED),
     (
         "crates/core/src/turn/policy/retry.rs",

@@ -64,33 +64,39 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
-            Directive::CallModel { task, agent, round } => Some(Self::Round(Box::new(ModelCall {
-                task,
-                user: view.user().clone(),
-                conversation: view.conversation(),
-                agent,
-                priority: view.priority(),
-                round,
-                request: view.request(&wiring.catalog.skills()),
-                ms_max,
-                epoch,
-                route: view.route().to_vec(),
-                after: view.after().to_vec(),
-                shift_ms: view.shift_ms(),
-                handle: handles.handle,
-                begin: handles.begin,
-                progress: view.progress(),
-                waits: handles.waits,
-                redaction: Arc::new(view.redaction()),
-                payer: Payer {
+            Directive::CallModel { task, agent, round } => {
+                let request = view.request(&wiring.catalog.skills());
+                Some(Self::Round(Box::new(ModelCall {
                     task,
-                    conversation: view.conversation(),
                     user: view.user().clone(),
+                    conversation: view.conversation(),
+                    agent,
+                    priority: view.priority(),
+                    round,
+                    may_reuse: view.may_reuse(&request),
+                    request,
+                    ms_max,
                     epoch,
-                    spent_in_turn: view.spent(),
-                    is_first_round: view.is_first_round(),
-                },
-            }))),
+                    route: view.route().to_vec(),
+                    after: view.after().to_vec(),
+                    shift_ms: view.shift_ms(),
+                    handle: handles.handle,
+                    begin: handles.begin,
+                    progress: view.progress(),
+                    waits: handles.waits,
+                    redaction: Arc::new(view.redaction()),
+                    voice: view.voice(),
+                    payer: Payer {
+                        task,
+                        conversation: view.conversation(),
+                        user: view.user().clone(),
+                        epoch,
+                        spent_in_turn: view.spent(),
+                        is_first_round: view.is_first_round(),
+                        calls: view.call_times().filter(|_| wiring.limits.guards.calls.calls_max > 0).cloned(),
+                    },
+                })))
+            }
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
                 let fallback = fallback(wiring, view, &skill);
                 let request = RunRequest {

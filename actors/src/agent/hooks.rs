@@ -8,6 +8,7 @@ use annie_core::{
         Action, AskedHooks, CallVerdict, EventBody, HookAnswer, HookDecision, Inbound, JudgedCalls, PlannedSkill,
         ResolvedCall,
     },
+    guard::Finding,
     hooks::{
         Decided, HookContext, HookPoint, HookQuestion, HookSubject, HookVerdict, OnFailure, OutsideHook, RefuseRule,
     },
@@ -30,6 +31,8 @@ const FAILURE_CHARS_MAX: usize = 500;
 pub(crate) enum Verdict {
     /// The verdict of a hook.
     Hook { decided: Decided, what: String },
+    /// What a guard found in the message.
+    Found(Finding),
     /// The call waits for a person, because its agent has read untrusted text of this origin.
     Untrusted { origin: String, what: String },
 }
@@ -48,6 +51,8 @@ pub(crate) struct JudgedTurn {
     pub refused: Option<String>,
     /// The prompt skill that the message calls by `/name`.
     pub called: Option<PlannedSkill>,
+    /// Whether a guard found that the message is untrusted.
+    pub is_flagged: bool,
     /// The answer if this skill was started as a task of its own, or the kernel itself answers. Then no turn begins.
     pub answered: Option<String>,
 }
@@ -215,8 +220,9 @@ pub(crate) async fn judge_turn(
     inbound: &Inbound,
 ) -> JudgedTurn {
     let called = called_by_name(wiring, task, inbound);
-    if wiring.hooks.is_empty() {
-        return JudgedTurn { called, ..JudgedTurn::default() };
+    let (mut verdicts, mut refused, is_flagged) = examine(wiring, inbound);
+    if wiring.hooks.is_empty() || refused.is_some() {
+        return JudgedTurn { verdicts, refused, called, is_flagged, answered: None };
     }
     let (agent, channels) = (AgentId::orchestrator(), [inbound.channel().to_owned()]);
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
@@ -224,7 +230,6 @@ pub(crate) async fn judge_turn(
     let skill = skill.map(|planned| (HookPoint::BeforeSkill, HookSubject::Skill(planned), planned.skill.as_str()));
     // The result of an operation would be lost, and so would its retry.
     let turn = Some(turn).filter(|_| inbound.outside_text().is_none());
-    let (mut verdicts, mut refused) = (Vec::new(), None);
     for (point, subject, what) in turn.into_iter().chain(skill) {
         if refused.is_some() {
             break;
@@ -246,7 +251,37 @@ pub(crate) async fn judge_turn(
             verdicts.push(Verdict::Hook { decided, what: what.to_owned() });
         }
     }
-    JudgedTurn { verdicts, refused, called, answered: None }
+    JudgedTurn { verdicts, refused, called, is_flagged, answered: None }
+}
+
+/// What the guards find in a message: the verdicts, the answer if it is refused, and whether it is untrusted. The result of an
+/// operation is not refused, because it would be lost.
+fn examine(wiring: &Wiring, inbound: &Inbound) -> (Vec<Verdict>, Option<String>, bool) {
+    let guards = &wiring.limits.guards;
+    if guards.is_empty() {
+        return (Vec::new(), None, false);
+    }
+    let outside = inbound.outside_text();
+    let mut found = guards.examine_message(outside.map_or(inbound.text.as_str(), |(_, text)| text));
+    if outside.is_some() {
+        found.iter_mut().for_each(|finding| finding.refusal = None);
+    }
+    let refused = found.iter().find_map(|finding| finding.refusal.clone());
+    let is_untrusted = found.iter().any(|finding| finding.is_untrusted);
+    (found.into_iter().map(Verdict::Found).collect(), refused, is_untrusted)
+}
+
+/// The event of what a guard found, which is also counted.
+pub(super) fn found(guard: &str, verb: &'static str, what: &str, reason: String) -> EventBody {
+    tracing::info!(guard, verb, what, "a guard found something");
+    metrics::counter!("annie_guard_findings_total", "guard" => guard.to_owned(), "action" => verb).increment(1);
+    EventBody::Decided {
+        component: format!("guard {guard}"),
+        decision: format!("{verb} {what}"),
+        reasoning: reason,
+        alternatives: Vec::new(),
+        hook: None,
+    }
 }
 
 /// The decision of a hook outside the kernel about a turn, or about a skill that is called by name. Neither has arguments of a
@@ -303,6 +338,10 @@ pub(crate) fn record(verdicts: Vec<Verdict>) -> Vec<EventBody> {
 fn recorded(verdict: Verdict) -> EventBody {
     let (Decided { hook, point, verdict, failure }, what) = match verdict {
         Verdict::Hook { decided, what } => (decided, what),
+        Verdict::Found(Finding { guard, reason, refusal, .. }) => {
+            let verb = if refusal.is_some() { "refuse" } else { "flag" };
+            return found(&guard, verb, "the message", reason);
+        }
         Verdict::Untrusted { origin, what } => return untrusted(&origin, &what),
     };
     let (label, verb, text) = match verdict {

@@ -3,8 +3,10 @@
 use annie_core::{
     error_route::Routed,
     event::{EventBody, JudgedCalls, ResolvedCall},
+    guard::InjectionMode,
     ids::{AgentId, TaskId},
     message::{ModelError, ModelErrorKind, ModelReply},
+    outcome::Outcome,
     time::Micros,
     turn::{AgentView, DirectiveId},
 };
@@ -89,9 +91,13 @@ pub(crate) fn chosen(done: &ModelDone) -> Vec<EventBody> {
 
 /// The events of a failed round: the failure, and before it the decision if a cap on spending kept the round from running.
 pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
-    let is_capped = matches!(error.kind, ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap);
-    let decided = is_capped.then(|| EventBody::Decided {
-        component: "spend".to_owned(),
+    let component = match error.kind {
+        ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap => Some("spend"),
+        ModelErrorKind::CallCap => Some("guard model_calls"),
+        _ => None,
+    };
+    let decided = component.map(|component| EventBody::Decided {
+        component: component.to_owned(),
         decision: "the round is not run".to_owned(),
         reasoning: error.detail.clone(),
         alternatives: Vec::new(),
@@ -119,6 +125,7 @@ pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done:
             Some(view) => view.check_result(&skill, outcome),
             None => outcome,
         };
+        let (outcome, flagged) = guard_result(wiring, &skill.skill, outcome);
         if !outcome.doubts.is_empty() {
             metrics::counter!("annie_results_flagged_total", "skill" => skill.skill.clone()).increment(1);
         }
@@ -126,11 +133,32 @@ pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done:
         let step = route.as_ref().map(|routed| step_decided(&skill.skill, routed));
         let (intent, skill, route) = (skill.intent, skill.skill, route.map(Box::new));
         let mut bodies = decided;
+        bodies.extend(flagged);
         bodies.push(EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms, route });
         bodies.extend(step);
         bodies
     });
     Finished { id, task, agent, bodies }
+}
+
+/// The outcome with what the guard found in its text, and the event of that. Results of the kernel's own skills, the texts of
+/// prompt skills, and what the operator trusts are not examined.
+fn guard_result(wiring: &Wiring, skill: &str, mut outcome: Outcome) -> (Outcome, Option<EventBody>) {
+    const KERNEL: &str = "system.";
+    let guards = &wiring.limits.guards;
+    let is_trusted =
+        !skill.contains('.') || skill.starts_with(KERNEL) || wiring.hooks.approval().untrusted.trusts(skill);
+    let Some(injection) = guards.examine_result(&outcome.data).filter(|_| !is_trusted) else {
+        return (outcome, None);
+    };
+    let is_withheld = guards.injection == InjectionMode::Refuse;
+    let verb = if is_withheld { "withhold" } else { "flag" };
+    let event = super::hooks::found("injection", verb, &format!("the result of {skill}"), injection.reason());
+    if is_withheld {
+        outcome.data = injection.withheld();
+    }
+    outcome.injection = Some(Box::new(injection));
+    (outcome, Some(event))
 }
 
 /// The event of the step that the router decided. It is also counted.

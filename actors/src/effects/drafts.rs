@@ -7,6 +7,7 @@ use std::sync::{
 };
 
 use annie_core::{
+    aloud::{Aloud, VoiceFormat},
     command::DraftFilter,
     ports::{Draft, DraftSink},
     redact::{DraftRedactor, Redaction},
@@ -32,7 +33,7 @@ pub(super) fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU
     }
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
     let (has_tools, is_thread) = (!call.request.tools.is_empty(), call.request.options.is_thread);
-    let redaction = call.redaction.clone();
+    let (redaction, voice) = (call.redaction.clone(), call.voice);
     let state = Mutex::new(Held::default());
     Arc::new(move |draft: Draft| {
         begins();
@@ -42,7 +43,7 @@ pub(super) fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU
             return;
         }
         let Some(pieces) = state.with(draft) else { return };
-        let filters = state.filters.get_or_insert_with(|| Filters::new(has_tools, is_thread, &redaction));
+        let filters = state.filters.get_or_insert_with(|| Filters::new(has_tools, is_thread, voice, &redaction));
         for draft in pieces.into_iter().filter_map(|piece| filters.push(piece)) {
             hub.publish(conversation, Live::Draft { task, round, draft });
         }
@@ -88,15 +89,23 @@ struct Filters {
     commands: Option<DraftFilter>,
     /// A program that brings its own thread gets the model's text unfiltered.
     withheld: Option<Withheld>,
+    /// An answer that is read aloud has another form.
+    aloud: Option<Aloud>,
     text: Option<DraftRedactor>,
     reasoning: Option<DraftRedactor>,
 }
 
 impl Filters {
-    fn new(has_tools: bool, is_thread: bool, (what, own): &(Vec<Redaction>, String)) -> Self {
+    fn new(
+        has_tools: bool,
+        is_thread: bool,
+        voice: Option<VoiceFormat>,
+        (what, own): &(Vec<Redaction>, String),
+    ) -> Self {
         Self {
             commands: (!has_tools).then(DraftFilter::default),
             withheld: (!is_thread).then(Withheld::default),
+            aloud: voice.map(Aloud::new),
             text: DraftRedactor::new(what, own),
             reasoning: DraftRedactor::new(what, own),
         }
@@ -110,6 +119,9 @@ impl Filters {
                     text = filter.push(&text);
                 }
                 if let Some(filter) = &mut self.withheld {
+                    text = filter.push(&text);
+                }
+                if let Some(filter) = &mut self.aloud {
                     text = filter.push(&text);
                 }
                 (redacted(&mut self.text, text), Draft::Text)
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn filters_keep_commands_out_of_drafts() {
-        let mut filters = Filters::new(false, true, &(Vec::new(), String::new()));
+        let mut filters = Filters::new(false, true, None, &(Vec::new(), String::new()));
         let shown: Vec<Draft> =
             [text("Done.\n```cmd\n"), text("tasks.list\n```\n")].into_iter().filter_map(|p| filters.push(p)).collect();
         assert!(!shown.iter().any(|draft| matches!(draft, Draft::Text(t) if t.contains("tasks.list"))), "{shown:?}");

@@ -10,6 +10,7 @@ use std::{
 };
 
 use annie_core::{
+    aloud::VoiceFormat,
     event::{EventBody, NewEvent, Priority},
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
@@ -167,6 +168,10 @@ pub(crate) struct ModelCall {
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
     pub redaction: Arc<(Vec<Redaction>, String)>,
+    /// Whether the reply may be that of an earlier equal request.
+    pub may_reuse: bool,
+    /// The form of drafts, if the answer is read aloud.
+    pub voice: Option<VoiceFormat>,
     /// Whose accounts the round uses.
     pub payer: Payer,
 }
@@ -332,6 +337,13 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
         is_asked: false,
         is_too_expensive,
     };
+    let may_keep = call.may_reuse && !endpoint.facts.acts;
+    let key = may_keep.then(|| wiring.replies.key(&call.user, &endpoint.name, &call.request)).flatten();
+    if let Some(reply) = key.and_then(|key| wiring.replies.reply(key, wiring.env.now())) {
+        tracing::info!(task = %call.task, "an earlier reply to an equal request is used again");
+        let result = Ok(reply);
+        return Asked { result, acted: false, prefill_ms: 0, is_asked: false, is_too_expensive: false };
+    }
     let reserved = wiring.spend.reserve_in_time(&call.payer, &endpoint.facts, &call.request, &wiring.env);
     let reservation = match reserved.await {
         Ok(reservation) => reservation,
@@ -341,12 +353,21 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
             return not_asked(refusal.into_error(wiring.env.now()), refusal.unit == Unit::Money);
         }
     };
+    // After the reservation: a round that goes on with another backend counts once.
+    if let Err(refusal) = wiring.spend.count_call(&call.payer, wiring.limits.guards.calls, wiring.env.now()) {
+        metrics::counter!("annie_guard_findings_total", "guard" => "model_calls", "action" => "refuse").increment(1);
+        tracing::info!(task = %call.task, used = refusal.used, "a round would exceed the cap on model calls");
+        return not_asked(refusal.into_error(), false);
+    }
     match prepare(wiring, call, endpoint).await {
         Ok(handed_over) => {
             let acted = handed_over.is_some();
             let (result, prefill_ms) = run(wiring, call, endpoint, handed_over).await;
             if let Ok(reply) = &result {
                 reservation.settle(&reply.usage);
+                if let Some(key) = key {
+                    wiring.replies.keep(key, reply, wiring.env.now());
+                }
             }
             Asked { result, acted, prefill_ms, is_asked: true, is_too_expensive: false }
         }

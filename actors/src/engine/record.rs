@@ -76,6 +76,7 @@ pub(super) async fn begin(
     };
     let Beginning { mode, mut facts, limits, route, judged } = beginning;
     facts.suggestion = route.suggestion;
+    facts.is_flagged = judged.is_flagged;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
     let verdicts = agent::record(judged.verdicts).into_iter();
     if let Some(text) = judged.refused {
@@ -148,6 +149,7 @@ fn refused_by_rule(text: String, has_format: bool) -> EventBody {
         finish: Finish::Stop,
         calls: Vec::new(),
         redacted: Vec::new(),
+        spoken: Vec::new(),
     }
 }
 
@@ -220,7 +222,7 @@ pub(super) async fn record_all(
             return Err(NodeError::new("the core decides in a circle"));
         }
         state.conv.fold(now, decision.task, &decision.agent, &decision.body);
-        count_redactions(&decision.body);
+        count_changes(&decision.body);
         events.push(NewEvent { at: now, task: decision.task, agent: decision.agent, body: decision.body });
     }
     while !events.is_empty() {
@@ -237,8 +239,11 @@ pub(super) async fn record_all(
     Ok(())
 }
 
-fn count_redactions(body: &EventBody) {
-    if let EventBody::Answered { redacted, .. } = body {
+fn count_changes(body: &EventBody) {
+    if let EventBody::Answered { redacted, spoken, .. } = body {
+        for change in spoken {
+            metrics::counter!("annie_answers_spoken_total", "change" => change.as_str()).increment(1);
+        }
         for kind in redacted {
             metrics::counter!("annie_answers_redacted_total", "kind" => kind.as_str()).increment(1);
         }

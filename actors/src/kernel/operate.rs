@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use annie_core::ids::{ConversationId, Incarnation};
+use annie_core::{
+    hooks::OnFailure,
+    ids::{ConversationId, Incarnation},
+};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -62,7 +65,9 @@ impl Kernel {
     /// The hooks outside the kernel that are disabled because they failed again and again, a text for each.
     #[must_use]
     pub fn disabled_hooks(&self) -> Vec<String> {
-        self.wiring.hook_breakers.disabled()
+        let on_failure =
+            |name: &str| self.wiring.hooks.outside_named(name).map_or(OnFailure::Refuse, |hook| hook.on_failure);
+        self.wiring.hook_breakers.disabled(on_failure)
     }
 
     /// All actors, sorted by path. Answers even while actors are busy.

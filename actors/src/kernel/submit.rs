@@ -246,6 +246,8 @@ async fn accept_message_to(
 ) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
     check_reply_to(wiring, &message).await?;
+    // A message in which a guard finds something gets a turn of its own, before which the finding is judged and recorded.
+    message.steer = message.steer && wiring.limits.guards.examine_message(&message.text).is_empty();
     message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());

@@ -61,6 +61,12 @@ pub struct AgentReport {
     /// A round ran on an agentic backend. No receipt shows what that backend did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
+    /// A guard found words that look like instructions in what it read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_flagged: bool,
+    /// Number of its model calls, failed ones included.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub model_calls: u32,
 }
 
 impl AgentReport {
@@ -84,6 +90,8 @@ impl AgentReport {
             failed_skills: BTreeSet::new(),
             escalated: Vec::new(),
             programs_ran: false,
+            is_flagged: false,
+            model_calls: 0,
         }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     event::{HookAnswer, PlannedSkill},
+    guard::FLAGGED,
     hooks::{Conditions, HookContext, HookPoint, HookSubject, skill_matches},
     skill::{Effect, SkillSet},
     time::Micros,
@@ -180,8 +181,9 @@ pub struct UntrustedText {
     pub trusted: Vec<String>,
 }
 
-/// What pasted text, a program's thread and the sender of an operation's result are called among the origins of text.
-const OUTSIDE_ORIGINS: [&str; 3] = ["pasted", "client", "operation"];
+/// What pasted text, a program's thread, the sender of an operation's result, and text in which a guard found something are
+/// called among the origins of text.
+const OUTSIDE_ORIGINS: [&str; 4] = ["pasted", "client", "operation", FLAGGED];
 
 impl UntrustedText {
     /// The origin for which a call waits: the last one of `origins`, which an agent has read, that is untrusted. `None` if the
@@ -195,9 +197,15 @@ impl UntrustedText {
         origins.iter().rev().map(String::as_str).find(|origin| self.is_untrusted(origin, skills))
     }
 
+    /// Whether the operator trusts the results of a skill.
+    #[must_use]
+    pub fn trusts(&self, skill: &str) -> bool {
+        self.trusted.iter().any(|pattern| skill_matches(pattern, skill))
+    }
+
     fn is_untrusted(&self, origin: &str, skills: &SkillSet) -> bool {
         let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| skill_matches(pattern, origin));
-        if is_one_of(&self.trusted) {
+        if self.trusts(origin) {
             return false;
         }
         // The answer to an effect, such as the receipt of a sent message, comes from the system that the user chose. A server of

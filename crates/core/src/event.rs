@@ -20,6 +20,7 @@ pub use self::{
 };
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
 use crate::{
+    aloud::VoiceChange,
     approval::{ApprovalMode, ApprovalVerdict},
     classify::{Intent, Spoken},
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
@@ -158,6 +159,9 @@ pub struct PromptFacts {
     /// The rules of the operator for all agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
+    /// A guard found words in the message that try to change the rules of the agent. The message counts as untrusted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_flagged: bool,
 }
 
 /// A memory as prompts show it.
@@ -437,6 +441,9 @@ pub enum EventBody {
         /// The repairs that the client made to the reply.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
+        /// The reply is that of an earlier equal request of the user, and no model was called.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cached: bool,
         /// How long the round waited for its permit, in milliseconds. Queueing time does not count as the task's time.
         #[serde(default, skip_serializing_if = "is_zero")]
         waited_ms: u64,
@@ -660,6 +667,9 @@ pub enum EventBody {
         /// What was redacted in the text, in its order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         redacted: Vec<RedactedKind>,
+        /// What was changed in the text because it is read aloud.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spoken: Vec<VoiceChange>,
     },
     /// The task failed, and its user is notified.
     Failed {

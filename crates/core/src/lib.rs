@@ -4,6 +4,7 @@
 //! from the outside come in as an [`event::Event`].
 
 mod agent_report;
+pub mod aloud;
 mod answer;
 pub mod approval;
 pub mod audit;
@@ -17,6 +18,7 @@ pub mod dead_letter;
 pub mod error_route;
 pub mod event;
 pub mod faults;
+pub mod guard;
 pub mod hooks;
 pub mod ids;
 pub mod inbound;

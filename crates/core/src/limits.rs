@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    aloud::VoiceFormat,
     classify::Spoken,
     dead_letter::DeadLetterLimits,
     error_route::ErrorRules,
@@ -113,6 +114,9 @@ pub struct TurnLimits {
     /// How results are checked. The configuration has it as a table of its own.
     #[serde(skip_serializing_if = "CheckRules::is_default")]
     pub result_checks: CheckRules,
+    /// The form of answers that are read aloud. The configuration has it as a table of its own.
+    #[serde(skip_serializing_if = "VoiceFormat::is_default")]
+    pub voice: VoiceFormat,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
@@ -146,6 +150,7 @@ impl Default for TurnLimits {
             loop_guard: LoopGuardLimits::default(),
             error_router: ErrorRules::default(),
             result_checks: CheckRules::default(),
+            voice: VoiceFormat::default(),
             defer_ms: 900_000,
             dead_letters: DeadLetterLimits::default(),
         }

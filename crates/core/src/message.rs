@@ -286,6 +286,9 @@ pub struct ModelReply {
     /// The repairs that the client made, each kind once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
+    /// The reply is that of an earlier equal request. It cost nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 /// The kind of a failed model call. It determines what happens next.
@@ -321,6 +324,8 @@ pub enum ModelErrorKind {
     /// The round would have exceeded the cap on the spending of its conversation, or of its user on this day. The detail is a
     /// text for the user.
     SpendCap,
+    /// The round would have exceeded the cap on the model calls of its conversation. The detail is a text for the user.
+    CallCap,
 }
 
 impl ModelErrorKind {
@@ -335,6 +340,7 @@ impl ModelErrorKind {
                 | Self::ToolsUnsupported
                 | Self::TurnSpendCap
                 | Self::SpendCap
+                | Self::CallCap
         )
     }
 
@@ -356,6 +362,7 @@ impl ModelErrorKind {
             Self::ToolsUnsupported => "tools_unsupported",
             Self::TurnSpendCap => "turn_spend_cap",
             Self::SpendCap => "spend_cap",
+            Self::CallCap => "call_cap",
         }
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ids::OperationId, skill::SkillChange, time::Micros};
+use crate::{guard::Injection, ids::OperationId, skill::SkillChange, time::Micros};
 
 /// The five statuses of a skill run [S3 4.3], and two more: `unknown` for a `once` effect without a receipt, and `pending`
 /// for a long-running operation whose result comes later [S3 6.5].
@@ -103,6 +103,9 @@ pub struct Outcome {
     /// What the run changes about the active skill of its agent. Only prompt skills have it, and their texts are trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill_change: Option<Box<SkillChange>>,
+    /// Words in the text that look like instructions to the agent. A guard found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injection: Option<Box<Injection>>,
 }
 
 /// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
@@ -167,6 +170,7 @@ impl Outcome {
             instead: None,
             requests: Vec::new(),
             skill_change: None,
+            injection: None,
         }
     }
 

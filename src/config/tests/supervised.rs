@@ -42,6 +42,25 @@ fn invalid_values_are_refused_with_their_key_and_a_fix() {
         ("[loop_guard]\nbreaker_calls = 5\n", "loop_guard.breaker_calls", "5 is not more than critical_calls, 5"),
         ("[loop_guard]\nwindow_calls = 10\n", "loop_guard.window_calls", "in 10 calls not every threshold"),
         ("[loop_guard]\npollers = [\"a b\"]\n", "loop_guard.pollers.0", "\"a b\" is no name of a skill"),
+        ("[guard]\nmodel_calls_window_ms = 90000\n", "guard.model_calls_window_ms", "90000 is not whole minutes"),
+        ("[guard]\nmodel_calls_window_ms = 0\n", "guard.model_calls_window_ms", "0 is not whole minutes"),
+        (
+            "[[guard.topic]]\nname = \"a\"\naction = \"flag\"\npattern = \"(\"\n",
+            "guard.topic.0.pattern",
+            "\"(\" is no usable pattern",
+        ),
+        (
+            "[[guard.topic]]\nname = \"a\"\naction = \"flag\"\npattern = '(\\w{1000}){1000}'\n",
+            "guard.topic.0.pattern",
+            "\"(\\\\w{1000}){1000}\" is no usable pattern",
+        ),
+        (
+            "[[guard.topic]]\nname = \"a\"\naction = \"refuse\"\nwords = [\"x\"]\n",
+            "guard.topic.0.reply",
+            "it is missing: the user would get no answer",
+        ),
+        ("[cache]\nseconds = 3601\n", "cache.seconds", "3601 is more than 3600"),
+        ("[cache]\nentries_max = 0\n", "cache.entries_max", "0 is not between 1 and 10000"),
         ("[error_router]\nretry_wait_ms = 20000\n", "error_router.retry_wait_ms", "20000 is more than 10000"),
         (
             "[error_router]\nchains = { refused = [\"retry_once\"] }\n",

@@ -133,7 +133,8 @@ impl Summary {
         let (health, view) = tokio::join!(kernel.health(), kernel.view("/scheduler"));
         let view = view.ok().and_then(|(_, view)| view).unwrap_or_default();
         let backends: Vec<BackendSummary> = view["backends"].as_array().into_iter().flatten().map(backend).collect();
-        let warnings = state.warnings().into_iter().map(|warning| warning.text).chain(health.warnings).collect();
+        let warnings = state.warnings().into_iter().map(|warning| warning.text);
+        let warnings = warnings.chain(health.warnings).chain(kernel.disabled_hooks()).collect();
         Self {
             version: super::VERSION,
             ready: health.ready,

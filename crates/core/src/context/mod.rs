@@ -12,7 +12,7 @@ pub(crate) use frame::with_fences;
 pub use frame::{Framed, Frames, escape, framed, unescape};
 pub use history::{Exchange, History, Shown, Step, tokens, tokens_of};
 pub use prompts::{
-    active_skill_part, agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd,
+    VOICE, active_skill_part, agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd,
     small_talk_system, turn_context,
 };
 pub(crate) use tools::TOOL_NAME_BYTES_MAX;

@@ -12,8 +12,8 @@ use crate::{
     skill::ActiveSkill,
 };
 
-/// The source of spoken messages.
-const VOICE: &str = "voice";
+/// The source of spoken messages, whose answers are read aloud.
+pub const VOICE: &str = "voice";
 
 /// For small talk. Nothing in it asks for a call.
 const SMALL_TALK: &str = "You are Annie, a helpful assistant. The user's message is small talk: answer it in one or two sentences, in the \

@@ -17,6 +17,7 @@ pub const fn may_succeed_on_retry(error: &ModelError) -> bool {
             | ModelErrorKind::InDoubt
             | ModelErrorKind::TurnSpendCap
             | ModelErrorKind::SpendCap
+            | ModelErrorKind::CallCap
     )
 }
 

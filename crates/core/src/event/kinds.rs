@@ -5,8 +5,9 @@
 
 use super::{AnswerOutcome, EventBody};
 use crate::{
+    aloud::VoiceChange,
     dead_letter::DeadLetter,
-    message::{Finish, ToolCall, Usage},
+    message::{Finish, ModelErrorKind, ToolCall, Usage},
     redact::RedactedKind,
 };
 
@@ -48,6 +49,8 @@ pub enum FinalEvent<'a> {
         calls: &'a [ToolCall],
         /// What was redacted in the text.
         redacted: &'a [RedactedKind],
+        /// What was changed in the text because it is read aloud.
+        spoken: &'a [VoiceChange],
     },
     /// [`EventBody::Failed`].
     Failed {
@@ -196,9 +199,9 @@ impl EventBody {
     #[must_use]
     pub fn as_final(&self) -> Option<FinalEvent<'_>> {
         match self {
-            Self::Answered { text, paused, usage, outcome, finish, calls, redacted } => {
+            Self::Answered { text, paused, usage, outcome, finish, calls, redacted, spoken } => {
                 let (paused, outcome, finish) = (*paused, *outcome, *finish);
-                Some(FinalEvent::Answered { text, paused, usage, outcome, finish, calls, redacted })
+                Some(FinalEvent::Answered { text, paused, usage, outcome, finish, calls, redacted, spoken })
             }
             Self::Failed { code, text, detail, dead_letter } => {
                 Some(FinalEvent::Failed { code, text, detail, dead_letter: dead_letter.as_ref() })
@@ -240,6 +243,14 @@ impl EventBody {
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.as_final().is_some()
+    }
+
+    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that, or the reply was kept.
+    #[must_use]
+    pub fn is_model_call(&self) -> bool {
+        let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind == ModelErrorKind::CallCap);
+        let is_kept = matches!(self, Self::ModelReplied { cached: true, .. });
+        self.round_end().is_some() && !is_capped && !is_kept
     }
 
     /// The end of the round that this event records, if it records one.

@@ -1,13 +1,16 @@
 //! Makes events of replies and answers.
 
 use super::{AnswerOutcome, EventBody, JudgedCalls, ResolvedCall};
-use crate::message::{Finish, ModelReply, Usage};
+use crate::{
+    aloud::{VoiceChange, VoiceFormat},
+    message::{Finish, ModelReply, Usage},
+};
 
 impl EventBody {
     /// The event of a round's reply with its resolved calls.
     #[must_use]
     pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
-        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
+        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs, cached } = reply;
         let (waited_ms, prefill_ms) = (0, 0);
         Self::ModelReplied {
             round,
@@ -20,6 +23,7 @@ impl EventBody {
             declined,
             provider_state,
             repairs,
+            cached,
             waited_ms,
             prefill_ms,
             judged: None,
@@ -61,6 +65,30 @@ impl EventBody {
         self
     }
 
+    /// Adds what was changed in an answer because it is read aloud.
+    #[must_use]
+    pub fn with_spoken(mut self, changes: Vec<VoiceChange>) -> Self {
+        if let Self::Answered { spoken, .. } = &mut self {
+            for change in changes {
+                if !spoken.contains(&change) {
+                    spoken.push(change);
+                }
+            }
+        }
+        self
+    }
+
+    /// The same event with its text for the user as it is spoken, if it is a final event. The number of sentences is not limited.
+    #[must_use]
+    pub fn read_aloud(mut self, voice: VoiceFormat) -> Self {
+        let (Self::Answered { text, .. } | Self::Failed { text, .. } | Self::Cancelled { text }) = &mut self else {
+            return self;
+        };
+        let (said, changes) = voice.without_limit().spoken(text);
+        *text = said;
+        self.with_spoken(changes)
+    }
+
     /// A complete answer to a request that was carried out, without costs.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {
@@ -72,6 +100,7 @@ impl EventBody {
             finish: Finish::Stop,
             calls: Vec::new(),
             redacted: Vec::new(),
+            spoken: Vec::new(),
         }
     }
 }

@@ -30,7 +30,8 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
         | Kind::InvalidRequest
         | Kind::ToolsUnsupported
         | Kind::TurnSpendCap
-        | Kind::SpendCap => FailOver::No,
+        | Kind::SpendCap
+        | Kind::CallCap => FailOver::No,
     }
 }
 

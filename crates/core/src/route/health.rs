@@ -111,7 +111,7 @@ impl Health {
                 self.succeeded(probe)
             }
             // The backend was not called.
-            Kind::TurnSpendCap | Kind::SpendCap => {}
+            Kind::TurnSpendCap | Kind::SpendCap | Kind::CallCap => {}
             Kind::Auth | Kind::Payment => {
                 self.last = Some(kind);
                 self.row.failed(&BreakerLimits { failures_max: 1, ..*limits }, probe, now);

@@ -13,8 +13,10 @@ use super::{
     sub::SubTurn,
 };
 use crate::{
+    aloud::VoiceFormat,
     classify::Spoken,
     event::{Action, JudgedCalls, PlannedSkill, Priority, PromptFacts, ResolvedCall},
+    guard::CallTimes,
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     redact::Redaction,
@@ -72,6 +74,15 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { turn, .. } => (turn.limits.redact.clone(), turn.inbound.text.clone()),
             Self::Sub(_) => (Vec::new(), String::new()),
+        }
+    }
+
+    /// The form of the drafts that listeners see, if the answer is read aloud.
+    #[must_use]
+    pub fn voice(self) -> Option<VoiceFormat> {
+        match self {
+            Self::Main { turn, .. } => turn.voice(),
+            Self::Sub(_) => None,
         }
     }
 
@@ -176,6 +187,15 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// The model calls of the conversation according to the log. A sub-agent does not know them.
+    #[must_use]
+    pub fn call_times(self) -> Option<&'a CallTimes> {
+        match self {
+            Self::Main { of, .. } => Some(&of.model_calls),
+            Self::Sub(_) => None,
+        }
+    }
+
     /// Whether this is the first round of its conversation, so that nothing was spent on the conversation before.
     #[must_use]
     pub fn is_first_round(self) -> bool {
@@ -202,6 +222,19 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { of, turn } => request::main(of.id, turn, skills),
             Self::Sub(turn) => request::sub(turn),
+        }
+    }
+
+    /// Whether a reply to this request of the current round may be that of an earlier equal request: the model cannot do anything
+    /// but answer, because it has neither tools nor skills.
+    #[must_use]
+    pub fn may_reuse(self, request: &ModelRequest) -> bool {
+        match self {
+            Self::Main { turn, .. } => {
+                let has_skills = !request.options.is_thread && !request::is_small_talk(turn);
+                !has_skills && request.tools.is_empty() && !turn.main.is_cmd() && !turn.inbound.private
+            }
+            Self::Sub(_) => false,
         }
     }
 

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     context::History,
     event::{EventBody, Inbound, Mode, PromptFacts},
+    guard::CallTimes,
     ids::{ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
     loop_guard::LoopGuard,
@@ -134,6 +135,9 @@ pub struct Conversation {
     /// How often each prompt skill began in this conversation. The least used skills are left out of prompts first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub skill_uses: BTreeMap<String, u32>,
+    /// The model calls of its agents, by the minute. Those of a sub-agent are added with its report.
+    #[serde(default, skip_serializing_if = "CallTimes::is_empty")]
+    pub(super) model_calls: CallTimes,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -174,6 +178,7 @@ impl Conversation {
             is_listed: false,
             active_skill: None,
             skill_uses: BTreeMap::new(),
+            model_calls: CallTimes::default(),
         }
     }
 

@@ -43,6 +43,7 @@ impl Conversation {
         if is_recorded_by_the_engine(agent, body) {
             self.at = at.max(self.at);
         }
+        self.count_model_calls(at, task, agent, body);
         match body {
             EventBody::Received(inbound) => self.received(seq, at, task, inbound),
             EventBody::Joined { into } => self.join(task, *into),
@@ -96,6 +97,23 @@ impl Conversation {
         }
         for turn in &mut self.turns {
             turn.update_steerable(self.at);
+        }
+    }
+
+    /// Counts the model calls of an event. The rounds of a sub-agent are counted with its report, because a live Engine does not
+    /// receive them.
+    fn count_model_calls(&mut self, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+        // A repeated event is counted once.
+        let Some(turn) = self.turn(task) else { return };
+        if let EventBody::AgentReported { report } = body {
+            if turn.agents.plan.unreported().any(|node| node.spec.agent == *agent) {
+                self.model_calls.count(at, report.model_calls);
+            }
+        } else if agent.is_orchestrator()
+            && body.is_model_call()
+            && body.round_end().is_some_and(|end| turn.main.awaits(end.round))
+        {
+            self.model_calls.count(at, 1);
         }
     }
 
@@ -202,6 +220,10 @@ impl Turn {
     }
 
     pub(in crate::turn) fn main(&self, body: EventBody) -> Decision {
+        let body = match self.voice() {
+            Some(voice) => body.read_aloud(voice),
+            None => body,
+        };
         let body = body.redacted(&self.limits.redact, &self.inbound.text);
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     event::{AgentReport, CopiedExchange, Inbound, PromptFacts},
+    guard::FLAGGED,
     inbound::{OPERATION, OUTSIDE},
     message::Message,
     outcome::{Outcome, floor_char_boundary},
@@ -91,7 +92,7 @@ impl Provenance {
     }
 
     /// The origins of text that is not the user's own, least recently read first: skills whose results were shown, origins of
-    /// memories, `pasted`, `client`, and the sender of an operation's result.
+    /// memories, `pasted`, `client`, `flagged`, and the sender of an operation's result.
     #[must_use]
     pub fn origins(&self) -> &[String] {
         &self.read
@@ -281,6 +282,11 @@ impl Provenance {
             Some((_, text)) => self.add_outside_text(text),
             None => self.add_user_text(&inbound.text),
         }
+        if facts.is_flagged {
+            // The words may be those of a third party that the user copied.
+            self.is_pasted = true;
+            self.has_read(FLAGGED);
+        }
         self.context(facts);
         if inbound.thread().is_none() {
             return;
@@ -361,6 +367,9 @@ impl Provenance {
             add_last(&mut self.found, found.iter().copied(), FOUND_MAX);
             self.add_ids(found);
         }
+        if outcome.injection.is_some() {
+            self.has_read(FLAGGED);
+        }
         // The text of a prompt skill is instructions that the operator installed.
         if skill.contains('.') && skill != HELP {
             self.dates.add_shown_text(&outcome.data);
@@ -373,6 +382,9 @@ impl Provenance {
         self.dates.add_shown_text(&report.result);
         self.add_untrusted_text(&report.result);
         self.add_made(report.receipts.iter().map(|receipt| &receipt.call));
+        if report.is_flagged {
+            self.has_read(FLAGGED);
+        }
         for ran in &report.skills_run {
             let name = ran.split(' ').next().unwrap_or_default();
             if !report.receipts.iter().any(|receipt| receipt.skill == name) {

@@ -365,8 +365,8 @@ pub(super) fn model_failed(error: &ModelError) -> (&'static str, Cow<'static, st
         let text = format!("The language model takes no requests for the next {}. Please try again then.", about(ms));
         return ("model_rate_limited", text.into());
     }
-    if error.kind == ModelErrorKind::SpendCap {
-        return ("spend_cap", error.detail.clone().into());
+    if matches!(error.kind, ModelErrorKind::SpendCap | ModelErrorKind::CallCap) {
+        return (error.kind.as_str(), error.detail.clone().into());
     }
     let (code, text) = failure_words(error.kind);
     (code, text.into())
@@ -421,6 +421,7 @@ const fn failure_words(kind: ModelErrorKind) -> (&'static str, &'static str) {
         ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap => {
             ("spend_cap", "A limit on what may be spent stopped this.")
         }
+        ModelErrorKind::CallCap => ("call_cap", "A limit on model calls stopped this."),
         ModelErrorKind::Protocol => {
             ("model_protocol", "The language model gave an answer that cannot be used. Please try again.")
         }

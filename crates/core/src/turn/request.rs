@@ -16,9 +16,7 @@ use crate::{
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
-    // Later rounds have a reason that was not known at first, such as a message that steers the turn.
-    let is_small_talk = turn.facts.intent == Some(Intent::Simple) && turn.main.round == 1;
-    let (system, tools) = if is_small_talk {
+    let (system, tools) = if is_small_talk(turn) {
         (small_talk_system(&turn.facts), Vec::new())
     } else {
         prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref())
@@ -37,6 +35,12 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
     };
     caller::shape(&mut request, turn);
     request
+}
+
+/// Whether the round has the short prompt. Later rounds have a reason that was not known at first, such as a message that steers
+/// the turn.
+pub(super) fn is_small_talk(turn: &Turn) -> bool {
+    turn.facts.intent == Some(Intent::Simple) && turn.main.round == 1
 }
 
 /// The system prompt and the tools of the main agent. A main agent that writes commands has no tools.

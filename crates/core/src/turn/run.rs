@@ -2,6 +2,7 @@
 //! user, and the sub-agents use the same code with different kinds and limits.
 
 mod fold;
+mod handed_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +13,13 @@ use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     error_route::ErrorKind,
-    event::{Action, AgentReport, EventBody, JudgedCalls, Mode, ReportStatus, ResolvedCall},
+    event::{Action, EventBody, JudgedCalls, Mode, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     receipt::Receipt,
     skill::{CallStyle, Confinement},
-    time::Micros,
 };
 
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
@@ -301,6 +301,9 @@ pub struct AgentRun {
     /// The tags that enclose results in its context.
     #[serde(default, skip_serializing_if = "Frames::is_empty")]
     pub(super) frames: Frames,
+    /// Number of its model calls that ended, failed ones included.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) model_calls: u32,
     /// The main agent writes commands instead of calling tools.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) by_commands: bool,
@@ -377,6 +380,7 @@ impl AgentRun {
             finish: Finish::Stop,
             declined: false,
             frames: Frames::default(),
+            model_calls: 0,
             by_commands: false,
             provenance: Provenance::default(),
             confined: None,
@@ -422,29 +426,6 @@ impl AgentRun {
     /// Ends the run.
     pub fn end(&mut self, ending: Ending) {
         self.phase = Phase::Ended(ending);
-    }
-
-    /// The agent's report with the state so far; the agent started at `since`.
-    #[must_use]
-    pub fn report(&self, status: ReportStatus, result: String, since: Micros, now: Micros) -> AgentReport {
-        AgentReport {
-            status,
-            result,
-            tool_calls_used: self.calls_used,
-            duration_ms: now.since_ms(since),
-            usage: self.usage,
-            skills_run: self.ran.clone(),
-            receipts: self.receipts.clone(),
-            ids: self.provenance.found_ids(),
-            waited_ms: self.waited_ms,
-            prefill_ms: self.prefill_ms,
-            in_doubt: self.doubts(),
-            failed_calls: self.guard.own_failed_calls(),
-            failures: self.failures.clone(),
-            failed_skills: self.failed_skills.clone(),
-            escalated: self.escalated.clone(),
-            programs_ran: self.programs_ran || self.acts(),
-        }
     }
 
     /// Whether the run waits for the reply of this round.

@@ -357,6 +357,7 @@ impl Parts<'_> {
             model: self.model.unwrap_or_else(|| asked_for.to_owned()),
             declined: false,
             repairs,
+            cached: false,
         };
         Ok(Assembled {
             reply,

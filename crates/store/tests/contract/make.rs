@@ -186,6 +186,7 @@ pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) 
         declined: false,
         provider_state: None,
         repairs: Vec::new(),
+        cached: false,
         waited_ms: 0,
         prefill_ms: 0,
         judged: None,

@@ -69,6 +69,7 @@ fn turn_log() -> Vec<Event> {
                 declined: false,
                 provider_state: None,
                 repairs: Vec::new(),
+                cached: false,
                 waited_ms: 0,
                 prefill_ms: 0,
                 judged: None,

@@ -277,6 +277,7 @@ mod tests {
                 declined: false,
                 provider_state: None,
                 repairs: Vec::new(),
+                cached: false,
                 waited_ms: 0,
                 prefill_ms: 0,
                 judged: None,

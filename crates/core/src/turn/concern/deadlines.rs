@@ -261,6 +261,7 @@ impl Turn {
                     finish,
                     calls: Vec::new(),
                     redacted: Vec::new(),
+                    spoken: Vec::new(),
                 })
             }
             Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail, true),

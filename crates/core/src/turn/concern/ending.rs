@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::{Lane, Now, Pending, steering::steering_final};
 use crate::{
-    context::{Exchange, Frames},
+    aloud::{VoiceChange, VoiceFormat},
+    context::{Exchange, Frames, VOICE},
     error_route::may_succeed_on_retry,
     event::{AnswerOutcome, EventBody, FinalEvent, Inbound},
     ids::TaskId,
@@ -192,6 +193,7 @@ impl Turn {
                 finish,
                 calls: Vec::new(),
                 redacted: Vec::new(),
+                spoken: Vec::new(),
             }
         };
         let all_reported = self.agents.plan.unreported().next().is_none();
@@ -204,11 +206,14 @@ impl Turn {
                     let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
                     return Some(self.main(answered(text.clone(), false, outcome)));
                 }
-                let (text, outcome) = report::final_answer(self, text);
-                if let Some(text) = report::missions_not_started(self, &text) {
-                    return Some(self.main(answered(text, true, outcome)));
-                }
-                Some(self.main(answered(report::with_suggestion(&text, &self.facts.suggestion), false, outcome)))
+                // What the kernel adds to the model's words is never cut.
+                let (text, spoken) = self.spoken(text);
+                let (text, outcome) = report::final_answer(self, &text);
+                let (text, is_paused) = match report::missions_not_started(self, &text) {
+                    Some(text) => (text, true),
+                    None => (report::with_suggestion(&text, &self.facts.suggestion), false),
+                };
+                Some(self.main(answered(text, is_paused, outcome).with_spoken(spoken)))
             }
             Ending::Called(text, calls) => {
                 let mut body = EventBody::answered(report::with_progress(text, self).trim());
@@ -253,6 +258,17 @@ impl Turn {
         let text = format!("{} {why}", report::WRONG_FORMAT);
         let detail = format!("no answer in the form that was asked for: {why}");
         self.failed(now, "answer_format", &text, detail, false)
+    }
+
+    /// The form of the answer, if it is read aloud. A program reads its answer itself.
+    pub(in crate::turn) fn voice(&self) -> Option<VoiceFormat> {
+        let is_voice = self.facts.spoken_as.is_some() || self.facts.channel == VOICE;
+        Some(self.limits.voice).filter(|voice| is_voice && voice.is_on() && !self.inbound.is_for_a_program())
+    }
+
+    /// The words of the model as they are spoken, and what was changed.
+    fn spoken(&self, text: &str) -> (String, Vec<VoiceChange>) {
+        self.voice().map_or_else(|| (text.to_owned(), Vec::new()), |voice| voice.spoken(text))
     }
 
     pub(in crate::turn) fn usage(&self) -> Usage {

@@ -66,15 +66,18 @@ impl Conversation {
 pub(in crate::turn) fn same_final(end: FinalEvent<'_>) -> EventBody {
     match end {
         // The usage counts for the task that did the work, and the dead letter is stored once.
-        FinalEvent::Answered { text, paused, outcome, finish, calls, redacted, usage: _ } => EventBody::Answered {
-            text: text.to_owned(),
-            paused,
-            usage: crate::message::Usage::default(),
-            outcome,
-            finish,
-            calls: calls.to_vec(),
-            redacted: redacted.to_vec(),
-        },
+        FinalEvent::Answered { text, paused, outcome, finish, calls, redacted, spoken, usage: _ } => {
+            EventBody::Answered {
+                text: text.to_owned(),
+                paused,
+                usage: crate::message::Usage::default(),
+                outcome,
+                finish,
+                calls: calls.to_vec(),
+                redacted: redacted.to_vec(),
+                spoken: spoken.to_vec(),
+            }
+        }
         FinalEvent::Failed { code, text, detail, dead_letter: _ } => EventBody::Failed {
             code: code.to_owned(),
             text: text.to_owned(),

@@ -13,6 +13,7 @@ mod confidence;
 mod done_already;
 mod format;
 mod in_doubt;
+mod injection;
 mod no_progress;
 mod retry;
 mod same_result;
@@ -44,7 +45,8 @@ pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 5] = [
 /// After a skill failed, before its model reads the error.
 const ON_SKILL_ERROR: [&dyn ResultPolicy; 2] = [&arguments::Arguments, &advice::Advice];
 /// After every skill run, before its model reads the result.
-const AFTER_SKILL: [&dyn ResultPolicy; 2] = [&confidence::Confidence, &same_result::SameResult];
+const AFTER_SKILL: [&dyn ResultPolicy; 3] =
+    [&confidence::Confidence, &injection::InjectedInstructions, &same_result::SameResult];
 /// After the model of a main agent failed.
 const ON_MODEL_ERROR: [&dyn ModelErrorPolicy; 1] = [&retry::RetryStrategy];
 /// Before the final text of a main agent becomes the answer.

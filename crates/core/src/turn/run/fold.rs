@@ -18,6 +18,7 @@ impl AgentRun {
         if let Some(end) = body.round_end()
             && self.awaits(end.round)
         {
+            self.model_calls = self.model_calls.saturating_add(u32::from(body.is_model_call()));
             self.waited_ms = self.waited_ms.saturating_add(end.waited_ms);
             self.prefill_ms = self.prefill_ms.saturating_add(end.prefill_ms);
         }

@@ -458,6 +458,7 @@ fn existing_answer_is_given_after_deadline() {
         declined: false,
         provider_state: None,
         repairs: Vec::new(),
+        cached: false,
         waited_ms: 0,
         prefill_ms: 0,
         judged: None,

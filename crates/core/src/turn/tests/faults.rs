@@ -142,6 +142,7 @@ fn turn_can_be_cancelled_during_model_call() {
         declined: false,
         provider_state: None,
         repairs: Vec::new(),
+        cached: false,
         waited_ms: 0,
         prefill_ms: 0,
         judged: None,
