@@ -152,6 +152,7 @@ impl EventBody {
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
             Self::Copied(_) => "copied",
+            Self::Compacted(_) => "compacted",
         }
     }
 
@@ -188,7 +189,8 @@ impl EventBody {
             | Self::Ordered { .. }
             | Self::Answered { .. }
             | Self::Failed { .. }
-            | Self::Cancelled { .. } => Recorder::Engine,
+            | Self::Cancelled { .. }
+            | Self::Compacted(_) => Recorder::Engine,
         }
     }
 
@@ -232,7 +234,8 @@ impl EventBody {
             | Self::Ordered { .. }
             | Self::DeadLetterDue { .. }
             | Self::DeadLetterMoved { .. }
-            | Self::Copied(_) => None,
+            | Self::Copied(_)
+            | Self::Compacted(_) => None,
         }
     }
 
@@ -281,7 +284,8 @@ impl EventBody {
             | Self::Answered { .. }
             | Self::Failed { .. }
             | Self::Cancelled { .. }
-            | Self::Copied(_) => None,
+            | Self::Copied(_)
+            | Self::Compacted(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     concern::{
-        Agents, Approval, ApprovedSkill, Carried, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending,
+        Agents, Approval, ApprovedSkill, Carried, Clock, Compaction, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending,
         Recovery, Retries, Steering,
     },
     provenance::Provenance,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
-pub const STATE_VERSION: u16 = 13;
+pub const STATE_VERSION: u16 = 14;
 
 /// A turn that has begun and has no final event yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,6 +134,9 @@ pub struct Conversation {
     /// How often each prompt skill began in this conversation. The least used skills are left out of prompts first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub skill_uses: BTreeMap<String, u32>,
+    /// Its compactions.
+    #[serde(default, skip_serializing_if = "Compaction::is_unused")]
+    pub(super) compaction: Compaction,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -174,6 +177,7 @@ impl Conversation {
             is_listed: false,
             active_skill: None,
             skill_uses: BTreeMap::new(),
+            compaction: Compaction::default(),
         }
     }
 

@@ -164,7 +164,8 @@ impl Effects {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
 }

@@ -319,6 +319,12 @@ pub struct AgentRun {
     /// How long its models processed their prompts before the first tokens, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) prefill_ms: u64,
+    /// The context was shrunk after it had not fitted into the window of a model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_shrunk: bool,
+    /// The history was dropped then, and the prompt does not contain a summary of it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) lost_history: bool,
     /// The model was reminded once that its reply was empty.
     pub(super) nudged: bool,
     /// The model was notified that all its calls are used.
@@ -383,6 +389,8 @@ impl AgentRun {
             unusable_rounds: 0,
             waited_ms: 0,
             prefill_ms: 0,
+            has_shrunk: false,
+            lost_history: false,
             nudged: false,
             wrapping_up: false,
         }
@@ -582,8 +590,8 @@ impl AgentRun {
         }
     }
 
-    /// Folds the failure of the current round. If the context did not fit, the run shrinks it and repeats the round, as long as
-    /// it can be shrunk. The log keeps the full context.
+    /// Folds the failure of the current round. If the context did not fit, the run shrinks it once and repeats the round. The log
+    /// keeps the full context.
     pub fn failed(&mut self, round: u32, error: &ModelError) {
         if !self.awaits(round) {
             return;
@@ -591,7 +599,7 @@ impl AgentRun {
         if self.output.is_taken_back_for(error) {
             self.round_ends();
             self.again();
-        } else if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.clip_results()) {
+        } else if error.kind == ModelErrorKind::Overflow && self.shrink() {
             self.guard.context_was_shortened();
             self.round_ends();
             self.again();

@@ -37,7 +37,10 @@ impl Conversation {
         self.known.preamble(&inbound.preamble);
         inbound.preamble.clear();
         let (lane, has_dependencies) = (Lane::of(inbound.priority), !inbound.after.is_empty());
-        let (may_consent, guard) = (self.may_consent(&inbound), self.begin_guard(&inbound, limits));
+        let (may_consent, mut guard) = (self.may_consent(&inbound), self.begin_guard(&inbound, limits));
+        if self.take_new_compaction() {
+            guard.context_was_shortened();
+        }
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
