@@ -7,6 +7,7 @@ mod bad_skills;
 mod channels;
 mod chat;
 mod command_line;
+pub mod compaction;
 mod dead_letters;
 mod deadlines;
 mod described;

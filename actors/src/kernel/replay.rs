@@ -5,7 +5,7 @@ use annie_core::{
     event::{Copied, Event, EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     ports::{Append, Fence},
-    replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of},
+    replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of, summary_of},
     turn::{Conversation, STATE_VERSION},
 };
 use serde_json::Value;

@@ -7,6 +7,7 @@ mod answers;
 mod approvals;
 mod callers;
 mod checks;
+mod compaction;
 mod deadlines;
 mod dispatching;
 mod faults;
