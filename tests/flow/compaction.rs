@@ -71,10 +71,9 @@ async fn long_conversation_is_summarised_by_a_model_and_front_ends_show_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compaction_whose_model_fails_lists_requests_and_delays_no_turn() {
-    let model = FakeModelServer::start(|seen| {
-        if asks_for_summary(seen) { Reply::error(400, "no") } else { Reply::says("ok") }
-    })
-    .await;
+    let model =
+        FakeModelServer::start(|seen| if asks_for_summary(seen) { Reply::error(400, "no") } else { Reply::says("ok") })
+            .await;
     let more = "mode = \"single_loop\"\n[turn]\ncompaction_messages = 4\ncompaction_overlap_messages = 0\n";
     let (_folder, server) = server_with(&model, more).await;
     ask(&server, "count ONE").await;
@@ -121,7 +120,11 @@ async fn offline_planner_is_not_asked_for_a_summary() {
 async fn prompt_that_a_server_refuses_as_too_long_is_compacted_and_sent_once_more() {
     let model = FakeModelServer::start(|seen| {
         let is_long = Value::from(seen.messages()).to_string().contains("\"count ONE\"");
-        if is_long && seen.last_user_text().contains("count THREE") { Reply::overflow_vllm() } else { Reply::says("ok") }
+        if is_long && seen.last_user_text().contains("count THREE") {
+            Reply::overflow_vllm()
+        } else {
+            Reply::says("ok")
+        }
     })
     .await;
     let (_folder, server) = server_with(&model, "mode = \"single_loop\"\n").await;

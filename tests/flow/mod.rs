@@ -24,6 +24,7 @@ mod interfaces;
 mod jobs;
 mod kernel;
 mod load;
+mod long_results;
 mod loops;
 mod mcp;
 mod messages;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     concern::{
-        Agents, Approval, ApprovedSkill, Carried, Clock, Compaction, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending,
-        Recovery, Retries, Steering,
+        Agents, Approval, ApprovedSkill, Carried, Clock, Compaction, Control, Deferral, JobCommand, Joined, Lane,
+        Paused, Pending, Recovery, Retries, Steering,
     },
     provenance::Provenance,
     run::AgentRun,

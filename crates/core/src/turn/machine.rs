@@ -172,7 +172,8 @@ impl Conversation {
         let turns = self.turns.iter().flat_map(Turn::outstanding);
         let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane, now));
         let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
-        let of_conversation = self.job_commands.first().map(JobCommand::directive).into_iter().chain(self.due_compaction());
+        let of_conversation =
+            self.job_commands.first().map(JobCommand::directive).into_iter().chain(self.due_compaction());
         turns.chain(begins).chain(of_conversation).collect()
     }
 }

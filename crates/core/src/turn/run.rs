@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{markup, output::OutputLimit, provenance::Provenance, truth};
+use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     error_route::ErrorKind,
@@ -319,6 +319,9 @@ pub struct AgentRun {
     /// How long its models processed their prompts before the first tokens, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) prefill_ms: u64,
+    /// The results that were too long for its prompt.
+    #[serde(default, skip_serializing_if = "CutResults::is_empty")]
+    pub(super) cut_results: CutResults,
     /// The context was shrunk after it had not fitted into the window of a model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_shrunk: bool,
@@ -389,6 +392,7 @@ impl AgentRun {
             unusable_rounds: 0,
             waited_ms: 0,
             prefill_ms: 0,
+            cut_results: CutResults::default(),
             has_shrunk: false,
             lost_history: false,
             nudged: false,

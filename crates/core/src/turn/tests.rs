@@ -8,6 +8,7 @@ mod approvals;
 mod callers;
 mod checks;
 mod compaction;
+mod cut;
 mod deadlines;
 mod dispatching;
 mod faults;
