@@ -58,7 +58,7 @@ async fn long_conversation_is_summarised_by_a_model_and_front_ends_show_it() {
     assert!(!prompt.contains("count ONE"), "{prompt}");
 
     let conversation = sent["conversation_id"].as_str().expect("an id");
-    let (_, shown) = server.get(&format!("/api/v1/conversations/{conversation}")).await;
+    let (_, shown) = server.get(&format!("/api/v1/conversations/{conversation}/messages")).await;
     assert!(shown.to_string().contains("[compacted 4 messages"), "{shown}");
     let (_, out, _) = annie(folder.path(), &["conversations", "show", conversation], &[]).await;
     assert!(out.contains("compacted 4 messages") && out.contains("count ONE"), "{out}");

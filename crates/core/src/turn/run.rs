@@ -1,6 +1,7 @@
 //! The loop of one agent: model rounds and calls alternate until the agent has an answer. The main agent, which answers the
 //! user, and the sub-agents use the same code with different kinds and limits.
 
+mod failure;
 mod fold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -591,35 +592,6 @@ impl AgentRun {
             self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
         } else {
             self.end(Ending::Output(rest));
-        }
-    }
-
-    /// Folds the failure of the current round. If the context did not fit, the run shrinks it once and repeats the round. The log
-    /// keeps the full context.
-    pub fn failed(&mut self, round: u32, error: &ModelError) {
-        if !self.awaits(round) {
-            return;
-        }
-        if self.output.is_taken_back_for(error) {
-            self.round_ends();
-            self.again();
-        } else if error.kind == ModelErrorKind::Overflow && self.shrink() {
-            self.guard.context_was_shortened();
-            self.round_ends();
-            self.again();
-        } else {
-            self.failed_for_good(error);
-        }
-    }
-
-    /// Folds a failure of the current round without a retry. A cut answer from before becomes the answer.
-    pub(super) fn failed_for_good(&mut self, error: &ModelError) {
-        self.round_ends();
-        match self.cut.take() {
-            Some(before) => self.end_with_cut_text(before),
-            // The turn stops like at its other limits: with a report, and the user may continue it.
-            None if error.kind == ModelErrorKind::TurnSpendCap => self.end(Ending::Tripped(error.detail.clone())),
-            None => self.end(Ending::ModelFailed(error.clone())),
         }
     }
 

@@ -225,7 +225,7 @@ fn compaction_escapes_the_summary_and_runs_no_command_that_it_quotes() {
 }
 
 #[test]
-fn compaction_is_told_to_the_loop_guard_of_the_next_turn() {
+fn compaction_is_known_to_the_loop_guard_of_the_next_turn() {
     let calls_until_end = |is_compacted: bool| {
         let mut w = World::with(Mode::SingleLoop, limits(4, 2));
         talked(&mut w, 0..2);
