@@ -30,7 +30,8 @@ fn next_offset(result: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn model_reads_a_result_longer_than_its_prompt_to_the_end() {
-    let text = format!("{}THE END", "a line of the note\n".repeat(1_200));
+    let line = "a line of the note that is rather long, ".repeat(5);
+    let text = format!("{}THE END", format!("{line}\n").repeat(100));
     let model = FakeModelServer::start(move |seen| {
         let shown = results(seen);
         match shown.last() {
