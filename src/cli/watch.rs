@@ -163,6 +163,10 @@ impl<'a> Watch<'a> {
                 self.break_off()?;
                 self.say("↻", Ink::Dim, "resumed after an interruption");
             }
+            EventBody::Compacted(compacted) => {
+                self.break_off()?;
+                self.say("≡", Ink::Dim, &compacted.line());
+            }
             EventBody::Received(_)
             | EventBody::Joined { .. }
             | EventBody::TurnStarted { .. }

@@ -485,6 +485,14 @@ impl Config {
             let what = "it is larger than agent_calls_max";
             found.push(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
         }
+        if turn.compaction_messages > 0 && turn.compaction_overlap_messages >= turn.compaction_messages {
+            let what = "it is not smaller than compaction_messages: nothing would be summarised";
+            found.push(KeyError::value(
+                &["turn", "compaction_overlap_messages"],
+                what,
+                "lower it, or raise compaction_messages",
+            ));
+        }
         let dead_letters = &turn.dead_letters;
         let archive = ["turn", "dead_letters", "archive_after_ms"];
         if dead_letters.retry_after_ms == 0 {

@@ -94,6 +94,10 @@ fn config_error_names_location_problem_and_fix() {
             "[server\n",
             "annie.toml:1:8: not TOML: unclosed table, expected `]`; see https://toml.io, or `annie config init` for an example",
         ),
+        (
+            "[turn]\ncompaction_overlap_messages = 20\n",
+            "annie.toml:2:1: `turn.compaction_overlap_messages`: it is not smaller than compaction_messages: nothing would be summarised; lower it, or raise compaction_messages",
+        ),
         ("[limits]\nround_ms_max = 0\n", "annie.toml:2:1: `limits.round_ms_max`: it is 0; give at least 1"),
         (
             "[user.ann]\ntimezone = \"Mars/Base\"\n",
@@ -377,6 +381,8 @@ restarts_max = 12
 context_tokens_max = 9000
 window_tokens_max = 31000
 voice_response_tokens_max = 19
+compaction_messages = 22
+compaction_overlap_messages = 21
 main_interface = "cmd"
 redact = ["pii"]
 system_tokens_reserve = 14

@@ -88,7 +88,8 @@ impl Folded {
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
             | EventBody::DeadLetterMoved { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
         self.ended_at = event.body.is_final().then_some(event.at);
     }

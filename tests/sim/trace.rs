@@ -113,7 +113,8 @@ impl Trace {
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
             | EventBody::DeadLetterMoved { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
 

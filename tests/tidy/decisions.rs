@@ -96,6 +96,10 @@ const POINTS: &[(&str, Recorded)] = &[
     ),
     ("crates/core/src/turn/concern/approvals.rs", DECIDES),
     ("crates/core/src/turn/concern/budget.rs", DECIDES),
+    (
+        "crates/core/src/turn/concern/compaction.rs",
+        Event("compacted", "EventBody::Compacted(Box::new(Compacted {", "crates/core/src/turn/concern/compaction.rs"),
+    ),
     ("crates/core/src/turn/concern/control.rs", DECIDES),
     ("crates/core/src/turn/concern/copied.rs", Part("folds only")),
     ("crates/core/src/turn/concern/deadlines.rs", DECIDES),

@@ -30,7 +30,7 @@ const NOT_IN_CORE: &[&str] = &[
 ];
 /// The calls in the actors that wait for a model, a skill, a context source or a hook, and the files that may contain them.
 const WAITERS: &[(&str, &[&str])] = &[
-    (".model.call(", &["actors/src/effects/model.rs"]),
+    (".model.call(", &["actors/src/effects/model.rs", "actors/src/effects/compact.rs"]),
     (".runner.run(", &["actors/src/breaker/run.rs", "actors/src/effects/facts.rs"]),
     (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
     ("source.read(", &["actors/src/effects/context.rs"]),
@@ -54,7 +54,8 @@ const SPAWNERS: &[(&str, &[&str])] = &[
 const STARTERS: &[&str] =
     &["crates/process/src/run.rs", "src/cli/limited.rs", "src/cli/sandboxed.rs", "src/cli/chaos/own.rs"];
 /// Allowed endings of numeric fields in limit structs: a unit, or what is counted with `_max`.
-const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "_laps", "slots"];
+const UNITS: &[&str] =
+    &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "_laps", "_messages", "slots"];
 
 fn shipped_of(folder: &str) -> impl Iterator<Item = (&'static Source, String)> {
     sources().iter().filter(move |s| s.path.starts_with(folder) && !s.is_for_tests()).map(|s| (s, s.shipped()))

@@ -161,6 +161,9 @@ function fold(turn, event, story) {
       turn.notes.push({ kind: "retried", at, text: `Tried again with the strategy ${event.strategy}: ${event.reason}` });
       turn.draft = null;
       break;
+    case "compacted":
+      turn.notes.push({ kind: "compacted", at, text: `Compacted ${event.messages} ${event.messages === 1 ? "message" : "messages"}: later prompts contain a summary of them.`, reason: event.summary });
+      break;
     case "cancel_requested":
       turn.notes.push({ kind: "cancel", at, text: `${event.by} asked to stop.` });
       break;

@@ -124,7 +124,8 @@ impl AgentEffect {
             Directive::BeginTurn { .. }
             | Directive::RunAgent { .. }
             | Directive::Understand { .. }
-            | Directive::CarryOut { .. } => None,
+            | Directive::CarryOut { .. }
+            | Directive::Compact { .. } => None,
         }
     }
 }

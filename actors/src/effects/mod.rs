@@ -1,6 +1,7 @@
 //! Carries out directives. Each effect is a future that ends in one value. The actor that owns it runs it as a tracked task
 //! and gets the value as a message; nothing here touches an actor's state.
 
+mod compact;
 mod context;
 mod drafts;
 mod facts;
@@ -13,6 +14,7 @@ mod route;
 mod skill;
 mod slash;
 
+pub(crate) use compact::summarise;
 pub(crate) use facts::{SkillsInUse, read_facts};
 pub(crate) use fallback::{Fallback, ROUTER, call_with_fallback, note_step};
 pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};

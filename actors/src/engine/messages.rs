@@ -6,7 +6,7 @@ use annie_core::{
     event::{AgentReport, Event, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
-    turn::{Approval, Meant},
+    turn::{Approval, Meant, Summarised},
 };
 use tokio::sync::oneshot;
 
@@ -58,6 +58,15 @@ pub enum EngineMsg {
     },
     /// Progress of a job command.
     JobCommand(JobCommandMsg),
+    /// A summary for a compaction was made, or could not be made.
+    Summarised {
+        /// The task at whose end the compaction became due.
+        task: TaskId,
+        /// The number of the compaction.
+        number: u32,
+        /// The summary.
+        summarised: Summarised,
+    },
     /// A deadline may have passed, or a message may be due.
     Clock,
     /// A round, a skill run or a question of the orchestrator is over, or a call of any agent waits for a person.
@@ -88,6 +97,7 @@ impl Named for EngineMsg {
             Self::Control { .. } => "Control",
             Self::Decide { .. } => "Decide",
             Self::JobCommand(msg) => msg.name(),
+            Self::Summarised { .. } => "Summarised",
             Self::Clock => "Clock",
             Self::FactsRead { .. } => "FactsRead",
             Self::Agent(done) => done.name(),
@@ -114,6 +124,7 @@ impl EngineMsg {
             | Self::Decide { task, .. }
             | Self::FactsRead { task, .. }
             | Self::JobCommand(JobCommandMsg::Understood { task, .. } | JobCommandMsg::CarriedOut { task, .. })
+            | Self::Summarised { task, .. }
             | Self::AgentFinished { task, .. } => Some(*task),
             Self::Agent(done) => Some(done.task()),
             Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Residency(_) => None,

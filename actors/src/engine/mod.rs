@@ -13,6 +13,7 @@ mod agents;
 mod approvals;
 mod at_work;
 mod clock;
+mod compaction;
 mod control;
 mod job_commands;
 mod messages;
@@ -139,6 +140,9 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         }
         EngineMsg::JobCommand(JobCommandMsg::CarriedOut { task, text }) => {
             job_commands::carried_out(ctx, state, task, text).await
+        }
+        EngineMsg::Summarised { task, number, summarised } => {
+            compaction::summarised(ctx, state, task, number, summarised).await
         }
         EngineMsg::Clock => tick(ctx, state).await,
         EngineMsg::Save => {

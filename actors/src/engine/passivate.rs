@@ -40,7 +40,7 @@ pub(super) async fn ask_to_passivate(
             start_idle_timer(ctx, state);
         }
     };
-    if !only_waits(state, ctx.now()) {
+    if !only_waits(state, ctx.now(), is_asked) {
         refuse(state);
         return Ok(());
     }
@@ -65,13 +65,17 @@ pub(super) async fn ask_to_passivate(
 /// or will wait long. A suspended task keeps a round that has begun, until that round ends. A turn in the front lane, for which
 /// a person waits, stays if it waits only for its permit: a passive conversation requests none, so that rounds of others would
 /// begin before it.
-fn only_waits(state: &EngineState, now: Micros) -> bool {
+fn only_waits(state: &EngineState, now: Micros, is_asked: bool) -> bool {
     let is_quiet = state.agents.is_empty() && state.unsaved.is_empty() && state.conv.job_commands.is_empty();
     let is_idle = state.conv.is_idle();
     let waits = |wanted: &Directive| {
         if let Directive::RunHook { task, hook, skill, .. } = wanted {
             let mut open = state.conv.open_approvals();
             return hook == APPROVAL && open.any(|(of, approval)| of == *task && approval.intent == skill.intent);
+        }
+        if let Directive::Compact { .. } = wanted {
+            // The next incarnation makes the summary anew, so it is cut off only if the capacity is wanted.
+            return is_asked;
         }
         let asked = state.asked.get(&wanted.id()).filter(|asked| asked.handle.is_open());
         let (Directive::CallModel { task, .. }, Some(asked)) = (wanted, asked) else { return false };

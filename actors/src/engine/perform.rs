@@ -11,6 +11,7 @@ use annie_core::{
 use super::{
     agents,
     at_work::AtWork,
+    compaction,
     messages::{EngineMsg, JobCommandMsg},
     state::{Asked, Engine, EngineState, EngineTask, answer_decided},
 };
@@ -63,7 +64,7 @@ impl AgentTasks for EngineTasks<'_> {
 }
 
 impl EngineState {
-    fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
         EngineTasks { tasks: &mut self.tasks, at_work: &self.at_work }.spawn(id, work);
     }
 }
@@ -139,6 +140,7 @@ async fn start(
                 me.tell(EngineMsg::JobCommand(JobCommandMsg::CarriedOut { task, text }));
             });
         }
+        Directive::Compact { task, number } => compaction::start(ctx, state, id, task, number),
         // On the heap: the start of an actor is large, and every message of an Engine would have room for it on the stack.
         Directive::RunAgent { task, agent } => Box::pin(agents::run(ctx, state, task, agent)).await?,
     }

@@ -14,7 +14,7 @@ use annie_core::{
 };
 
 use super::{
-    agents, clock,
+    agents, clock, compaction,
     messages::EngineMsg,
     perform, snapshot,
     state::{Engine, EngineState, EngineTask, note_stored},
@@ -210,6 +210,7 @@ pub(super) async fn record_all(
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
     agents::note_progress(state);
+    events.iter().for_each(|event| compaction::count(&event.body));
     let now = ctx.now();
     let mut decided: HashMap<TaskId, u32> = HashMap::new();
     while let Some(decision) = state.conv.decide() {
@@ -223,6 +224,7 @@ pub(super) async fn record_all(
         }
         state.conv.fold(now, decision.task, &decision.agent, &decision.body);
         count_changes(&decision.body);
+        compaction::count(&decision.body);
         events.push(NewEvent { at: now, task: decision.task, agent: decision.agent, body: decision.body });
     }
     while !events.is_empty() {

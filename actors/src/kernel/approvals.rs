@@ -172,7 +172,8 @@ fn fold(open: &mut Vec<OpenApproval>, event: Event) {
         | EventBody::Answered { .. }
         | EventBody::Failed { .. }
         | EventBody::Cancelled { .. }
-        | EventBody::Copied(_) => {}
+        | EventBody::Copied(_)
+        | EventBody::Compacted(_) => {}
     }
 }
 

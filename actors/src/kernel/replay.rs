@@ -5,7 +5,7 @@ use annie_core::{
     event::{Copied, Event, EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     ports::{Append, Fence},
-    replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of},
+    replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of, summary_of},
     turn::{Conversation, STATE_VERSION},
 };
 use serde_json::Value;
@@ -121,8 +121,8 @@ impl Kernel {
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(id, row.user.clone());
         self.fold_to(&mut replay, id, at).await?;
-        let history = history_of(replay.state(), false);
-        let copied = Copied { of: id, original_seq: at, event: None, history };
+        let (history, summary) = (history_of(replay.state(), false), summary_of(replay.state()));
+        let copied = Copied { of: id, original_seq: at, event: None, history, summary };
         let conversation = ConversationId::from_uuid(self.wiring.env.uuid());
         let last = self.store_copy(conversation, &row.user, vec![copied]).await?;
         Ok(Copy { conversation, last })
@@ -167,6 +167,7 @@ impl Kernel {
                 original_seq: event.seq,
                 event: Some(value),
                 history: Vec::new(),
+                summary: None,
             });
         }
         let Some(of) = of else {
@@ -180,8 +181,9 @@ impl Kernel {
         if !part.is_partial {
             let mut replay = Replay::new(conversation, user.clone());
             self.fold_to(&mut replay, conversation, last).await?;
-            let history = history_of(replay.state(), true);
-            last = self.store_copy(conversation, user, vec![Copied { of, original_seq, event: None, history }]).await?;
+            let (history, summary) = (history_of(replay.state(), true), summary_of(replay.state()));
+            let copied = Copied { of, original_seq, event: None, history, summary };
+            last = self.store_copy(conversation, user, vec![copied]).await?;
         }
         Ok(Copy { conversation, last })
     }

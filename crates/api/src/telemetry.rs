@@ -69,6 +69,7 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_llm_repairs_total", "Replies that were mended, by kind: thinking, stop_token, text_call, arguments"),
     ("annie_llm_requests_total", "Rounds by backend and outcome: ok, or the kind of failure"),
     ("annie_llm_tokens_total", "Tokens: input (not from a cache), cached, cache_written, output"),
+    ("annie_compactions_total", "Conversations whose older part was summarised"),
     ("annie_rounds_failed_over_total", "Rounds tried on another backend after this one failed"),
     ("annie_routes_total", "Turns by the backend that is first on their route"),
     ("annie_spend_refusals_total", "Model calls not made because of a cap on spending: turn, conversation, user_day"),

@@ -104,6 +104,10 @@ impl Model for ChaosModel {
         })
     }
 
+    fn summarises(&self) -> bool {
+        self.inner.summarises()
+    }
+
     fn embeds(&self) -> Option<&str> {
         self.inner.embeds()
     }

@@ -224,6 +224,7 @@ fn decision_of(body: &EventBody) -> (String, String, Vec<String>) {
             let decision = if *ends_run { "end the run" } else { found.level.as_str() };
             (decision.to_owned(), format!("{} of {}", found.detector.as_str(), found.skill), none())
         }
+        EventBody::Compacted(compacted) => (compacted.line(), compacted.without_model.clone(), none()),
         EventBody::Copied(copied) => ("copy".to_owned(), format!("of {}", copied.of), none()),
     }
 }

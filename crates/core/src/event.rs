@@ -3,6 +3,7 @@
 //! (`tests/golden`): a new field needs a default, a renamed field or kind keeps its former name as an alias, and no field ever
 //! changes its meaning.
 
+mod compacted;
 mod copied;
 mod judged;
 mod kinds;
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::{
-    copied::{Copied, CopiedExchange},
+    compacted::{Compacted, CompactionCause},
+    copied::{Copied, CopiedExchange, CopiedSummary},
     judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, LoopFound, Refusal},
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
@@ -691,6 +693,9 @@ pub enum EventBody {
     },
     /// A part of a copy of another conversation: see [`Copied`].
     Copied(Box<Copied>),
+    /// A summary stands for the older part of the conversation in later prompts. The task of the event is the last one that the
+    /// summary covers, or the one whose prompt was too long.
+    Compacted(Box<Compacted>),
 }
 
 /// Whether a number is zero, so that it is not stored.

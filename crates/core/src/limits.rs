@@ -99,6 +99,10 @@ pub struct TurnLimits {
     pub response_tokens_reserve: u32,
     /// Maximum tokens of a spoken answer [S2 4]: spoken answers must be short.
     pub voice_response_tokens_max: u32,
+    /// After this many messages the older part of a conversation is summarised [S3 8.4]. 0 turns that off.
+    pub compaction_messages: u32,
+    /// How many of the summarised messages prompts still contain word for word [S3 8.4].
+    pub compaction_overlap_messages: u32,
     /// The interface by which sub-agents call skills.
     pub interface: SubAgentInterface,
     /// The interface by which the agent that answers the user calls skills.
@@ -144,6 +148,8 @@ impl Default for TurnLimits {
             system_tokens_reserve: 1_000,
             response_tokens_reserve: 2_000,
             voice_response_tokens_max: 300,
+            compaction_messages: 20,
+            compaction_overlap_messages: 3,
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
             redact: vec![Redaction::Secrets, Redaction::Pii],

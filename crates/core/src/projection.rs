@@ -219,6 +219,9 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             let used = usage_added(calls, usage, backend, at);
             planned(task, calls, at).into_iter().chain(used).collect()
         }
+        EventBody::Compacted(compacted) => {
+            usage_added(&[], &compacted.usage, &compacted.backend, at).into_iter().collect()
+        }
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
         EventBody::SkillFinished { intent, skill, outcome, .. } => {
             let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };

@@ -177,6 +177,10 @@ impl Model for OfflinePlanner {
         OFFLINE_ID
     }
 
+    fn summarises(&self) -> bool {
+        false
+    }
+
     fn about(&self) -> String {
         "Annie's offline planner: it carries out requests with the installed skills and is not a language model"
             .to_owned()

@@ -248,13 +248,17 @@ impl Work {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
 }
 
-/// What the conversation shows of a request for an approval, or of its verdict.
-fn approval_text(body: &EventBody) -> Option<String> {
+/// What the conversation shows of a request for an approval, of its verdict, or of a compaction.
+fn line_of(body: &EventBody) -> Option<String> {
+    if let EventBody::Compacted(compacted) = body {
+        return Some(format!("[{}]", compacted.line()));
+    }
     if let EventBody::ApprovalRequested { skill, arguments, expires_at, .. } = body {
         return Some(approval::question(skill, arguments, *expires_at));
     }
@@ -287,7 +291,7 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
             }
             continue;
         }
-        if let Some(text) = approval_text(&event.body) {
+        if let Some(text) = line_of(&event.body) {
             messages.push(message(Role::Assistant, &text, None));
             continue;
         }

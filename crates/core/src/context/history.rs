@@ -3,7 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{clip, framed};
+use super::{
+    clip,
+    compaction::{Summary, with_context},
+    framed,
+};
 use crate::{
     event::Mode,
     message::{Message, ToolCall},
@@ -22,6 +26,9 @@ pub struct Exchange {
     /// The steps of the turn. A model that sees only answers learns to answer without running anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+    /// The effects of the turn, one line each, for summaries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<String>,
 }
 
 /// A round of a past turn: the model's output and its results, either commands or tool calls.
@@ -113,14 +120,32 @@ impl Exchange {
         let steps: usize = self.steps.iter().map(Step::len_bytes).sum();
         self.user.len() + self.answer.len() + steps
     }
+
+    /// An exchange that only has texts.
+    #[must_use]
+    pub const fn plain(user: String, answer: String, private: bool) -> Self {
+        Self { user, answer, private, steps: Vec::new(), done: Vec::new() }
+    }
+
+    /// The number of its messages.
+    #[must_use]
+    pub const fn messages(&self) -> u32 {
+        if self.user.is_empty() { 1 } else { 2 }
+    }
 }
 
 /// Past turns, oldest first, limited to [`History::EXCHANGES_MAX`] and [`History::BYTES_MAX`]. The log has all turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    past: Vec<Exchange>,
+    pub(super) past: Vec<Exchange>,
     /// Index of the first exchange that is still sent.
-    start: usize,
+    pub(super) start: usize,
+    /// The number of exchanges so far, with those that are no longer in memory.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) count: u64,
+    /// What stands for the older exchanges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) summary: Option<Summary>,
 }
 
 /// A rough estimate of tokens: four bytes per token, and a few tokens for the frame of each message. It overestimates for
@@ -148,6 +173,7 @@ impl History {
     pub fn push(&mut self, exchange: Exchange) {
         let kept = |text: &str| clip(text, Self::TEXT_BYTES_MAX).into_owned();
         self.past.push(Exchange { user: kept(&exchange.user), answer: kept(&exchange.answer), ..exchange });
+        self.count += 1;
         let mut bytes: usize = self.past.iter().map(Exchange::len_bytes).sum();
         if self.past.len() <= Self::EXCHANGES_MAX && bytes <= Self::BYTES_MAX {
             return;
@@ -175,24 +201,44 @@ impl History {
 
     /// If the window exceeds the budget, moves its start so that only 60 % of the budget is used.
     pub fn fit(&mut self, tokens_max: u32) {
-        let mut used = self.past[self.start..].iter().map(Exchange::tokens).fold(0, u32::saturating_add);
+        let tokens_max = tokens_max.saturating_sub(self.summary_tokens(tokens_max));
+        let is_sent = |at: &usize| self.is_sent(*at, true);
+        let used = (self.start..self.past.len()).filter(is_sent).map(|at| self.past[at].tokens());
+        let mut used = used.fold(0, u32::saturating_add);
         if used <= tokens_max {
             return;
         }
         let target = tokens_max / 5 * 3;
         while used > target && self.start < self.past.len() {
-            used = used.saturating_sub(self.past[self.start].tokens());
+            if self.is_sent(self.start, true) {
+                used = used.saturating_sub(self.past[self.start].tokens());
+            }
             self.start += 1;
         }
     }
 
-    /// The messages to send: of the exchanges within the window, the newest that fit into `tokens_max`. Private ones are
-    /// included only in a private turn. A long message reduces the history in its own turn only.
+    /// Whether prompts contain the exchange at this index, as far as it fits. The summary stands for the other ones. Exchanges of
+    /// private turns are in no summary, and only private turns see them.
+    pub(super) fn is_sent(&self, at: usize, private: bool) -> bool {
+        let exchange = &self.past[at];
+        if exchange.private { private } else { self.number(at) > self.summarised_to() }
+    }
+
+    /// The number of the exchange at this index, counted from 1 over the whole conversation.
+    pub(super) fn number(&self, at: usize) -> u64 {
+        self.count.saturating_sub(self.past.len() as u64) + at as u64 + 1
+    }
+
+    /// The messages to send: the summary of older exchanges, if there is one, and of the exchanges within the window, the newest
+    /// that fit into `tokens_max`. Private ones are included only in a private turn. A long message reduces the history in its
+    /// own turn only. The summary stands before the first message of a user. If there is none, [`Self::summary_before`] gives it.
     #[must_use]
     pub fn messages(&self, tokens_max: u32, shown: Shown) -> Vec<Message> {
-        let mut used = 0_u32;
-        let seen = self.past[self.start..].iter().rev().filter(|e| shown.private || !e.private);
-        let fitting: Vec<&Exchange> = seen
+        let mut used = self.summary_tokens(tokens_max);
+        let fitting: Vec<&Exchange> = (self.start..self.past.len())
+            .rev()
+            .filter(|at| self.is_sent(*at, shown.private))
+            .map(|at| &self.past[at])
             .take_while(|e| {
                 used = used.saturating_add(e.tokens());
                 used <= tokens_max
@@ -208,6 +254,9 @@ impl History {
             }
             messages.push(Message::assistant(exchange.answer.clone()));
         }
+        if let Some(first @ Message::User { .. }) = messages.first_mut() {
+            with_context(first, self.summary_text(tokens_max));
+        }
         messages
     }
 }
@@ -219,7 +268,7 @@ mod tests {
     const SHOWN: Shown = Shown { private: false, by_commands: false, mode: Mode::SingleLoop };
 
     fn exchange(n: usize) -> Exchange {
-        Exchange { user: format!("question {n}"), answer: "x".repeat(400), private: false, steps: Vec::new() }
+        Exchange::plain(format!("question {n}"), "x".repeat(400), false)
     }
 
     #[test]
@@ -257,12 +306,7 @@ mod tests {
         assert!(history.exchanges().len() <= History::EXCHANGES_MAX);
         assert_eq!(history.exchanges().last().map(|e| e.user.as_str()), Some("question 999"));
         for _ in 0..100 {
-            history.push(Exchange {
-                user: "u".repeat(1 << 20),
-                answer: "a".repeat(1 << 20),
-                private: false,
-                steps: Vec::new(),
-            });
+            history.push(Exchange::plain("u".repeat(1 << 20), "a".repeat(1 << 20), false));
         }
         let bytes: usize = history.exchanges().iter().map(Exchange::len_bytes).sum();
         assert!(bytes <= History::BYTES_MAX && history.start <= history.past.len(), "{bytes}");

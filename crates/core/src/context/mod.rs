@@ -2,12 +2,14 @@
 //! recorded facts only, so that a round can be repeated with identical input.
 
 mod clip;
+mod compaction;
 mod frame;
 mod history;
 mod prompts;
 mod tools;
 
 pub use clip::clip;
+pub use compaction::{SUMMARISE, SUMMARY_BYTES_MAX, Span, Summary, to_summarise, with_context};
 pub(crate) use frame::with_fences;
 pub use frame::{Framed, Frames, escape, framed, unescape};
 pub use history::{Exchange, History, Shown, Step, tokens, tokens_of};

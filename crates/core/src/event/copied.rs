@@ -19,6 +19,23 @@ pub struct Copied {
     /// What the turns of the copy see of the original, oldest first. Empty if the event of the original is present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<CopiedExchange>,
+    /// The summary of the older part of the original, with which the copy begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<CopiedSummary>,
+}
+
+/// The summary of the older part of the original.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedSummary {
+    /// The summary.
+    pub text: String,
+    /// The number of exchanges at the end of the copied history that the summary does not cover.
+    pub not_covered: u64,
+    /// The number of exchanges at the end of the copied history that prompts contain word for word.
+    pub word_for_word: u64,
+    /// The origins of text in the original that is not the user's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
 }
 
 /// A request and its answer in the original.

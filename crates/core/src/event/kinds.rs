@@ -155,6 +155,7 @@ impl EventBody {
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
             Self::Copied(_) => "copied",
+            Self::Compacted(_) => "compacted",
         }
     }
 
@@ -191,7 +192,8 @@ impl EventBody {
             | Self::Ordered { .. }
             | Self::Answered { .. }
             | Self::Failed { .. }
-            | Self::Cancelled { .. } => Recorder::Engine,
+            | Self::Cancelled { .. }
+            | Self::Compacted(_) => Recorder::Engine,
         }
     }
 
@@ -235,7 +237,8 @@ impl EventBody {
             | Self::Ordered { .. }
             | Self::DeadLetterDue { .. }
             | Self::DeadLetterMoved { .. }
-            | Self::Copied(_) => None,
+            | Self::Copied(_)
+            | Self::Compacted(_) => None,
         }
     }
 
@@ -292,7 +295,8 @@ impl EventBody {
             | Self::Answered { .. }
             | Self::Failed { .. }
             | Self::Cancelled { .. }
-            | Self::Copied(_) => None,
+            | Self::Copied(_)
+            | Self::Compacted(_) => None,
         }
     }
 }

@@ -102,7 +102,8 @@ impl EventBody {
             | Self::Deferred { .. }
             | Self::Retried { .. }
             | Self::Ordered { .. }
-            | Self::Copied(_) => Topics::NONE,
+            | Self::Copied(_)
+            | Self::Compacted(_) => Topics::NONE,
         })
     }
 
@@ -141,7 +142,8 @@ impl EventBody {
             | Self::Ordered { .. }
             | Self::DeadLetterDue { .. }
             | Self::DeadLetterMoved { .. }
-            | Self::Copied(_) => None,
+            | Self::Copied(_)
+            | Self::Compacted(_) => None,
         }
     }
 }

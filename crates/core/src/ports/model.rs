@@ -33,6 +33,11 @@ pub trait Model: Send + Sync {
     /// A typed error. The adapter has already made the retries that are safe.
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>>;
 
+    /// Whether it can write the summary of a text. A planner cannot.
+    fn summarises(&self) -> bool {
+        true
+    }
+
     /// The name of its embedding model, if it has one.
     fn embeds(&self) -> Option<&str> {
         None

@@ -2,7 +2,7 @@
 //! carried out in the copy. A copy has no open intents, so it repeats no effect.
 
 use crate::{
-    event::{Action, CopiedExchange},
+    event::{Action, CopiedExchange, CopiedSummary},
     skill::Effect,
     turn::{Conversation, Phase, Turn},
 };
@@ -42,6 +42,18 @@ pub fn history_of(state: &Conversation, is_outside: bool) -> Vec<CopiedExchange>
     let mut newest: Vec<CopiedExchange> = all.iter().rev().take(EXCHANGES_MAX).take_while(fits).cloned().collect();
     newest.reverse();
     newest
+}
+
+/// The summary with which a copy of a conversation begins; `None` if it was never compacted.
+#[must_use]
+pub fn summary_of(state: &Conversation) -> Option<CopiedSummary> {
+    // The copy has an exchange for each open task behind those of the original.
+    let open = (state.turns.len() + state.inbox.len()) as u64;
+    state.history.copied_summary().map(|summary| CopiedSummary {
+        not_covered: summary.not_covered + open,
+        word_for_word: summary.word_for_word + open,
+        ..summary
+    })
 }
 
 fn not_carried_out(turn: &Turn) -> String {

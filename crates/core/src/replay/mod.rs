@@ -9,7 +9,7 @@ mod redact;
 mod state;
 
 pub use check::{Check, Divergence, DivergenceKind};
-pub use copy::{EXCHANGES_MAX, history_of};
+pub use copy::{EXCHANGES_MAX, history_of, summary_of};
 pub use diff::{DIFFERENCES_MAX, Difference, differences};
 pub use redact::redacted;
 pub use state::{AgentState, CallState, ReplayState, RunState, TurnState, WaitingState};

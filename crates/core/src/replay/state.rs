@@ -305,6 +305,7 @@ fn line(directive: &Directive) -> String {
         }
         Directive::Understand { task, .. } => format!("resolve job command {task}"),
         Directive::CarryOut { task, .. } => format!("carry out job command {task}"),
+        Directive::Compact { task, number } => format!("compaction {number} after {task}"),
         Directive::RunAgent { task, agent } => format!("run agent {agent} in {task}"),
     }
 }

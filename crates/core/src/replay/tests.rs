@@ -113,8 +113,11 @@ fn copy_has_no_open_work_and_says_what_is_not_carried_out() {
     assert_eq!(history.len(), 1);
     assert!(history[0].answer.contains("not answered here") && history[0].is_outside, "{history:?}");
     let lines: Vec<Event> = cancelled().iter().map(copied_event).collect();
-    let begin =
-        event(4, 9, EventBody::Copied(Box::new(Copied { of: id(), original_seq: Seq(3), event: None, history })));
+    let begin = event(
+        4,
+        9,
+        EventBody::Copied(Box::new(Copied { of: id(), original_seq: Seq(3), event: None, history, summary: None })),
+    );
     // Before its begin, the copy shows the states of the original.
     assert_eq!(ReplayState::of(replayed(&lines[..1]).state()).waiting.len(), 1);
     let copy = replayed(&[lines, vec![begin]].concat());
@@ -129,6 +132,7 @@ fn copied_event(inner: &Event) -> Event {
         original_seq: inner.seq,
         event: Some(serde_json::to_value(inner).unwrap()),
         history: Vec::new(),
+        summary: None,
     };
     event(inner.seq.0, 9, EventBody::Copied(Box::new(copied)))
 }

@@ -226,7 +226,9 @@ impl AgentRun {
         };
         let routed = routed.as_deref();
         let ShownResult { text, advice, notes } = policy::judge_result(self, open, (outcome, routed));
-        let shown = format!("{}{advice}{notes}", clip(&text, bytes_max));
+        let (shown, cut) = self.cut_result(&text).unzip();
+        let shown = shown.map_or_else(|| clip(&text, bytes_max), Cow::Owned);
+        let shown = format!("{shown}{advice}{notes}");
         let warning = open.warning.clone();
         let has_effect = open.has_effect();
         let is_read = open.planned().is_some_and(|p| p.effect == Effect::Read);
@@ -250,6 +252,9 @@ impl AgentRun {
         }
         if let Some(open) = self.awaited(intent) {
             open.result = Some(with_warning(shown, warning.as_deref()));
+        }
+        if let Some(cut) = cut {
+            self.keep_cut(cut);
         }
         let seen = Seen {
             error: routed.map(|routed| routed.kind.as_str()),

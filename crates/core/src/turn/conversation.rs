@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     concern::{
-        Agents, Approval, ApprovedSkill, Carried, Clock, Control, Deferral, JobCommand, Joined, Lane, Paused, Pending,
-        Recovery, Retries, Steering,
+        Agents, Approval, ApprovedSkill, Carried, Clock, Compaction, Control, Deferral, JobCommand, Joined, Lane,
+        Paused, Pending, Recovery, Retries, Steering,
     },
     provenance::Provenance,
     run::AgentRun,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
-pub const STATE_VERSION: u16 = 13;
+pub const STATE_VERSION: u16 = 14;
 
 /// A turn that has begun and has no final event yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -138,6 +138,9 @@ pub struct Conversation {
     /// The model calls of its agents, by the minute. Those of a sub-agent are added with its report.
     #[serde(default, skip_serializing_if = "CallTimes::is_empty")]
     pub(super) model_calls: CallTimes,
+    /// Its compactions.
+    #[serde(default, skip_serializing_if = "Compaction::is_unused")]
+    pub(super) compaction: Compaction,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -179,6 +182,7 @@ impl Conversation {
             active_skill: None,
             skill_uses: BTreeMap::new(),
             model_calls: CallTimes::default(),
+            compaction: Compaction::default(),
         }
     }
 

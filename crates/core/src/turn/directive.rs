@@ -64,6 +64,13 @@ pub enum Directive {
         /// The reply to the user.
         text: String,
     },
+    /// Makes the summary of the compaction that is due; [`super::Conversation::compaction_work`] says how.
+    Compact {
+        /// The task at whose end it became due.
+        task: TaskId,
+        /// The number of the compaction.
+        number: u32,
+    },
     /// Keeps a sub-agent running; [`super::Conversation::sub_turn`] is its state.
     RunAgent {
         /// The task of the turn.
@@ -88,6 +95,8 @@ pub enum DirectiveId {
     Understand(TaskId),
     /// See [`Directive::CarryOut`].
     CarryOut(TaskId),
+    /// See [`Directive::Compact`].
+    Compact(TaskId, u32),
     /// See [`Directive::RunAgent`].
     Agent(TaskId, AgentId),
 }
@@ -103,6 +112,7 @@ impl DirectiveId {
             | Self::Hook(task, ..)
             | Self::Understand(task)
             | Self::CarryOut(task)
+            | Self::Compact(task, _)
             | Self::Agent(task, _) => *task,
         }
     }
@@ -124,6 +134,7 @@ impl Directive {
             }
             Self::Understand { task, .. } => DirectiveId::Understand(*task),
             Self::CarryOut { task, .. } => DirectiveId::CarryOut(*task),
+            Self::Compact { task, number } => DirectiveId::Compact(*task, *number),
             Self::RunAgent { task, agent } => DirectiveId::Agent(*task, agent.clone()),
         }
     }

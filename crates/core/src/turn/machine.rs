@@ -82,8 +82,10 @@ impl Conversation {
             | EventBody::Decided { hook: Some(_), .. } => {
                 self.note_skill_change(task, agent, body);
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
+                self.show_summary_if_complete(task);
             }
-            EventBody::Copied(copied) => self.begin_copy(copied),
+            EventBody::Copied(copied) => self.begin_copy(task, copied),
+            EventBody::Compacted(compacted) => self.compacted(task, compacted),
             // Records for readers of the log, and facts about a task that has ended.
             EventBody::Decided { hook: None, .. }
             | EventBody::LoopDetected { .. }
@@ -163,6 +165,9 @@ impl Conversation {
         if let Some(decision) = self.decide_approval() {
             return Some(decision);
         }
+        if let Some(decision) = self.decide_compaction() {
+            return Some(decision);
+        }
         if let Some((task, into)) = self.joining() {
             return main(task, EventBody::Joined { into });
         }
@@ -185,7 +190,9 @@ impl Conversation {
         let turns = self.turns.iter().flat_map(Turn::outstanding);
         let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane, now));
         let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
-        turns.chain(begins).chain(self.job_commands.first().map(JobCommand::directive)).collect()
+        let of_conversation =
+            self.job_commands.first().map(JobCommand::directive).into_iter().chain(self.due_compaction());
+        turns.chain(begins).chain(of_conversation).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{
     calls::{ACCEPTED, DONE_ALREADY, NOT_RUN_AGAIN, REFUSED},
+    cut::READ_RESULT,
     interface::USER_ADDS,
     run::{AgentRun, OpenCall},
 };
@@ -72,7 +73,9 @@ impl AgentRun {
             let shown = |(call, text): (&ResolvedCall, &str)| {
                 let framed = self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text);
                 // The kernel's own errors contain the command block that the model should write.
-                if matches!(call.action, Action::Answer { .. }) { with_fences(&framed) } else { framed }
+                // The rest of a result is no text of the kernel.
+                let is_own_text = matches!(call.action, Action::Answer { .. }) && !call.raw.contains(READ_RESULT);
+                if is_own_text { with_fences(&framed) } else { framed }
             };
             let mut blocks: Vec<String> = results.map(shown).collect();
             let has_failed = calls.iter().all(|o| status_of(o.result.as_deref().unwrap_or_default()) == "error");

@@ -11,6 +11,7 @@ mod caller;
 mod calls;
 mod concern;
 mod conversation;
+mod cut;
 mod dates;
 mod directive;
 mod effects;
@@ -40,8 +41,8 @@ mod withheld;
 pub use agent::AgentView;
 pub use calls::refused_by;
 pub use concern::{
-    Agents, Approval, ApprovalStep, ApprovedSkill, Carried, Clock, Control, Deferral, JobCommand, Joined, Lane, Meant,
-    Paused, Pending, Recovery, Retries, Steering,
+    Agents, Approval, ApprovalStep, ApprovedSkill, Carried, Clock, Compaction, CompactionWork, Control, Deferral,
+    JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering, Summarised,
 };
 pub use conversation::{Conversation, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};

@@ -9,7 +9,7 @@ use super::{
     run::RunLimits,
 };
 use crate::{
-    context::{Exchange, Frames, History, Shown, continue_note, tokens_of, turn_context},
+    context::{Exchange, Frames, History, Shown, continue_note, tokens_of, turn_context, with_context},
     event::{Inbound, Mode, PromptFacts},
     ids::TaskId,
     inbound::{OPERATION, OUTSIDE},
@@ -119,6 +119,10 @@ fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) ->
     let tokens_left = tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last)));
     let mut messages = history.messages(tokens_left, shown);
     let stable = messages.len();
+    let mut last = last;
+    if !matches!(messages.first(), Some(Message::User { .. })) {
+        with_context(&mut last, history.summary_text(tokens_left));
+    }
     messages.push(last);
     Opening {
         messages,
@@ -194,12 +198,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
     let mut user = String::new();
     for (role, text) in preamble {
         if role == "assistant" {
-            history.push(Exchange {
-                user: std::mem::take(&mut user),
-                answer: text.clone(),
-                private,
-                steps: Vec::new(),
-            });
+            history.push(Exchange::plain(std::mem::take(&mut user), text.clone(), private));
         } else {
             if !user.is_empty() {
                 user.push_str("\n\n");
@@ -211,7 +210,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
         }
     }
     if !user.is_empty() {
-        history.push(Exchange { user, answer: "(no answer)".to_owned(), private, steps: Vec::new() });
+        history.push(Exchange::plain(user, "(no answer)".to_owned(), private));
     }
 }
 

@@ -334,6 +334,13 @@ impl Provenance {
         self.add_stored_text(&exchange.answer);
     }
 
+    /// Records a summary of earlier turns, which may repeat what they had read. The numbers in it are known from those turns, or
+    /// are invented.
+    pub(super) fn summarised(&mut self, summary: &str, origins: &[String]) {
+        self.add_untrusted_text(summary);
+        origins.iter().for_each(|read| self.has_read(read));
+    }
+
     /// Records the parts of a turn's prompt beside the user's message.
     fn context(&mut self, facts: &PromptFacts) {
         // The summary always says how much is due today, so its dates are not recorded.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     calls::REPEATED,
+    cut::{READ_RESULT, read_result_command},
     dates::Invented,
     provenance::changes,
     run::{AgentRun, RunKind},
@@ -188,12 +189,16 @@ impl Resolver<'_> {
     /// Whether a name is exactly the name of one of this agent's skills.
     fn may_call(&self, name: &str) -> bool {
         match self.granted {
+            _ if name == READ_RESULT => !self.run.cut_results.is_empty(),
             Some(granted) => granted.iter().any(|g| g == name),
             None => self.skills.get(name).is_some_and(|s| s.is_model_invocable()),
         }
     }
 
     fn command(&self, line: &str, id: &str) -> Action {
+        if let Some(arguments) = read_result_command(line) {
+            return self.rest_of_result(&arguments);
+        }
         match command::resolve(line, self.skills, self.granted) {
             Resolution::Run { skill, arguments } if changes(skill.effect) && self.is_shown(&skill.name, &arguments) => {
                 error(QUOTED)
@@ -389,7 +394,18 @@ impl Resolver<'_> {
         malformed(&format!("there is no tool {:?}. Your tools are {yours}.", shown(tool)), true)
     }
 
+    /// The rest of a result that was cut. It is no run of a skill, so no grant is needed.
+    fn rest_of_result(&self, arguments: &Map<String, Value>) -> Action {
+        match self.run.rest_of_result(arguments) {
+            Ok(text) => answer(text),
+            Err(why) => error(&why),
+        }
+    }
+
     fn skill(&self, name: &str, arguments: Map<String, Value>, id: &str) -> Action {
+        if name == READ_RESULT {
+            return self.rest_of_result(&arguments);
+        }
         let Some(skill) = self.skills.named_like(name) else {
             return no_such_thing(&self.unknown(name));
         };

@@ -10,7 +10,7 @@ use super::run::AgentRun;
 use crate::{
     event::{Action, Event, EventBody, FinalEvent, HookAnswer, PlannedSkill, Retry},
     ids::{AgentId, IntentId, TaskId},
-    outcome::Status,
+    outcome::{Outcome, Status},
     receipt::Receipt,
     skill::Effect,
     time::Micros,
@@ -94,6 +94,15 @@ impl TaskEffects {
 }
 
 impl Effects {
+    /// Takes the outcome of a run.
+    fn ended(&mut self, planned: PlannedSkill, outcome: &Outcome, event: &Event) {
+        if outcome.status == Status::Unknown {
+            self.in_doubt.push((planned.skill, planned.arguments));
+        } else {
+            self.receipts.extend(Receipt::of(&planned.skill, &planned.arguments, outcome, event.at));
+        }
+    }
+
     fn take(&mut self, event: &Event) {
         match &event.body {
             // The message contains the effects of earlier attempts.
@@ -126,11 +135,8 @@ impl Effects {
                 }
             }
             EventBody::SkillFinished { intent, outcome, .. } => {
-                let Some((planned, _)) = self.open.remove(intent) else { return };
-                if outcome.status == Status::Unknown {
-                    self.in_doubt.push((planned.skill, planned.arguments));
-                } else {
-                    self.receipts.extend(Receipt::of(&planned.skill, &planned.arguments, outcome, event.at));
+                if let Some((planned, _)) = self.open.remove(intent) {
+                    self.ended(planned, outcome, event);
                 }
             }
             EventBody::Decided { hook: Some(decision), .. } => {
@@ -164,7 +170,8 @@ impl Effects {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The loop of one agent: model rounds and calls alternate until the agent has an answer. The main agent, which answers the
 //! user, and the sub-agents use the same code with different kinds and limits.
 
+mod failure;
 mod fold;
 mod handed_in;
 
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{markup, output::OutputLimit, provenance::Provenance, truth};
+use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     error_route::ErrorKind,
@@ -322,6 +323,15 @@ pub struct AgentRun {
     /// How long its models processed their prompts before the first tokens, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) prefill_ms: u64,
+    /// The results that were too long for its prompt.
+    #[serde(default, skip_serializing_if = "CutResults::is_empty")]
+    pub(super) cut_results: CutResults,
+    /// The context was shrunk after it had not fitted into the window of a model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_shrunk: bool,
+    /// The history was dropped then, and the prompt does not contain a summary of it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) lost_history: bool,
     /// The model was reminded once that its reply was empty.
     pub(super) nudged: bool,
     /// The model was notified that all its calls are used.
@@ -387,6 +397,9 @@ impl AgentRun {
             unusable_rounds: 0,
             waited_ms: 0,
             prefill_ms: 0,
+            cut_results: CutResults::default(),
+            has_shrunk: false,
+            lost_history: false,
             nudged: false,
             wrapping_up: false,
         }
@@ -560,35 +573,6 @@ impl AgentRun {
             self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
         } else {
             self.end(Ending::Output(rest));
-        }
-    }
-
-    /// Folds the failure of the current round. If the context did not fit, the run shrinks it and repeats the round, as long as
-    /// it can be shrunk. The log keeps the full context.
-    pub fn failed(&mut self, round: u32, error: &ModelError) {
-        if !self.awaits(round) {
-            return;
-        }
-        if self.output.is_taken_back_for(error) {
-            self.round_ends();
-            self.again();
-        } else if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.clip_results()) {
-            self.guard.context_was_shortened();
-            self.round_ends();
-            self.again();
-        } else {
-            self.failed_for_good(error);
-        }
-    }
-
-    /// Folds a failure of the current round without a retry. A cut answer from before becomes the answer.
-    pub(super) fn failed_for_good(&mut self, error: &ModelError) {
-        self.round_ends();
-        match self.cut.take() {
-            Some(before) => self.end_with_cut_text(before),
-            // The turn stops like at its other limits: with a report, and the user may continue it.
-            None if error.kind == ModelErrorKind::TurnSpendCap => self.end(Ending::Tripped(error.detail.clone())),
-            None => self.end(Ending::ModelFailed(error.clone())),
         }
     }
 

@@ -7,6 +7,8 @@ mod answers;
 mod approvals;
 mod callers;
 mod checks;
+mod compaction;
+mod cut;
 mod deadlines;
 mod dispatching;
 mod faults;

@@ -97,7 +97,8 @@ impl Chunks {
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
             | EventBody::DeadLetterMoved { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
 

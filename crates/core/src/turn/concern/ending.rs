@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Lane, Now, Pending, steering::steering_final};
+use super::{Basis, Lane, Now, Pending, steering::steering_final};
 use crate::{
     aloud::{VoiceChange, VoiceFormat},
     context::{Exchange, Frames, VOICE},
@@ -26,6 +26,9 @@ use crate::{
 
 /// How many finished tasks are remembered, so that a message that is delivered again is not answered again.
 const FINISHED_MAX: usize = 32;
+
+/// How many effects of a turn a summary may mention.
+const DONE_MAX: usize = 20;
 
 /// How many receipts of finished turns are remembered, so that later answers may mention these effects.
 const RECEIPTS_MAX: usize = 32;
@@ -103,7 +106,10 @@ impl Conversation {
             // A paused turn is continued with its whole context or shown by its report, so its steps are not needed.
             let is_done = matches!(end, FinalEvent::Answered { paused: false, .. });
             let steps = if is_done { turn.main.steps() } else { Vec::new() };
-            self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
+            let done = turn.own_receipts().map(|receipt| receipt.summary().to_owned()).take(DONE_MAX).collect();
+            let basis = Basis::of(&turn);
+            self.history.push(Exchange { user: turn.inbound.text, answer, private, steps, done });
+            self.compact_if_due(task, basis);
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
                     let in_doubt = turn.main.doubts();
@@ -156,7 +162,7 @@ impl Conversation {
             let (is_reminder, Inbound { text: words, private, .. }) = (command.inbound.is_reminder(), command.inbound);
             // The words of a reminder are its answer.
             let user = if is_reminder { reminder::parts(&words).0.to_owned() } else { words };
-            self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
+            self.history.push(Exchange::plain(user, text.to_owned(), private));
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);
         } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {
@@ -176,7 +182,7 @@ impl Conversation {
         self.known.preamble(&inbound.preamble);
         let (answer, private) = (report::refused_by_rule(text), inbound.private);
         let user = opening::outside_text(&inbound, &frames).unwrap_or(inbound.text);
-        self.history.push(Exchange { user, answer, private, steps: Vec::new() });
+        self.history.push(Exchange::plain(user, answer, private));
     }
 }
 

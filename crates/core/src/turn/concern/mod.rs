@@ -4,6 +4,7 @@
 mod active_skill;
 mod approvals;
 mod budget;
+mod compaction;
 mod control;
 mod copied;
 mod deadlines;
@@ -23,6 +24,7 @@ mod steering;
 
 pub use active_skill::Carried;
 pub use approvals::{Approval, ApprovalStep, ApprovedSkill};
+pub use compaction::{Compaction, CompactionWork, Summarised};
 pub use control::Control;
 pub use deadlines::Clock;
 pub use deferral::Deferral;
@@ -35,6 +37,8 @@ pub use plan::Agents;
 pub use recovery::Recovery;
 pub use retry::Retries;
 pub use steering::Steering;
+
+pub(super) use compaction::Basis;
 
 pub(super) use budget::{Now, window_start};
 pub(super) use deadlines::missed_deadline;

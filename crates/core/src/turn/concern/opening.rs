@@ -106,11 +106,15 @@ impl Conversation {
     }
 
     /// The loop guard of the main agent of a turn. A turn that continues a paused one also continues its loops.
-    fn begin_guard(&self, inbound: &Inbound, limits: &TurnLimits) -> LoopGuard {
+    fn begin_guard(&mut self, inbound: &Inbound, limits: &TurnLimits) -> LoopGuard {
         let limits = limits.loop_guard.clone();
         let is_front = Lane::of(inbound.priority) == Lane::Front && inbound.thread().is_none();
         let continues = is_front && self.paused.as_ref().is_some_and(|paused| opening::may_resume(paused, inbound));
-        if continues { self.loop_guard.resume(limits) } else { self.loop_guard.begin(limits) }
+        let mut guard = if continues { self.loop_guard.resume(limits) } else { self.loop_guard.begin(limits) };
+        if self.take_new_compaction() {
+            guard.context_was_shortened();
+        }
+        guard
     }
 
     /// Whether something is open to which a message may be the answer: a paused turn, a turn under way, a request to a person, or

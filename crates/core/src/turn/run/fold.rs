@@ -62,7 +62,8 @@ impl AgentRun {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
         self.settle();
         is_result

@@ -57,7 +57,8 @@ fn assert_reported(w: &World) {
             | EventBody::Ordered { .. }
             | EventBody::DeadLetterDue { .. }
             | EventBody::DeadLetterMoved { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
     }
     let accepted = accepted_dispatches(w);
@@ -155,7 +156,8 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
-            | EventBody::Copied(_) => {}
+            | EventBody::Copied(_)
+            | EventBody::Compacted(_) => {}
         }
         for (effect, intents) in &made {
             assert!(intents.len() <= 1, "{effect:?} was made under {intents:?}");
