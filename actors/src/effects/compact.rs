@@ -81,7 +81,7 @@ async fn call(
     let permit = permit.map_err(|_| "no backend was free in time".to_owned())?.map_err(|why| why.to_string())?;
     let name = permit.backend().to_owned();
     let backend = wiring.backends.get(&name).ok_or_else(|| "its backend is gone".to_owned())?;
-    let reservation = match wiring.spend.reserve(payer, &backend.facts, &work.request, env.now()) {
+    let reservation = match wiring.spend.reserve_in_time(payer, &backend.facts, &work.request, env).await {
         Ok(reservation) => reservation,
         Err(refusal) => {
             permit.give_back(0, Verdict::Unused);

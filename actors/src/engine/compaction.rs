@@ -28,6 +28,8 @@ pub(super) fn start(ctx: &Context<Engine>, state: &mut EngineState, id: Directiv
         epoch: state.epoch,
         spent_in_turn: annie_core::spend::Spent::default(),
         is_first_round: false,
+        // The cap on model calls is about the rounds of agents.
+        calls: None,
     };
     state.spawn(id, async move {
         let summarised = summarise(&wiring, payer, work).await;
