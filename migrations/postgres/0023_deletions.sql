@@ -10,6 +10,8 @@ CREATE TABLE deletions (
     deleted_at      BIGINT NOT NULL,
     erase_at        BIGINT NOT NULL,
     record_seq      BIGINT,
+    -- The last event that is erased.
+    erased_seq      BIGINT NOT NULL DEFAULT 0,
     erased_at       BIGINT
 );
 

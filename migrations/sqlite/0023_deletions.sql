@@ -10,6 +10,8 @@ CREATE TABLE deletions (
     deleted_at      INTEGER NOT NULL,
     erase_at        INTEGER NOT NULL,
     record_seq      INTEGER,
+    -- The last event that is erased.
+    erased_seq      INTEGER NOT NULL DEFAULT 0,
     erased_at       INTEGER
 ) STRICT, WITHOUT ROWID;
 

@@ -37,6 +37,7 @@ macro_rules! files {
             ("usage totals", include_str!(concat!("../../../migrations/", $database, "/0017_usage_totals.sql"))),
             ("reminded tasks", include_str!(concat!("../../../migrations/", $database, "/0018_reminded_tasks.sql"))),
             ("shared texts", include_str!(concat!("../../../migrations/", $database, "/0019_shared_texts.sql"))),
+            ("deletions", include_str!(concat!("../../../migrations/", $database, "/0023_deletions.sql"))),
         ]
     };
 }
@@ -52,7 +53,8 @@ pub(crate) fn postgres() -> Migrator {
 }
 
 fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
-    let numbered = (1..).zip(files).map(|(number, (name, text))| {
+    // The numbers 20 to 22 are reserved.
+    let numbered = (1..=19).chain(23..).zip(files).map(|(number, (name, text))| {
         Migration::new(number, (*name).into(), MigrationType::Simple, text.into_sql_str(), false)
     });
     Migrator::with_migrations(numbered.collect())
