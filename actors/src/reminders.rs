@@ -136,7 +136,10 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
     message.is_reminder = true;
     match accept_message(wiring, message).await {
         Ok(_) => Ok(true),
-        Err(error @ (KernelError::Invalid(_) | KernelError::NotFound(_) | KernelError::Conflict { .. })) => {
+        Err(error @ (KernelError::Invalid(_)
+            | KernelError::NotFound(_)
+            | KernelError::Deleted
+            | KernelError::Conflict { .. })) => {
             tracing::warn!(number = todo.number, %error, "a reminder was refused");
             Ok(false)
         }

@@ -95,6 +95,8 @@ pub struct KernelLimits {
     pub guards: Arc<Guards>,
     /// How long replies of models are used again.
     pub cache: CacheLimits,
+    /// How long a deleted conversation can be restored, in days.
+    pub trash_days: u32,
 }
 
 impl Default for KernelLimits {
@@ -117,6 +119,7 @@ impl Default for KernelLimits {
             is_small_talk_short: false,
             guards: Arc::default(),
             cache: CacheLimits::default(),
+            trash_days: 30,
         }
     }
 }

@@ -412,6 +412,11 @@ rules = ["Never use emoji."]
 short_for_small_talk = true
 [audit]
 seal_ms = 1
+[retention]
+trash_days = 1
+events_days = 2
+working_data_hours = 3
+pass_ms = 4
 [spend]
 turn_tokens_max = 1
 turn_usd_max = 2.5

@@ -4,6 +4,7 @@ mod approvals;
 mod background_workers;
 mod blame;
 mod chaos;
+mod deletions;
 mod deliveries;
 mod doctor;
 mod doubt;

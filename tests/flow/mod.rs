@@ -11,6 +11,7 @@ mod chat;
 mod command_line;
 mod dead_letters;
 mod deadlines;
+mod deletions;
 mod described;
 mod egress;
 mod failures;

@@ -132,6 +132,7 @@ impl Deletions for ChaosStore {
         erase_step(conversation: ConversationId, record: NewEvent, events_max: u32) -> ErasedPart;
         sweep_texts(before: Micros) -> u64;
         sweep_snapshots(before: Micros, limit: u32) -> u64;
+        idle_conversations(before: Micros, limit: u32) -> Vec<(ConversationId, UserId)>;
         compact() -> ();
     }
 }

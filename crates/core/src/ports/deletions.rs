@@ -110,6 +110,13 @@ pub trait Deletions: Send + Sync {
     /// at most `limit`. Returns their number.
     fn sweep_snapshots(&self, before: Micros, limit: u32) -> Fut<'_, Result<u64, StoreError>>;
 
+    /// Conversations without open tasks that have not changed since `before` and are not deleted, the oldest first; at most `limit`.
+    fn idle_conversations(
+        &self,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>>;
+
     /// Rewrites the database's files without the space of deleted rows, if the store has files.
     fn compact(&self) -> Fut<'_, Result<(), StoreError>>;
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use annie_core::{
     erasure::{ERASED, erased_body},
     event::{Event, EventBody, NewEvent, Scope},
-    ids::{ConversationId, Seq},
+    ids::{ConversationId, Seq, UserId},
     ports::{DeleteConversation, Deleting, Deletion, Deletions, ErasedPart, Fut, StoreError},
     projection::{self, Change},
     time::Micros,
@@ -77,6 +77,22 @@ impl Deletions for MemoryStore {
             let open: Vec<ConversationId> = data.open().into_iter().map(|(id, _)| id).collect();
             let old = data.conversations.iter_mut().filter(|(id, c)| c.updated_at < before && !open.contains(id));
             old.filter_map(|(_, c)| c.snapshot.take()).take(limit as usize).count() as u64
+        }))
+    }
+
+    fn idle_conversations(
+        &self,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
+        Box::pin(self.read("idle_conversations", move |data| {
+            let open: Vec<ConversationId> = data.open().into_iter().map(|(id, _)| id).collect();
+            let is_idle = |id: &ConversationId, c: &Conversation| {
+                c.updated_at < before && c.deletion.is_none() && !open.contains(id)
+            };
+            let mut idle: Vec<_> = data.conversations.iter().filter(|(id, c)| is_idle(id, c)).collect();
+            idle.sort_by_key(|(id, c)| (c.updated_at, **id));
+            idle.into_iter().take(limit as usize).map(|(id, c)| (*id, c.user.clone())).collect()
         }))
     }
 

@@ -76,6 +76,10 @@ const SWEEP_SNAPSHOTS: &str = "DELETE FROM snapshots WHERE conversation_id IN (S
      WHERE t.conversation_id = s.conversation_id AND t.state IN ('queued', 'running', 'suspended')) LIMIT $2) \
      RETURNING conversation_id";
 
+const IDLE: &str = "SELECT id, user_id FROM conversations c WHERE updated_at < $1 AND deleted_at IS NULL AND NOT EXISTS \
+     (SELECT 1 FROM tasks t WHERE t.conversation_id = c.id AND t.state IN ('queued', 'running', 'suspended')) \
+     ORDER BY updated_at, id LIMIT $2";
+
 impl<D: Database> Deletions for SqlStore<D> {
     fn delete_conversation(&self, request: DeleteConversation) -> Fut<'_, Result<Deleting, StoreError>> {
         Box::pin(async move {
@@ -147,6 +151,15 @@ impl<D: Database> Deletions for SqlStore<D> {
             let bound = vec![before.into(), limit.into()];
             Ok(self.execute("deleting snapshots", SWEEP_SNAPSHOTS, bound).await?.len() as u64)
         })
+    }
+
+    fn idle_conversations(
+        &self,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
+        let idle = |row: &mut Columns<'_>| Ok((row.id(ConversationId::from_uuid)?, row.user()?));
+        Box::pin(self.list("listing idle conversations", IDLE, vec![before.into(), limit.into()], idle))
     }
 
     fn compact(&self) -> Fut<'_, Result<(), StoreError>> {
