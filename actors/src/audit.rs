@@ -297,8 +297,7 @@ impl Kernel {
         (number, id): (u64, ConversationId),
         page: &mut AuditPage,
     ) -> Result<(), KernelError> {
-        let mut erased = events.iter().filter(|event| event.erased.is_some()).peekable();
-        if erased.peek().is_none() {
+        if events.iter().all(|event| event.erased.is_none()) {
             return Ok(());
         }
         let store = &self.wiring.store;
@@ -307,7 +306,10 @@ impl Kernel {
             let stored = store.stored_events(id, Seq(seq.0.saturating_sub(1)), 1).await?;
             record = stored.first().filter(|event| event.erased.is_none() && is_record(&event.body)).map(|_| seq);
         }
-        for event in erased {
+        for event in events {
+            if event.erased.is_none() {
+                continue;
+            }
             page.erased += 1;
             if let Some(what) = fault_of(event.seq, event.task, &event.body, record) {
                 page.add(number, Some(id), what);

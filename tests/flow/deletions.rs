@@ -73,6 +73,14 @@ async fn deleted_conversation_is_hidden_refuses_messages_and_is_restored_on_ever
     let again = format!("/api/v1/conversations/{id}/restore");
     assert_eq!(server.post(&again, &json!({})).await.expect("an answer").0, 409, "it is not deleted");
     over_grpc(&server, &id).await;
+    assert_eq!(annie(data, &["conversations", "delete", &id, "--yes", "--force"], &[]).await.0, 0);
+    let body = json!({"text": "what is due?", "conversation_key": "home"});
+    let (status, sent) = server.post("/api/v1/messages", &body).await.expect("the server answers");
+    assert!(status == 202 && sent["conversation_id"] != json!(id), "the key has a new conversation: {sent}");
+    let (_, again) = server.post("/api/v1/messages", &body).await.expect("the server answers");
+    assert_eq!(again["conversation_id"], sent["conversation_id"]);
+    let (code, out, err) = annie(data, &["ask", "--conversation", "home", "what is due?"], &[]).await;
+    assert_eq!(code, 0, "{out} {err}");
 }
 
 async fn over_grpc(server: &Server, id: &str) {

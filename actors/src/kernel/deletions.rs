@@ -68,8 +68,10 @@ impl Kernel {
     async fn cancel_tasks(&self, row: &ConversationRow, by: &str) -> Result<(), KernelError> {
         let scope = Scope::User(row.user.clone());
         let open = self.wiring.store.tasks(scope.clone(), true, Before::NEWEST, PAGE_MAX).await?;
-        for task in open.into_iter().filter(|task| task.conversation == row.id) {
-            self.cancel(scope.clone(), task.id, by).await?;
+        for task in open {
+            if task.conversation == row.id {
+                self.cancel(scope.clone(), task.id, by).await?;
+            }
         }
         Ok(())
     }
