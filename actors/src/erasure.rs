@@ -107,7 +107,11 @@ impl ErasureChore {
             }
             if deleted > 0 {
                 metrics::counter!("annie_retention_conversations_total").increment(deleted);
-                tracing::info!(deleted, days = self.rules.events_days, "conversations are older than the retention allows");
+                tracing::info!(
+                    deleted,
+                    days = self.rules.events_days,
+                    "conversations are older than the retention allows"
+                );
             }
         }
         if self.rules.working_data_hours > 0 {

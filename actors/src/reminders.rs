@@ -138,10 +138,12 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
     message.moves_on = true;
     match accept_message(wiring, message).await {
         Ok(_) => Ok(true),
-        Err(error @ (KernelError::Invalid(_)
+        Err(
+            error @ (KernelError::Invalid(_)
             | KernelError::NotFound(_)
             | KernelError::Deleted
-            | KernelError::Conflict { .. })) => {
+            | KernelError::Conflict { .. }),
+        ) => {
             tracing::warn!(number = todo.number, %error, "a reminder was refused");
             Ok(false)
         }

@@ -129,10 +129,12 @@ async fn run_due(wiring: &Wiring, user: &UserId, document: &Document) -> Result<
             point(wiring, "submitted").await?;
             ScheduleChange::Submitted { occurrence, task: sent.task }
         }
-        Err(error @ (KernelError::Invalid(_)
+        Err(
+            error @ (KernelError::Invalid(_)
             | KernelError::NotFound(_)
             | KernelError::Deleted
-            | KernelError::Conflict { .. })) => {
+            | KernelError::Conflict { .. }),
+        ) => {
             tracing::warn!(number, %error, "a schedule is paused, because its message was refused");
             ScheduleChange::Refused { occurrence, why: error.to_string() }
         }

@@ -97,6 +97,8 @@ pub struct KernelLimits {
     pub cache: CacheLimits,
     /// How long a deleted conversation can be restored, in days.
     pub trash_days: u32,
+    /// How long a deleted conversation can be restored, in milliseconds.
+    pub trash_ms: u64,
 }
 
 impl Default for KernelLimits {
@@ -120,6 +122,7 @@ impl Default for KernelLimits {
             guards: Arc::default(),
             cache: CacheLimits::default(),
             trash_days: 30,
+            trash_ms: 30 * 24 * 3_600_000,
         }
     }
 }

@@ -59,7 +59,8 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
             TRASH.print(site, &answer, "the trash is empty")
         }
         Conversations::Restore { id } => {
-            let restored = site.running().await?.post(&format!("/api/v1/conversations/{id}/restore"), &json!({})).await?;
+            let restored =
+                site.running().await?.post(&format!("/api/v1/conversations/{id}/restore"), &json!({})).await?;
             print_object(site, &restored, &["id", "title"])
         }
         Conversations::Resume { id } => resume(site, id).await,

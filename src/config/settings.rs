@@ -401,6 +401,7 @@ impl Config {
             guards: self.guard.compiled(),
             cache: self.cache.limits(),
             trash_days: self.retention.trash_days,
+            trash_ms: u64::from(self.retention.trash_days) * 24 * 3_600_000,
         }
     }
 

@@ -25,7 +25,7 @@ fn conversation() -> ConversationId {
     ConversationId::from_uuid(Uuid::from_u128(1))
 }
 
-async fn told(store: &MemoryStore) {
+async fn talked(store: &MemoryStore) {
     let (id, user, at) = (conversation(), UserId::local(), Micros(1));
     let append = |fence, events| Append { conversation: id, user: user.clone(), fence, events };
     let new = |n: u128, body| {
@@ -52,7 +52,7 @@ async fn chain(store: &MemoryStore) -> String {
 /// One pass in a process that dies at the step with this number, before or after the store has done it.
 async fn dies_at(step: usize, fault: StoreFault) {
     let store = MemoryStore::new();
-    told(&store).await;
+    talked(&store).await;
     let before = chain(&store).await;
     let (by, reason) = ("ann".to_owned(), "asked".to_owned());
     let request = DeleteConversation { conversation: conversation(), by, reason, at: Micros(2), erase_at: Micros(2) };

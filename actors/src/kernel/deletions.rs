@@ -12,7 +12,6 @@ use super::{Kernel, KernelError, PAGE_MAX};
 
 /// How long a forced deletion waits for the end of the turns that it cancels, in milliseconds.
 const END_MS_MAX: u64 = 20_000;
-const DAY_MS: i64 = 24 * 3_600_000;
 
 /// How a conversation is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Kernel {
         let missing = KernelError::NotFound("conversation");
         let row = store.conversation(scope, id).await?.ok_or_else(|| missing.clone())?;
         let at = self.now();
-        let erase_at = at.plus_ms(i64::from(self.wiring.limits.trash_days) * DAY_MS);
+        let erase_at = at.plus_ms(i64::try_from(self.wiring.limits.trash_ms).unwrap_or(i64::MAX));
         let DeleteOptions { force, reason, by } = options;
         let request = DeleteConversation { conversation: id, by: by.clone(), reason, at, erase_at };
         let mut commits = self.commits();

@@ -255,7 +255,14 @@ mod tests {
 
     fn event(seq: u64, body: &str) -> StoredEvent {
         let task = TaskId::from_uuid(Uuid::from_u128(1));
-        StoredEvent { seq: Seq(seq), at: Micros(7), task, agent: "orchestrator".to_owned(), body: body.to_owned(), erased: None }
+        StoredEvent {
+            seq: Seq(seq),
+            at: Micros(7),
+            task,
+            agent: "orchestrator".to_owned(),
+            body: body.to_owned(),
+            erased: None,
+        }
     }
 
     #[test]

@@ -105,9 +105,7 @@ pub struct HowToDelete {
     reason: String,
 }
 
-fn asked_delete(
-    asked: v1::DeleteConversationRequest,
-) -> Result<(Id<ConversationId>, Args<HowToDelete>), ApiError> {
+fn asked_delete(asked: v1::DeleteConversationRequest) -> Result<(Id<ConversationId>, Args<HowToDelete>), ApiError> {
     let v1::DeleteConversationRequest { id, force, reason } = asked;
     Ok((path_id("id", &id)?, Args(HowToDelete { force, reason })))
 }
@@ -133,10 +131,7 @@ async fn delete(
     Ok(row)
 }
 
-async fn restore(
-    call: Call,
-    Id(id): Id<ConversationId>,
-) -> Result<annie_core::ports::ConversationRow, ApiError> {
+async fn restore(call: Call, Id(id): Id<ConversationId>) -> Result<annie_core::ports::ConversationRow, ApiError> {
     let mut row = call.state.kernel.restore_conversation(reach(&call.caller), id).await?;
     tracing::info!(conversation = %id, by = call.caller.name(), "a deleted conversation was restored");
     if row.user != call.caller.user {

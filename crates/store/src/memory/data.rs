@@ -152,7 +152,12 @@ impl Data {
         let mut admission = Admission::default();
         for id in &needs.conversations {
             if let Some(c) = self.conversations.get(id) {
-                let head = Head { user: c.user.clone(), epoch: c.epoch, next: Seq(c.last().0 + 1), is_deleted: c.deletion.is_some() };
+                let head = Head {
+                    user: c.user.clone(),
+                    epoch: c.epoch,
+                    next: Seq(c.last().0 + 1),
+                    is_deleted: c.deletion.is_some(),
+                };
                 admission.heads.insert(*id, head);
             }
         }

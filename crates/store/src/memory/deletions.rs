@@ -126,11 +126,11 @@ fn delete(data: &mut Data, request: DeleteConversation) -> Deleting {
         return Deleting::Busy;
     }
     let (conversation, user, title) = (id, c.user.clone(), String::new());
-    let deletion =
-        Deletion { conversation, user, title, by, reason, at, erase_at, record: None, erased_at: None };
+    let deletion = Deletion { conversation, user, title, by, reason, at, erase_at, record: None, erased_at: None };
     c.deletion = Some(KeptDeletion { deletion, erased: Seq(0) });
     c.epoch.0 += 1;
-    for word in data.outbox.values_mut().filter(|word| word.conversation == id && word.delivery.delivered_at.is_none()) {
+    for word in data.outbox.values_mut().filter(|word| word.conversation == id && word.delivery.delivered_at.is_none())
+    {
         word.delivery.delivered_at = Some(at);
         word.text.clear();
     }
@@ -162,7 +162,8 @@ fn erase(data: &mut Data, id: ConversationId, record: NewEvent, events_max: u32)
             if let Ok(body) = serde_json::from_str::<EventBody>(&erased_body(&body, event.task)) {
                 event.body = body;
             }
-            let event = NewEvent { at: event.at, task: event.task, agent: event.agent.clone(), body: event.body.clone() };
+            let event =
+                NewEvent { at: event.at, task: event.task, agent: event.agent.clone(), body: event.body.clone() };
             changes.extend(projection::changes(&event));
         }
     }

@@ -137,10 +137,20 @@ impl DeadLetters for MemoryStore {
     }
 
     fn dead_letters_waiting(&self) -> Fut<'_, Result<DeadLettersWaiting, StoreError>> {
-        Box::pin(self.read("dead_letters_waiting", |data| DeadLettersWaiting {
-            count: data.waiting().count() as u64,
-            next_retry_at: data.waiting().filter(|row| !data.is_deleted(row.conversation)).filter_map(|row| row.dead_letter.retry_at).min(),
-            oldest_since: data.waiting().filter(|row| !data.is_deleted(row.conversation)).map(|row| row.dead_letter.since).min(),
+        Box::pin(self.read("dead_letters_waiting", |data| {
+            DeadLettersWaiting {
+                count: data.waiting().count() as u64,
+                next_retry_at: data
+                    .waiting()
+                    .filter(|row| !data.is_deleted(row.conversation))
+                    .filter_map(|row| row.dead_letter.retry_at)
+                    .min(),
+                oldest_since: data
+                    .waiting()
+                    .filter(|row| !data.is_deleted(row.conversation))
+                    .map(|row| row.dead_letter.since)
+                    .min(),
+            }
         }))
     }
 }

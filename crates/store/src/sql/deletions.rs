@@ -59,8 +59,7 @@ const PART: &str = "SELECT e.seq, e.at, e.task_id, e.agent_id, e.body FROM event
      WHERE e.conversation_id = $1 AND e.seq > d.erased_seq AND e.seq < d.record_seq ORDER BY e.seq LIMIT $2";
 const ERASE: &str = "UPDATE events SET body = $3, erased_sha256 = $4, text_id = NULL \
      WHERE conversation_id = $1 AND seq = $2 AND erased_sha256 IS NULL";
-const ERASED_UP_TO: &str =
-    "UPDATE deletions SET erased_seq = $2 WHERE conversation_id = $1 AND erased_seq < $2";
+const ERASED_UP_TO: &str = "UPDATE deletions SET erased_seq = $2 WHERE conversation_id = $1 AND erased_seq < $2";
 const ALL_ERASED: &str = "UPDATE deletions SET erased_at = $2 WHERE conversation_id = $1 AND erased_at IS NULL";
 const ERASE_TASK: &str = "UPDATE tasks SET client_id = $2, title = $3, text_sha256 = $4 WHERE id = $1";
 const NO_ADDRESS: &str = "DELETE FROM addresses WHERE task_id = $1";
@@ -239,12 +238,7 @@ fn steps_of(
 ) -> Result<Vec<Step>, StoreError> {
     let erased = erased_body(body, *task);
     let digest = Sha256::digest(body.as_bytes()).to_vec();
-    let changed = vec![
-        conversation.uuid().into(),
-        signed(seq.0).into(),
-        erased.clone().into(),
-        Cell::Bytes(digest),
-    ];
+    let changed = vec![conversation.uuid().into(), signed(seq.0).into(), erased.clone().into(), Cell::Bytes(digest)];
     let mut steps = vec![(ERASE, changed)];
     let Ok(body) = serde_json::from_str::<EventBody>(&erased) else { return Ok(steps) };
     let event = NewEvent { at: *at, task: *task, agent: agent.clone(), body };

@@ -37,7 +37,7 @@ async fn erase(store: &dyn Store, conversation: ConversationId, events_max: u32)
 }
 
 /// A conversation of ann with one answered task whose events have the secret in every text.
-async fn told(store: &dyn Store, n: u128) -> ConversationId {
+async fn talked(store: &dyn Store, n: u128) -> ConversationId {
     let (c, id) = (conversation(n), task(n));
     let message = received_as(id, 10, |inbound| {
         inbound.text = format!("my {SECRET}");
@@ -75,7 +75,7 @@ async fn shown(store: &dyn Storage, c: ConversationId) -> String {
 }
 
 pub async fn deleted_conversation_is_hidden_and_accepts_nothing_until_it_is_restored(store: Arc<dyn Storage>) {
-    let (c, other) = (told(&*store, 1).await, told(&*store, 2).await);
+    let (c, other) = (talked(&*store, 1).await, talked(&*store, 2).await);
     let epoch = store.conversation(Scope::Operator, c).await.unwrap().unwrap().epoch;
     assert_eq!(delete(&*store, conversation(7), 20).await, Deleting::Unknown);
     assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
@@ -116,7 +116,7 @@ pub async fn deletion_is_refused_while_a_task_is_open(store: Arc<dyn Storage>) {
 
 pub async fn deletion_and_a_message_at_the_same_time_never_lose_the_message(store: Arc<dyn Storage>) {
     for n in 1..=20 {
-        let c = told(&*store, n).await;
+        let c = talked(&*store, n).await;
         let message = inbox(c, "ann", vec![received(task(1_000 + n), &format!("late {n}"), "hello", 30)]);
         let (sender, deleter) = (store.clone(), store.clone());
         let sent = tokio::spawn(async move { commit(&*sender, message).await });
@@ -153,7 +153,7 @@ pub async fn deleted_conversation_wakes_no_background_work_and_delivers_nothing(
 }
 
 pub async fn erasure_leaves_no_content_and_the_links_of_the_audit_chain(store: Arc<dyn Storage>) {
-    let (c, other) = (told(&*store, 1).await, told(&*store, 2).await);
+    let (c, other) = (talked(&*store, 1).await, talked(&*store, 2).await);
     let words = vec![(annie_core::ids::OutboxId::for_task(task(1)), task(1))];
     let _ = store.notify(user("ann"), format!("your {SECRET}"), words, Micros(15)).await.unwrap();
     let chain = async |events: usize| {
@@ -176,7 +176,10 @@ pub async fn erasure_leaves_no_content_and_the_links_of_the_audit_chain(store: A
         assert_eq!(erasure::fault_of(event.seq, event.task, &event.body, record), None);
     }
     assert!(!store.restore_conversation(c).await.unwrap(), "what is erased cannot be restored");
-    assert_eq!(commit(&*store, inbox(c, "ann", vec![received(task(5), "x", "y", 30)])).await, Err(AppendError::Deleted));
+    assert_eq!(
+        commit(&*store, inbox(c, "ann", vec![received(task(5), "x", "y", 30)])).await,
+        Err(AppendError::Deleted)
+    );
     let text = shown(&*store, c).await;
     let others = store.tasks(Scope::Operator, false, Before::NEWEST, 9).await.unwrap();
     let of_it = others.iter().find(|row| row.conversation == c).unwrap();
@@ -193,11 +196,9 @@ pub async fn erasure_leaves_no_content_and_the_links_of_the_audit_chain(store: A
 
 pub async fn erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows(store: Arc<dyn Storage>) {
     for n in 1..=5 {
-        let c = told(&*store, n).await;
+        let c = talked(&*store, n).await;
         assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
-        let work = |store: Arc<dyn Storage>| {
-            tokio::spawn(async move { while !erase(&*store, c, 2).await.is_done {} })
-        };
+        let work = |store: Arc<dyn Storage>| tokio::spawn(async move { while !erase(&*store, c, 2).await.is_done {} });
         let (one, two) = (work(store.clone()), work(store.clone()));
         one.await.unwrap();
         two.await.unwrap();
@@ -210,7 +211,7 @@ pub async fn erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows(store: 
 }
 
 pub async fn tables_of_an_erased_conversation_are_the_same_after_a_rebuild(store: Arc<dyn Storage>) {
-    let c = told(&*store, 1).await;
+    let c = talked(&*store, 1).await;
     let letter = conversation(2);
     let epoch = opened(&*store, letter, "ann", task(2), 1).await;
     commit(&*store, owned(letter, "ann", epoch, vec![died(task(2), dead_letter(1, None), 5)])).await.unwrap();
@@ -218,14 +219,16 @@ pub async fn tables_of_an_erased_conversation_are_the_same_after_a_rebuild(store
         assert_eq!(delete(&*store, id, 20).await, Deleting::Deleted);
         assert!(erase(&*store, id, 100).await.is_done);
     }
-    let usage = || store.usage(annie_core::spend::UsageQuery {
-        user: None,
-        conversation: None,
-        by: annie_core::spend::UsageBy::All,
-        from: annie_core::spend::Day(0),
-        to: annie_core::spend::Day(i64::MAX / 1_000_000_000_000),
-        limit: 9,
-    });
+    let usage = || {
+        store.usage(annie_core::spend::UsageQuery {
+            user: None,
+            conversation: None,
+            by: annie_core::spend::UsageBy::All,
+            from: annie_core::spend::Day(0),
+            to: annie_core::spend::Day(i64::MAX / 1_000_000_000_000),
+            limit: 9,
+        })
+    };
     let (before, spent) = (shown(&*store, c).await, usage().await.unwrap());
     assert_eq!(spent[0].totals.input_tokens, 100, "numbers are kept");
     let found = examine(&*store).await.unwrap();
@@ -238,7 +241,7 @@ pub async fn tables_of_an_erased_conversation_are_the_same_after_a_rebuild(store
 }
 
 pub async fn erasures_are_due_at_their_time_and_until_they_are_done(store: Arc<dyn Storage>) {
-    let c = told(&*store, 1).await;
+    let c = talked(&*store, 1).await;
     assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
     let due = async |now| store.due_erasures(Micros(now), 9).await.unwrap().len();
     assert_eq!((due(49).await, due(50).await), (0, 1));
@@ -250,8 +253,8 @@ pub async fn erasures_are_due_at_their_time_and_until_they_are_done(store: Arc<d
 }
 
 pub async fn shared_text_without_events_is_deleted_after_two_hours_only(store: Arc<dyn Storage>) {
-    let c = told(&*store, 1).await;
-    let kept = told(&*store, 2).await;
+    let c = talked(&*store, 1).await;
+    let kept = talked(&*store, 2).await;
     for id in [c, kept] {
         assert_eq!(store.sweep_texts(Micros(10 * HOUR_US)).await.unwrap(), 0, "events of {id} name it");
     }
@@ -275,7 +278,7 @@ pub async fn shared_text_without_events_is_deleted_after_two_hours_only(store: A
 }
 
 pub async fn old_snapshots_of_conversations_without_open_tasks_are_deleted(store: Arc<dyn Storage>) {
-    let c = told(&*store, 1).await;
+    let c = talked(&*store, 1).await;
     let open = conversation(2);
     let epoch = opened(&*store, open, "ann", task(2), 1).await;
     store.put_snapshot(open, epoch, Snapshot { seq: Seq(1), v: 1, state: "{}".to_owned() }).await.unwrap();
