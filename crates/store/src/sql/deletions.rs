@@ -23,7 +23,7 @@ const DELETION: &str = "SELECT d.conversation_id, d.user_id, CASE WHEN d.record_
 const RESTORABLE: &str = "SELECT d.conversation_id, d.user_id, c.title, d.deleted_by, d.reason, d.deleted_at, d.erase_at, \
      d.record_seq, d.erased_at FROM deletions d JOIN conversations c ON c.id = d.conversation_id \
      WHERE d.record_seq IS NULL AND ($1 IS NULL OR d.user_id = $1) ORDER BY d.deleted_at DESC, d.conversation_id LIMIT $2";
-pub const DUE_ERASURES: &str = "SELECT d.conversation_id, d.user_id, '', d.deleted_by, d.reason, d.deleted_at, d.erase_at, \
+const DUE_ERASURES: &str = "SELECT d.conversation_id, d.user_id, '', d.deleted_by, d.reason, d.deleted_at, d.erase_at, \
      d.record_seq, d.erased_at FROM deletions d WHERE d.erased_at IS NULL AND (d.record_seq IS NOT NULL OR d.erase_at <= $1) \
      ORDER BY d.erase_at, d.conversation_id LIMIT $2";
 const IS_THERE: &str = "SELECT 1 FROM conversations WHERE id = $1";

@@ -227,7 +227,6 @@ pub fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
 pub mod texts {
     //! The queries that must find their rows by an index.
     pub use super::{
-        dead_letters::*, deletions::DUE_ERASURES, log::OPEN_CONVERSATIONS, nodes::OPEN_FOR, operations::*, outbox::*,
-        records::OPEN_TASKS,
+        dead_letters::*, log::OPEN_CONVERSATIONS, nodes::OPEN_FOR, operations::*, outbox::*, records::OPEN_TASKS,
     };
 }
