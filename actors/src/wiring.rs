@@ -95,8 +95,6 @@ pub struct KernelLimits {
     pub guards: Arc<Guards>,
     /// How long replies of models are used again.
     pub cache: CacheLimits,
-    /// How long a deleted conversation can be restored, in days.
-    pub trash_days: u32,
     /// How long a deleted conversation can be restored, in milliseconds.
     pub trash_ms: u64,
 }
@@ -121,7 +119,6 @@ impl Default for KernelLimits {
             is_small_talk_short: false,
             guards: Arc::default(),
             cache: CacheLimits::default(),
-            trash_days: 30,
             trash_ms: 30 * 24 * 3_600_000,
         }
     }

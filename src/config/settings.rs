@@ -400,7 +400,6 @@ impl Config {
             is_small_talk_short: self.prompt.short_for_small_talk,
             guards: self.guard.compiled(),
             cache: self.cache.limits(),
-            trash_days: self.retention.trash_days,
             trash_ms: u64::from(self.retention.trash_days) * 24 * 3_600_000,
         }
     }
