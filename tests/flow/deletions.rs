@@ -250,7 +250,8 @@ async fn retention_erases_old_conversations_and_working_data_and_keeps_the_rest(
     let mut server = Server::start(data, &[], &settings).await;
     eventually("the old conversation is erased", async || {
         let (status, _) = server.get(&format!("/api/v1/conversations/{old}")).await;
-        (status == 410).then_some(())
+        let is_swept = server.log().iter().any(|line| line.contains("working data of ended tasks"));
+        (status == 410 && is_swept).then_some(())
     })
     .await;
     server.stop().await;
