@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Backend, Extensions, Kernel, KernelError, Parts, Profile, Profiles, SealChore};
+use annie_actors::{Backend, ErasureChore, Extensions, Kernel, KernelError, Parts, Profile, Profiles, SealChore};
 pub(crate) use annie_api::folder::Mark;
 pub use annie_api::folder::{NOTES_KEPT_AS, NotesFolder, NotesPace, NotesProblem, NotesWatch};
 use annie_chaos::Chaos;
@@ -353,7 +353,8 @@ pub async fn assemble_with(
 
 /// The work outside of the kernel that becomes due at times of its own.
 fn chores(config: &Config, runner: &Runner, store: &Arc<dyn Storage>) -> Vec<Arc<dyn Chore>> {
-    let mut chores = vec![runner.purge()];
+    let erasure = ErasureChore::chore(store.clone(), store.clone(), config.retention.rules());
+    let mut chores = vec![runner.purge(), erasure];
     if config.audit.seal_ms > 0 {
         chores.push(SealChore::chore(store.clone(), store.clone(), config.audit.seal_ms));
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use annie_core::{
     audit::{NOTHING, SEALS, Seal, link, seals_user},
+    erasure::{fault_of, is_record},
     event::Scope,
     ids::{ConversationId, IntentId, Seq, UserId},
     ports::{
         Before, Chore, ConversationRow, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite,
-        Documents, Fut, NumberRange, Seen, Store, StoreError, StoreErrorKind,
+        Documents, Fut, NumberRange, Seen, Store, StoreError, StoreErrorKind, StoredEvent,
     },
     time::Micros,
 };
@@ -238,6 +239,8 @@ pub struct AuditPage {
     pub seals: u64,
     /// The number of events that they cover.
     pub events: u64,
+    /// The number of events among them whose content was erased.
+    pub erased: u64,
     /// The number of differences.
     pub broken_total: u64,
     /// The first differences.
@@ -286,6 +289,35 @@ impl Kernel {
         Ok(page)
     }
 
+    /// An erased event keeps the digest of its body, so the chain says nothing about what it is now: a record of the erasure must
+    /// follow it in the same conversation, and it must have no content.
+    async fn verify_erased(
+        &self,
+        events: &[StoredEvent],
+        (number, id): (u64, ConversationId),
+        page: &mut AuditPage,
+    ) -> Result<(), KernelError> {
+        if events.iter().all(|event| event.erased.is_none()) {
+            return Ok(());
+        }
+        let store = &self.wiring.store;
+        let mut record = store.deletion(id).await?.and_then(|deletion| deletion.record);
+        if let Some(seq) = record {
+            let stored = store.stored_events(id, Seq(seq.0.saturating_sub(1)), 1).await?;
+            record = stored.first().filter(|event| event.erased.is_none() && is_record(&event.body)).map(|_| seq);
+        }
+        for event in events {
+            if event.erased.is_none() {
+                continue;
+            }
+            page.erased += 1;
+            if let Some(what) = fault_of(event.seq, event.task, &event.body, record) {
+                page.add(number, Some(id), what);
+            }
+        }
+        Ok(())
+    }
+
     async fn verify_seal(
         &self,
         seals: &Seals<'_>,
@@ -315,6 +347,7 @@ impl Kernel {
             for event in &events {
                 now_link = link(&now_link, id, event);
             }
+            self.verify_erased(&events, (number, id), page).await?;
         }
         if now_link != seal.link {
             let Seal { from, to, at, .. } = seal;

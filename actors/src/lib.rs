@@ -12,6 +12,7 @@ mod delivery;
 mod due_timer;
 mod effects;
 mod engine;
+mod erasure;
 mod expiry;
 mod extensions;
 mod fail_open;
@@ -49,9 +50,10 @@ mod worker;
 
 pub use audit::{AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
+pub use erasure::{ErasureChore, RetentionRules, erase_user};
 pub use extensions::Extensions;
 pub use kernel::{
-    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow,
+    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, DeleteOptions, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow,
     FoundConversation, Health, ImportPart, Kernel, KernelError, ManyDeadLetters, ManyDone, NoticeStream, OpenApproval,
     Operation, OperationResult, PAGE_MAX, Parts, ReplayRequest, Replayed, SkillRun, StreamItem, Submission, Submitted,
     THREAD_BYTES_MAX, with_titles,

@@ -134,9 +134,16 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
     message.private = original.as_ref().is_some_and(|inbound| inbound.private);
     message.reply_to = original.and_then(|inbound| inbound.reply_to).filter(|to| has_channel(wiring, to));
     message.is_reminder = true;
+    // The to-do is no part of the conversation in which its reminder was set.
+    message.moves_on = true;
     match accept_message(wiring, message).await {
         Ok(_) => Ok(true),
-        Err(error @ (KernelError::Invalid(_) | KernelError::NotFound(_) | KernelError::Conflict { .. })) => {
+        Err(
+            error @ (KernelError::Invalid(_)
+            | KernelError::NotFound(_)
+            | KernelError::Deleted
+            | KernelError::Conflict { .. }),
+        ) => {
             tracing::warn!(number = todo.number, %error, "a reminder was refused");
             Ok(false)
         }

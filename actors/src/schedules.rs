@@ -129,7 +129,12 @@ async fn run_due(wiring: &Wiring, user: &UserId, document: &Document) -> Result<
             point(wiring, "submitted").await?;
             ScheduleChange::Submitted { occurrence, task: sent.task }
         }
-        Err(error @ (KernelError::Invalid(_) | KernelError::NotFound(_) | KernelError::Conflict { .. })) => {
+        Err(
+            error @ (KernelError::Invalid(_)
+            | KernelError::NotFound(_)
+            | KernelError::Deleted
+            | KernelError::Conflict { .. }),
+        ) => {
             tracing::warn!(number, %error, "a schedule is paused, because its message was refused");
             ScheduleChange::Refused { occurrence, why: error.to_string() }
         }

@@ -95,6 +95,8 @@ pub struct KernelLimits {
     pub guards: Arc<Guards>,
     /// How long replies of models are used again.
     pub cache: CacheLimits,
+    /// How long a deleted conversation can be restored, in milliseconds.
+    pub trash_ms: u64,
 }
 
 impl Default for KernelLimits {
@@ -117,6 +119,7 @@ impl Default for KernelLimits {
             is_small_talk_short: false,
             guards: Arc::default(),
             cache: CacheLimits::default(),
+            trash_ms: 30 * 24 * 3_600_000,
         }
     }
 }

@@ -30,12 +30,13 @@ pub async fn run(site: &Site, command: Audit) -> Result<(), Failure> {
 async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
     let head = head.map(noted).transpose()?;
     let client = site.running().await?;
-    let (mut seals, mut events, mut total, mut broken) = (0, 0, 0, Vec::new());
+    let (mut seals, mut events, mut erased, mut total, mut broken) = (0, 0, 0, 0, Vec::new());
     let (mut last, mut next) = (Value::Null, None::<String>);
     loop {
         let cursor = next.map(|next| format!("&next={}", encoded(&next))).unwrap_or_default();
         let page = client.get(&format!("/api/v1/audit/verify?limit={AT_ONCE}{cursor}")).await?;
         let number = |key: &str| page[key].as_u64().unwrap_or(0);
+        erased += number("erased");
         (seals, events, total) = (seals + number("seals"), events + number("events"), total + number("broken_total"));
         broken.extend(page["broken"].as_array().into_iter().flatten().cloned());
         broken.truncate(SHOWN_MAX);
@@ -55,10 +56,10 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
     }
     if site.console.is_json() {
         site.console.json(&json!({
-            "seals": seals, "events": events, "broken_total": total, "broken": broken, "last": last,
+            "seals": seals, "events": events, "erased": erased, "broken_total": total, "broken": broken, "last": last,
         }))?;
     } else {
-        site.console.line(&described(seals, events, &broken, &last))?;
+        site.console.line(&described((seals, events, erased), &broken, &last))?;
     }
     if total == 0 {
         return Ok(());
@@ -90,8 +91,11 @@ async fn differs(client: &Client, number: u64, digest: &str) -> Result<Option<St
     })
 }
 
-fn described(seals: u64, events: u64, broken: &[Value], last: &Value) -> String {
+fn described((seals, events, erased): (u64, u64, u64), broken: &[Value], last: &Value) -> String {
     let mut lines = vec![format!("{seals} seals over {events} events")];
+    if erased > 0 {
+        lines.push(format!("the content of {erased} events was erased, as the log records"));
+    }
     for one in broken {
         let conversation = one["conversation"].as_str().map(|id| format!(" of {id}")).unwrap_or_default();
         lines.push(tame(&format!(
@@ -146,9 +150,10 @@ mod tests {
     #[test]
     fn audit_text_names_broken_seals_and_the_head_to_note() {
         let broken = [json!({"number": 3, "conversation": "conv_1", "what": "the seal was changed"})];
-        let text = described(4, 20, &broken, &json!({"number": 4, "digest": "ab"}));
+        let text = described((4, 20, 0), &broken, &json!({"number": 4, "digest": "ab"}));
         assert_eq!(text, "4 seals over 20 events\nseal 3 of conv_1: the seal was changed\nlast seal 4:ab");
-        assert!(described(0, 0, &[], &Value::Null).contains("nothing is sealed yet"));
+        assert!(described((4, 20, 3), &[], &Value::Null).contains("content of 3 events"));
+        assert!(described((0, 0, 0), &[], &Value::Null).contains("nothing is sealed yet"));
     }
 
     #[test]

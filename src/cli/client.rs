@@ -150,6 +150,14 @@ impl Client {
         self.answer(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Sends a DELETE request.
+    ///
+    /// # Errors
+    /// If the server is unavailable or rejects the request.
+    pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
+        self.answer(self.request(Method::DELETE, path)).await
+    }
+
     /// Sends a POST request whose body has an idempotency id. If the connection breaks, the client cannot know whether the server
     /// received the request. The request is then repeated until the server accepts it or rejects it for good, for half a minute
     /// in total.

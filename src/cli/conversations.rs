@@ -8,6 +8,7 @@ use super::{
     args::{Conversations, PageArgs},
     client::{Client, encoded},
     console::tame,
+    dlq::confirmed,
     failure::{Exit, Failure},
     listing::{Listing, print_object},
     page, replay,
@@ -32,6 +33,12 @@ pub(super) const FOUND: Listing = Listing {
     columns: &[("id", "id"), ("title", "title"), ("text", "excerpt")],
 };
 
+pub(super) const TRASH: Listing = Listing {
+    command: "conversations trash",
+    rows: "conversations",
+    columns: &[("id", "id"), ("deleted", "deleted_at"), ("erased from", "erase_at"), ("first message", "title")],
+};
+
 /// `annie conversations`
 ///
 /// # Errors
@@ -46,6 +53,16 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
         Conversations::Import { file } => replay::import(site, &file).await,
         Conversations::Search { words } => search(site, &words.join(" ")).await,
         Conversations::Rename { id, title } => rename(site, id, &title.join(" ")).await,
+        Conversations::Delete { id, force, reason, yes } => delete(site, id, force, &reason, yes).await,
+        Conversations::Trash => {
+            let answer = site.running().await?.get(TRASH.path()).await?;
+            TRASH.print(site, &answer, "the trash is empty")
+        }
+        Conversations::Restore { id } => {
+            let restored =
+                site.running().await?.post(&format!("/api/v1/conversations/{id}/restore"), &json!({})).await?;
+            print_object(site, &restored, &["id", "title"])
+        }
         Conversations::Resume { id } => resume(site, id).await,
     }
 }
@@ -129,6 +146,22 @@ async fn rename(site: &Site, id: ConversationId, title: &str) -> Result<(), Fail
         _ => failure,
     })?;
     print_object(site, &renamed, &["id", "title"])
+}
+
+async fn delete(site: &Site, id: ConversationId, force: bool, reason: &str, is_confirmed: bool) -> Result<(), Failure> {
+    if !is_confirmed {
+        confirmed(site, &format!("delete {id}?")).await?;
+    }
+    let path = format!("/api/v1/conversations/{id}?force={force}&reason={}", encoded(reason));
+    let deleted = site.running().await?.delete(&path).await.map_err(|failure| match failure.exit {
+        Exit::NotFound => failure.fix("`annie conversations list` shows the conversations and their ids"),
+        _ => failure,
+    })?;
+    if site.console.is_json() {
+        return site.console.json(&deleted);
+    }
+    let until = deleted["erase_at"].as_str().unwrap_or_default();
+    site.console.line(&format!("{id} is deleted; until {until} `annie conversations restore {id}` brings it back"))
 }
 
 async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {

@@ -1,10 +1,12 @@
-//! `annie data`: lists what skills store of the user, and exports or deletes the documents that skills store of a user, in the data folder or in the PostgreSQL database.
+//! `annie data`: lists what skills store of the user, and exports or deletes the documents and conversations of a user, in the data folder or in
+//! the PostgreSQL database.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use annie_core::{
-    ids::UserId,
-    ports::{Documents, ExportedDocument, Storage, StoreErrorKind},
+    event::Scope,
+    ids::{ConversationId, Seq, UserId},
+    ports::{Before, Documents, ExportedDocument, Storage, StoreErrorKind},
 };
 use serde_json::{Value, json};
 
@@ -36,7 +38,11 @@ pub async fn run(site: &Site, command: Data) -> Result<(), Failure> {
         Data::List { kind, words, deleted } => list(site, kind, &words.join(" "), deleted).await,
         Data::Export { user } => {
             let (user, store) = opened(site, &user).await?;
-            let done = export(site, &*store, &user).await;
+            let done = async {
+                export(site, &*store, &user).await?;
+                export_conversations(site, &*store, &user).await
+            }
+            .await;
             store.close().await;
             done
         }
@@ -46,7 +52,42 @@ pub async fn run(site: &Site, command: Data) -> Result<(), Failure> {
             store.close().await;
             done
         }
+        Data::Compact => {
+            let store = open(site).await?;
+            let done = store.compact().await;
+            store.close().await;
+            done?;
+            site.console.say_always("the database has no space of deleted rows any more");
+            Ok(())
+        }
     }
+}
+
+/// All conversations of a user, also the deleted ones that are not erased yet: each event a line.
+async fn export_conversations(site: &Site, store: &dyn Storage, user: &UserId) -> Result<(), Failure> {
+    for id in conversations(store, user).await? {
+        let mut after = Seq(0);
+        loop {
+            let page = store.events(Scope::User(user.clone()), id, after, PAGE_ROWS).await?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            page.iter().try_for_each(|event| site.console.json(&json!({"conversation": id, "event": event})))?;
+        }
+    }
+    Ok(())
+}
+
+/// The conversations of a user, with those in the trash.
+async fn conversations(store: &dyn Storage, user: &UserId) -> Result<Vec<ConversationId>, Failure> {
+    let (scope, mut before, mut all) = (Scope::User(user.clone()), Before::NEWEST, Vec::new());
+    loop {
+        let page = store.conversations(scope.clone(), before, PAGE_ROWS).await?;
+        let Some(last) = page.last() else { break };
+        before = last.page_start();
+        all.extend(page.iter().map(|row| row.id));
+    }
+    all.extend(store.restorable(scope, i32::MAX as u32).await?.into_iter().map(|deletion| deletion.conversation));
+    Ok(all)
 }
 
 async fn list(site: &Site, kind: DataKind, words: &str, deleted: bool) -> Result<(), Failure> {
@@ -108,21 +149,32 @@ fn line(exported: &ExportedDocument) -> Value {
     line
 }
 
-async fn delete(site: &Site, documents: &dyn Documents, user: &UserId, is_confirmed: bool) -> Result<(), Failure> {
-    let counts = counts(documents, user).await?;
+async fn delete(site: &Site, store: &dyn Storage, user: &UserId, is_confirmed: bool) -> Result<(), Failure> {
+    let counts = counts(store, user).await?;
     let total: u64 = counts.values().sum();
-    let deleted = if is_confirmed { documents.delete_documents(user.clone()).await? } else { 0 };
+    let talks = conversations(store, user).await?.len();
+    let (mut deleted, mut erased) = (0, 0);
+    if is_confirmed {
+        let now = crate::system::env().now();
+        erased = annie_actors::erase_user(store, store, user, &format!("{user} (data delete)"), now).await?;
+        deleted = store.delete_documents(user.clone()).await?;
+        store.compact().await?;
+    }
     if site.console.is_json() {
-        return site.console.json(&json!({"user": user, "documents": counts, "deleted": deleted}));
+        return site.console.json(&json!({
+            "user": user, "documents": counts, "deleted": deleted, "conversations": talks, "erased_conversations": erased,
+        }));
     }
     if total > 0 {
         let rows = counts.iter().map(|(namespace, count)| vec![namespace.clone(), count.to_string()]);
         site.console.line(&fitted(site.console.columns(), &["namespace", "documents"], rows.collect()))?;
     }
-    site.console.say_always(&match (is_confirmed, total) {
-        (_, 0) => format!("user {user} has no documents"),
-        (true, _) => format!("documents of user {user} deleted: {deleted}"),
-        (false, _) => format!("nothing was deleted; to delete all of them for good, {total} in all, add --yes"),
+    site.console.say_always(&match (is_confirmed, total + talks as u64) {
+        (_, 0) => format!("user {user} has no documents and no conversations"),
+        (true, _) => format!("documents of user {user} deleted: {deleted}; conversations erased: {erased}"),
+        (false, _) => format!(
+            "nothing was deleted; to delete all of them for good, {total} documents and {talks} conversations, add --yes"
+        ),
     });
     Ok(())
 }

@@ -111,10 +111,10 @@ fn outcome(what: &str, answer: &Value) -> (String, Option<String>) {
 }
 
 /// Asks for confirmation at a terminal. Without a terminal `--yes` is required.
-async fn confirmed(site: &Site, question: &str) -> Result<(), Failure> {
+pub(super) async fn confirmed(site: &Site, question: &str) -> Result<(), Failure> {
     let mut input = Input::of_process();
     if !input.is_terminal {
-        let fix = "add --yes to do it, or --dry-run to count only";
+        let fix = "add --yes to do it";
         return Err(Failure::new(Exit::Usage, format!("not confirmed: {question}")).fix(fix));
     }
     site.console.say_always(&format!("{question} [y/N]"));

@@ -129,6 +129,7 @@ mod tests {
             &config::LIST,
             &conversations::LIST,
             &conversations::FOUND,
+            &conversations::TRASH,
             &cron::LIST,
             &data::LIST,
             &dlq::LIST,

@@ -110,6 +110,7 @@ impl Activity {
             | EventBody::Answered { .. }
             | EventBody::Failed { .. }
             | EventBody::Cancelled { .. }
+            | EventBody::Compacted(_)
             | EventBody::Copied(_) => {}
         }
     }

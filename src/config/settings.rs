@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use annie_actors::KernelLimits;
+use annie_actors::{KernelLimits, RetentionRules};
 use annie_core::{
     aloud::VoiceFormat,
     breaker::BreakerLimits,
@@ -97,6 +97,8 @@ pub struct Config {
     pub secrets: SecretSettings,
     /// The audit chain.
     pub audit: Audit,
+    /// How long data is kept.
+    pub retention: Retention,
     /// Settings of the log output.
     pub log: Log,
     /// Settings of the metrics.
@@ -275,6 +277,36 @@ impl Default for Audit {
     }
 }
 
+/// `[retention]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retention {
+    /// How long a deleted conversation can be restored, in days. Then its content is erased.
+    pub trash_days: u32,
+    /// After so many days without an event a conversation is erased; 0 means never.
+    pub events_days: u32,
+    /// After so many hours the working data of ended tasks is deleted; 0 means never.
+    pub working_data_hours: u32,
+    /// How often the erasure looks for what is due, in milliseconds.
+    pub pass_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        // The trash of skills keeps things for 30 days, too. A task's working data goes after a day [S3 5.9].
+        Self { trash_days: 30, events_days: 0, working_data_hours: 24, pass_ms: 60_000 }
+    }
+}
+
+impl Retention {
+    /// The rules of the chore that erases.
+    #[must_use]
+    pub const fn rules(&self) -> RetentionRules {
+        let Self { events_days, working_data_hours, pass_ms, .. } = *self;
+        RetentionRules { events_days, working_data_hours, pass_ms }
+    }
+}
+
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -368,6 +400,7 @@ impl Config {
             is_small_talk_short: self.prompt.short_for_small_talk,
             guards: self.guard.compiled(),
             cache: self.cache.limits(),
+            trash_ms: u64::from(self.retention.trash_days) * 24 * 3_600_000,
         }
     }
 
@@ -456,6 +489,7 @@ impl Config {
             ("turn", "defer_ms", self.turn.defer_ms),
             ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),
+            ("retention", "pass_ms", self.retention.pass_ms),
             ("api", "body_bytes_max", self.api.body_bytes_max as u64),
             ("api", "connections_max", self.api.connections_max as u64),
             ("api", "connections_per_address_max", self.api.connections_per_address_max as u64),

@@ -418,6 +418,11 @@ rules = ["Never use emoji."]
 short_for_small_talk = true
 [audit]
 seal_ms = 1
+[retention]
+trash_days = 1
+events_days = 2
+working_data_hours = 3
+pass_ms = 4
 [spend]
 turn_tokens_max = 1
 turn_usd_max = 2.5
@@ -598,6 +603,7 @@ fn config_limits_reach_kernel_and_store() {
         is_small_talk_short,
         guards,
         cache,
+        trash_ms,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
@@ -622,6 +628,7 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((cache.kept_ms, cache.entries_max), (config.cache.seconds * 1_000, config.cache.entries_max));
     assert_eq!((guards.injection, guards.calls.calls_max, guards.calls.window_ms), (config.guard.injection, 7, 60_000));
     assert!(guards.refuses("a stock tip"));
+    assert_eq!(trash_ms, 24 * 3_600_000);
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

@@ -5,6 +5,7 @@ mod background_workers;
 mod blame;
 mod chaos;
 mod compaction;
+mod deletions;
 mod deliveries;
 mod doctor;
 mod doubt;

@@ -12,6 +12,7 @@ mod command_line;
 pub mod compaction;
 mod dead_letters;
 mod deadlines;
+mod deletions;
 mod described;
 mod egress;
 mod failures;

@@ -68,6 +68,7 @@ export function client({ onUnauthenticated }) {
       return {
         get: (path, options = {}) => call("GET", path, { signal, ...options }),
         post: (path, body = {}, options = {}) => call("POST", path, { signal, body, ...options }),
+        delete: (path, options = {}) => call("DELETE", path, { signal, ...options }),
         // Follows `next` up to `max` rows.
         async all(path, { query = {}, key: rows, max = 5_000 } = {}) {
           const found = [];

@@ -3,7 +3,7 @@
 import { h, replace, keyed } from "../lib/dom.js";
 import { icon } from "../lib/icons.js";
 import { table } from "../lib/table.js";
-import { drawer } from "../lib/overlay.js";
+import { dialog, drawer, toast } from "../lib/overlay.js";
 import { ago, clockTime, duration, num, plural, shortId, exactTime, last6 } from "../lib/format.js";
 import { empty, jsonView, mark, skeleton, status, broken } from "../lib/states.js";
 import { Story, activity, cost, isFailure, stateOf, turnMs } from "../lib/story.js";
@@ -123,7 +123,30 @@ function one(root, ctx, id) {
     ctx.title((first && first.text.startsWith(row?.title ?? "") ? first.text : row?.title) || last6(id), crumbs, [
       h("a.btn.primary", { href: `#/chat/${id}` }, icon("chat"), "Continue in chat"),
       h("button.btn", { type: "button", on: { click: exportEvents } }, icon("download"), "Export"),
+      h("button.btn.danger", { type: "button", on: { click: remove } }, "Delete"),
     ]);
+  }
+
+  async function remove() {
+    const isOpen = whole.order.some((turn) => turn.text && !turn.final && !turn.joined);
+    const answer = await dialog({
+      title: "Delete this conversation?",
+      body: `It disappears from all lists and accepts no message. You can restore it until its content is erased, by default after 30 days.${isOpen ? " Its open work is cancelled." : ""}`,
+      confirm: "Delete conversation",
+      danger: true,
+    });
+    if (!answer) return;
+    try {
+      await ctx.api.delete(`/conversations/${id}`, { query: { force: isOpen } });
+    } catch (error) {
+      return toast(error.detail || error.message, { kind: "bad" });
+    }
+    const restore = async () => {
+      await ctx.api.post(`/conversations/${id}/restore`);
+      ctx.go(`#/conversations/${id}`);
+    };
+    toast("The conversation is deleted", { action: { label: "Restore", run: restore } });
+    ctx.go("#/conversations");
   }
 
   function exportEvents() {

@@ -57,9 +57,10 @@ impl Kernel {
     /// A conversation.
     ///
     /// # Errors
-    /// If there is none that the scope sees.
+    /// If there is none that the scope sees, or it was deleted.
     pub async fn conversation(&self, scope: Scope, id: ConversationId) -> Result<ConversationRow, KernelError> {
-        self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
+        let found = self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))?;
+        if found.deleted_at.is_some() { Err(KernelError::Deleted) } else { Ok(found) }
     }
 
     /// A conversation of a user, with the title that the user gave to it.

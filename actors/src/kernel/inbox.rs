@@ -27,6 +27,7 @@ impl Inbox for ChannelInbox {
             let source = format!("{CHANNEL}:{}", self.channel);
             let conversation = ConversationId::for_key(&user, &format!("{source}:{conversation}"));
             let mut submission = Submission::new(user, &source, text).within(conversation);
+            submission.moves_on = true;
             submission.client_id = Some(format!("{source}:{id}"));
             submission.reply_to = Some(Address { channel: self.channel.clone(), to: reply_to });
             self.kernel.accept(submission).await.map(|submitted| submitted.task).map_err(refused)
@@ -40,6 +41,7 @@ fn refused(error: KernelError) -> InboxError {
         KernelError::TooSoon { retry_after_ms } => InboxError::Busy { retry_after_ms },
         error @ (KernelError::Invalid(_)
         | KernelError::NotFound(_)
+        | KernelError::Deleted
         | KernelError::Conflict { .. }
         | KernelError::Stale(_)) => InboxError::Refused(error.to_string()),
         error @ (KernelError::Unavailable(_) | KernelError::NotReady(_) | KernelError::Store(_)) => {

@@ -6,6 +6,7 @@ mod boot;
 mod conversations;
 mod data;
 mod dead_letters;
+mod deletions;
 mod embed;
 mod embed_slots;
 mod inbox;
@@ -34,6 +35,7 @@ pub use approvals::OpenApproval;
 pub use boot::Parts;
 pub use conversations::{FoundConversation, with_titles};
 pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};
+pub use deletions::DeleteOptions;
 pub use embed::EmbedError;
 pub(crate) use embed_slots::Embeddings;
 pub use notices::NoticeStream;
@@ -57,6 +59,9 @@ pub enum KernelError {
     /// There is no such thing, or the caller may not see it.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// The conversation was deleted. Until it is erased it can be restored.
+    #[error("the conversation was deleted; `annie conversations trash` lists those that can be restored")]
+    Deleted,
     /// The queue is full.
     #[error("{0}")]
     Full(Refusal),
@@ -99,6 +104,7 @@ impl From<LogError> for KernelError {
         use annie_core::ports::AppendError;
         match e {
             LogError::Refused(AppendError::WrongOwner) => Self::NotFound("conversation"),
+            LogError::Refused(AppendError::Deleted) => Self::Deleted,
             LogError::Refused(AppendError::Duplicate { task, .. }) => Self::Conflict { task },
             LogError::Refused(AppendError::Store(e)) => Self::Store(e),
             LogError::Refused(e) => Self::Stale(e.to_string()),
@@ -172,6 +178,22 @@ impl Kernel {
         limit: u32,
     ) -> Result<Vec<Event>, KernelError> {
         self.conversation(scope.clone(), id).await?;
+        Ok(self.wiring.store.events(scope, id, after, limit.clamp(1, PAGE_MAX)).await?)
+    }
+
+    /// As [`Self::events`], also of a deleted conversation: for the audit trail, which has no content.
+    ///
+    /// # Errors
+    /// If there is no such conversation that the scope sees.
+    pub async fn audited_events(
+        &self,
+        scope: Scope,
+        id: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Event>, KernelError> {
+        let row = self.wiring.store.conversation(scope.clone(), id).await?;
+        row.ok_or(KernelError::NotFound("conversation"))?;
         Ok(self.wiring.store.events(scope, id, after, limit.clamp(1, PAGE_MAX)).await?)
     }
 

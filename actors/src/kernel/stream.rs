@@ -77,8 +77,14 @@ impl Kernel {
     /// As [`Kernel::submit`].
     pub async fn ask(&self, message: Submission) -> Result<(Submitted, Follow), KernelError> {
         let conversation = conversation_of(&self.wiring, &message);
+        let user = message.user.clone();
         let mut follow = self.listen(Scope::User(message.user.clone()), conversation, Seq(0));
         let submitted = self.submit_to(Some(conversation), message).await?;
+        if submitted.conversation != conversation {
+            // The one of the key was deleted, and the message is in the next one.
+            let follow = self.listen(Scope::User(user), submitted.conversation, Seq(submitted.seq.0));
+            return Ok((submitted, follow));
+        }
         follow.seen = submitted.seq;
         // Every event after a new message is published to the subscription, which began before the message was stored.
         follow.behind = submitted.repeated;

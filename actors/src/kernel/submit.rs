@@ -43,6 +43,9 @@ const RESERVED: [&str; 6] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK, RE
 /// The source of messages that a channel received, before the name of the channel.
 pub(super) const CHANNEL: &str = "channel";
 
+/// How many deleted conversations of one key a message passes by.
+const SUCCESSORS_MAX: usize = 1_000;
+
 /// A message as a front end hands it in.
 #[derive(Debug, Clone)]
 pub struct Submission {
@@ -75,6 +78,8 @@ pub struct Submission {
     pub not_before: Option<Micros>,
     /// The first round starts after these tasks of the same user have ended.
     pub after: Vec<TaskId>,
+    /// The conversation was not named by its id but follows from a key. If it was deleted, the message begins the next one of the key.
+    pub moves_on: bool,
     /// The text is never taken for a job command: for front ends that only pass messages on.
     pub verbatim: bool,
     /// The message gets a conversation of its own, to which its caller will not return.
@@ -113,6 +118,7 @@ impl Submission {
             emotion: None,
             not_before: None,
             after: Vec::new(),
+            moves_on: false,
             verbatim: false,
             stateless: false,
             request: None,
@@ -242,6 +248,24 @@ pub(crate) async fn accept_message(wiring: &Wiring, message: Submission) -> Resu
 async fn accept_message_to(
     wiring: &Wiring,
     conversation: Option<ConversationId>,
+    message: Submission,
+) -> Result<Submitted, KernelError> {
+    let mut conversation = conversation.unwrap_or_else(|| conversation_of(wiring, &message));
+    if !message.moves_on && message.name.is_none() {
+        return accept_in(wiring, conversation, message).await;
+    }
+    for _ in 0..SUCCESSORS_MAX {
+        match accept_in(wiring, conversation, message.clone()).await {
+            Err(KernelError::Deleted) => conversation = conversation.successor(),
+            accepted => return accepted,
+        }
+    }
+    Err(KernelError::Deleted)
+}
+
+async fn accept_in(
+    wiring: &Wiring,
+    conversation: ConversationId,
     mut message: Submission,
 ) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
@@ -251,7 +275,6 @@ async fn accept_message_to(
     message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());
-    let conversation = conversation.unwrap_or_else(|| conversation_of(wiring, &message));
     let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
     let mut classified = classify(&message.source, &message.text, message.priority);
     if let Some(mood) = &mood {

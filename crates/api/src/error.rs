@@ -63,6 +63,8 @@ pub enum Code {
     ForeignOrigin,
     /// The resource does not exist, or belongs to another user.
     NotFound,
+    /// The conversation was deleted.
+    Deleted,
     /// The path exists, but not for this method.
     MethodNotAllowed,
     /// The request did not arrive in time.
@@ -103,7 +105,7 @@ struct Row {
 
 impl Code {
     /// All codes, for documentation and tests.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::InvalidRequest,
         Self::Unsupported,
         Self::ContextTooLong,
@@ -111,6 +113,7 @@ impl Code {
         Self::Forbidden,
         Self::ForeignOrigin,
         Self::NotFound,
+        Self::Deleted,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
         Self::Conflict,
@@ -139,6 +142,7 @@ impl Code {
                 ("foreign_origin", "Foreign pages and host names are turned away", 403, G::PermissionDenied)
             }
             Self::NotFound => ("not_found", "Not found", 404, G::NotFound),
+            Self::Deleted => ("deleted", "The conversation was deleted", 410, G::FailedPrecondition),
             Self::MethodNotAllowed => ("method_not_allowed", "Method not allowed", 405, G::Unimplemented),
             Self::RequestTimeout => ("request_timeout", "The request arrived too slowly", 408, G::DeadlineExceeded),
             Self::Conflict => ("conflict", "The message id is already in use", 409, G::Aborted),
@@ -271,6 +275,7 @@ impl From<KernelError> for ApiError {
         match error {
             KernelError::Invalid(why) => Self::invalid(why),
             KernelError::NotFound(what) => Self::not_found(what),
+            deleted @ KernelError::Deleted => Self::new(Code::Deleted, deleted.to_string()),
             KernelError::Full(refusal) => {
                 let facts = json!({
                     "reason": refusal.reason, "class": refusal.class, "limit": refusal.limit,

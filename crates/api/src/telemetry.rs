@@ -22,6 +22,11 @@ const COUNTERS: &[Help] = &[
     ("annie_reply_cache_total", "Rounds whose reply may be used again, by result: hit or miss"),
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
     ("annie_llm_cost_nanodollars_total", "Money that model calls cost, in billionths of a US dollar"),
+    ("annie_conversations_deleted_total", "Conversations that were deleted by a request"),
+    ("annie_erased_conversations_total", "Deleted conversations whose content was erased"),
+    ("annie_erased_events_total", "Events whose content was erased"),
+    ("annie_retention_conversations_total", "Conversations that the retention deleted"),
+    ("annie_retention_working_data_total", "Snapshots that the retention deleted"),
     ("annie_audit_sealed_events_total", "Stored events that were sealed for the audit chain"),
     (
         "annie_untrusted_calls_total",

@@ -4,16 +4,16 @@ use std::{future::Future, sync::Arc};
 
 use annie_core::{
     breaker::BreakerRow,
-    event::{Event, Scope},
+    event::{Event, NewEvent, Scope},
     faults::{FaultKind, Target},
     ids::{ConversationId, Epoch, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
         ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, DeadLetterFilter,
-        DeadLetterRow, DeadLetters, DeadLettersWaiting, DeliveryEnd, DeliveryRow, Document, DocumentHit, DocumentKey,
-        DocumentQuery, DocumentWrite, Documents, ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace,
-        NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal,
-        SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind, StoredEvent, TaskRow,
-        TextRange, Written,
+        DeadLetterRow, DeadLetters, DeadLettersWaiting, DeleteConversation, Deleting, Deletion, Deletions, DeliveryEnd,
+        DeliveryRow, Document, DocumentHit, DocumentKey, DocumentQuery, DocumentWrite, Documents, ErasedPart,
+        ExportedDocument, Fut, IntentRow, Keys, Log, MessageRow, Namespace, NodeRow, Nodes, Notification,
+        OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records, Renewal, SealedSecret, SealedSecrets,
+        Snapshot, Storage, Store, StoreError, StoreErrorKind, StoredEvent, TaskRow, TextRange, Written,
     },
     spend::{UsageQuery, UsageRow},
     time::Micros,
@@ -119,6 +119,21 @@ impl Records for ChaosStore {
         intents(task: TaskId) -> Vec<IntentRow>;
         usage(query: UsageQuery) -> Vec<UsageRow>;
         rebuild() -> u64;
+    }
+}
+
+impl Deletions for ChaosStore {
+    passed_on! {
+        delete_conversation(request: DeleteConversation) -> Deleting;
+        restore_conversation(conversation: ConversationId) -> bool;
+        deletion(conversation: ConversationId) -> Option<Deletion>;
+        restorable(scope: Scope, limit: u32) -> Vec<Deletion>;
+        due_erasures(now: Micros, limit: u32) -> Vec<Deletion>;
+        erase_step(conversation: ConversationId, record: NewEvent, events_max: u32) -> ErasedPart;
+        sweep_texts(before: Micros) -> u64;
+        sweep_snapshots(before: Micros, limit: u32) -> u64;
+        idle_conversations(before: Micros, limit: u32) -> Vec<(ConversationId, UserId)>;
+        compact() -> ();
     }
 }
 

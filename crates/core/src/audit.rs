@@ -89,11 +89,13 @@ impl Seal {
     }
 }
 
-/// The link of an event, which follows the link of the event before it.
+/// The link of an event, which follows the link of the event before it. That of an erased event is computed from the digest of the
+/// body that it had.
 #[must_use]
 pub fn link(before: &str, conversation: ConversationId, event: &StoredEvent) -> String {
-    let StoredEvent { seq, at, task, agent, body } = event;
-    let (id, task, body) = (conversation.uuid(), task.uuid(), Sha256::digest(body.as_bytes()));
+    let StoredEvent { seq, at, task, agent, body, erased } = event;
+    let body: [u8; 32] = erased.unwrap_or_else(|| Sha256::digest(body.as_bytes()).into());
+    let (id, task) = (conversation.uuid(), task.uuid());
     let parts: [&[u8]; 8] = [
         b"event",
         before.as_bytes(),
@@ -254,7 +256,14 @@ mod tests {
 
     fn event(seq: u64, body: &str) -> StoredEvent {
         let task = TaskId::from_uuid(Uuid::from_u128(1));
-        StoredEvent { seq: Seq(seq), at: Micros(7), task, agent: "orchestrator".to_owned(), body: body.to_owned() }
+        StoredEvent {
+            seq: Seq(seq),
+            at: Micros(7),
+            task,
+            agent: "orchestrator".to_owned(),
+            body: body.to_owned(),
+            erased: None,
+        }
     }
 
     #[test]

@@ -114,6 +114,12 @@ impl ConversationId {
     pub fn for_key(user: &UserId, key: &str) -> Self {
         Self(hashed(&[b"conversation", user.as_str().as_bytes(), key.as_bytes()]))
     }
+
+    /// The conversation that takes the place of this one for its key after this one was deleted.
+    #[must_use]
+    pub fn successor(self) -> Self {
+        Self(hashed(&[b"conversation after", self.0.as_bytes()]))
+    }
 }
 
 impl IntentId {

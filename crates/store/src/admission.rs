@@ -76,6 +76,8 @@ pub struct Head {
     pub user: UserId,
     pub epoch: Epoch,
     pub next: Seq,
+    /// A deletion raises the epoch, so that remembered heads are outdated.
+    pub is_deleted: bool,
 }
 
 /// A message that was received.
@@ -132,6 +134,7 @@ impl Admission {
                 Fence::Inbox | Fence::Owner(_) => Epoch(0),
             },
             next,
+            is_deleted: false,
         });
         head.next = next;
         self.known.messages.extend(added.messages);
@@ -150,6 +153,7 @@ impl Admission {
             (None, Fence::Owner(_)) => Err(AppendError::Fenced),
             (Some(head), _) if head.user != proposal.user => Err(AppendError::WrongOwner),
             (Some(head), Fence::Owner(epoch)) if head.epoch != epoch => Err(AppendError::Fenced),
+            (Some(head), _) if head.is_deleted => Err(AppendError::Deleted),
             (Some(head), _) => Ok(Admitted { first: head.next, opens: false }),
         }
     }

@@ -37,6 +37,7 @@ macro_rules! files {
             ("usage totals", include_str!(concat!("../../../migrations/", $database, "/0017_usage_totals.sql"))),
             ("reminded tasks", include_str!(concat!("../../../migrations/", $database, "/0018_reminded_tasks.sql"))),
             ("shared texts", include_str!(concat!("../../../migrations/", $database, "/0019_shared_texts.sql"))),
+            ("deletions", include_str!(concat!("../../../migrations/", $database, "/0020_deletions.sql"))),
         ]
     };
 }

@@ -4,8 +4,8 @@ use clap::{Subcommand, ValueEnum};
 
 /// What follows the help of `annie data`.
 pub const DATA_HELP: &str = "\
-Documents are what skills store of a user, such as to-dos and memories. Notes are files in the data folder, and conversations are
-in the log: they are neither exported nor deleted here. With SQLite the server must be stopped, because it holds the data folder.
+The data of a user are the documents of skills, such as to-dos and memories, and the conversations. Notes are files in the data
+folder: they are neither exported nor deleted here. With SQLite the server must be stopped, because it holds the data folder.
 
 Example:
   annie data export --user ann > ann.jsonl";
@@ -43,13 +43,13 @@ pub enum Data {
         #[arg(long, conflicts_with = "words")]
         deleted: bool,
     },
-    /// Print all documents of a user, one JSON object a line; archived ones too
+    /// Print all documents and events of a user, one JSON object a line; also of the trash
     Export {
         /// The user
         #[arg(long)]
         user: String,
     },
-    /// Delete all documents of a user; without --yes, only show how many there are
+    /// Delete all documents of a user and erase the conversations; without --yes, only show how many there are
     Delete {
         /// The user
         #[arg(long)]
@@ -58,4 +58,6 @@ pub enum Data {
         #[arg(long)]
         yes: bool,
     },
+    /// Rewrite the SQLite database without the space of deleted rows, in which erased content may remain
+    Compact,
 }

@@ -84,6 +84,27 @@ pub enum Conversations {
         #[arg(required = true, num_args = 1..)]
         title: Vec<String>,
     },
+    /// Delete a conversation: it is hidden, and erased after the time in the trash
+    Delete {
+        /// The conversation's id
+        id: ConversationId,
+        /// Cancel its open tasks first
+        #[arg(long)]
+        force: bool,
+        /// The reason, which is recorded with the erasure
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// List the deleted conversations that can be restored
+    Trash,
+    /// Restore a deleted conversation
+    Restore {
+        /// The conversation's id
+        id: ConversationId,
+    },
     /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {
         /// The conversation's id

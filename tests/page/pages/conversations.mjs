@@ -30,4 +30,14 @@ export default async (t) => {
   await page.getByRole("combobox", { name: "Filter conversations" }).fill("events:>9990 row");
   await t.sees("9 of 10,000 conversations");
   if ((await count()) !== 9) throw new Error(`${await count()} rows instead of 9`);
+
+  // A conversation is deleted after a confirmation, and restored.
+  await page.unroute("**/api/v1/conversations?**");
+  await t.open("#/conversations");
+  await page.getByText("pier seven").first().click();
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.getByRole("button", { name: "Delete conversation" }).click();
+  await t.sees("The conversation is deleted");
+  await page.getByRole("button", { name: "Restore" }).click();
+  await page.getByRole("heading", { name: /pier seven/ }).waitFor();
 };

@@ -180,6 +180,7 @@ pub async fn submission(
         return Err(ApiError::invalid(why).at("steer"));
     }
     let user = caller.user.clone();
+    let moves_on = matches!(message.conversation_ref, ConversationRef::Key(_));
     let conversation = match (message.conversation_ref, &message.client_id) {
         (ConversationRef::Id(id), _) => {
             let id: ConversationId = id.parse().map_err(|e| ApiError::from(e).at("conversation_id"))?;
@@ -199,6 +200,7 @@ pub async fn submission(
     };
     let mut submission = Submission::new(user, source, message.text);
     submission.conversation = conversation;
+    submission.moves_on = moves_on;
     submission.client_id = message.client_id;
     submission.mode = message.mode;
     submission.preamble = message.preamble;

@@ -43,6 +43,8 @@ pub struct Verified {
     seals: u64,
     /// The number of events that they cover.
     events: u64,
+    /// The number of these events whose content was erased, as a sealed event records.
+    erased: u64,
     /// The number of differences.
     broken_total: u64,
     /// The first differences: `number` of the seal, `conversation`, and `what` is wrong.
@@ -61,11 +63,12 @@ pub struct Verified {
 
 impl From<AuditPage> for Verified {
     fn from(page: AuditPage) -> Self {
-        let AuditPage { seals, events, broken_total, broken, last, has_more } = page;
+        let AuditPage { seals, events, erased, broken_total, broken, last, has_more } = page;
         let (last_number, last_digest) = last.unzip();
         Self {
             seals,
             events,
+            erased,
             broken_total,
             broken: json!(broken),
             next: last_number.filter(|_| has_more).map(|number| number.to_string()),
@@ -92,10 +95,11 @@ fn asked_verify(asked: v1::VerifyAuditRequest) -> Result<Args<VerifyPage>, ApiEr
 }
 
 fn verified(page: AuditPage) -> v1::VerifyAuditResponse {
-    let Verified { seals, events, broken_total, broken, last_number, last_digest, next } = page.into();
+    let Verified { seals, events, erased, broken_total, broken, last_number, last_digest, next } = page.into();
     v1::VerifyAuditResponse {
         seals,
         events,
+        erased,
         broken_total,
         broken: broken.as_array().into_iter().flatten().map(Value::to_string).collect(),
         last_number: last_number.unwrap_or(0),
@@ -164,7 +168,7 @@ async fn trail(
 ) -> Result<Page<AuditRow>, ApiError> {
     let limit = page::EVENTS.of_text(asked.limit.as_deref())?;
     let after: u64 = page::cursor(asked.next.as_deref())?.unwrap_or(0);
-    let events = call.state.kernel.events(call.caller.scope(), id, Seq(after), limit).await?;
+    let events = call.state.kernel.audited_events(call.caller.scope(), id, Seq(after), limit).await?;
     let Page { rows, next } = Page::of(events, limit, |event| event.seq.0);
     Ok(Page { rows: rows.iter().map(audit_row).collect(), next })
 }

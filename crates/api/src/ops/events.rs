@@ -145,7 +145,7 @@ async fn search_events(call: Call, Args(filter): Args<EventsFilter>) -> Result<F
     let start: Before = page::before(cursor.as_deref()).map_err(|error| error.at("cursor"))?;
     let rows = call.state.kernel.conversations(scope.clone(), start, CONVERSATIONS_MAX, true).await?;
     let mut found = Found { events: Vec::new(), searched: 0, left_out: 0, cursor: None };
-    for row in &rows {
+    for row in rows.iter().filter(|row| row.deleted_at.is_none()) {
         // Conversations come in the order of their last event, so that all further ones are older too.
         if from.is_some_and(|from| row.updated_at < from) {
             return Ok(sorted(found));

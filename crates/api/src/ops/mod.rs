@@ -9,6 +9,7 @@ pub mod built;
 pub mod conversations;
 mod data;
 mod dead_letters;
+mod deletions;
 mod events;
 mod input;
 mod jobs;
@@ -42,6 +43,7 @@ pub(crate) static ALL: LazyLock<Vec<Operation>> = LazyLock::new(|| TABLES.iter()
 /// The parts of the table.
 const TABLES: &[fn() -> Vec<Operation>] = &[
     conversations::table,
+    deletions::table,
     replay::table,
     audit::table,
     keys::table,

@@ -57,6 +57,8 @@ pub(crate) enum Verb {
     Get,
     /// The request is in the path and the body.
     Post,
+    /// The request is in the path and the query.
+    Delete,
 }
 
 /// The name, the route, the scope and the texts of an operation.
@@ -203,6 +205,7 @@ impl Operation {
         let verb = match verb {
             Verb::Get => "GET",
             Verb::Post => "POST",
+            Verb::Delete => "DELETE",
         };
         iter::once((verb, path, need)).chain(self.method().map(|method| ("RPC", method, need)))
     }
@@ -212,6 +215,7 @@ impl Operation {
         let (filter, method) = match self.about.verb {
             Verb::Get => (MethodFilter::GET, HttpMethod::Get),
             Verb::Post => (MethodFilter::POST, HttpMethod::Post),
+            Verb::Delete => (MethodFilter::DELETE, HttpMethod::Delete),
         };
         let (mut schemas, mut paths) = (Schemas::new(), Paths::new());
         let problem = ContentBuilder::new().schema(Some(reference::<Problem>(&mut schemas))).build();

@@ -250,7 +250,11 @@ fn operations_have_the_same_fields_over_http_and_grpc() {
         let about = &operation.about;
         let Some(method) = operation.method() else { continue };
         let (request, reply) = &protobuf.methods[method];
-        let verb = if about.verb == Verb::Get { "get" } else { "post" };
+        let verb = match about.verb {
+            Verb::Get => "get",
+            Verb::Post => "post",
+            Verb::Delete => "delete",
+        };
         let described = &document["paths"][about.path][verb];
         let schema = &described["responses"]["200"]["content"]["application/json"]["schema"];
         protobuf.compare(&document, reply, schema, &mut differences);

@@ -3,6 +3,7 @@
 
 mod channel;
 mod context;
+mod deletions;
 mod documents;
 mod egress;
 mod env;
@@ -23,6 +24,7 @@ pub use channel::{
     Address, Channel, Delivered, DeliveryEnd, DeliveryError, DeliveryRow, Diverted, Inbox, InboxError, Incoming,
 };
 pub use context::{ContextPart, ContextQuery, ContextSource};
+pub use deletions::{DeleteConversation, Deleting, Deletion, Deletions, ErasedPart};
 pub use documents::{
     Decide, Document, DocumentChange, DocumentHit, DocumentKey, DocumentOrder, DocumentQuery, DocumentWrite, Documents,
     ExportedDocument, Find, NUMBER_KEYS_MAX, Namespace, NumberRange, Seen, TEXT_KEYS_MAX, TextRange, WriteKind,

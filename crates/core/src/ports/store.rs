@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, DeadLetters, Documents, Fut, Nodes, Operations, Outbox};
+use super::{Before, DeadLetters, Deletions, Documents, Fut, Nodes, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
@@ -125,6 +125,9 @@ pub enum AppendError {
     /// The conversation belongs to another user. Reported to clients as "not found".
     #[error("the conversation belongs to another user")]
     WrongOwner,
+    /// The conversation was deleted.
+    #[error("the conversation was deleted")]
+    Deleted,
     /// A run was started before and must not be started again.
     #[error("intent {0} was already started")]
     AlreadyStarted(IntentId),
@@ -166,6 +169,8 @@ pub struct StoredEvent {
     pub agent: String,
     /// The JSON of its body, byte for byte.
     pub body: String,
+    /// The SHA-256 of the body that the event had before its content was erased; `None` if it was not.
+    pub erased: Option<[u8; 32]>,
 }
 
 /// The log: the authority.
@@ -355,6 +360,9 @@ pub struct ConversationRow {
     /// Whether all its messages are stateless calls, whose conversation is not continued. Lists omit it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateless: bool,
+    /// Time of its deletion. Lists of its user omit it from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Micros>,
 }
 
 /// State of an intent.
@@ -429,7 +437,7 @@ pub trait Records: Send + Sync {
     /// A conversation, if the scope sees it.
     fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>>;
 
-    /// Conversations, ordered by the time of their last change.
+    /// Conversations, ordered by the time of their last change. A user does not see deleted ones, the operator does.
     fn conversations(
         &self,
         scope: Scope,
@@ -437,7 +445,7 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
 
-    /// The same without conversations of stateless calls.
+    /// The same without deleted conversations and those of stateless calls.
     fn listed_conversations(
         &self,
         scope: Scope,
@@ -542,7 +550,9 @@ pub trait SealedSecrets: Send + Sync {
 }
 
 /// A complete store of the kernel.
-pub trait Store: Log + Nodes + Records + DeadLetters + Operations + Outbox + Breakers + Keys + SealedSecrets {
+pub trait Store:
+    Log + Nodes + Records + Deletions + DeadLetters + Operations + Outbox + Breakers + Keys + SealedSecrets
+{
     /// The kind of store: `sqlite`, `memory` …
     fn name(&self) -> &'static str;
     /// Waits until another process may have stored new work, such as a message in an inbox. This is a hint: several hints

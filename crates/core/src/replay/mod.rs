@@ -12,6 +12,7 @@ pub use check::{Check, Divergence, DivergenceKind};
 pub use copy::{EXCHANGES_MAX, history_of, summary_of};
 pub use diff::{DIFFERENCES_MAX, Difference, differences};
 pub use redact::redacted;
+pub(crate) use redact::replace_texts;
 pub use state::{AgentState, CallState, ReplayState, RunState, TurnState, WaitingState};
 
 use std::borrow::Cow;

@@ -1,5 +1,5 @@
-//! Redaction of an exported event: texts of people, models and skills are replaced, so that the structure of a conversation can be
-//! given away without its content.
+//! Redaction of an event: texts of people, models and skills are replaced, so that the structure of a conversation can be given
+//! away, or kept, without its content.
 
 use serde_json::Value;
 
@@ -65,25 +65,24 @@ const KEPT: [&str; 50] = [
 #[must_use]
 pub fn redacted(event: &Event) -> Value {
     let mut value = serde_json::to_value(event).unwrap_or_default();
-    redact(&mut value, false);
+    replace_texts(&mut value, false, &|text| format!("{MARK}{} characters]", text.chars().count()));
     value
 }
 
-fn redact(value: &mut Value, is_kept: bool) {
+/// Replaces all texts of a JSON value by what `with` makes of them, except those in fields that say nothing about content.
+pub(crate) fn replace_texts(value: &mut Value, is_kept: bool, with: &dyn Fn(&str) -> String) {
     match value {
-        Value::String(text) if !is_kept && !text.is_empty() => {
-            *text = format!("{MARK}{} characters]", text.chars().count());
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, is_kept)),
+        Value::String(text) if !is_kept && !text.is_empty() => *text = with(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_texts(item, is_kept, with)),
         Value::Object(fields) => {
             for (key, field) in fields.iter_mut() {
                 // The arguments of a skill and the data of an outcome may have fields with any names.
                 let is_content = matches!(key.as_str(), "arguments" | "data" | "evidence" | "provider_state");
                 if is_content && (field.is_object() || field.is_array()) {
-                    *field = Value::String(format!("{MARK}{} characters]", field.to_string().chars().count()));
+                    *field = Value::String(with(&field.to_string()));
                     continue;
                 }
-                redact(field, !is_content && KEPT.contains(&key.as_str()));
+                replace_texts(field, !is_content && KEPT.contains(&key.as_str()), with);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

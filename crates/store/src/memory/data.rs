@@ -7,7 +7,7 @@ use annie_core::{
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        Address, ApiKey, ConversationRow, DeadLetterRow, Diverted, Document, IntentRow, IntentState, NodeRow,
+        Address, ApiKey, ConversationRow, DeadLetterRow, Deletion, Diverted, Document, IntentRow, IntentState, NodeRow,
         Notification, OperationRow, SealedSecret, Snapshot, TaskRow, TaskState, WriteKind,
     },
     projection::{self, Change},
@@ -33,6 +33,15 @@ pub(super) struct Conversation {
     pub updated_at: Micros,
     pub events: Vec<Event>,
     pub snapshot: Option<Snapshot>,
+    /// The digests of the bodies that erased events had.
+    pub erased: BTreeMap<Seq, [u8; 32]>,
+    pub deletion: Option<KeptDeletion>,
+}
+
+/// The deletion of a conversation, and the last event that is erased.
+pub(super) struct KeptDeletion {
+    pub deletion: Deletion,
+    pub erased: Seq,
 }
 
 impl Conversation {
@@ -51,6 +60,7 @@ impl Conversation {
             created_at: self.created_at,
             updated_at: self.updated_at,
             stateless: self.stateless.unwrap_or_default(),
+            deleted_at: self.deletion.as_ref().map(|kept| kept.deletion.at),
         }
     }
 }
@@ -133,12 +143,21 @@ impl Data {
         open.into_iter().map(|(_, id, user)| (id, user)).collect()
     }
 
+    pub fn is_deleted(&self, id: ConversationId) -> bool {
+        self.conversations.get(&id).is_some_and(|c| c.deletion.is_some())
+    }
+
     /// The facts that are needed to judge a batch.
     pub fn admission(&self, needs: &Needs) -> Admission {
         let mut admission = Admission::default();
         for id in &needs.conversations {
             if let Some(c) = self.conversations.get(id) {
-                let head = Head { user: c.user.clone(), epoch: c.epoch, next: Seq(c.last().0 + 1) };
+                let head = Head {
+                    user: c.user.clone(),
+                    epoch: c.epoch,
+                    next: Seq(c.last().0 + 1),
+                    is_deleted: c.deletion.is_some(),
+                };
                 admission.heads.insert(*id, head);
             }
         }
@@ -170,6 +189,8 @@ impl Data {
             updated_at: at,
             events: Vec::new(),
             snapshot: None,
+            erased: BTreeMap::new(),
+            deletion: None,
         });
         let seq = Seq(conversation.last().0 + 1);
         conversation.events.push(Event::placed(id, seq, event));

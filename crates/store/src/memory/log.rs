@@ -21,7 +21,7 @@ impl Log for MemoryStore {
 
     fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>> {
         Box::pin(self.at(StorePoint::Claim(conversation), move |data| {
-            data.conversations.get_mut(&conversation).map(|c| {
+            data.conversations.get_mut(&conversation).filter(|c| c.deletion.is_none()).map(|c| {
                 c.owner = Some(by);
                 c.epoch.0 += 1;
                 Claim { epoch: c.epoch, last: c.last() }
@@ -51,15 +51,16 @@ impl Log for MemoryStore {
     ) -> Fut<'_, Result<Vec<StoredEvent>, StoreError>> {
         Box::pin(self.read("stored_events", move |data| {
             let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
-            let events = data.conversations.get(&conversation).map(|c| c.events.iter().skip(skip).take(limit as usize));
+            let Some(c) = data.conversations.get(&conversation) else { return Vec::new() };
             let stored = |event: &Event| StoredEvent {
                 seq: event.seq,
                 at: event.at,
                 task: event.task,
                 agent: event.agent.to_string(),
-                body: serde_json::to_string(&event.body).unwrap_or_default(),
+                body: super::deletions::stored_body(c, event),
+                erased: c.erased.get(&event.seq).copied(),
             };
-            events.into_iter().flatten().map(stored).collect()
+            c.events.iter().skip(skip).take(limit as usize).map(stored).collect()
         }))
     }
 

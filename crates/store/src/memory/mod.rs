@@ -3,6 +3,7 @@
 //! survives the kernel that stored it, as on a disk.
 
 mod data;
+mod deletions;
 mod documents;
 mod log;
 mod nodes;

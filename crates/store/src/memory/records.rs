@@ -28,6 +28,7 @@ impl Records for MemoryStore {
             let seen = data
                 .conversations
                 .iter()
+                .filter(|(_, c)| c.deletion.is_none() || matches!(scope, Scope::Operator))
                 .filter(|(id, c)| scope.sees(&c.user) && before.takes(c.updated_at, id.uuid()));
             let mut rows: Vec<_> = seen.map(|(id, c)| c.row(*id)).collect();
             rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
@@ -46,7 +47,8 @@ impl Records for MemoryStore {
             let seen = data
                 .conversations
                 .iter()
-                .filter(|(id, c)| scope.sees(&c.user) && before.takes(c.updated_at, id.uuid()));
+                .filter(|(id, c)| scope.sees(&c.user) && before.takes(c.updated_at, id.uuid()))
+                .filter(|(_, c)| c.deletion.is_none());
             let mut rows: Vec<_> = seen.filter(|(_, c)| c.stateless != Some(true)).map(|(id, c)| c.row(*id)).collect();
             rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
             rows.truncate(limit as usize);

@@ -124,6 +124,7 @@ impl DeadLetters for MemoryStore {
         Box::pin(self.read("due_dead_letters", move |data| {
             let mut rows: Vec<_> = data
                 .waiting()
+                .filter(|row| !data.is_deleted(row.conversation))
                 .filter(|row| {
                     row.dead_letter.retry_at.is_some_and(|at| at <= now) || row.dead_letter.since < archive_before
                 })
@@ -136,10 +137,20 @@ impl DeadLetters for MemoryStore {
     }
 
     fn dead_letters_waiting(&self) -> Fut<'_, Result<DeadLettersWaiting, StoreError>> {
-        Box::pin(self.read("dead_letters_waiting", |data| DeadLettersWaiting {
-            count: data.waiting().count() as u64,
-            next_retry_at: data.waiting().filter_map(|row| row.dead_letter.retry_at).min(),
-            oldest_since: data.waiting().map(|row| row.dead_letter.since).min(),
+        Box::pin(self.read("dead_letters_waiting", |data| {
+            DeadLettersWaiting {
+                count: data.waiting().count() as u64,
+                next_retry_at: data
+                    .waiting()
+                    .filter(|row| !data.is_deleted(row.conversation))
+                    .filter_map(|row| row.dead_letter.retry_at)
+                    .min(),
+                oldest_since: data
+                    .waiting()
+                    .filter(|row| !data.is_deleted(row.conversation))
+                    .map(|row| row.dead_letter.since)
+                    .min(),
+            }
         }))
     }
 }
@@ -173,7 +184,7 @@ impl Operations for MemoryStore {
     fn expiring_operations(&self, until: Micros, limit: u32) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
         Box::pin(self.read("expiring_operations", move |data| {
             let awaited = data.operations.values().filter(|row| row.closed_by.is_none() && row.expires_at <= until);
-            let mut rows: Vec<_> = awaited.cloned().collect();
+            let mut rows: Vec<_> = awaited.filter(|row| !data.is_deleted(row.conversation)).cloned().collect();
             rows.sort_by_key(|row| (row.expires_at, row.id));
             rows.truncate(limit as usize);
             rows

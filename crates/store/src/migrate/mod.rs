@@ -91,6 +91,7 @@ const TABLES: &[Table] = &[
     Table { name: "texts", key: &["id"] },
     Table { name: "conversations", key: &["id"] },
     Table { name: "events", key: &["conversation_id", "seq"] },
+    Table { name: "deletions", key: &["conversation_id"] },
     Table { name: "snapshots", key: &["conversation_id"] },
     Table { name: "tasks", key: &["id"] },
     Table { name: "addresses", key: &["task_id"] },

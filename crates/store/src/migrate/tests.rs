@@ -46,7 +46,7 @@ async fn migrate_leaves_the_target_unchanged_on_failure_and_never_reuses_a_numbe
     let mut source = sqlite_at(folder.path(), "source").await.expect("SQLite");
     source.set_last_number(41).await.expect("it is written");
     // A row that PostgreSQL refuses: a conversation whose id is not a UUID.
-    let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1, 0)";
+    let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1, 0, NULL)";
     source.run(wrong).await;
     source.commit().await.expect("it is kept");
     let failed = migrate(&from, &to, false, &[]).await;

@@ -241,7 +241,7 @@ impl Part {
                 Kind::Usage => {
                     &[Ids, Numbers, Texts, Texts, Texts, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]
                 }
-                Kind::Text => &[Ids, Texts],
+                Kind::Text => &[Ids, Texts, Numbers],
             },
         }
     }
@@ -386,8 +386,9 @@ const fn written(kind: Kind) -> &'static str {
              ON CONFLICT (task_id) DO NOTHING"
         }
         Kind::Text => {
-            "INSERT INTO texts (id, text) SELECT new.a, new.b FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a \
-             ON CONFLICT (id) DO NOTHING"
+            "INSERT INTO texts (id, text, stored_at) SELECT new.a, new.b, new.c FROM {new} \
+             WHERE (SELECT yes FROM agreed) ORDER BY new.a ON CONFLICT (id) DO UPDATE SET stored_at = excluded.stored_at \
+             WHERE texts.stored_at < excluded.stored_at - 600000000"
         }
     }
 }

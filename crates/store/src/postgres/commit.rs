@@ -9,7 +9,10 @@
 //! late. If the numbers are taken, the stored event shows whether it is this batch's. Only if the server stays unreachable does
 //! the outcome remain unknown; then every append is answered with a store error, and the caller reads the outcome from the log.
 
-use annie_core::ports::{Append, AppendError, StoreError, StoreErrorKind};
+use annie_core::{
+    ports::{Append, AppendError, StoreError, StoreErrorKind},
+    time::Micros,
+};
 use uuid::Uuid;
 
 use super::{
@@ -29,8 +32,8 @@ const WHAT: &str = "committing appends";
 /// How often a batch is judged again because another process wrote first, before it is given up.
 const COLLISIONS_MAX: u32 = 20;
 
-pub(super) const LOCK_HEADS: &str = "SELECT CAST(0 AS BIGINT), id, user_id, owner_epoch, next_seq FROM conversations \
-     WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
+pub(super) const LOCK_HEADS: &str = "SELECT CAST(0 AS BIGINT), id, user_id, owner_epoch, next_seq, deleted_at \
+     FROM conversations WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
 pub(super) const READ_MESSAGES: &str = "SELECT CAST(1 AS BIGINT), t.user_id, t.client_id, t.id, t.conversation_id, t.seq, \
          t.text_sha256 FROM unnest($1::text[], $2::text[]) AS m (user_id, client_id) \
          JOIN tasks t ON t.user_id = m.user_id AND t.client_id = m.client_id";
@@ -44,7 +47,7 @@ pub(super) const IS_OURS: &str = "SELECT 1 FROM events WHERE conversation_id = $
 struct Judged {
     plan: Plan,
     /// The texts that the batch stores apart.
-    texts: Vec<(Uuid, String)>,
+    texts: Vec<(Uuid, String, Micros)>,
     first_event: Option<Vec<Cell>>,
     verdicts: Vec<Verdict>,
     admission: Admission,
@@ -155,7 +158,7 @@ impl Postgres {
     }
 
     /// Remembers what a commit has stored.
-    fn learn(&self, admission: Admission, texts: Vec<(Uuid, String)>) {
+    fn learn(&self, admission: Admission, texts: Vec<(Uuid, String, Micros)>) {
         let mut recent = self.recent.lock();
         recent.learn(admission);
         recent.texts.learn(texts);

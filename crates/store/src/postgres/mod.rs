@@ -11,6 +11,7 @@ mod batch;
 mod bound;
 mod commit;
 mod connections;
+mod deletions;
 mod documents;
 mod errors;
 mod nodes;
@@ -46,7 +47,7 @@ use crate::{
     PostgresAddress, PostgresOptions,
     admission::Head,
     migrations,
-    sql::{Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
+    sql::{Cell, Columns, Database, Recent, SqlStore, Step, Verdict, cells_of, head_of},
 };
 
 /// The most prepared statements of a connection.
@@ -148,6 +149,7 @@ async fn migrate(address: &PostgresAddress, options: &PostgresOptions) -> Result
 impl Database for Postgres {
     type Row = PgRow;
 
+    const LOCK_CONVERSATION: &'static str = "SELECT id FROM conversations WHERE id = $1 FOR NO KEY UPDATE";
     const OUTBOX: &'static str = outbox::OUTBOX;
     const TO_NOTIFY: &'static str = outbox::TO_NOTIFY;
     const TO_SEND: &'static str = outbox::TO_SEND;
@@ -171,6 +173,15 @@ impl Database for Postgres {
 
     async fn commit(&self, batch: Vec<Append>) -> Vec<Verdict> {
         self.commit_batch(batch).await
+    }
+
+    async fn steps(&self, what: &'static str, steps: Vec<Step>) -> Result<Vec<Vec<PgRow>>, StoreError> {
+        self.run_steps(what, steps).await
+    }
+
+    /// The server's autovacuum frees the space of deleted rows.
+    async fn compact(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn claim(

@@ -146,7 +146,9 @@ fn texts_of(batch: Vec<Append>) -> Vec<String> {
     let needs = Needs::of(&proposals);
     let mut admission = Admission::default();
     for conversation in needs.conversations.iter().filter(|c| c.uuid().as_u128() % 2 == 0) {
-        admission.heads.insert(*conversation, Head { user: UserId::local(), epoch: Epoch(1), next: Seq(5) });
+        admission
+            .heads
+            .insert(*conversation, Head { user: UserId::local(), epoch: Epoch(1), next: Seq(5), is_deleted: false });
     }
     let mut rows = guards(&needs, &admission);
     let verdicts = judge(&mut admission, &proposals);

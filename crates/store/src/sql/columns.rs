@@ -141,6 +141,12 @@ impl<'a> Columns<'a> {
         bytes.try_into().map_err(|_| corrupt(WHAT, format!("{} bytes where a SHA-256 should be", bytes.len())))
     }
 
+    /// A SHA-256 that may be missing.
+    pub fn maybe_sha256(&mut self) -> Taken<[u8; 32]> {
+        let wrong = |bytes: &[u8]| corrupt(WHAT, format!("{} bytes where a SHA-256 should be", bytes.len()));
+        self.take(|row, n| row.bytes(n))?.map(|bytes| bytes.try_into().map_err(|_| wrong(bytes))).transpose()
+    }
+
     pub fn seq(&mut self) -> Result<Seq, StoreError> {
         self.count().map(Seq)
     }

@@ -39,10 +39,13 @@ pub const DUE_DEAD_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_
      FROM (SELECT task_id FROM dead_letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
          UNION SELECT task_id FROM dead_letters WHERE state = 'waiting' AND since < $2) due \
      LEFT JOIN dead_letters l ON l.task_id = due.task_id LEFT JOIN tasks t ON t.id = l.task_id \
+     WHERE NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id) \
      ORDER BY l.since, l.task_id LIMIT $3";
 pub const DEAD_LETTERS_WAITING: &str = "SELECT (SELECT count(*) FROM dead_letters WHERE state = 'waiting'), \
-     (SELECT min(retry_at) FROM dead_letters WHERE state = 'waiting' AND retry_at IS NOT NULL), \
-     (SELECT min(since) FROM dead_letters WHERE state = 'waiting')";
+     (SELECT retry_at FROM dead_letters l WHERE state = 'waiting' AND retry_at IS NOT NULL \
+         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id) ORDER BY retry_at LIMIT 1), \
+     (SELECT since FROM dead_letters l WHERE state = 'waiting' \
+         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id) ORDER BY since LIMIT 1)";
 
 impl<D: Database> DeadLetters for SqlStore<D> {
     fn dead_letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<DeadLetterRow>, StoreError>> {

@@ -13,10 +13,12 @@ use crate::admission::Head;
 
 /// A claim succeeds for every previous owner: every later write compares the epoch.
 const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
-     RETURNING user_id, owner_epoch, next_seq";
+     AND deleted_at IS NULL RETURNING user_id, owner_epoch, next_seq, deleted_at";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
      (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 AND seq > $2 \
      ORDER BY seq LIMIT $3";
+const STORED_EVENTS: &str = "SELECT seq, at, task_id, agent_id, body, erased_sha256 FROM events \
+     WHERE conversation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
 const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
      (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 \
      AND seq > $2 AND EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND user_id = $4) ORDER BY seq LIMIT $3";
@@ -78,11 +80,9 @@ impl<D: Database> Log for SqlStore<D> {
         let bound = vec![conversation.uuid().into(), signed(after.0).into(), limit.into()];
         let stored = |row: &mut Columns<'_>| {
             let (seq, at, task) = (row.seq()?, row.at()?, row.id(TaskId::from_uuid)?);
-            let agent = row.text()?;
-            row.version()?;
-            Ok(StoredEvent { seq, at, task, agent, body: row.text()? })
+            Ok(StoredEvent { seq, at, task, agent: row.text()?, body: row.text()?, erased: row.maybe_sha256()? })
         };
-        Box::pin(self.list("reading stored events", EVENTS, bound, stored))
+        Box::pin(self.list("reading stored events", STORED_EVENTS, bound, stored))
     }
 
     fn snapshot(&self, conversation: ConversationId) -> Fut<'_, Result<Option<Snapshot>, StoreError>> {
@@ -133,9 +133,9 @@ impl<D: Database> Log for SqlStore<D> {
     }
 }
 
-/// A conversation's head from `user_id, owner_epoch, next_seq`.
+/// A conversation's head from `user_id, owner_epoch, next_seq, deleted_at`.
 pub fn head_of(row: &mut Columns<'_>) -> Result<Head, StoreError> {
-    Ok(Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()? })
+    Ok(Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()?, is_deleted: row.maybe_at()?.is_some() })
 }
 
 /// An event from `seq, at, task_id, agent_id, v, body, text_id` and the text with that id.

@@ -5,6 +5,7 @@ mod breakers;
 mod cell;
 mod columns;
 mod dead_letters;
+mod deletions;
 mod documents;
 mod facts;
 mod keys;
@@ -34,6 +35,7 @@ use crate::admission::Head;
 pub use cell::Cell;
 pub(crate) use columns::cells_of;
 pub use columns::{Cells, Columns};
+pub use deletions::Step;
 pub use documents::{DUE_DOCUMENTS, document_hit_of, document_of, due_document_of, exported_of, written_of};
 pub use facts::{Verdict, judge, learn_fact, writes};
 pub use log::{event_of, head_of};
@@ -62,6 +64,20 @@ pub trait Database: Send + Sync + 'static {
     const TO_SEND: &'static str;
     /// Stores a snapshot, if the epoch is still the conversation's.
     const PUT_SNAPSHOT: &'static str;
+
+    /// Locks the row of a conversation against changes by other transactions.
+    const LOCK_CONVERSATION: &'static str;
+
+    /// Executes statements in one transaction, and returns the rows of each. All of it may be executed twice. What the statements
+    /// remove is overwritten, if the database can do that.
+    fn steps(
+        &self,
+        what: &'static str,
+        steps: Vec<Step>,
+    ) -> impl Future<Output = Result<Vec<Vec<Self::Row>>, StoreError>> + Send;
+
+    /// See [`annie_core::ports::Deletions::compact`].
+    fn compact(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Runs a query that changes nothing.
     fn query(

@@ -12,7 +12,7 @@ pub const CLAIM_FREE: &str = "UPDATE conversations SET owner_node = $1, owner_ep
      AND NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = $1 AND ended_at IS NOT NULL) \
      AND (owner_node = $1 OR NOT EXISTS \
          (SELECT 1 FROM nodes WHERE incarnation = conversations.owner_node AND ended_at IS NULL)) \
-     RETURNING user_id, owner_epoch, next_seq";
+     AND deleted_at IS NULL RETURNING user_id, owner_epoch, next_seq, deleted_at";
 const IS_THERE: &str = "SELECT owner_epoch FROM conversations WHERE id = $1";
 pub const OPEN_FOR: &str = "SELECT t.conversation_id, t.user_id, c.next_seq - 1, \
      max(CASE WHEN t.started_at IS NULL THEN t.seq END), c.owner_node FROM tasks t \

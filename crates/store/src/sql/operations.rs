@@ -19,6 +19,7 @@ pub const OPERATIONS_OF_USER: &str = "SELECT id, user_id, conversation_id, task_
      AND user_id = $5 ORDER BY opened_at DESC, id DESC LIMIT $3";
 pub const EXPIRING_OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
      expires_at, closed_by, closed_at FROM operations WHERE closed_by IS NULL AND expires_at <= $1 \
+     AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = operations.conversation_id) \
      ORDER BY expires_at, id LIMIT $2";
 const KNOWN_SECRET: &str = "SELECT value FROM secrets WHERE name = $1";
 /// Returns the stored secret, or stores the new one: the first one wins.

@@ -9,18 +9,20 @@ use annie_core::{
 
 use super::{Cell, Columns, Database, SqlStore, user_of};
 
-const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
-const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE (updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id DESC LIMIT $3";
-const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE (updated_at, id) < ($1, $2) AND user_id = $4 ORDER BY updated_at DESC, id DESC LIMIT $3";
+const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
+     stateless, deleted_at FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
+     stateless, deleted_at FROM conversations WHERE (updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id DESC LIMIT $3";
+const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
+     stateless, deleted_at FROM conversations WHERE (updated_at, id) < ($1, $2) AND user_id = $4 \
+     AND deleted_at IS NULL ORDER BY updated_at DESC, id DESC LIMIT $3";
 
-const LISTED: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless ORDER BY updated_at DESC, id DESC LIMIT $3";
+const LISTED: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
+     stateless, deleted_at FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless \
+     AND deleted_at IS NULL ORDER BY updated_at DESC, id DESC LIMIT $3";
 const LISTED_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
-     stateless FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless AND user_id = $4 \
-     ORDER BY updated_at DESC, id DESC LIMIT $3";
+     stateless, deleted_at FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless AND user_id = $4 \
+     AND deleted_at IS NULL ORDER BY updated_at DESC, id DESC LIMIT $3";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, is_order, is_steer, joins, held_at, has_model_failed, started_at, ended_at, error FROM tasks \
@@ -132,6 +134,7 @@ fn conversation_of(row: &mut Columns<'_>) -> Result<ConversationRow, StoreError>
         created_at: row.at()?,
         updated_at: row.at()?,
         stateless: row.flag()?,
+        deleted_at: row.maybe_at()?,
     })
 }
 

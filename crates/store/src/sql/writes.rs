@@ -103,7 +103,7 @@ pub struct Writes {
     /// By the key of the row, so that a batch changes each row once.
     usage: BTreeMap<(ConversationId, Day, String, String), (String, UsageTotals)>,
     /// Texts of these events that are stored apart and are not known to be stored.
-    texts: BTreeMap<Uuid, String>,
+    texts: BTreeMap<Uuid, (String, Micros)>,
 }
 
 impl Writes {
@@ -127,14 +127,14 @@ impl Writes {
         });
         moved.next = Seq(seq.0 + 1);
         moved.updated_at = moved.updated_at.max(event.at);
-        let apart = stored.apart(&event.body);
+        let apart = stored.apart(&event.body, event.at);
         let body = match &apart {
             Some(_) => json(&event.body.without_shared_text())?,
             None => json(&event.body)?,
         };
         let text_id = apart.as_ref().map_or(Cell::Nothing, |apart| Cell::Id(apart.id));
         if let Some(apart) = apart.filter(|apart| !apart.is_stored) {
-            self.texts.entry(apart.id).or_insert_with(|| apart.text.to_owned());
+            self.texts.entry(apart.id).or_insert_with(|| (apart.text.to_owned(), event.at));
         }
         self.events.push(vec![
             Cell::Id(conversation.uuid()),
@@ -360,8 +360,8 @@ impl Writes {
     }
 
     /// The texts that are stored apart and are written by this batch.
-    pub fn texts(&self) -> Vec<(Uuid, String)> {
-        self.texts.iter().map(|(id, text)| (*id, text.clone())).collect()
+    pub fn texts(&self) -> Vec<(Uuid, String, Micros)> {
+        self.texts.iter().map(|(id, (text, at))| (*id, text.clone(), *at)).collect()
     }
 
     /// The rows: referenced rows come before the rows that refer to them, and a dead letter before the end of its task, because
@@ -371,7 +371,8 @@ impl Writes {
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
         let usage = self.usage.into_iter().map(usage_cells).collect();
-        let texts = self.texts.into_iter().map(|(id, text)| vec![Cell::Id(id), Cell::Text(text)]).collect();
+        let texts = self.texts.into_iter();
+        let texts = texts.map(|(id, (text, at))| vec![Cell::Id(id), Cell::Text(text), Cell::Number(at.0)]).collect();
         [
             (Kind::Text, texts),
             (Kind::Conversation, conversations),

@@ -161,7 +161,11 @@ const fn sql_of(kind: Kind) -> &'static str {
              ON CONFLICT (task_id) DO NOTHING;"
         }
         Kind::Usage => ADD_USAGE,
-        Kind::Text => "INSERT INTO texts (id, text) VALUES (new.a, new.b) ON CONFLICT (id) DO NOTHING;",
+        Kind::Text => {
+            "INSERT INTO texts (id, text, stored_at) VALUES (new.a, new.b, new.c) \
+             ON CONFLICT (id) DO UPDATE SET stored_at = excluded.stored_at \
+             WHERE stored_at < excluded.stored_at - 600000000;"
+        }
     }
 }
 

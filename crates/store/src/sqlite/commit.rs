@@ -32,7 +32,7 @@ use crate::{
 
 const WHAT: &str = "committing appends";
 
-const READ_HEADS: &str = "SELECT 0, id, user_id, owner_epoch, next_seq FROM conversations WHERE id IN (";
+const READ_HEADS: &str = "SELECT 0, id, user_id, owner_epoch, next_seq, deleted_at FROM conversations WHERE id IN (";
 const READ_MESSAGES: &str = "SELECT 1, user_id, client_id, id, conversation_id, seq, text_sha256 FROM tasks \
      WHERE (user_id, client_id) IN (VALUES ";
 const READ_TASKS: &str = "SELECT 2, id FROM tasks WHERE id IN (";

@@ -8,6 +8,7 @@
 mod absence;
 mod batch;
 mod commit;
+mod deletions;
 mod documents;
 mod errors;
 mod folder;
@@ -46,7 +47,7 @@ use folder::private_file;
 use crate::{
     admission::Head,
     migrations,
-    sql::{Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
+    sql::{Cell, Columns, Database, SqlStore, Step, Verdict, cells_of, head_of},
 };
 
 cells_of!(SqliteRow, Cow::Borrowed);
@@ -157,6 +158,7 @@ impl SqliteStore {
 impl Database for Sqlite {
     type Row = SqliteRow;
 
+    const LOCK_CONVERSATION: &'static str = "SELECT id FROM conversations WHERE id = $1";
     const OUTBOX: &'static str = outbox::OUTBOX;
     const TO_NOTIFY: &'static str = outbox::TO_NOTIFY;
     const TO_SEND: &'static str = outbox::TO_SEND;
@@ -189,6 +191,14 @@ impl Database for Sqlite {
 
     async fn commit(&self, batch: Vec<Append>) -> Vec<Verdict> {
         self.commit_batch(batch).await
+    }
+
+    async fn steps(&self, what: &'static str, steps: Vec<Step>) -> Result<Vec<Vec<SqliteRow>>, StoreError> {
+        self.run_steps(what, steps).await
+    }
+
+    async fn compact(&self) -> Result<(), StoreError> {
+        self.rewrite_file().await
     }
 
     async fn claim(

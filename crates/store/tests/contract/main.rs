@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dead_letters;
+mod deletions;
 mod deliveries;
 mod document_search;
 mod documents;
@@ -121,6 +122,18 @@ macro_rules! contract {
                     task_changes_in_one_batch_equal_single_changes,
                     tasks_are_changed_only_by_events_of_their_conversation,
                     tasks_are_the_same_after_a_rebuild,
+                ],
+                deletions: [
+                    deleted_conversation_is_hidden_and_accepts_nothing_until_it_is_restored,
+                    deletion_is_refused_while_a_task_is_open,
+                    deletion_and_a_message_at_the_same_time_never_lose_the_message,
+                    deleted_conversation_wakes_no_background_work_and_delivers_nothing,
+                    erasure_leaves_no_content_and_the_links_of_the_audit_chain,
+                    erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows,
+                    tables_of_an_erased_conversation_are_the_same_after_a_rebuild,
+                    erasures_are_due_at_their_time_and_until_they_are_done,
+                    shared_text_without_events_is_deleted_after_two_hours_only,
+                    old_snapshots_of_conversations_without_open_tasks_are_deleted,
                 ],
                 dead_letters: [
                     failure_with_a_dead_letter_is_stored_as_one,

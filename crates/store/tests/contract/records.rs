@@ -155,6 +155,7 @@ pub async fn conversation_title_is_its_first_words(store: Arc<dyn Store>) {
         created_at: Micros(10),
         updated_at: Micros(20),
         stateless: false,
+        deleted_at: None,
     };
     assert_eq!(store.conversation(of("ann"), c).await.unwrap(), Some(wanted));
 }

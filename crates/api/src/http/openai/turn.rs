@@ -244,7 +244,7 @@ async fn is_known(
     };
     match state.kernel.conversation(caller.scope(), id).await {
         Ok(_) => Ok(true),
-        Err(KernelError::NotFound(_)) => Ok(false),
+        Err(KernelError::NotFound(_) | KernelError::Deleted) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

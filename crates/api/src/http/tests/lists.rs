@@ -47,7 +47,8 @@ const LISTS: [List; 8] = [
 ];
 
 /// Paths that take `limit` or `next` and are no lists in pages, or lists with tests of their own, and methods of gRPC.
-const NO_LISTS: [(&str, &str); 9] = [
+const NO_LISTS: [(&str, &str); 10] = [
+    ("/api/v1/conversations/trash", "the last deleted ones: there is no further page"),
     ("/api/v1/usage", "sums, of which only the largest are shown: there is no further page"),
     ("/api/v1/conversations/search", "the best matches: there is no further page"),
     ("/api/v1/audit/verify", "verifies a part of the seals at a time; no test asks for a second part"),
