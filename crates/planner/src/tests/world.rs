@@ -63,6 +63,7 @@ impl World {
             list.push_str(&format!("- {domain}: About {domain}.\n  {}\n", names.join(", ")));
         }
         PromptFacts {
+            is_flagged: false,
             skills: list,
             domains: ["memory", "notes", "schedules", "system", "tasks"].map(str::to_owned).to_vec(),
             manual: if mode == Mode::Direct { SKILLS.iter().map(|(line, _)| manual(line)).collect() } else { vec![] },
