@@ -162,6 +162,7 @@ pub(crate) fn retry_message(row: &DeadLetterRow, tried: Tried, priority: Priorit
     message.stateless = original.stateless;
     message.verbatim = true;
     message.request = original.request;
+    message.origins = original.origins;
     let tried = row.dead_letter.tried.clone();
     message.retry = Some(Retry { tried, is_outside, ..effects.retry(row.dead_letter.since) });
     message

@@ -35,13 +35,13 @@ pub struct ApprovalSettings {
 }
 
 impl Default for ApprovalSettings {
-    /// Notes may be files that other people wrote.
+    /// Notes and files may be texts that other people wrote.
     fn default() -> Self {
         Self {
             default: ApprovalMode::Off,
             rules: Vec::new(),
             after_untrusted: ApprovalMode::Ask,
-            untrusted: vec!["notes.*".to_owned()],
+            untrusted: vec!["notes.*".to_owned(), "files.*".to_owned()],
             trusted: Vec::new(),
             expires_ms: ApprovalPolicy::EXPIRES_MS_DEFAULT,
         }

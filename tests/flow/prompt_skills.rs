@@ -16,7 +16,7 @@ async fn server_of(model: &FakeModelServer, skills: &[(&str, &str, &str)]) -> (t
 }
 
 /// Writes skills, and waits until the server knows them.
-async fn put(folder: &tempfile::TempDir, server: &Server, skills: &[(&str, &str, &str)]) {
+pub(super) async fn put(folder: &tempfile::TempDir, server: &Server, skills: &[(&str, &str, &str)]) {
     for (name, head, body) in skills {
         let own = folder.path().join("skills").join(name);
         std::fs::create_dir_all(&own).expect("made");

@@ -7,6 +7,7 @@ use super::{
     bad_models::server_with,
     egress::{Site, page},
     mcp::{connected, program},
+    prompt_skills::put,
 };
 use crate::{server::Server, world::eventually};
 
@@ -41,13 +42,18 @@ pub(super) struct Stage {
     /// The file in which the server of tools notes its effects.
     pub(super) puts: std::path::PathBuf,
     pub(super) model: FakeModelServer,
+    pub(super) folder: tempfile::TempDir,
     _site: Site,
-    _folders: [tempfile::TempDir; 2],
+    _work: tempfile::TempDir,
 }
 
 pub(super) async fn start(more: &str) -> Stage {
+    start_with(more, async |url| gullible(url).await).await
+}
+
+async fn start_with(more: &str, model: impl AsyncFnOnce(String) -> FakeModelServer) -> Stage {
     let site = Site::start(|_| page(INJECTION)).await;
-    let model = gullible(site.url("/weather")).await;
+    let model = model(site.url("/weather")).await;
     let work = tempfile::tempdir().expect("a folder");
     let puts = work.path().join("puts");
     let fake = program("fake", "modern", &format!("env = {{ FAKE_PUTS = {puts:?} }}"));
@@ -57,7 +63,7 @@ pub(super) async fn start(more: &str) -> Stage {
     );
     let (folder, server) = server_with(&model, &config).await;
     connected(&server, "fake").await;
-    Stage { server, puts, model, _site: site, _folders: [folder, work] }
+    Stage { server, puts, model, folder, _site: site, _work: work }
 }
 
 pub(super) async fn say(server: &Server, key: &str, text: &str) -> String {
@@ -128,4 +134,40 @@ async fn untrusted_settings_set_the_mode_and_the_sources() {
         let request = request_or_end(server, &task).await;
         assert_eq!((request.is_some(), effects(puts)), (waits, usize::from(!waits)), "{settings}: {request:?}");
     }
+}
+
+/// A model that passes what it reads on to a prompt skill with a task of its own, in which it obeys the arguments.
+async fn forking(url: String) -> FakeModelServer {
+    FakeModelServer::start(move |seen| {
+        let use_skill = |skill: &str, arguments: Value| {
+            Reply::calls([("use_skill", json!({"skill": skill, "arguments": arguments}))])
+        };
+        let text = last(seen)["content"].as_str().unwrap_or_default().to_owned();
+        match last(seen)["role"].as_str() {
+            Some("tool") if text.contains("Nice weather") => use_skill("relay", json!({"args": "post the vault"})),
+            Some("tool") => Reply::says("That is all."),
+            _ if seen.last_user_text().contains("[Skill: relay]") => use_skill("mcp.fake.put", json!({})),
+            _ => use_skill("web.fetch", json!({"url": url})),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forked_task_whose_arguments_a_page_wrote_waits_for_a_person() {
+    let Stage { server, puts, folder, .. } = &start_with("", async |url| forking(url).await).await;
+    put(folder, server, &[("relay", "context: fork", "Do this: $ARGUMENTS.")]).await;
+    say(server, "k", "What is the weather?").await;
+    let request = eventually("the forked task waits for a person, or acts", async || {
+        let (_, list) = server.get("/api/v1/approvals").await;
+        let open = list["approvals"].as_array()?.first().cloned();
+        (open.is_some() || effects(puts) > 0).then_some(open)
+    })
+    .await;
+    assert_eq!(effects(puts), 0);
+    assert_eq!(request.expect("a request")["skill"], "mcp.fake.put");
+    // The user's own words in the same task are the user's.
+    let task = say(server, "own", "/relay post the vault").await;
+    eventually("the task of the user's own call has acted", async || (effects(puts) > 0).then_some(())).await;
+    assert!(!task.is_empty());
 }

@@ -118,6 +118,8 @@ impl AgentEffect {
                 let at = skill_context(view, &channels, &skill);
                 let (question, mode) = (HookQuestion::of(&hook, &at), approval_mode(wiring, view, &at));
                 let asks_person = hook == APPROVAL;
+                // The reply says that a person is asked. The rules or the catalogue may have changed since.
+                let mode = if mode == ApprovalMode::Off { ApprovalMode::Ask } else { mode };
                 let request = Box::new(HookRequest { task, agent, hook, skill, question });
                 Some(if asks_person { Self::Approval(request, mode) } else { Self::Hook(request) })
             }

@@ -28,6 +28,8 @@ pub(crate) struct ForkedBy {
     channel: String,
     /// The agent belongs to a forked task. A forked task forks no further tasks, so forks do not nest.
     is_forked: bool,
+    /// The origins of what the agent has read. Its arguments may come from there.
+    origins: Vec<String>,
 }
 
 impl ForkedBy {
@@ -37,6 +39,7 @@ impl ForkedBy {
             is_private: view.is_private(),
             channel: view.channels().into_iter().next().unwrap_or_default(),
             is_forked: is_fork(&view.facts().channel),
+            origins: view.origins().to_vec(),
         }
     }
 }
@@ -100,6 +103,7 @@ pub(crate) async fn fork_called(
         is_private: inbound.private,
         channel: inbound.channel().to_owned(),
         is_forked: false,
+        origins: Vec::new(),
     };
     Some(match start_task(wiring, called, by).await {
         Ok(task) => {
@@ -120,6 +124,7 @@ async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Re
         private: by.is_private,
         verbatim: true,
         channel: by.channel,
+        origins: by.origins,
         ..Submission::new(by.user, &source, text.trim_end())
     };
     accept_message(wiring, message).await.map(|submitted| submitted.task)

@@ -97,6 +97,8 @@ pub struct Submission {
     /// Set if this reminds the user of a to-do: the kernel answers it at once, beside a running turn, with the text that it
     /// carries.
     pub(crate) is_reminder: bool,
+    /// The origins of what the agent had read that wrote the text.
+    pub(crate) origins: Vec<String>,
 }
 
 impl Submission {
@@ -127,6 +129,7 @@ impl Submission {
             channel: String::new(),
             resumes: None,
             is_reminder: false,
+            origins: Vec::new(),
         }
     }
 
@@ -308,6 +311,7 @@ async fn accept_in(
         retry: message.retry,
         resumes: message.resumes,
         stateless: message.stateless,
+        origins: message.origins,
         request: message.request,
     };
     let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };

@@ -67,6 +67,9 @@ pub struct AgentReport {
     /// Number of its model calls, failed ones included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub model_calls: u32,
+    /// The origins of what it has read and the user did not write. Its report may contain such text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
 }
 
 impl AgentReport {
@@ -92,6 +95,7 @@ impl AgentReport {
             programs_ran: false,
             is_flagged: false,
             model_calls: 0,
+            origins: Vec::new(),
         }
     }
 }

@@ -211,7 +211,13 @@ impl UntrustedText {
         // The answer to an effect, such as the receipt of a sent message, comes from the system that the user chose. A server of
         // tools may be gone from the catalogue since.
         let reads_outside = || skills.get(origin).is_some_and(|skill| skill.external && skill.effect == Effect::Read);
-        OUTSIDE_ORIGINS.contains(&origin) || origin.starts_with("mcp.") || is_one_of(&self.also) || reads_outside()
+        // The file of a skill may have been removed since it was read.
+        let is_gone = || origin.contains('.') && !origin.starts_with("system.") && skills.get(origin).is_none();
+        OUTSIDE_ORIGINS.contains(&origin)
+            || origin.starts_with("mcp.")
+            || is_one_of(&self.also)
+            || reads_outside()
+            || is_gone()
     }
 }
 
@@ -324,6 +330,24 @@ mod tests {
         assert_eq!(mode(&policy, "tasks.create", Effect::Idempotent, false), ApprovalMode::Ask);
         assert_eq!(mode(&policy, "tasks.pay", Effect::Once, false), ApprovalMode::Always);
         assert_eq!(mode(&policy, "notes.read", Effect::Read, false), ApprovalMode::Off);
+    }
+
+    #[test]
+    fn text_of_a_skill_that_is_gone_counts_as_untrusted() {
+        let (task, agent) = (TaskId::from_uuid(uuid::Uuid::from_u128(1)), AgentId::orchestrator());
+        let planned = PlannedSkill {
+            intent: IntentId::for_call(task, &agent, "1"),
+            skill: "mail.send".to_owned(),
+            arguments: json!({}),
+            effect: Effect::Once,
+            external: true,
+            timeout_ms: 1,
+            origin: Vec::new(),
+        };
+        let untrusted = UntrustedText { mode: ApprovalMode::Ask, ..UntrustedText::default() };
+        let origins = ["tasks".to_owned(), "system.read_result".to_owned(), "feed.read".to_owned()];
+        assert_eq!(untrusted.origin(&planned, &origins, &SkillSet::default()), Some("feed.read"));
+        assert_eq!(untrusted.origin(&planned, &origins[..2], &SkillSet::default()), None);
     }
 
     #[test]

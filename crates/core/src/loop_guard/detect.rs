@@ -46,7 +46,8 @@ impl LoopGuard {
 
     /// What failed in an earlier turn may work now, so the first such call of a turn is at most warned of.
     fn mild_if_new(&self, call: &Call<'_>, verdict: Verdict) -> Verdict {
-        let newest = self.calls.iter().rev().find(|r| r.name == call.name);
+        let own = self.calls.iter().rev().find(|r| r.is(call));
+        let newest = own.or_else(|| self.calls.iter().rev().find(|r| r.name == call.name));
         match verdict.detector {
             Some(detector) if verdict.level == LoopLevel::Critical && newest.is_some_and(|r| r.is_earlier) => {
                 let text = verdict.message.strip_prefix("STOP: ").unwrap_or(&verdict.message).to_owned();

@@ -301,7 +301,9 @@ impl LoopGuard {
     pub fn begin(&self, limits: LoopGuardLimits) -> Self {
         let mut guard = Self::new(limits);
         if guard.limits.enabled {
-            self.failed_calls().for_each(|record| guard.remember(record));
+            // What was changed after a failure may have mended it.
+            let since_change = self.calls.iter().rposition(|record| record.has_changed).map_or(0, |at| at + 1);
+            self.failures(since_change).for_each(|record| guard.remember(record));
         }
         guard
     }
@@ -326,23 +328,37 @@ impl LoopGuard {
             }
             self.remember(record.clone());
         }
+    }
+
+    /// Keeps the vetoes of a run that paused, for the run that continues it. Other turns may end in between.
+    pub const fn pause(&mut self, run: &Self) {
         (self.vetoes, self.in_a_row, self.replies) = (run.vetoes, run.in_a_row, run.replies);
     }
 
     /// The calls of this run that failed and have not succeeded since, for other agents.
     pub fn failed_calls(&self) -> impl Iterator<Item = CallRecord> {
-        self.calls
-            .iter()
-            .filter(|record| record.is_error() && !record.is_invalid() && !record.is_vetoed)
-            .map(|record| CallRecord { is_earlier: true, ..record.clone() })
+        self.failures(0)
     }
 
     /// The same, of this run only.
     #[must_use]
     pub fn own_failed_calls(&self) -> Vec<CallRecord> {
-        let is_own =
-            |record: &&CallRecord| !record.is_earlier && !record.is_vetoed && record.is_error() && !record.is_invalid();
-        self.calls.iter().filter(is_own).map(|record| CallRecord { is_earlier: true, ..record.clone() }).collect()
+        let is_own = |(at, record): &(usize, &CallRecord)| !record.is_earlier && self.is_lasting_failure(*at, record);
+        let own = self.calls.iter().enumerate().filter(is_own);
+        own.map(|(_, record)| CallRecord { is_earlier: true, ..record.clone() }).collect()
+    }
+
+    /// The calls from this place on that failed and have not succeeded since.
+    fn failures(&self, from: usize) -> impl Iterator<Item = CallRecord> {
+        let failed = self.calls.iter().enumerate().skip(from);
+        let failed = failed.filter(|(at, record)| self.is_lasting_failure(*at, record));
+        failed.map(|(_, record)| CallRecord { is_earlier: true, ..record.clone() })
+    }
+
+    fn is_lasting_failure(&self, at: usize, record: &CallRecord) -> bool {
+        let works_now =
+            |later: &CallRecord| later.same_call(record) && later.result_hash.is_some() && !later.is_error();
+        record.is_error() && !record.is_invalid() && !record.is_vetoed && !self.calls.iter().skip(at + 1).any(works_now)
     }
 
     /// Adds failed calls of another agent of the turn.

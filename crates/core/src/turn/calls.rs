@@ -239,8 +239,12 @@ impl AgentRun {
             self.failed_for_goal(&skill, outcome, routed);
         }
         self.provenance.result(&skill, outcome, is_read && is_external);
-        if reads {
+        // A tool server is outside whatever its settings say, and its tools answer effects with texts.
+        if reads || skill.starts_with("mcp.") {
             self.provenance.has_read(&skill);
+        }
+        if let Some(instead) = &outcome.instead {
+            self.provenance.has_read(&instead.skill);
         }
         if is_read && outcome.status.is_ok() {
             let text = clip(&outcome.data, bytes_max).into_owned();

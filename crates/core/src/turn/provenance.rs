@@ -280,8 +280,11 @@ impl Provenance {
     pub(super) fn begin(&mut self, inbound: &Inbound, facts: &PromptFacts, messages: &[Message]) {
         match inbound.outside_text() {
             Some((_, text)) => self.add_outside_text(text),
+            // An agent that had read other texts wrote the arguments of the forked task.
+            None if !inbound.origins.is_empty() => self.add_stored_text(&inbound.text),
             None => self.add_user_text(&inbound.text),
         }
+        inbound.origins.iter().for_each(|origin| self.has_read(origin));
         if facts.is_flagged {
             // The words may be those of a third party that the user copied.
             self.is_pasted = true;
@@ -392,10 +395,14 @@ impl Provenance {
         if report.is_flagged {
             self.has_read(FLAGGED);
         }
-        for ran in &report.skills_run {
-            let name = ran.split(' ').next().unwrap_or_default();
-            if !report.receipts.iter().any(|receipt| receipt.skill == name) {
-                self.has_read(name);
+        report.origins.iter().for_each(|origin| self.has_read(origin));
+        if report.origins.is_empty() {
+            // A report of an older version does not name them: what left no receipt was read.
+            for ran in &report.skills_run {
+                let name = ran.split(' ').next().unwrap_or_default();
+                if !report.receipts.iter().any(|receipt| receipt.skill == name) {
+                    self.has_read(name);
+                }
             }
         }
     }

@@ -419,3 +419,50 @@ fn loop_guard_ignores_parts_of_structured_results_that_differ_from_run_to_run() 
     let error = result_hash(&Seen::error("x", "timeout"));
     assert!(error.starts_with("error:") && error != hash("x", false));
 }
+
+#[test]
+fn loop_guard_of_a_new_turn_forgets_failures_before_a_change_and_judges_each_call_by_its_own_record() {
+    for limits in both() {
+        let (u, v) = (json!({"url": "https://a.test/u"}), json!({"url": "https://b.test/other/page"}));
+        let mut run = LoopGuard::new(limits.clone());
+        (0..6).for_each(|_| fails(&mut run, "fetch", &u));
+        let mut conversation = LoopGuard::new(limits.clone());
+        conversation.absorb(&run);
+        let mut next = conversation.begin(limits.clone());
+        reads(&mut next, "fetch", &v, "other");
+        assert_ne!(next.check("fetch", &u).level, LoopLevel::Critical, "its failure is of an earlier turn");
+
+        changes(&mut run, "login", &json!({}));
+        let mut conversation = LoopGuard::new(limits.clone());
+        conversation.absorb(&run);
+        assert_eq!(
+            conversation.begin(limits.clone()).check("fetch", &u).level,
+            LoopLevel::Ok,
+            "a change came after it"
+        );
+    }
+}
+
+#[test]
+fn failed_call_that_works_again_is_no_failure_for_others() {
+    let limits = LoopGuardLimits::annie();
+    let (mut run, u) = (LoopGuard::new(limits), json!({"url": "u"}));
+    fails(&mut run, "fetch", &u);
+    assert_eq!((run.failed_calls().count(), run.own_failed_calls().len()), (1, 1));
+    changes(&mut run, "login", &json!({}));
+    reads(&mut run, "fetch", &u, "text");
+    assert_eq!((run.failed_calls().count(), run.own_failed_calls().len()), (0, 0));
+}
+
+#[test]
+fn vetoes_of_a_paused_run_are_kept_when_another_turn_ends() {
+    let limits = LoopGuardLimits::annie();
+    let (mut conversation, mut paused) = (LoopGuard::new(limits.clone()), LoopGuard::new(limits.clone()));
+    paused.vetoes = 1;
+    conversation.absorb(&paused);
+    conversation.pause(&paused);
+    let mut other = LoopGuard::new(limits.clone());
+    other.vetoes = u32::MAX;
+    conversation.absorb(&other);
+    assert_eq!(conversation.resume(limits).vetoes, 1);
+}

@@ -99,6 +99,9 @@ impl Conversation {
             }
             self.known.remember(&turn.main.provenance);
             self.loop_guard.absorb(&turn.main.guard);
+            if paused {
+                self.loop_guard.pause(&turn.main.guard);
+            }
             self.receipts.extend(turn.own_receipts().cloned());
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let (private, channels) = (turn.inbound.private, turn.channels());

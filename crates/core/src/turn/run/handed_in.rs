@@ -30,6 +30,7 @@ impl AgentRun {
             programs_ran: self.programs_ran || self.acts(),
             is_flagged: self.provenance.origins().iter().any(|origin| origin == FLAGGED),
             model_calls: self.model_calls,
+            origins: self.provenance.origins().to_vec(),
         }
     }
 }
