@@ -57,6 +57,9 @@ pub fn new(site: &Site, name: &str, kind: SkillKind) -> Result<(), Failure> {
     }
     paths.iter().try_for_each(|path| site.console.line(path))?;
     site.console.say(&format!("edit it, then: annie skills validate && annie skills test {name}"));
+    if kind == SkillKind::Request && !site.loaded.config.egress.enabled {
+        site.console.say("it is listed only with `enabled = true` in `[egress]` of annie.toml: requests are off");
+    }
     Ok(())
 }
 

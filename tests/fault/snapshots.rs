@@ -62,6 +62,8 @@ async fn engine_restart_reads_only_events_behind_the_last_snapshot() {
     let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call == TURNS as u64));
     let mut parts = WorldParts::with_model(model.clone());
     parts.limits.passivate_after_ms = NEVER_MS;
+    // Summaries would be model calls of their own.
+    parts.limits.turn.compaction_messages = 0;
     let world = parts.start().await;
     let sent = talk(&world, TURNS).await;
     let engine = format!("/conversations/engine:{}", sent.conversation);

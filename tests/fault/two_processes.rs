@@ -442,6 +442,8 @@ async fn two_unnotified_kernels(model: &Arc<ScriptedModel>, store: &MemoryStore,
         (parts.env, parts.node) = (env::env(seed), node(seed));
         parts.limits.passivate_after_ms = 10 * SCAN_MS;
         parts.acts = acts;
+        // Summaries would be model calls of their own.
+        parts.limits.turn.compaction_messages = 0;
         let world = parts.start().await;
         eventually("the kernel has scanned for open conversations", async || {
             let (_, view) = world.kernel.view("/conversations").await.ok()?;

@@ -139,7 +139,7 @@ async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
         _ => Reply::says("Fine."),
     })
     .await;
-    let (_folder, server) = server_with(&model, "[log]\nformat = \"json\"").await;
+    let (_folder, server) = server_with(&model, "[log]\nformat = \"json\"\n[turn]\ncompaction_messages = 0\n").await;
     for text in ["well", "one", "one again", "one once more", "two", "two again", "well", "well again"] {
         ask(&server, text).await;
     }

@@ -10,8 +10,10 @@ use crate::{server::Server, world::eventually};
 async fn server_of(model: &FakeModelServer, more: &str) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("annie.toml");
-    let config =
-        format!("[[backend]]\nname = \"here\"\nbase_url = {:?}\nmodel = \"fake-model\"\n{more}\n", model.base_url());
+    let config = format!(
+        "[[backend]]\nname = \"here\"\nbase_url = {:?}\nmodel = \"fake-model\"\n{more}\n[turn]\ncompaction_messages = 0\n",
+        model.base_url()
+    );
     std::fs::write(&path, config).expect("written");
     let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
     eventually("the model server was queried", async || backend(&server).await["profile"].is_object().then_some(()))

@@ -81,6 +81,8 @@ async fn scheduler_killed_repeatedly_under_load_ends_ten_thousand_tasks_in_order
     // A new incarnation of the scheduler guesses how long a round takes. The guess is small because this model answers at
     // once, and clients must not wait long.
     parts.limits.queue.round_guess_ms = 1;
+    // Summaries would be model calls of their own.
+    parts.limits.turn.compaction_messages = 0;
     let world = parts.start().await;
     let users: Vec<UserId> = (0..USERS).map(|n| user(&format!("user{n}"))).collect();
     let total = (USERS * EACH) as u64;

@@ -55,7 +55,7 @@ async fn poisoned_memory_is_shown_escaped_with_its_origin_and_its_commands_are_n
     let asked = model.requests();
     for request in &asked[7..9] {
         let memory = shown(request);
-        assert!(memory.contains("<memory-") && memory.contains("origin=\\\"notes.read\\\""), "{memory}");
+        assert!(memory.contains("<memory-") && memory.contains("origin=\\\"flagged, notes.read\\\""), "{memory}");
         assert!(!memory.contains("from:nobody"), "a model does not choose the origin: {memory}");
         assert_eq!(memory.matches("[/Context]").count(), 1, "{memory}");
         assert!(

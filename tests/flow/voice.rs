@@ -42,7 +42,7 @@ impl Steps {
 /// A server in front of one fake model with one slot.
 pub async fn one_slot(folder: &Path, model: &FakeModelServer) -> Server {
     let config = format!(
-        "mode = \"single_loop\"\n[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\nslots = 1\nretries_max = 0\n\
+        "mode = \"single_loop\"\n[turn]\ncompaction_messages = 0\n[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\nslots = 1\nretries_max = 0\n\
          [deadline]\nrealtime = {{ soft_ms = 30000, hard_ms = 60000 }}\n\
          voice_simple = {{ soft_ms = 30000, hard_ms = 60000 }}\nvoice_action = {{ soft_ms = 30000, hard_ms = 60000 }}\n",
         model.base_url()

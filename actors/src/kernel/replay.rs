@@ -18,6 +18,8 @@ use crate::log_writer::append;
 const EVENTS_MAX: u64 = 1_000_000;
 /// The most events of an imported conversation. Each activation of the copy without a snapshot reads all of them.
 pub const IMPORTED_EVENTS_MAX: u64 = 100_000;
+/// The largest sum of the events of one imported conversation, in bytes. A replay holds the whole conversation in memory.
+pub const IMPORTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The version of the export, which the first line names.
 pub const EXPORT_VERSION: u64 = 1;
 /// The field of an export's first line that contains the version.
@@ -122,7 +124,7 @@ impl Kernel {
         let mut replay = Replay::new(id, row.user.clone());
         self.fold_to(&mut replay, id, at).await?;
         let (history, summary) = (history_of(replay.state(), false), summary_of(replay.state()));
-        let copied = Copied { of: id, original_seq: at, event: None, history, summary };
+        let copied = Copied { of: id, original_seq: at, event: None, history, summary, bytes: 0 };
         let conversation = ConversationId::from_uuid(self.wiring.env.uuid());
         let last = self.store_copy(conversation, &row.user, vec![copied]).await?;
         Ok(Copy { conversation, last })
@@ -135,42 +137,12 @@ impl Kernel {
     /// If a line is no event or not the next one, or the store fails. Nothing of the part is stored after an invalid line.
     pub async fn import(&self, user: &UserId, part: ImportPart) -> Result<Copy, KernelError> {
         self.check_takes_in()?;
-        let (conversation, begun) = match part.into {
+        let (conversation, before) = match part.into {
             Some(id) => (id, Some(self.imported_so_far(user, id).await?)),
             None => (ConversationId::from_uuid(self.wiring.env.uuid()), None),
         };
-        let (mut of, first) = begun.map_or((None, 1), |(of, last)| (Some(of), last.0 + 1));
-        let mut copies = Vec::new();
-        for (number, line) in part.lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let wrong = |why: String| KernelError::Invalid(format!("line {}: {why}", number + 1));
-            let value: Value = serde_json::from_str(line).map_err(|e| wrong(format!("it is no JSON: {e}")))?;
-            if let Some(version) = value.get(EXPORT_MARK) {
-                if version.as_u64() != Some(EXPORT_VERSION) {
-                    return Err(wrong(format!("this Annie reads exports of version {EXPORT_VERSION}, not {version}")));
-                }
-                continue;
-            }
-            let event: Event =
-                serde_json::from_value(value.clone()).map_err(|e| wrong(format!("it is no event: {e}")))?;
-            let expected = Seq(first + copies.len() as u64);
-            if event.seq != expected {
-                return Err(wrong(format!("event {expected} must follow, and the line has event {}", event.seq)));
-            }
-            if *of.get_or_insert(event.conversation) != event.conversation {
-                return Err(wrong(format!("it belongs to another conversation, {}", event.conversation)));
-            }
-            if event.seq.0 > IMPORTED_EVENTS_MAX {
-                return Err(wrong(format!("a conversation of more than {IMPORTED_EVENTS_MAX} events is not imported")));
-            }
-            copies.push(Copied {
-                of: event.conversation,
-                original_seq: event.seq,
-                event: Some(value),
-                history: Vec::new(),
-                summary: None,
-            });
-        }
-        let Some(of) = of else {
+        let first = before.as_ref().map_or(1, |before| before.original_seq.0 + 1);
+        let Some(Lines { of, bytes, copies }) = Lines::read(&part.lines, before)? else {
             return Err(KernelError::Invalid("the import contains no event: send the lines of an export".to_owned()));
         };
         let original_seq = Seq(first + copies.len() as u64 - 1);
@@ -179,24 +151,26 @@ impl Kernel {
             last = self.store_copy(conversation, user, copies).await?;
         }
         if !part.is_partial {
+            let _running =
+                RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
             let mut replay = Replay::new(conversation, user.clone());
             self.fold_to(&mut replay, conversation, last).await?;
             let (history, summary) = (history_of(replay.state(), true), summary_of(replay.state()));
-            let copied = Copied { of, original_seq, event: None, history, summary };
+            let copied = Copied { of, original_seq, event: None, history, summary, bytes };
             last = self.store_copy(conversation, user, vec![copied]).await?;
         }
         Ok(Copy { conversation, last })
     }
 
-    /// The original of an import whose last part has not arrived, and its last imported event.
-    async fn imported_so_far(&self, user: &UserId, id: ConversationId) -> Result<(ConversationId, Seq), KernelError> {
+    /// The last imported event of an import whose last part has not arrived.
+    async fn imported_so_far(&self, user: &UserId, id: ConversationId) -> Result<Copied, KernelError> {
         let scope = Scope::User(user.clone());
         let row = self.conversation(scope.clone(), id).await?;
         let last = self.events(scope, id, Seq(row.last_seq.0.saturating_sub(1)), 1).await?.pop();
         if let Some(EventBody::Copied(copied)) = last.map(|event| event.body)
             && copied.event.is_some()
         {
-            return Ok((copied.of, copied.original_seq));
+            return Ok(*copied);
         }
         Err(KernelError::Stale(format!("{id} is no unfinished import: begin a new one")))
     }
@@ -279,5 +253,114 @@ fn existing(seq: Option<Seq>, last: Seq) -> Result<Option<Seq>, KernelError> {
             Err(KernelError::Invalid(format!("there is no event {seq}: the events are 1 to {last}")))
         }
         seq => Ok(seq),
+    }
+}
+
+/// The events of one part of an import.
+struct Lines {
+    of: ConversationId,
+    /// The bytes of all imported events so far.
+    bytes: u64,
+    copies: Vec<Copied>,
+}
+
+impl Lines {
+    /// Reads the lines behind the last imported event. `None` if neither they nor the parts before have an event.
+    fn read(lines: &str, before: Option<Copied>) -> Result<Option<Self>, KernelError> {
+        let mut is_headed = before.is_some();
+        let (mut of, first, mut bytes) =
+            before.map_or((None, 1, 0), |before| (Some(before.of), before.original_seq.0 + 1, before.bytes));
+        let mut copies = Vec::new();
+        for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |why: String| KernelError::Invalid(format!("line {}: {why}", number + 1));
+            let value: Value = serde_json::from_str(line).map_err(|e| wrong(format!("it is no JSON: {e}")))?;
+            if let Some(version) = value.get(EXPORT_MARK) {
+                if version.as_u64() != Some(EXPORT_VERSION) {
+                    return Err(wrong(format!("this Annie reads exports of version {EXPORT_VERSION}, not {version}")));
+                }
+                is_headed = true;
+                continue;
+            }
+            bytes += line.len() as u64;
+            let copied = copied_of(value, bytes).map_err(wrong)?;
+            if !is_headed {
+                return Err(wrong(format!(
+                    "an export begins with a line that has `{EXPORT_MARK}`: send the whole file"
+                )));
+            }
+            let expected = Seq(first + copies.len() as u64);
+            if copied.original_seq != expected {
+                let why = format!("event {expected} must follow, and the line has event {}", copied.original_seq);
+                return Err(wrong(why));
+            }
+            if *of.get_or_insert(copied.of) != copied.of {
+                return Err(wrong(format!("it belongs to another conversation, {}", copied.of)));
+            }
+            if expected.0 > IMPORTED_EVENTS_MAX {
+                return Err(wrong(format!("a conversation of more than {IMPORTED_EVENTS_MAX} events is not imported")));
+            }
+            if bytes > IMPORTED_BYTES_MAX {
+                return Err(wrong(format!("a conversation of more than {IMPORTED_BYTES_MAX} bytes is not imported")));
+            }
+            copies.push(copied);
+        }
+        Ok(of.map(|of| Self { of, bytes, copies }))
+    }
+}
+
+/// The record of an exported event, or why there is none.
+fn copied_of(value: Value, bytes: u64) -> Result<Copied, String> {
+    let event: Event = serde_json::from_value(value.clone()).map_err(|e| format!("it is no event: {e}"))?;
+    let copied = Copied {
+        of: event.conversation,
+        original_seq: event.seq,
+        event: Some(value),
+        history: Vec::new(),
+        summary: None,
+        bytes,
+    };
+    // The record nests the event deeper, and what is nested too deeply cannot be read again.
+    let stored = serde_json::to_string(&EventBody::Copied(Box::new(copied.clone())));
+    let is_readable = stored.is_ok_and(|text| serde_json::from_str::<EventBody>(&text).is_ok());
+    is_readable.then_some(copied).ok_or_else(|| "it is nested too deeply".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(seq: u64, more: Value) -> String {
+        let conversation = ConversationId::from_uuid(Default::default());
+        let task = TaskId::from_uuid(Default::default());
+        let mut line = json!({
+            "conversation": conversation, "seq": seq, "at": 1, "task": task, "agent": "main", "kind": "results_given",
+        });
+        line["more"] = more;
+        line.to_string()
+    }
+
+    fn before(bytes: u64) -> Option<Copied> {
+        let of = ConversationId::from_uuid(Default::default());
+        Some(Copied { of, original_seq: Seq(1), event: None, history: Vec::new(), summary: None, bytes })
+    }
+
+    #[test]
+    fn import_beyond_its_bytes_and_of_a_line_that_could_not_be_read_again_is_refused() {
+        let ok = Lines::read(&line(2, Value::Null), before(7)).unwrap().unwrap();
+        assert_eq!((ok.copies.len(), ok.bytes), (1, 7 + line(2, Value::Null).len() as u64));
+        let refused = |lines: &str, before| match Lines::read(lines, before) {
+            Err(KernelError::Invalid(why)) => why,
+            other => panic!("{:?}", other.map(|read| read.map(|read| read.copies))),
+        };
+        let why = refused(&line(2, Value::Null), before(IMPORTED_BYTES_MAX));
+        assert!(why.starts_with("line 1: a conversation of more than 67108864 bytes"), "{why}");
+        let deep = (0..124).fold(Value::Null, |inner, _| json!([inner]));
+        assert_eq!(refused(&line(2, deep), before(0)), "line 1: it is nested too deeply");
+        assert!(
+            refused(&line(1, Value::Null), None).contains("an export begins with a line"),
+            "without its first line"
+        );
     }
 }

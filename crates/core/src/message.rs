@@ -191,6 +191,25 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// The largest number of tokens that one call can have. The sums of thousands of such calls fit into 64 bits with a sign.
+    pub const TOKENS_MAX: u64 = 1 << 40;
+    /// The largest price of one call in US dollars, for the same reason.
+    pub const COST_USD_MAX: f64 = 1e6;
+
+    /// The usage without numbers that no call can have. A server that reports such numbers is broken.
+    #[must_use]
+    pub fn bounded(&self) -> Self {
+        let tokens = |n: u64| n.min(Self::TOKENS_MAX);
+        Self {
+            input_tokens: tokens(self.input_tokens),
+            output_tokens: tokens(self.output_tokens),
+            cached_tokens: tokens(self.cached_tokens),
+            cache_written_tokens: tokens(self.cache_written_tokens),
+            reasoning_tokens: tokens(self.reasoning_tokens),
+            cost_usd: self.cost_usd.clamp(0.0, Self::COST_USD_MAX),
+        }
+    }
+
     /// Adds the cost of another call. Sums saturate. Money is rounded to a billionth of a dollar: numbers with so few digits
     /// survive a JSON round trip, so that a replay gives the same sum.
     pub fn add(&mut self, other: &Self) {

@@ -374,6 +374,8 @@ impl UsageTotals {
     /// The sums of one round.
     #[must_use]
     pub fn of(usage: &Usage) -> Self {
+        // Records of older versions may have any number.
+        let usage = usage.bounded();
         Self {
             rounds: 1,
             input_tokens: usage.input_tokens,

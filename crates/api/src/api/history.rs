@@ -30,6 +30,8 @@ const EVENTS_MAX: usize = 10_000;
 pub enum Role {
     User,
     Assistant,
+    /// The kernel, about the conversation itself.
+    System,
 }
 
 impl Role {
@@ -37,6 +39,7 @@ impl Role {
         match self {
             Self::User => "user",
             Self::Assistant => "assistant",
+            Self::System => "system",
         }
     }
 }
@@ -254,11 +257,8 @@ impl Work {
     }
 }
 
-/// What the conversation shows of a request for an approval, of its verdict, or of a compaction.
+/// What the conversation shows of a request for an approval, or of its verdict.
 fn line_of(body: &EventBody) -> Option<String> {
-    if let EventBody::Compacted(compacted) = body {
-        return Some(format!("[{}]", compacted.line()));
-    }
     if let EventBody::ApprovalRequested { skill, arguments, expires_at, .. } = body {
         return Some(approval::question(skill, arguments, *expires_at));
     }
@@ -289,6 +289,10 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
             if !inbound.is_reminder() {
                 messages.push(message(Role::User, &inbound.text, None));
             }
+            continue;
+        }
+        if let EventBody::Compacted(compacted) = &event.body {
+            messages.push(message(Role::System, &format!("[{}]", compacted.line()), None));
             continue;
         }
         if let Some(text) = line_of(&event.body) {

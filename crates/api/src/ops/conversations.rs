@@ -267,7 +267,7 @@ pub struct ChatMessage {
     seq: u64,
     #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
-    /// `user` or `assistant`.
+    /// `user`, `assistant`, or `system` for what the kernel notes about the conversation.
     role: &'static str,
     text: String,
     /// RFC 3339.

@@ -22,6 +22,9 @@ pub struct Copied {
     /// The summary of the older part of the original, with which the copy begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<CopiedSummary>,
+    /// The bytes of the imported events up to this one. Their sum has a limit.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub bytes: u64,
 }
 
 /// The summary of the older part of the original.

@@ -116,7 +116,14 @@ fn copy_has_no_open_work_and_says_what_is_not_carried_out() {
     let begin = event(
         4,
         9,
-        EventBody::Copied(Box::new(Copied { of: id(), original_seq: Seq(3), event: None, history, summary: None })),
+        EventBody::Copied(Box::new(Copied {
+            of: id(),
+            original_seq: Seq(3),
+            event: None,
+            history,
+            summary: None,
+            bytes: 0,
+        })),
     );
     // Before its begin, the copy shows the states of the original.
     assert_eq!(ReplayState::of(replayed(&lines[..1]).state()).waiting.len(), 1);
@@ -133,6 +140,7 @@ fn copied_event(inner: &Event) -> Event {
         event: Some(serde_json::to_value(inner).unwrap()),
         history: Vec::new(),
         summary: None,
+        bytes: 0,
     };
     event(inner.seq.0, 9, EventBody::Copied(Box::new(copied)))
 }

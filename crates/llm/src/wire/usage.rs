@@ -110,7 +110,7 @@ pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: 
     if let Some(timings) = timings {
         let cached = timings.cache_n.unwrap_or(0);
         usage.cached_tokens = cached;
-        usage.input_tokens = cached + timings.prompt_n.unwrap_or(0);
+        usage.input_tokens = cached.saturating_add(timings.prompt_n.unwrap_or(0));
         usage.output_tokens = timings.predicted_n.unwrap_or(0);
     }
     let mut reported_cost = None;
@@ -119,7 +119,8 @@ pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: 
         let read = details.cached_tokens.or(wire.cache_read_input_tokens);
         let written = details.cache_write_tokens.or(wire.cache_creation_input_tokens);
         // Anthropic's names exclude cached tokens.
-        let beside = || wire.input_tokens.map(|n| n + read.unwrap_or(0) + written.unwrap_or(0));
+        let beside =
+            || wire.input_tokens.map(|n| n.saturating_add(read.unwrap_or(0)).saturating_add(written.unwrap_or(0)));
         usage.input_tokens = wire.prompt_tokens.or_else(beside).unwrap_or(usage.input_tokens);
         usage.output_tokens = wire.completion_tokens.or(wire.output_tokens).unwrap_or(usage.output_tokens);
         usage.cached_tokens = read.unwrap_or(usage.cached_tokens);
@@ -130,7 +131,7 @@ pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: 
         reported_cost = wire.cost.map(|cost| cost + upstream.unwrap_or(0.0));
     }
     usage.cost_usd = reported_cost.or_else(|| price.map(|p| priced(&usage, p))).unwrap_or(0.0);
-    usage
+    usage.bounded()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
@@ -192,6 +193,15 @@ mod tests {
         assert_eq!((alone.input_tokens, alone.cached_tokens, alone.output_tokens), (42, 30, 4));
         let wire: WireUsage = serde_json::from_value(json!({"prompt_tokens": 42, "completion_tokens": 4})).unwrap();
         assert_eq!(usage(Some(&wire), Some(&timings), None).cached_tokens, 30);
+    }
+
+    #[test]
+    fn absurd_usage_is_bounded() {
+        let wire = json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX, "cost": 1e300});
+        let wire = serde_json::from_value::<WireUsage>(wire).unwrap();
+        let usage = usage(Some(&wire), None, None);
+        assert_eq!((usage.input_tokens, usage.output_tokens), (Usage::TOKENS_MAX, Usage::TOKENS_MAX));
+        assert!(usage.cost_usd <= Usage::COST_USD_MAX);
     }
 
     #[test]

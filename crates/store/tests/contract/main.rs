@@ -108,6 +108,7 @@ macro_rules! contract {
                     open_conversations_are_those_with_open_tasks,
                     tables_are_the_same_after_a_rebuild_and_deliveries_are_kept,
                     usage_is_summed_by_each_key_and_within_its_borders,
+                    absurd_usage_of_a_broken_server_does_not_keep_a_conversation_from_being_stored,
                     usage_of_one_batch_and_after_a_rebuild_is_the_same,
                 ],
                 tasks: [

@@ -315,6 +315,20 @@ pub async fn usage_is_summed_by_each_key_and_within_its_borders(store: Arc<dyn S
     assert_eq!(store.usage(most).await.unwrap().len(), 1);
 }
 
+pub async fn absurd_usage_of_a_broken_server_does_not_keep_a_conversation_from_being_stored(store: Arc<dyn Store>) {
+    let epoch = opened(&*store, conversation(5), "ann", task(5), 1).await;
+    for at in [2, 3, 4] {
+        let rounds = vec![used(5, at, "main", &[], (u64::MAX, u64::MAX), 1e300)];
+        commit(&*store, owned(conversation(5), "ann", epoch, rounds)).await.unwrap();
+    }
+    let [(_, rounds, tokens, money)] = &sums(&*store, UsageQuery::all(UsageBy::All, Some(user("ann")))).await[..]
+    else {
+        panic!("one row")
+    };
+    assert_eq!((*rounds, *tokens), (3, 6 * Usage::TOKENS_MAX));
+    assert_eq!(*money, 3_000_000 * 1_000_000_000);
+}
+
 pub async fn usage_of_one_batch_and_after_a_rebuild_is_the_same(store: Arc<dyn Store>) {
     with_usage(&*store).await;
     let epoch = opened(&*store, conversation(4), "ann", task(4), 1).await;

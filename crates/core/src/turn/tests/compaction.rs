@@ -303,6 +303,7 @@ fn copy_of_compacted_conversation_begins_with_the_same_prompt() {
         event: None,
         history: history_of(&w.conv, false),
         summary: summary_of(&w.conv),
+        bytes: 0,
     };
     let copied: EventBody =
         serde_json::from_str(&serde_json::to_string(&EventBody::Copied(Box::new(copied))).unwrap()).unwrap();
