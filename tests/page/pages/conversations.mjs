@@ -33,7 +33,8 @@ export default async (t) => {
 
   // A conversation is deleted after a confirmation, and restored.
   await page.unroute("**/api/v1/conversations?**");
-  await t.open("#/conversations");
+  await page.reload();
+  await page.getByRole("combobox", { name: "Filter conversations" }).fill("pier");
   await page.getByText("pier seven").first().click();
   await page.getByRole("button", { name: "Delete", exact: true }).click();
   await page.getByRole("button", { name: "Delete conversation" }).click();
