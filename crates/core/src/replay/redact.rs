@@ -72,7 +72,7 @@ pub fn redacted(event: &Event) -> Value {
 /// Replaces all texts of a JSON value by what `with` makes of them, except those in fields that say nothing about content.
 pub(crate) fn replace_texts(value: &mut Value, is_kept: bool, with: &dyn Fn(&str) -> String) {
     match value {
-        Value::String(text) if !is_kept && !text.is_empty() => *text = with(text),
+        Value::String(text) if !is_kept && !text.is_empty() && !is_id(text) => *text = with(text),
         Value::Array(items) => items.iter_mut().for_each(|item| replace_texts(item, is_kept, with)),
         Value::Object(fields) => {
             for (key, field) in fields.iter_mut() {
@@ -87,6 +87,12 @@ pub(crate) fn replace_texts(value: &mut Value, is_kept: bool, with: &dyn Fn(&str
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Whether a text is an id, such as `task_0198c0ffee0070008000000000000003`. An event without its ids cannot be read.
+fn is_id(text: &str) -> bool {
+    let is_hex = |id: &str| id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    text.split_once('_').is_some_and(|(kind, id)| kind.bytes().all(|b| b.is_ascii_lowercase()) && is_hex(id))
 }
 
 /// Whether the texts of an event were replaced.

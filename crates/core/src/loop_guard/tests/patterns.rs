@@ -378,6 +378,7 @@ fn loop_guard_of_next_turn_knows_failures_and_no_successes() {
     fails(&mut next, "web.fetch", &json!({"url": "x"}));
     assert_eq!(next.check("web.fetch", &json!({"url": "x"})).level, LoopLevel::Critical, "it does not");
 
+    conversation.pause(&turn);
     let resumed = conversation.resume(LoopGuardLimits::annie());
     assert_eq!((resumed.vetoes(), resumed.check("tasks.list", &json!({})).level), (1, LoopLevel::Critical));
 
