@@ -82,6 +82,13 @@ pub(crate) fn replace_texts(value: &mut Value, is_kept: bool, with: &dyn Fn(&str
                     *field = Value::String(with(&field.to_string()));
                     continue;
                 }
+                // The recipient of a channel is a person's address or number.
+                if key == "reply_to"
+                    && let Some(to) = field.get_mut("to")
+                {
+                    *to = Value::String(with(to.as_str().unwrap_or_default()));
+                    continue;
+                }
                 replace_texts(field, !is_content && KEPT.contains(&key.as_str()), with);
             }
         }

@@ -107,6 +107,15 @@ fn redacted_event_keeps_its_structure_and_loses_texts() {
 }
 
 #[test]
+fn redacted_event_does_not_name_the_recipient_of_a_channel() {
+    let mut body = message("hello");
+    let EventBody::Received(inbound) = &mut body else { panic!("{body:?}") };
+    inbound.reply_to = Some(crate::ports::Address { channel: "mail".to_owned(), to: "ann@example.org".to_owned() });
+    let text = redacted(&event(1, 1, body)).to_string();
+    assert!(!text.contains("ann@") && text.contains("mail"), "{text}");
+}
+
+#[test]
 fn copy_has_no_open_work_and_says_what_is_not_carried_out() {
     let original = replayed(&cancelled()[..1]);
     let history = history_of(original.state(), true);
