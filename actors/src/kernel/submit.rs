@@ -279,10 +279,8 @@ async fn accept_in(
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());
     let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
-    let mut classified = classify(&message.source, &message.text, message.priority);
-    if let Some(mood) = &mood {
-        classified = classified.felt(mood);
-    }
+    let classified = classify(&message.source, &message.text, message.priority);
+    let classified = if let Some(mood) = &mood { classified.felt(mood) } else { classified };
     let is_job_command =
         message.is_reminder || (!message.verbatim && is_job_command(wiring, &message, conversation).await);
     let mut reservation = Reservation { scheduler: &wiring.scheduler, task, used: false };

@@ -63,7 +63,7 @@ async fn conversation_created_past_the_store_belongs_to_its_user() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let mut db = beside(folder.path()).await;
-    change(&mut db, "INSERT INTO conversations VALUES (zeroblob(16), 'bob', NULL, 0, 1, '', 1, 1, 0)").await;
+    change(&mut db, "INSERT INTO conversations (id, user_id, owner_node, owner_epoch, next_seq, title, created_at, updated_at, stateless) VALUES (zeroblob(16), 'bob', NULL, 0, 1, '', 1, 1, 0)").await;
     let nil = ConversationId::from_uuid(Uuid::nil());
     let refused = commit(&store, inbox(nil, "ann", vec![received(task(1), "a", "x", 1)])).await;
     assert_eq!(refused, Err(AppendError::WrongOwner));
