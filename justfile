@@ -11,7 +11,7 @@ check:
 quick:
     scripts/test.sh --quick
 
-# Only the house's rules
+# Only the rules that tests/tidy checks
 tidy:
     cargo test --test house tidy::
 

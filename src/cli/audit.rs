@@ -65,7 +65,7 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
         return Ok(());
     }
     let what = format!("the stored events differ from what was sealed, in {total} places");
-    Err(Failure::new(Exit::Failure, what).fix("somebody changed the database: compare it with a backup"))
+    Err(Failure::new(Exit::Failure, what).fix("events were changed after they were sealed: compare it with a backup"))
 }
 
 /// A seal that was noted earlier: its number and its digest.

@@ -6,7 +6,7 @@ import { dialog } from "../lib/overlay.js";
 import { status } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
 
-const MODES = { ask_first_time: "The first call of this skill in a conversation needs a person.", ask: "Each call of this skill needs a person.", always: "Each call of this skill needs a person, also in place of an earlier yes." };
+const MODES = { ask_first_time: "The first call of this skill in a conversation needs a person.", ask: "Each call of this skill needs a person, until the skill is approved for the conversation.", always: "Each call of this skill needs a person, also in place of an earlier yes." };
 const keyOf = (row) => `${row.task_id}.${row.number}`;
 
 export function mount(root, ctx) {
@@ -61,7 +61,7 @@ export function mount(root, ctx) {
         { id: "asked", label: "Asked", width: "7rem", num: true, cell: (row) => ago(row.requested_at), sort: (row) => Date.parse(row.requested_at) },
         { id: "expires", label: "Expires", width: "7rem", num: true, hideNarrow: true, cell: (row) => ago(row.expires_at), sort: (row) => Date.parse(row.expires_at) },
       ],
-      empty: { title: "Nothing waits for you", text: "Calls that the operator's rules hold for a person appear here with their exact arguments. By default none are held: add an approval rule to the configuration.", command: "annie config show" },
+      empty: { title: "Nothing waits for you", text: "Calls that wait for a person appear here with their exact arguments: by default effects outside after an agent has read untrusted text, and whatever the approval rules of the configuration say.", command: "annie config show" },
     },
     detail: (row) => {
       const original = JSON.stringify(row.arguments, null, 2);
@@ -83,7 +83,7 @@ export function mount(root, ctx) {
         changed,
         h("div.toolbar", {},
           button("Approve call", () => approve(row, edit.value, false), "primary"),
-          button("Approve for this conversation", () => approve(row, edit.value, true)),
+          row.mode === "always" ? null : button("Approve for this conversation", () => approve(row, edit.value, true)),
           button("Deny call", () => deny(row), "danger")),
       ];
     },

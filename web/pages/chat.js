@@ -7,6 +7,7 @@ import { empty, mark, skeleton, status } from "../lib/states.js";
 import { Story, activity, stateOf } from "../lib/story.js";
 import { prose } from "../lib/prose.js";
 import { approvalCard, costLine, finalBlock, noteLine, workChips } from "./work.js";
+import { newId } from "./listing.js";
 
 const WINDOW = 1_000;
 const FILE_BYTES_MAX = 200_000;
@@ -90,7 +91,7 @@ export function mount(root, ctx) {
 
   function welcome() {
     const ideas = ["What is due this week?", "Remember that Bob prefers email", "Create a task: review PR 42, due tomorrow"];
-    return h("div.empty.welcome", h("p.empty-title", "What shall be done?"), h("p", "Annie answers, runs skills, and asks you before what needs your approval. Nothing that you send is lost, even if a part of Annie falls."), h("div.row.wraps.ideas", ideas.map((text) => h("button.btn", { type: "button", on: { click: () => ((box.value = text), grow(), box.focus()) } }, text))));
+    return h("div.empty.welcome", h("p.empty-title", "Write a message."), h("p", "Annie answers, runs skills, and asks you before what needs your approval. Nothing that you send is lost, even if an actor or the server crashes."), h("div.row.wraps.ideas", ideas.map((text) => h("button.btn", { type: "button", on: { click: () => ((box.value = text), grow(), box.focus()) } }, text))));
   }
 
   let frame = 0;
@@ -101,6 +102,8 @@ export function mount(root, ctx) {
       if (data.kind === "approval_requested") said.textContent = `Annie asks for your approval of ${data.skill}`;
       if (turn?.final) listSoon();
     } else if (event === "draft") story.draft(data);
+    // The server was restored from a backup and has fewer events than the page.
+    else if (event === "reset" && data.conversation_id === id) return void show();
     else return;
     frame ||= setTimeout(() => {
       frame = 0;
@@ -179,7 +182,7 @@ export function mount(root, ctx) {
     if (!text || isSending) return;
     isSending = true;
     draw();
-    const body = { text, client_id: `page-${crypto.randomUUID()}` };
+    const body = { text, client_id: `page-${newId()}` };
     if (id) body.conversation_id = id;
     if (!given && id && !steer.hidden && steer.querySelector("input").checked) body.steer = true;
     try {

@@ -138,10 +138,13 @@ export function tabs(ctx, name, choices, label, changed) {
   return { el, now };
 }
 
+/** A new id for a request. Browsers offer randomUUID on https and localhost only. */
+export const newId = () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2) + Date.now());
+
 /** Runs a skill on the caller's own data. Throws if its outcome is an error. */
 export async function runSkill(ctx, skill, args) {
   const given = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined && value !== null && value !== ""));
-  const result = await ctx.api.post("/run", { command: `${skill} ${JSON.stringify(given)}`, key: crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2) + Date.now() });
+  const result = await ctx.api.post("/run", { command: `${skill} ${JSON.stringify(given)}`, key: newId() });
   if (!["success", "partial", "pending"].includes(result.status)) {
     const error = new Error(result.text || result.error || result.status);
     error.detail = result.text;
