@@ -108,7 +108,7 @@ async fn failure_whose_skill_file_says_to_report_it_is_not_passed_to_the_alterna
     }
     let site = Site::start(|_| refusal(403)).await;
     for (own, ran) in [("", true), ("fallback: {http_403: [report_failure]}\n", false)] {
-        let model = FakeModelServer::start(|seen| match last(seen).contains("video.page") {
+        let model = FakeModelServer::start(|seen| match last(seen).contains("Run video.page") {
             true => Reply::calls([("use_skill", json!({"skill": "video.page", "arguments": {}}))]),
             false => Reply::says("That is all."),
         })
