@@ -291,10 +291,7 @@ pub async fn assemble_with(
     let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
     check_mark(config, &*store, folder).await?;
-    let store = match &chaos {
-        Some(chaos) => chaos.store(store),
-        None => store,
-    };
+    let store = if let Some(chaos) = &chaos { chaos.store(store) } else { store };
     let secrets: Arc<dyn Secrets> = Arc::new(StoredSecrets::new(store.clone(), key));
     let mcp = mcp::sources(config, environment, &secrets)?;
     sources.extend(mcp.iter().map(|source| Arc::clone(source) as Arc<dyn SkillSource>));

@@ -356,7 +356,7 @@ mod tests {
         };
         let why = refused(&line(2, Value::Null), before(IMPORTED_BYTES_MAX));
         assert!(why.starts_with("line 1: a conversation of more than 67108864 bytes"), "{why}");
-        let deep = (0..124).fold(Value::Null, |inner, _| json!([inner]));
+        let deep = (0..126).fold(Value::Null, |inner, _| json!([inner]));
         assert_eq!(refused(&line(2, deep), before(0)), "line 1: it is nested too deeply");
         assert!(
             refused(&line(1, Value::Null), None).contains("an export begins with a line"),

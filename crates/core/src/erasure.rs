@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn erased_event_of_every_kind_can_be_read() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/event_v1");
-        let mut read = 0;
+        let (mut read, mut unreadable) = (0, Vec::new());
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|kind| kind != "json") {
@@ -124,10 +124,11 @@ mod tests {
             let event: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let body = event.get("body").unwrap_or(&event).to_string();
             let erased = erased_body(&body, task());
-            assert_ne!(erased, "null", "{}", path.display());
             assert_eq!(erased_body(&erased, task()), erased);
             read += 1;
+            unreadable.extend((erased == UNREADABLE).then_some(path));
         }
         assert!(read > 20);
+        assert!(unreadable.is_empty(), "{unreadable:?}");
     }
 }

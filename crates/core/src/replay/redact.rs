@@ -8,7 +8,9 @@ use crate::event::Event;
 /// What a text is replaced by, before its length.
 const MARK: &str = "[redacted ";
 /// Fields whose texts say nothing about content: ids, kinds, names of skills, backends, modes and times.
-const KEPT: [&str; 50] = [
+const KEPT: [&str; 52] = [
+    "detector",
+    "level",
     "conversation",
     "task",
     "agent",
