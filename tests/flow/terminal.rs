@@ -66,6 +66,7 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
+    #[expect(clippy::print_stderr, reason = "what the terminal showed explains the failure of a test")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let all = std::fs::read(&self.shown).unwrap_or_default();

@@ -118,10 +118,7 @@ pub async fn deletion_and_a_message_at_the_same_time_never_lose_the_message(stor
     for n in 1..=20 {
         let c = talked(&*store, n).await;
         let message = inbox(c, "ann", vec![received(task(1_000 + n), &format!("late {n}"), "hello", 30)]);
-        let (sender, deleter) = (store.clone(), store.clone());
-        let sent = tokio::spawn(async move { commit(&*sender, message).await });
-        let deleted = tokio::spawn(async move { delete(&*deleter, c, 20).await });
-        match (sent.await.unwrap(), deleted.await.unwrap()) {
+        match tokio::join!(commit(&*store, message), delete(&*store, c, 20)) {
             (Ok(_), Deleting::Busy) | (Err(AppendError::Deleted), Deleting::Deleted) => {}
             other => panic!("{other:?}"),
         }
@@ -198,10 +195,8 @@ pub async fn erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows(store: 
     for n in 1..=5 {
         let c = talked(&*store, n).await;
         assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
-        let work = |store: Arc<dyn Storage>| tokio::spawn(async move { while !erase(&*store, c, 2).await.is_done {} });
-        let (one, two) = (work(store.clone()), work(store.clone()));
-        one.await.unwrap();
-        two.await.unwrap();
+        let work = async || while !erase(&*store, c, 2).await.is_done {};
+        tokio::join!(work(), work());
         let stored = store.stored_events(c, Seq(0), 100).await.unwrap();
         assert_eq!(stored.iter().filter(|event| event.erased.is_some()).count(), 5);
         assert_eq!(stored.len(), 6, "one record");
