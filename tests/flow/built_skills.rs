@@ -374,6 +374,9 @@ async fn new_skill_of_the_command_line_is_valid_and_never_replaces_a_file() {
         let (code, _, err) = annie(&scripted, &["skills", "new", name, "--kind", kind]);
         assert!(code != 0 && !err.is_empty(), "{name}");
     }
-    let (code, out, _) = annie(&scripted, &["skills", "show", "standup"]);
-    assert!(code == 0 && out.contains("a person wrote the file"), "{out}");
+    eventually("the server has read the new file", async || {
+        let (code, out, _) = annie(&scripted, &["skills", "show", "standup"]);
+        (code == 0 && out.contains("a person wrote the file")).then_some(())
+    })
+    .await;
 }
