@@ -28,6 +28,7 @@ mod reminders;
 mod residency;
 mod scheduler;
 mod schedules;
+mod seals;
 mod sigkill;
 mod snapshots;
 mod two_processes;

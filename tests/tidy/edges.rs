@@ -48,7 +48,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
 /// Libraries that only some packages may use: a name (or its beginning, with a star), and these packages. The testkit's
 /// fake model server is a server; no shipped package contains the testkit.
 const RESTRICTED: &[(&str, &[&str])] = &[
-    ("sqlx*", &["crates/store"]),
+    ("sqlx*", &["crates/store", ":dev"]),
     ("axum*", &["", "crates/api", "crates/testkit", "crates/llm:dev"]),
     ("tonic*", &["", "crates/api", "crates/proto"]),
     ("prost*", &["crates/api", "crates/proto"]),

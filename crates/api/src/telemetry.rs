@@ -27,6 +27,10 @@ const COUNTERS: &[Help] = &[
     ("annie_erased_events_total", "Events whose content was erased"),
     ("annie_retention_conversations_total", "Conversations that the retention deleted"),
     ("annie_retention_working_data_total", "Snapshots that the retention deleted"),
+    (
+        "annie_audit_failures_total",
+        "Conversations whose events could not be sealed in a pass, because a row cannot be read",
+    ),
     ("annie_audit_sealed_events_total", "Stored events that were sealed for the audit chain"),
     (
         "annie_untrusted_calls_total",

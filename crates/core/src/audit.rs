@@ -13,9 +13,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    event::{CallVerdict, Event, EventBody, Recorder},
+    event::{CallVerdict, Event, EventBody, Recorder, shared_text_id},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
-    ports::{Namespace, StoredEvent},
+    ports::{Namespace, StoredEvent, StoredText},
     time::Micros,
 };
 
@@ -82,18 +82,44 @@ impl Seal {
         self
     }
 
-    /// The seal in a document.
+    /// The seal in a document; `None` if the document is not one.
     #[must_use]
     pub fn of(body: &Value) -> Option<Self> {
         serde_json::from_value(body.clone()).ok()
     }
 }
 
+/// The digest of a document that should be a seal and cannot be read as one. The next seal names it, so that the chain continues.
+#[must_use]
+pub fn raw_digest(body: &Value) -> String {
+    hex(&digest(&[b"unreadable seal", body.to_string().as_bytes()]))
+}
+
+/// What is wrong with the text that an event shares with others. The link covers the text's id, which is in the body, and the id
+/// follows from the text. A body of an earlier version does not contain the id; then only the text is compared with it.
+#[must_use]
+pub fn text_fault(event: &StoredEvent) -> Option<String> {
+    let StoredEvent { seq, body, erased: None, text, .. } = event else { return None };
+    if text.is_none() && !body.contains("\"turn_started\"") {
+        return None;
+    }
+    let named = serde_json::from_str::<EventBody>(body).ok()?.named_text();
+    let what = match (named, text) {
+        (None, None) => return None,
+        (Some(_), None) => "is not named by its row",
+        (Some(named), Some(text)) if named != text.id => "is not the one that its row names",
+        (_, Some(StoredText { text: None, .. })) => "is missing",
+        (_, Some(StoredText { id, text: Some(text) })) if shared_text_id(text) != *id => "was changed",
+        (_, Some(_)) => return None,
+    };
+    Some(format!("the shared text of event {seq} {what}"))
+}
+
 /// The link of an event, which follows the link of the event before it. That of an erased event is computed from the digest of the
 /// body that it had.
 #[must_use]
 pub fn link(before: &str, conversation: ConversationId, event: &StoredEvent) -> String {
-    let StoredEvent { seq, at, task, agent, body, erased } = event;
+    let StoredEvent { seq, at, task, agent, body, erased, text: _ } = event;
     let body: [u8; 32] = erased.unwrap_or_else(|| Sha256::digest(body.as_bytes()).into());
     let (id, task) = (conversation.uuid(), task.uuid());
     let parts: [&[u8]; 8] = [
@@ -263,6 +289,7 @@ mod tests {
             agent: "orchestrator".to_owned(),
             body: body.to_owned(),
             erased: None,
+            text: None,
         }
     }
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::time::Micros;
+
 /// A text is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {kind} id: expected {expected}, got {got:?}")]
@@ -136,6 +138,12 @@ impl IntentId {
     #[must_use]
     pub fn for_seal(conversation: ConversationId, from: Seq) -> Self {
         Self(hashed(&[b"seal", conversation.uuid().as_bytes(), &from.0.to_be_bytes()]))
+    }
+
+    /// The intent of the record of a pass that began at this time and sealed events.
+    #[must_use]
+    pub fn for_seal_pass(at: Micros) -> Self {
+        Self(hashed(&[b"seal pass", &at.0.to_be_bytes()]))
     }
 }
 

@@ -3,11 +3,14 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use sha2::{Digest, Sha256};
+use uuid::{Uuid, fmt::Hyphenated};
+
 use super::{AnswerOutcome, EventBody};
 use crate::{
     aloud::VoiceChange,
     dead_letter::DeadLetter,
-    message::{Finish, ModelErrorKind, ToolCall, Usage},
+    message::{Finish, ToolCall, Usage},
     redact::RedactedKind,
 };
 
@@ -91,6 +94,15 @@ pub struct RoundEnd {
     pub prefill_ms: u64,
 }
 
+/// The id of a text that is stored once for many events: the beginning of its SHA-256.
+#[must_use]
+pub fn shared_text_id(text: &str) -> Uuid {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut bytes = [0_u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
 impl EventBody {
     /// The text in the body that many events have in common: the list of skills in the facts of a turn. A store may keep it
     /// once for all of them.
@@ -99,14 +111,22 @@ impl EventBody {
         if let Self::TurnStarted { facts, .. } = self { Some(&facts.skills) } else { None }
     }
 
-    /// The body with an empty text in place of [`Self::shared_text`].
+    /// The body with the id of the text ([`shared_text_id`]) in place of [`Self::shared_text`]. Therefore a digest of the stored body
+    /// also covers the text.
     #[must_use]
-    pub fn without_shared_text(&self) -> Self {
+    pub fn without_shared_text(&self, id: Uuid) -> Self {
         let mut body = self.clone();
         if let Self::TurnStarted { facts, .. } = &mut body {
-            facts.skills.clear();
+            facts.skills = id.to_string();
         }
         body
+    }
+
+    /// The id that [`Self::without_shared_text`] left in the body. `None` if the body has its text, and for a body that was stored
+    /// before ids were written into bodies.
+    #[must_use]
+    pub fn named_text(&self) -> Option<Uuid> {
+        self.shared_text().filter(|text| text.len() == Hyphenated::LENGTH).and_then(|text| Uuid::parse_str(text).ok())
     }
 
     /// Puts the text back that [`Self::without_shared_text`] took out. Returns false if the body has no such text.
@@ -248,10 +268,11 @@ impl EventBody {
         self.as_final().is_some()
     }
 
-    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that, or the reply was kept.
+    /// Whether this is the end of a round whose model was called. A cap on calls or spending may have prevented that, or the reply
+    /// was kept.
     #[must_use]
     pub fn is_model_call(&self) -> bool {
-        let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind == ModelErrorKind::CallCap);
+        let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind.is_cap());
         let is_kept = matches!(self, Self::ModelReplied { cached: true, .. });
         self.round_end().is_some() && !is_capped && !is_kept
     }

@@ -43,7 +43,7 @@ pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner, SkillSource};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
     MessageRow, Records, SealedSecret, SealedSecrets, Snapshot, Storage, Store, StoreError, StoreErrorKind,
-    StoredEvent, TaskRow, TaskState,
+    StoredEvent, StoredText, TaskRow, TaskState,
 };
 pub use work::{
     DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{Before, DeadLetters, Deletions, Documents, Fut, Nodes, Operations, Outbox};
 use crate::{
@@ -171,6 +172,17 @@ pub struct StoredEvent {
     pub body: String,
     /// The SHA-256 of the body that the event had before its content was erased; `None` if it was not.
     pub erased: Option<[u8; 32]>,
+    /// The text that the store keeps once for many events, if the row names one.
+    pub text: Option<StoredText>,
+}
+
+/// A text that is stored once for many events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredText {
+    /// Its id, which follows from the text ([`crate::event::shared_text_id`]).
+    pub id: Uuid,
+    /// The text; `None` if it is missing.
+    pub text: Option<String>,
 }
 
 /// The log: the authority.

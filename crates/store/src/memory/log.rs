@@ -59,6 +59,7 @@ impl Log for MemoryStore {
                 agent: event.agent.to_string(),
                 body: super::deletions::stored_body(c, event),
                 erased: c.erased.get(&event.seq).copied(),
+                text: None,
             };
             c.events.iter().skip(skip).take(limit as usize).map(stored).collect()
         }))

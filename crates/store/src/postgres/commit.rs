@@ -94,6 +94,8 @@ impl Postgres {
                 self.learn(judged.admission, judged.texts);
                 return Ok(judged.verdicts);
             }
+            // The database has not what is remembered. After a failover to a copy that was behind, that also holds for texts.
+            self.recent.lock().texts = SharedTexts::default();
         }
         for _ in 0..COLLISIONS_MAX {
             if let Some(verdicts) = self.under_locks(&needs, proposals).await? {

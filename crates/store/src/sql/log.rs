@@ -5,7 +5,7 @@ use std::time::Instant;
 use annie_core::{
     event::{EVENT_VERSION, Event, EventBody, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
-    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError, StoredEvent},
+    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError, StoredEvent, StoredText},
 };
 
 use super::{Cell, Columns, Database, SqlStore, corrupt, signed};
@@ -17,7 +17,8 @@ const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = own
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
      (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 AND seq > $2 \
      ORDER BY seq LIMIT $3";
-const STORED_EVENTS: &str = "SELECT seq, at, task_id, agent_id, body, erased_sha256 FROM events \
+const STORED_EVENTS: &str = "SELECT seq, at, task_id, agent_id, body, erased_sha256, text_id, \
+     (SELECT text FROM texts WHERE id = text_id) FROM events \
      WHERE conversation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
 const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body, text_id, \
      (SELECT text FROM texts WHERE id = text_id) FROM events WHERE conversation_id = $1 \
@@ -80,7 +81,9 @@ impl<D: Database> Log for SqlStore<D> {
         let bound = vec![conversation.uuid().into(), signed(after.0).into(), limit.into()];
         let stored = |row: &mut Columns<'_>| {
             let (seq, at, task) = (row.seq()?, row.at()?, row.id(TaskId::from_uuid)?);
-            Ok(StoredEvent { seq, at, task, agent: row.text()?, body: row.text()?, erased: row.maybe_sha256()? })
+            let (agent, body, erased) = (row.text()?, row.text()?, row.maybe_sha256()?);
+            let text = row.maybe_id(|id| id)?.map(|id| Ok(StoredText { id, text: row.maybe_text()? })).transpose()?;
+            Ok(StoredEvent { seq, at, task, agent, body, erased, text })
         };
         Box::pin(self.list("reading stored events", STORED_EVENTS, bound, stored))
     }
@@ -152,7 +155,11 @@ pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<E
     }
     let mut body: EventBody = serde_json::from_str(&row.str()?)
         .map_err(|error| corrupt(WHAT, format!("{conversation} event {seq}: {error}")))?;
-    if let Some(id) = row.maybe_id(|id| id)? {
+    let (named, id) = (body.named_text(), row.maybe_id(|id| id)?);
+    if let Some(missing) = named.filter(|_| named != id) {
+        return Err(corrupt(WHAT, format!("{conversation} event {seq}: its row does not name its text {missing}")));
+    }
+    if let Some(id) = id {
         let text = row.maybe_text()?;
         if !text.is_some_and(|text| body.put_shared_text(text)) {
             return Err(corrupt(WHAT, format!("{conversation} event {seq}: its text {id} is missing")));

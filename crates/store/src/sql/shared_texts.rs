@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use annie_core::{event::EventBody, time::Micros};
-use sha2::{Digest, Sha256};
+use annie_core::{
+    event::{EventBody, shared_text_id},
+    time::Micros,
+};
 use uuid::Uuid;
 
 /// The shortest text that is stored apart, in bytes. A shorter one costs less within its event.
@@ -36,7 +38,7 @@ impl SharedTexts {
         let known = self.0.iter().rev().find(|(known, _, written)| known == text && is_recent(*written));
         Some(match known {
             Some((_, id, _)) => Apart { id: *id, text, is_stored: true },
-            None => Apart { id: id_of(text), text, is_stored: false },
+            None => Apart { id: shared_text_id(text), text, is_stored: false },
         })
     }
 
@@ -45,24 +47,16 @@ impl SharedTexts {
         let mut all = None;
         for (id, text, at) in stored {
             let all = all.get_or_insert_with(|| self.0.to_vec());
+            all.retain(|(known, ..)| *known != text);
             if all.len() >= KNOWN_MAX {
                 all.remove(0);
             }
-            all.retain(|(known, ..)| *known != text);
             all.push((text, id, at));
         }
         if let Some(all) = all {
             self.0 = Arc::new(all);
         }
     }
-}
-
-/// The id of a text: the beginning of its SHA-256.
-fn id_of(text: &str) -> Uuid {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut bytes = [0_u8; 16];
-    bytes.copy_from_slice(&digest[..16]);
-    Uuid::new_v8(bytes)
 }
 
 #[cfg(test)]
@@ -97,7 +91,7 @@ mod tests {
         assert!(!is_stored(0) && (1..=KNOWN_MAX).all(is_stored));
         assert_eq!(
             known.apart(&texts[0], at).unwrap().id,
-            id_of(&"00".repeat(TEXT_BYTES_MIN)),
+            shared_text_id(&"00".repeat(TEXT_BYTES_MIN)),
             "the id follows from the text"
         );
         let later = at.plus_ms(KNOWN_MS_MAX);

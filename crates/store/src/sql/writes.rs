@@ -129,7 +129,7 @@ impl Writes {
         moved.updated_at = moved.updated_at.max(event.at);
         let apart = stored.apart(&event.body, event.at);
         let body = match &apart {
-            Some(_) => json(&event.body.without_shared_text())?,
+            Some(apart) => json(&event.body.without_shared_text(apart.id))?,
             None => json(&event.body)?,
         };
         let text_id = apart.as_ref().map_or(Cell::Nothing, |apart| Cell::Id(apart.id));
