@@ -1,11 +1,13 @@
-//! Hooks outside the kernel that failed lately. A hook that fails again and again is not asked for a while, so that no turn waits
-//! for it. The state is in memory: after a restart each hook is asked again.
+//! Hooks outside the kernel that failed lately. A hook that fails again and again for a user is not asked for this user for a while,
+//! so that no turn waits for it. Messages of one user cannot disable the hook for others. The state is in memory: after a restart
+//! each hook is asked again.
 
 use std::collections::BTreeMap;
 
 use annie_core::{
     breaker::{Admission, BreakerLimits, BreakerRow, BreakerState},
     hooks::OnFailure,
+    ids::UserId,
     time::Micros,
 };
 use parking_lot::Mutex;
@@ -13,15 +15,21 @@ use parking_lot::Mutex;
 /// When a hook is disabled, and for how long: as the breaker of a skill by default.
 const LIMITS: BreakerLimits = BreakerLimits { failures_max: 5, open_ms: 60_000 };
 
-/// The hooks that failed lately, each with its breaker.
+/// The most breakers that are kept. Beyond that, those of hooks that are not disabled are forgotten.
+const KEPT_MAX: usize = 10_000;
+
+/// A hook and the user about whose turn it is asked.
+type Asked = (String, UserId);
+
+/// The hooks that failed lately, each with its breakers.
 #[derive(Default)]
-pub(crate) struct HookBreakers(Mutex<BTreeMap<String, BreakerRow>>);
+pub(crate) struct HookBreakers(Mutex<BTreeMap<Asked, BreakerRow>>);
 
 impl HookBreakers {
     /// Whether the hook may be asked, and whether this is the probe after it was disabled.
-    pub fn admit(&self, hook: &str, now: Micros) -> Result<bool, String> {
+    pub fn admit(&self, asked: &Asked, now: Micros) -> Result<bool, String> {
         let mut rows = self.0.lock();
-        let Some(row) = rows.get_mut(hook) else { return Ok(false) };
+        let Some(row) = rows.get_mut(asked) else { return Ok(false) };
         match row.admit(&LIMITS, now).0 {
             Admission::Pass => Ok(false),
             Admission::Probe => Ok(true),
@@ -34,42 +42,51 @@ impl HookBreakers {
     }
 
     /// Records the end of an admitted question.
-    pub fn record(&self, hook: &str, is_ok: bool, is_probe: bool, now: Micros) {
+    pub fn record(&self, asked: &Asked, is_ok: bool, is_probe: bool, now: Micros) {
         let mut rows = self.0.lock();
         if is_ok {
-            if let Some(row) = rows.get_mut(hook)
+            if let Some(row) = rows.get_mut(asked)
                 && row.succeeded(is_probe)
                 && row.state == BreakerState::Closed
             {
-                rows.remove(hook);
+                rows.remove(asked);
             }
             return;
         }
-        let row = rows.entry(hook.to_owned()).or_default();
+        if rows.len() >= KEPT_MAX {
+            rows.retain(|_, row| row.state != BreakerState::Closed);
+        }
+        let row = rows.entry(asked.clone()).or_default();
         if row.failed(&LIMITS, is_probe, now) && row.state == BreakerState::Open {
-            tracing::warn!(hook, "the hook is disabled, because it failed again and again");
+            let (hook, user) = asked;
+            tracing::warn!(hook, %user, "the hook is disabled for this user, because it failed again and again");
         }
     }
 
     /// The probe of a disabled hook.
-    pub fn probe<'a>(&'a self, hook: &'a str) -> Probe<'a> {
-        Probe { breakers: self, hook }
+    pub fn probe<'a>(&'a self, asked: &'a Asked) -> Probe<'a> {
+        Probe { breakers: self, asked }
     }
 
-    /// The disabled hooks, for people: since when, and what that means. A hook that is gone refuses what still waits for it.
+    /// The disabled hooks, for people: since when, for how many users, and what that means. A hook that is gone refuses what still
+    /// waits for it.
     pub fn disabled(&self, on_failure: impl Fn(&str) -> OnFailure) -> Vec<String> {
-        let rows = self.0.lock();
-        let disabled = rows.iter().filter(|(_, row)| row.state != BreakerState::Closed);
+        let mut since: BTreeMap<String, (Micros, usize)> = BTreeMap::new();
+        for ((hook, _), row) in self.0.lock().iter().filter(|(_, row)| row.state != BreakerState::Closed) {
+            let (first, users) = since.entry(hook.clone()).or_insert((row.opened_at, 0));
+            (*first, *users) = ((*first).min(row.opened_at), *users + 1);
+        }
+        let disabled = since.into_iter();
         disabled
-            .map(|(hook, row)| {
-                let meanwhile = match on_failure(hook) {
+            .map(|(hook, (opened_at, users))| {
+                let meanwhile = match on_failure(&hook) {
                     OnFailure::Refuse => "refuses everything that it would decide about",
                     OnFailure::Continue => "lets everything through that it would decide about",
                 };
+                let users = if users == 1 { "1 user".to_owned() } else { format!("{users} users") };
                 format!(
-                    "hook {hook:?} is disabled since {} after {} failures in a row; it is asked again after {} s, and until then \
-                     its on_failure {meanwhile}",
-                    row.opened_at,
+                    "hook {hook:?} is disabled since {opened_at} for {users} after {} failures in a row; it is asked again after \
+                     {} s, and until then its on_failure {meanwhile}",
                     LIMITS.failures_max,
                     LIMITS.open_ms / 1_000
                 )
@@ -81,14 +98,45 @@ impl HookBreakers {
 /// The question that decides whether a disabled hook is asked again. If it is dropped with its turn, the next one decides.
 pub(crate) struct Probe<'a> {
     breakers: &'a HookBreakers,
-    hook: &'a str,
+    asked: &'a Asked,
 }
 
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         // After an answer the breaker is no longer half-open, and this changes nothing.
-        if let Some(row) = self.breakers.0.lock().get_mut(self.hook) {
+        if let Some(row) = self.breakers.0.lock().get_mut(self.asked) {
             row.probe_lost();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(user: &str) -> Asked {
+        ("rules".to_owned(), UserId::new(user).expect("an id"))
+    }
+
+    #[test]
+    fn hook_that_fails_for_one_user_is_asked_for_others() {
+        let (breakers, at) = (HookBreakers::default(), Micros(1));
+        for _ in 0..LIMITS.failures_max {
+            assert_eq!(breakers.admit(&of("ann"), at), Ok(false));
+            breakers.record(&of("ann"), false, false, at);
+        }
+        assert!(breakers.admit(&of("ann"), at).is_err());
+        assert_eq!(breakers.admit(&of("bob"), at), Ok(false));
+        let shown = breakers.disabled(|_| OnFailure::Continue);
+        assert!(shown.len() == 1 && shown[0].contains("for 1 user after 5 failures"), "{shown:?}");
+    }
+
+    #[test]
+    fn hook_failures_of_many_users_take_bounded_space() {
+        let breakers = HookBreakers::default();
+        for n in 0..2 * KEPT_MAX {
+            breakers.record(&of(&format!("user {n}")), false, false, Micros(1));
+        }
+        assert!(breakers.0.lock().len() <= KEPT_MAX);
     }
 }

@@ -81,7 +81,7 @@ async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
             }
             match remind(wiring, &key.0, &document).await {
                 Ok(is_sent) => sent += u64::from(is_sent),
-                Err(KernelError::Store(error)) if error.kind != StoreErrorKind::Corrupt => return Err(error),
+                Err(KernelError::Store(error)) if error.is_retryable() => return Err(error),
                 Err(error) => {
                     let again = wait_for(wiring, format!("the reminder of task {} of {}", key.1, key.0), &error);
                     blocked.put(key, again);
@@ -144,7 +144,7 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
             | KernelError::Deleted
             | KernelError::Conflict { .. }),
         ) => {
-            tracing::warn!(number = todo.number, %error, "a reminder was refused");
+            tracing::error!(number = todo.number, %user, %error, "a reminder was refused, and its user is not reminded");
             Ok(false)
         }
         Err(error) => Err(error),

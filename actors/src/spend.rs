@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
-    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -18,13 +17,13 @@ use annie_core::{
     guard::{CallCap, CallRefusal, CallTimes},
     ids::{ConversationId, Epoch, TaskId, UserId},
     message::{ModelRequest, Usage},
-    ports::{Env, Store},
+    ports::Store,
     route::BackendFacts,
     spend::{Account, Cap, Day, SpendLimits, SpendRefusal, Spent, UsageBy, UsageQuery, UsageTotals, expected},
     time::Micros,
 };
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{sync::watch, time::Instant};
 
 /// After this time the spending of a user's day is read again, in milliseconds.
 const STALE_MS: u64 = 5_000;
@@ -56,7 +55,7 @@ pub(crate) struct SpendLedger {
     limits: SpendLimits,
     books: Mutex<Books>,
     /// Wakes rounds that wait for the end of a reservation.
-    released: Notify,
+    released: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -77,7 +76,7 @@ struct Books {
 
 impl SpendLedger {
     pub fn new(limits: SpendLimits) -> Self {
-        Self { limits, books: Mutex::default(), released: Notify::new() }
+        Self { limits, books: Mutex::default(), released: watch::Sender::new(()) }
     }
 
     /// Reads what was spent before, as far as it is not known. If the store does not answer, the accounts stay as they are: the
@@ -123,31 +122,10 @@ impl SpendLedger {
         )
     }
 
-    /// Reserves the expected cost of a round on a backend. If only reservations of rounds under way are in the way, waits for
-    /// their ends: most rounds use a part of what they have reserved.
-    ///
-    /// # Errors
-    /// The cap that the round would exceed.
-    pub async fn reserve_in_time(
-        self: &Arc<Self>,
-        payer: &Payer,
-        backend: &BackendFacts,
-        request: &ModelRequest,
-        env: &Env,
-    ) -> Result<Reservation, SpendRefusal> {
+    /// Notices reservations that end from now on.
+    pub fn releases(&self) -> Releases {
         let until = Instant::now() + Duration::from_millis(RELEASED_MS_MAX);
-        loop {
-            let mut released = pin!(self.released.notified());
-            released.as_mut().enable();
-            match self.reserve(payer, backend, request, env.now()) {
-                Err(refusal) if refusal.may_pass() => {
-                    if tokio::time::timeout_at(until, released).await.is_err() {
-                        return Err(refusal);
-                    }
-                }
-                decided => return decided,
-            }
-        }
+        Releases { released: self.released.subscribe(), until }
     }
 
     /// The backends of a route that cost nothing.
@@ -173,7 +151,7 @@ impl SpendLedger {
         let mut books = self.books.lock();
         let (calls, read_in) = books.calls.entry(payer.conversation);
         if let Some(known) = payer.calls.as_ref().filter(|_| *read_in != Some(payer.epoch)) {
-            calls.clone_from(known);
+            calls.learn(known);
             *read_in = Some(payer.epoch);
         }
         if let Some(refusal) = cap.refusal(calls, now) {
@@ -183,22 +161,29 @@ impl SpendLedger {
         Ok(())
     }
 
-    /// Reserves the expected cost of a round on a backend.
+    /// Learns the model calls of a conversation from its log, so that rounds of its sub-agents, which do not know them, count.
+    pub fn know_calls(&self, conversation: ConversationId, known: &CallTimes) {
+        if !known.is_empty() {
+            self.books.lock().calls.entry(conversation).0.learn(known);
+        }
+    }
+
+    /// Reserves the expected cost of a call of a backend: the tokens of its prompt, and those of the longest answer.
     ///
     /// # Errors
-    /// The cap that the round would exceed.
-    fn reserve(
+    /// The cap that the round would exceed. If only reservations of rounds under way are in the way, the round may wait for their
+    /// ends ([`Self::releases`]), because most rounds use a part of what they have reserved. It must not hold a permit meanwhile.
+    pub fn reserve(
         self: &Arc<Self>,
         payer: &Payer,
         backend: &BackendFacts,
-        request: &ModelRequest,
+        (input_tokens, output_tokens_max): (u64, u32),
         now: Micros,
     ) -> Result<Reservation, SpendRefusal> {
         let mut guard = self.books.lock();
         let books = &mut *guard;
         let seen = books.prices.get(&backend.name).copied().unwrap_or_default();
-        let output_max = backend.output_tokens_max.unwrap_or(u32::MAX).min(request.output_tokens_max);
-        let needed = expected(input_tokens(request), output_max.into(), backend, seen);
+        let needed = expected(input_tokens, output_tokens_max.into(), backend, seen);
         let key = (payer.user.clone(), Day::of(now));
         let turn = books.turns.entry(payer.task);
         turn.spent = turn.spent.max(payer.spent_in_turn);
@@ -210,6 +195,24 @@ impl SpendLedger {
         drop(guard);
         let (ledger, payer, backend) = (Arc::clone(self), payer.clone(), backend.name.clone());
         Ok(Reservation { ledger, payer, key, backend, needed })
+    }
+}
+
+/// The ends of reservations, for a round that waits for one.
+pub(crate) struct Releases {
+    released: watch::Receiver<()>,
+    until: Instant,
+}
+
+impl Releases {
+    /// Forgets the ends until now.
+    pub fn mark(&mut self) {
+        self.released.mark_unchanged();
+    }
+
+    /// Waits for the end of a reservation since [`Self::mark`]. Returns false if time is up.
+    pub async fn wait(&mut self) -> bool {
+        matches!(tokio::time::timeout_at(self.until, self.released.changed()).await, Ok(Ok(())))
     }
 }
 
@@ -230,7 +233,7 @@ async fn spent(store: &dyn Store, query: UsageQuery) -> Option<Spent> {
 }
 
 /// The tokens of a prompt, estimated from its length.
-fn input_tokens(request: &ModelRequest) -> u64 {
+pub(crate) fn input_tokens(request: &ModelRequest) -> u64 {
     let system: usize = request.system.iter().map(|part| part.text.len()).sum();
     let tools: usize = request
         .tools
@@ -287,7 +290,7 @@ impl Drop for Reservation {
         let mut books = self.ledger.books.lock();
         books.each(&self.payer, &self.key, |account| account.reserved = account.reserved.minus(needed));
         drop(books);
-        self.ledger.released.notify_waiters();
+        self.ledger.released.send_replace(());
     }
 }
 
@@ -348,7 +351,16 @@ mod tests {
             calls: None,
         };
         let (facts, request, from) = (BackendFacts::default(), request(2_000), Instant::now());
-        let reserve = async || ledger.reserve_in_time(&payer(), &facts, &request, &env).await;
+        let reserve = async || {
+            let (payer, mut releases) = (payer(), ledger.releases());
+            loop {
+                releases.mark();
+                match ledger.reserve(&payer, &facts, (input_tokens(&request), request.output_tokens_max), env.now()) {
+                    Err(refusal) if refusal.may_pass() && releases.wait().await => {}
+                    decided => return decided,
+                }
+            }
+        };
         let first = reserve().await.unwrap();
         let refusal = reserve().await.map(|_| ()).unwrap_err();
         assert!(refusal.text().contains("beside other steps under way"), "{}", refusal.text());

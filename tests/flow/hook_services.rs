@@ -20,6 +20,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use super::{
     bad_models::{ask, server_with},
     channels::hmac_sha256,
+    command_line::annie,
 };
 use crate::server::Server;
 
@@ -150,6 +151,39 @@ async fn webhook_hook_that_fails_again_and_again_is_disabled_and_shown_in_the_st
     assert!(warnings.contains("lets everything through"), "a guard does not fail open silently: {warnings}");
     let shown = live_status(&server).await;
     assert!(shown["warnings"].to_string().contains("hook \\\"rules\\\" is disabled"), "the page shows it: {shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_that_fails_for_one_user_still_guards_others() {
+    let (model, rules) = (creator().await, Rules::default());
+    let (url, _serving) = rules.start().await;
+    let (_folder, data, server) = server(&model, &url, "on_failure = \"continue\"").await;
+    let key = async |name: &str, user: &str| {
+        let path = data.path().join(name);
+        let file = path.to_str().expect("a path");
+        let scope = if name == "admin" { "admin,chat,impersonate" } else { "chat" };
+        let mut arguments = vec!["key", "create", name, "--user", user, "--scope", scope, "--out", file];
+        let admin = data.path().join("admin");
+        if admin.exists() {
+            arguments.splice(0..0, ["--key-file", admin.to_str().expect("a path")]);
+        }
+        let (code, _, err) = annie(data.path(), &arguments, &[]).await;
+        assert_eq!(code, 0, "{err}");
+        std::fs::read_to_string(&path).expect("a key").trim().to_owned()
+    };
+    let (_, ann, bob) = (key("admin", "root").await, key("ann", "ann").await, key("bob", "bob").await);
+    let say = async |key: &str, text: &str| {
+        let body = json!({"text": text, "conversation_key": "k"});
+        let url = format!("{}/api/v1/messages?wait=20", server.url);
+        let sent = server.http.post(url).bearer_auth(key).json(&body).send().await.expect("sent");
+        sent.json::<Value>().await.expect("JSON")
+    };
+    for n in 0..6 {
+        say(&ann, &format!("buy soap number {n}")).await;
+    }
+    assert_eq!(rules.count.load(Relaxed), 5, "for this user the hook is disabled");
+    let sent = say(&bob, "buy rum").await;
+    assert!(sent["answer"].as_str().is_some_and(|text| text.contains("Not for children.")), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -146,6 +146,7 @@ async fn web_search_shows_titles_addresses_and_texts_of_a_searxng_instance() {
         "/search?q=tea%20%26%20cake%3F&format=json" => json_of("200 OK", &results(3)),
         "/search?q=nothing&format=json" => json_of("200 OK", &results(0)),
         "/search?q=limited&format=json" => json_of("429 Too Many Requests", &json!({})),
+        "/search?q=paused&format=json" => response("429 Too Many Requests", "retry-after: 30\r\n", b"{}"),
         "/search?q=page&format=json" => page("<h1>SearXNG</h1>"),
         _ => json_of("403 Forbidden", &json!({})),
     })
@@ -159,12 +160,15 @@ async fn web_search_shows_titles_addresses_and_texts_of_a_searxng_instance() {
     for (query, expected) in [
         ("nothing", ("error_permanent", "empty_result")),
         ("limited", ("error_transient", "http_429")),
+        ("paused", ("error_transient", "http_429")),
         ("page", ("error_permanent", "parse_error")),
         ("denied", ("error_permanent", "http_403")),
     ] {
         let outcome = scripted.outcome(&format!("web.search {{\"query\": \"{query}\"}}")).await;
         assert_eq!(type_of(&outcome), expected, "{query}: {outcome}");
     }
+    let sent = |query: &str| site.heads().iter().filter(|head| head.contains(query)).count();
+    assert_eq!((sent("q=limited"), sent("q=paused")), (2, 1), "a pause of 30 s is not cut short");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use annie_actors::Submission;
 use annie_core::{
     event::{Event, EventBody, Scope},
+    ids::UserId,
     message::{Message, ModelReply, ModelRequest, Usage},
     ports::Records,
     spend::{SpendLimits, UsageBy, UsageQuery},
@@ -123,7 +125,7 @@ async fn day_cap_counts_all_conversations_of_a_user_on_all_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn round_waits_for_reservations_of_rounds_under_way_and_then_runs() {
+async fn round_waits_for_reservations_of_others_without_a_permit_and_then_runs() {
     let model = ScriptedModel::new(|_, _| Ok(costing(100, says("Hello.")))).hanging_when(|_, call| call < 2);
     let model = Arc::new(model);
     let mut parts = WorldParts::with_model(model.clone());
@@ -131,16 +133,20 @@ async fn round_waits_for_reservations_of_rounds_under_way_and_then_runs() {
     parts.limits.turn.context_tokens_max = 400_000;
     parts.limits.turn.response_tokens_reserve = 50_000;
     parts.limits.spend = SpendLimits { user_day_tokens_max: 140_000, ..SpendLimits::NONE };
+    parts.slots = 3;
     let world = parts.start().await;
     let under_way = [world.say("one").await, world.say("two").await];
     model.called(2).await;
     let third = world.say("three").await;
-    eventually("the third round has its permit", async || {
+    eventually("the third round has no place in the queue of permits", async || {
         let queue = world.kernel.queue().await.ok()?;
-        (queue["running"].as_array()?.len() == 3).then_some(())
+        (queue["running"].as_array()?.len() == 2 && queue["waiting"].as_array()?.is_empty()).then_some(())
     })
     .await;
     assert_eq!(model.call_count(), 2, "the third round does not fit beside the two");
+    let bob = UserId::new("bob").expect("an id");
+    world.kernel.submit(Submission::new(bob, "test", "four")).await.expect("accepted");
+    eventually("another user's round uses the free slot", async || (model.call_count() == 3).then_some(())).await;
     for sent in under_way {
         world.kernel.cancel(Scope::User(ann()), sent.task, "a test").await.expect("it is cancelled");
         world.final_of(sent.conversation, sent.task).await;
@@ -169,6 +175,45 @@ async fn free_backend_answers_when_a_cap_on_money_is_reached() {
     let sent = ask(&server, "hello").await;
     assert_eq!(sent["answer"], "Free.", "{sent}");
     assert_eq!((paid.request_count(), free.request_count()), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reservation_counts_the_longest_answer_that_the_backend_is_asked_for() {
+    let model = FakeModelServer::start(|_| Reply::says("Hello.")).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("annie.toml");
+    let config = format!(
+        "[[backend]]\nname = \"fake\"\nprofile = \"generic\"\nbase_url = {:?}\nmodel = \"m\"\noutput_tokens_max = 32000\n\
+         [spend]\nturn_tokens_max = 30000\n",
+        model.base_url()
+    );
+    std::fs::write(&path, config).expect("written");
+    let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
+    let sent = ask(&server, "tell me a long story").await;
+    assert!(sent["answer"].as_str().is_some_and(|text| text.contains("turn_tokens_max")), "{sent}");
+    assert_eq!(model.request_count(), 0, "the answer alone could exceed the cap");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn embeddings_count_for_the_cap_of_their_user_and_day() {
+    let vectors = json!({"data": [{"index": 0, "embedding": [0.5]}], "model": "vectors",
+        "usage": {"prompt_tokens": 90, "total_tokens": 90}});
+    let model = FakeModelServer::start(move |_| Reply::body(200, vectors.to_string())).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("annie.toml");
+    let config = format!(
+        "[[backend]]\nname = \"fake\"\nprofile = \"generic\"\nbase_url = {:?}\nmodel = \"m\"\nembeddings = \"vectors\"\n\
+         [spend]\nuser_day_tokens_max = 100\n",
+        model.base_url()
+    );
+    std::fs::write(&path, config).expect("written");
+    let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
+    let body = json!({"model": "annie", "input": "x".repeat(200)});
+    let (status, made) = server.post("/v1/embeddings", &body).await.expect("the server answers");
+    assert_eq!(status, 200, "{made}");
+    let (status, refused) = server.post("/v1/embeddings", &body).await.expect("the server answers");
+    assert!(status == 429 && refused.to_string().contains("user_day_tokens_max"), "{refused}");
+    assert_eq!(model.request_count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

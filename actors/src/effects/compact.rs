@@ -6,13 +6,14 @@ use std::{sync::Arc, time::Duration};
 use annie_core::{
     event::Priority,
     ids::TaskId,
-    message::ModelReply,
+    message::{Finish, ModelReply, ModelRequest},
+    route,
     turn::{CompactionWork, Summarised},
 };
 
 use crate::{
     scheduler::{AdmissionMsg, PermitRequest, RequestHandle, SchedulerMsg, Verdict, acquire},
-    spend::Payer,
+    spend::{Payer, input_tokens},
     tasks::caught,
     wiring::{Backend, Wiring},
 };
@@ -36,7 +37,8 @@ pub(crate) async fn summarise(wiring: &Arc<Wiring>, payer: Payer, work: Compacti
         return Summarised::Not("no backend of the conversation has a language model".to_owned());
     }
     match call(wiring, &payer, &work, route).await {
-        Ok((reply, backend)) if reply.tool_calls.is_empty() => {
+        // A truncated summary lacks the newest part of what it stands for.
+        Ok((reply, backend)) if reply.tool_calls.is_empty() && reply.finish == Finish::Stop => {
             Summarised::ByModel { text: reply.text, backend, usage: reply.usage }
         }
         Ok((reply, backend)) => Summarised::ByModel { text: String::new(), backend, usage: reply.usage },
@@ -75,22 +77,32 @@ async fn call(
         is_task: false,
     };
     wiring.spend.read(wiring.store.as_ref(), payer, env.now()).await;
-    let handle = RequestHandle::default();
-    let permit =
-        tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), acquire(&wiring.scheduler, wanted, &handle)).await;
-    let permit = permit.map_err(|_| "no backend was free in time".to_owned())?.map_err(|why| why.to_string())?;
-    let name = permit.backend().to_owned();
-    let backend = wiring.backends.get(&name).ok_or_else(|| "its backend is gone".to_owned())?;
-    let reservation = match wiring.spend.reserve_in_time(payer, &backend.facts, &work.request, env).await {
-        Ok(reservation) => reservation,
-        Err(refusal) => {
-            permit.give_back(0, Verdict::Unused);
-            return Err(refusal.into_error(env.now()).to_string());
+    let mut releases = wiring.spend.releases();
+    let (permit, name, backend, reservation, output_tokens_max) = loop {
+        releases.mark();
+        let handle = RequestHandle::default();
+        let permit = acquire(&wiring.scheduler, wanted.clone(), &handle);
+        let permit = tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), permit).await;
+        let permit = permit.map_err(|_| "no backend was free in time".to_owned())?.map_err(|why| why.to_string())?;
+        let name = permit.backend().to_owned();
+        let backend = wiring.backends.get(&name).ok_or_else(|| "its backend is gone".to_owned())?;
+        let output_tokens_max = route::output_tokens(&work.request, &backend.facts, wiring.leases.window(&name));
+        let asked_for = (input_tokens(&work.request), output_tokens_max);
+        match wiring.spend.reserve(payer, &backend.facts, asked_for, env.now()) {
+            Ok(reservation) => break (permit, name, backend, reservation, output_tokens_max),
+            Err(refusal) => {
+                permit.give_back(0, Verdict::Unused);
+                // Others may use the backend while this call waits for what rounds under way have reserved.
+                if !(refusal.may_pass() && releases.wait().await) {
+                    return Err(refusal.into_error(env.now()).to_string());
+                }
+            }
         }
     };
+    let request = ModelRequest { output_tokens_max, ..work.request.clone() };
     let from_us = env.clock.monotonic_us();
     let ms_max = backend.round_ms_max.unwrap_or(wiring.limits.round_ms_max);
-    let asked = caught(backend.model.call(&work.request, Arc::new(|_| {})));
+    let asked = caught(backend.model.call(&request, Arc::new(|_| {})));
     let result = match tokio::time::timeout(Duration::from_millis(ms_max), asked).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => {

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
-    error_route::{Chains, ErrorKind, ErrorRules, Step, retries_at_once},
+    error_route::{Chains, ErrorKind, ErrorRules, Step, retries_after_ms},
     event::{EventBody, PlannedSkill},
     outcome::Outcome,
 };
@@ -28,8 +28,9 @@ pub(crate) async fn call_with_fallback(wiring: Arc<Wiring>, request: RunRequest,
     let Fallback { rules, own, stand_ins } = fallback;
     let mut done = call_skill(wiring.clone(), request).await;
     let effect = done.request.skill.effect;
-    if done.outcome.as_ref().is_some_and(|outcome| retries_at_once(&rules, &own, effect, outcome)) {
-        tokio::time::sleep(Duration::from_millis(rules.retry_wait_ms)).await;
+    let wait_ms = done.outcome.as_ref().and_then(|outcome| retries_after_ms(&rules, &own, effect, outcome));
+    if let Some(wait_ms) = wait_ms {
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         done = again(&wiring, done, |kind| rules.chain(&own, kind)).await;
     }
     for stand_in in stand_ins {

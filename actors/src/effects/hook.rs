@@ -71,18 +71,19 @@ pub(crate) async fn ask_hook(wiring: Arc<Wiring>, request: HookRequest) -> HookD
     HookDone { request, result, duration_ms }
 }
 
-/// The answer of a hook, or why there is none. A hook that panics or is late fails, and one that fails again and again is not
-/// asked for a while, so that no turn waits for it.
+/// The answer of a hook, or why there is none. A hook that panics or is late fails, and one that fails again and again for
+/// this user is not asked for a while, so that no turn waits for it.
 pub(crate) async fn answer_of(
     wiring: &Wiring,
     hook: &OutsideHook,
     question: &HookQuestion,
 ) -> Result<HookAnswer, String> {
     let breakers = &wiring.hook_breakers;
-    let is_probe = breakers.admit(&hook.name, wiring.env.now())?;
-    let probe = is_probe.then(|| breakers.probe(&hook.name));
+    let asked = (hook.name.clone(), question.user.clone());
+    let is_probe = breakers.admit(&asked, wiring.env.now())?;
+    let probe = is_probe.then(|| breakers.probe(&asked));
     let answer = ask(hook, question).await;
-    breakers.record(&hook.name, answer.is_ok(), is_probe, wiring.env.now());
+    breakers.record(&asked, answer.is_ok(), is_probe, wiring.env.now());
     drop(probe);
     answer
 }

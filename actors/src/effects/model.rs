@@ -27,7 +27,7 @@ use crate::{
     log_writer::{LogError, append},
     observe::task_point,
     scheduler::{PermitRequest, RequestHandle, RoundChoice, Verdict, acquire},
-    spend::Payer,
+    spend::{Payer, input_tokens},
     tasks::caught,
     wiring::{Backend, Wiring},
 };
@@ -197,6 +197,8 @@ pub(crate) struct ModelDone {
     is_asked: bool,
     /// Whether the backend was not called because a cap on money is reached. A backend that costs nothing may run the round.
     is_too_expensive: bool,
+    /// Whether the backend was not called because of what rounds under way have reserved.
+    may_pass: bool,
 }
 
 /// Runs a round on the first backend of its route that grants a permit. If the round fails in a way that another backend may
@@ -247,7 +249,29 @@ async fn unless_it_never_began(wiring: &Arc<Wiring>, call: &ModelCall, done: Mod
     }
 }
 
+/// Runs a round on the first backend of the route that grants a permit. If only reservations of other rounds keep it below a cap
+/// on spending, it waits for their ends without a permit, so that others use the backend meanwhile.
 async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
+    let mut releases = wiring.spend.releases();
+    let (mut waited_ms, mut choices) = (0, Vec::new());
+    loop {
+        releases.mark();
+        let mut done = call_permitted(wiring, call, route.clone()).await;
+        waited_ms += done.waited_ms;
+        choices.append(&mut done.choices);
+        let has_waited = done.may_pass && {
+            call.waits.begin(wiring.env.now());
+            let is_released = releases.wait().await;
+            waited_ms += call.waits.end(wiring.env.now());
+            is_released
+        };
+        if !has_waited {
+            return ModelDone { waited_ms, choices, ..done };
+        }
+    }
+}
+
+async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
     let clock = wiring.env.clock.clone();
     let wanted = PermitRequest {
         task: call.task,
@@ -273,8 +297,8 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let choices = permit.take_choice().map(|choice| *choice).into_iter().collect();
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
-    let asked = |result| Asked { result, acted: false, prefill_ms: 0, is_asked: true, is_too_expensive: false };
-    let Asked { result, acted, prefill_ms, is_asked, is_too_expensive } =
+    let asked = |result| Asked { is_asked: true, ..Asked::not(result) };
+    let Asked { result, acted, prefill_ms, is_asked, is_too_expensive, may_pass } =
         match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
             (Err(why), _) => asked(unavailable(&why)),
             (Ok(()), Some(endpoint)) => ask(wiring, call, endpoint).await,
@@ -316,6 +340,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         acted,
         is_asked,
         is_too_expensive,
+        may_pass,
     }
 }
 
@@ -326,52 +351,54 @@ struct Asked {
     prefill_ms: u64,
     is_asked: bool,
     is_too_expensive: bool,
+    may_pass: bool,
+}
+
+impl Asked {
+    /// A round that called no backend.
+    const fn not(result: Result<ModelReply, ModelError>) -> Self {
+        Self { result, acted: false, prefill_ms: 0, is_asked: false, is_too_expensive: false, may_pass: false }
+    }
 }
 
 /// Runs a round, unless it would exceed a cap on spending or may not begin.
 async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Asked {
-    let not_asked = |why, is_too_expensive| Asked {
-        result: Err(why),
-        acted: false,
-        prefill_ms: 0,
-        is_asked: false,
-        is_too_expensive,
-    };
     let may_keep = call.may_reuse && !endpoint.facts.acts;
     let key = may_keep.then(|| wiring.replies.key(&call.user, &endpoint.name, &call.request)).flatten();
     if let Some(reply) = key.and_then(|key| wiring.replies.reply(key, wiring.env.now())) {
         tracing::info!(task = %call.task, "an earlier reply to an equal request is used again");
-        let result = Ok(reply);
-        return Asked { result, acted: false, prefill_ms: 0, is_asked: false, is_too_expensive: false };
+        return Asked::not(Ok(reply));
     }
-    let reserved = wiring.spend.reserve_in_time(&call.payer, &endpoint.facts, &call.request, &wiring.env);
-    let reservation = match reserved.await {
+    let output_tokens_max = route::output_tokens(&call.request, &endpoint.facts, wiring.leases.window(&endpoint.name));
+    let asked_for = (input_tokens(&call.request), output_tokens_max);
+    let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, asked_for, wiring.env.now()) {
         Ok(reservation) => reservation,
         Err(refusal) => {
+            let (may_pass, is_too_expensive) = (refusal.may_pass(), refusal.unit == Unit::Money);
             metrics::counter!("annie_spend_refusals_total", "cap" => refusal.cap.as_str()).increment(1);
             tracing::info!(task = %call.task, cap = refusal.cap.as_str(), "a round would exceed a cap on spending");
-            return not_asked(refusal.into_error(wiring.env.now()), refusal.unit == Unit::Money);
+            return Asked { may_pass, is_too_expensive, ..Asked::not(Err(refusal.into_error(wiring.env.now()))) };
         }
     };
     // After the reservation: a round that goes on with another backend counts once.
     if let Err(refusal) = wiring.spend.count_call(&call.payer, wiring.limits.guards.calls, wiring.env.now()) {
         metrics::counter!("annie_guard_findings_total", "guard" => "model_calls", "action" => "refuse").increment(1);
         tracing::info!(task = %call.task, used = refusal.used, "a round would exceed the cap on model calls");
-        return not_asked(refusal.into_error(), false);
+        return Asked::not(Err(refusal.into_error()));
     }
     match prepare(wiring, call, endpoint).await {
         Ok(handed_over) => {
             let acted = handed_over.is_some();
-            let (result, prefill_ms) = run(wiring, call, endpoint, handed_over).await;
+            let (result, prefill_ms) = run(wiring, call, endpoint, (handed_over, output_tokens_max)).await;
             if let Ok(reply) = &result {
                 reservation.settle(&reply.usage);
                 if let Some(key) = key {
                     wiring.replies.keep(key, reply, wiring.env.now());
                 }
             }
-            Asked { result, acted, prefill_ms, is_asked: true, is_too_expensive: false }
+            Asked { acted, prefill_ms, is_asked: true, ..Asked::not(result) }
         }
-        Err(why) => not_asked(why, false),
+        Err(why) => Asked::not(Err(why)),
     }
 }
 
@@ -389,6 +416,7 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
         acted: false,
         is_asked: false,
         is_too_expensive: false,
+        may_pass: false,
     }
 }
 
@@ -427,14 +455,12 @@ async fn run(
     wiring: &Arc<Wiring>,
     call: &ModelCall,
     endpoint: &Backend,
-    handed_over: Option<ModelRequest>,
+    (handed_over, output_tokens_max): (Option<ModelRequest>, u32),
 ) -> (Result<ModelReply, ModelError>, u64) {
     let read_ms = Arc::new(AtomicU64::new(0));
     let sink = drafts::sink(wiring, call, &read_ms);
     let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
     let wait = Duration::from_millis(ms_max);
-    let window = wiring.leases.window(&endpoint.name);
-    let output_tokens_max = route::output_tokens(&call.request, &endpoint.facts, window);
     let is_fitting = handed_over.is_some() || output_tokens_max == call.request.output_tokens_max;
     let fitted = (!is_fitting).then(|| ModelRequest { output_tokens_max, ..call.request.clone() });
     let request = handed_over.as_ref().or(fitted.as_ref()).unwrap_or(&call.request);

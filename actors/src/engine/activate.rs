@@ -42,6 +42,9 @@ pub(super) async fn activate(ctx: &Context<Engine>, state: &mut EngineState) -> 
     let folded = ctx.wait_for(fold(store.as_ref(), id, state.conv.user.clone())).await?;
     (state.conv, state.snapshot_at, state.read_at_birth) = (folded.conv, folded.snapshot_at, folded.tail.len());
     state.read_to = state.conv.seq;
+    if state.wiring.limits.guards.calls.calls_max > 0 {
+        state.wiring.spend.know_calls(id, state.conv.call_times());
+    }
     // The previous owner may have stored an event and died before the listeners were notified.
     state.wiring.hub.publish(id, Live::Unsure);
     notify_scheduler(state);

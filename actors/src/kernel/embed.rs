@@ -1,19 +1,24 @@
 //! Embeddings through the backend pool: a permit on a backend that makes embeddings, one call, and the permit is given back.
-//! These calls are not tasks, so the queue's limits do not count them, and they have limits of their own.
+//! These calls are not tasks, so the queue's limits do not count them, and they have limits of their own. What they spend counts for
+//! the caps of their user's day, in this process only, because no event records it.
 
 use std::time::Duration;
 
 use annie_core::{
+    context,
     event::Priority,
-    ids::{ConversationId, TaskId, UserId},
-    message::{ModelError, ModelErrorKind},
+    ids::{ConversationId, Epoch, TaskId, UserId},
+    message::{ModelError, ModelErrorKind, Usage},
     queue::Refusal,
+    route::BackendFacts,
+    spend::Spent,
 };
 use serde_json::{Map, Value};
 
 use super::Kernel;
 use crate::{
     scheduler::{AdmissionMsg, PermitRequest, RequestHandle, SchedulerMsg, Verdict, acquire},
+    spend::Payer,
     tasks::caught,
 };
 
@@ -40,6 +45,16 @@ impl Drop for Known<'_> {
     fn drop(&mut self) {
         self.0.wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task: self.1 }));
     }
+}
+
+/// What a provider reports in its reply; without a cost, the price of the configuration.
+fn usage_of(reply: &Value, facts: &BackendFacts) -> Usage {
+    let usage = &reply["usage"];
+    let input_tokens = usage["prompt_tokens"].as_u64().or_else(|| usage["total_tokens"].as_u64()).unwrap_or_default();
+    #[expect(clippy::cast_precision_loss, reason = "an amount of money")]
+    let by_price = facts.cost.map_or(0.0, |cost| cost.input_usd * input_tokens as f64 / 1_000_000.0);
+    let cost_usd = usage["cost"].as_f64().unwrap_or(by_price);
+    Usage { input_tokens, cost_usd, ..Usage::default() }.bounded()
 }
 
 impl Kernel {
@@ -69,10 +84,20 @@ impl Kernel {
         }
         let _slot = wiring.embeddings.take(&user)?;
         let known = Known(self, TaskId::from_uuid(env.uuid()));
+        let payer = Payer {
+            task: known.1,
+            conversation: ConversationId::from_uuid(env.uuid()),
+            user: user.clone(),
+            epoch: Epoch::FIRST,
+            spent_in_turn: Spent::default(),
+            is_first_round: true,
+            calls: None,
+        };
+        wiring.spend.read(wiring.store.as_ref(), &payer, env.now()).await;
         let wanted = PermitRequest {
             task: known.1,
             user,
-            conversation: ConversationId::from_uuid(env.uuid()),
+            conversation: payer.conversation,
             priority: Priority::High,
             since: env.now(),
             after: Vec::new(),
@@ -88,6 +113,16 @@ impl Kernel {
         let permit = permit.map_err(busy)?;
         let permit = permit.map_err(|why| why.into_error(env.now()))?;
         let backend = wiring.backends.get(permit.backend()).ok_or_else(|| unavailable("its backend is gone".into()))?;
+        let text_bytes = request.get("input").map_or(0, |input| input.to_string().len());
+        let input_tokens = context::tokens(text_bytes).into();
+        let reservation = match wiring.spend.reserve(&payer, &backend.facts, (input_tokens, 0), env.now()) {
+            Ok(reservation) => reservation,
+            Err(refusal) => {
+                permit.give_back(0, Verdict::Unused);
+                metrics::counter!("annie_spend_refusals_total", "cap" => refusal.cap.as_str()).increment(1);
+                return Err(refusal.into_error(env.now()).into());
+            }
+        };
         let from_us = env.clock.monotonic_us();
         let wait = Duration::from_millis(backend.round_ms_max.unwrap_or(wiring.limits.round_ms_max));
         let result = match tokio::time::timeout(wait, caught(backend.model.embed(request))).await {
@@ -97,6 +132,9 @@ impl Kernel {
         };
         let ran_ms = env.clock.monotonic_us().saturating_sub(from_us) / 1_000;
         permit.give_back(ran_ms, Verdict::of(&result));
+        if let Ok(reply) = &result {
+            reservation.settle(&usage_of(reply, &backend.facts));
+        }
         let outcome = result.as_ref().map_or_else(|error| error.kind.as_str(), |_| "ok");
         metrics::counter!("annie_embeddings_total", "backend" => backend.name.clone(), "outcome" => outcome)
             .increment(1);

@@ -351,16 +351,13 @@ impl ModelErrorKind {
     /// Whether the failure is caused by this request alone. Then the next round is unaffected, and the backend is healthy.
     #[must_use]
     pub const fn is_about_request(self) -> bool {
-        matches!(
-            self,
-            Self::Content
-                | Self::Overflow
-                | Self::InvalidRequest
-                | Self::ToolsUnsupported
-                | Self::TurnSpendCap
-                | Self::SpendCap
-                | Self::CallCap
-        )
+        matches!(self, Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported) || self.is_cap()
+    }
+
+    /// Whether a cap kept the round from calling a model.
+    #[must_use]
+    pub const fn is_cap(self) -> bool {
+        matches!(self, Self::TurnSpendCap | Self::SpendCap | Self::CallCap)
     }
 
     /// The wire name.

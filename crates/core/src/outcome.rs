@@ -106,6 +106,9 @@ pub struct Outcome {
     /// Words in the text that look like instructions to the agent. A guard found them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injection: Option<Box<Injection>>,
+    /// How long the host asks its callers to wait before they try again, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_s: Option<u32>,
 }
 
 /// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
@@ -171,6 +174,7 @@ impl Outcome {
             requests: Vec::new(),
             skill_change: None,
             injection: None,
+            pause_s: None,
         }
     }
 

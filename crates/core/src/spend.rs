@@ -344,9 +344,10 @@ pub fn expected(input_tokens: u64, output_tokens_max: u64, backend: &BackendFact
     let cost = backend.cost;
     let tokens = input_tokens.saturating_add(output_tokens_max);
     let priced = |tokens: u64, usd: f64| nanodollars(usd).saturating_mul(tokens) / 1_000_000;
-    let by_price =
-        cost.map_or(0, |c| priced(input_tokens, c.input_usd).saturating_add(priced(output_tokens_max, c.output_usd)));
-    let nanodollars = by_price.max(seen.saturating_mul(tokens) / 1_000);
+    let nanodollars = match cost {
+        Some(cost) => priced(input_tokens, cost.input_usd).saturating_add(priced(output_tokens_max, cost.output_usd)),
+        None => seen.saturating_mul(tokens) / 1_000,
+    };
     let is_free = nanodollars == 0 && (cost.is_some() || backend.privacy == Privacy::Local);
     Expected { spent: Spent { tokens, nanodollars }, is_free }
 }

@@ -21,6 +21,9 @@ use crate::{
     skill::{Effect, SkillSet, SkillSpec},
 };
 
+/// The longest pause of a host after which the kernel itself tries again, in seconds. The agent decides about a longer one.
+const PAUSE_S_MAX: u32 = 5;
+
 /// The decision about a failure, as it is recorded with the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routed {
@@ -116,19 +119,23 @@ pub fn route(rules: &ErrorRules, failure: &Failure<'_>, granted: Option<&Granted
 /// The advice after a refusal by a guard.
 const BLOCKED: &str = "This is refused for good: do not try it again, say so.";
 
-/// Whether the kernel itself runs a failed call once more: its skill only reads, the failure passes, and neither the skill's
-/// file (`own`) nor the operator set a chain without a repetition.
+/// After how many milliseconds the kernel itself runs a failed call once more: its skill only reads, the failure passes, the host does
+/// not ask for a longer pause than [`PAUSE_S_MAX`], and neither the skill's file (`own`) nor the operator set a chain without a
+/// repetition. `None` if it does not.
 #[must_use]
-pub fn retries_at_once(rules: &ErrorRules, own: &Chains, effect: Effect, outcome: &Outcome) -> bool {
-    let Some(kind) = ErrorKind::of(outcome) else { return false };
+pub fn retries_after_ms(rules: &ErrorRules, own: &Chains, effect: Effect, outcome: &Outcome) -> Option<u64> {
+    let kind = ErrorKind::of(outcome)?;
+    let pause_s = outcome.pause_s.unwrap_or(0);
     let passes =
         matches!(kind, ErrorKind::Http429 | ErrorKind::HttpError | ErrorKind::Timeout | ErrorKind::Unavailable);
     let repeats = |chain: &Vec<Step>| chain.iter().any(|step| matches!(step, Step::Retry | Step::BackOff));
-    rules.retry_reads
+    let retries = rules.retry_reads
         && effect == Effect::Read
         && outcome.status == Status::ErrorTransient
         && passes
-        && rules.set_chain(own, kind).is_none_or(repeats)
+        && pause_s <= PAUSE_S_MAX
+        && rules.set_chain(own, kind).is_none_or(repeats);
+    retries.then(|| rules.retry_wait_ms.max(u64::from(pause_s) * 1_000))
 }
 
 impl Routed {

@@ -116,22 +116,25 @@ fn router_decision_has_its_rung_reasons_and_the_steps_that_are_left() {
 #[test]
 fn kernel_runs_only_reading_calls_again_and_only_if_the_failure_passes() {
     let rules = ErrorRules::default();
-    let again = |effect, outcome: &Outcome| retries_at_once(&rules, &Chains::new(), effect, outcome);
+    let again = |effect, outcome: &Outcome| retries_after_ms(&rules, &Chains::new(), effect, outcome).is_some();
     assert!(again(Effect::Read, &Outcome::transient("timeout", "")));
     assert!(again(Effect::Read, &Outcome::transient("site_503", "")));
     assert!(!again(Effect::Once, &Outcome::transient("timeout", "")));
     assert!(!again(Effect::Idempotent, &Outcome::transient("timeout", "")));
     assert!(!again(Effect::Read, &Outcome::transient("breaker_open", "")));
     assert!(!again(Effect::Read, &Outcome::permanent("site_403", "")));
+    let paused = |seconds| Outcome { pause_s: Some(seconds), ..Outcome::transient("site_429", "") };
+    let after_ms = |seconds| retries_after_ms(&rules, &Chains::new(), Effect::Read, &paused(seconds));
+    assert_eq!((after_ms(0), after_ms(3), after_ms(30)), (Some(rules.retry_wait_ms), Some(3_000), None));
     let off = ErrorRules { retry_reads: false, ..ErrorRules::default() };
     let timeout = Outcome::transient("timeout", "");
-    assert!(!retries_at_once(&off, &Chains::new(), Effect::Read, &timeout));
+    assert_eq!(retries_after_ms(&off, &Chains::new(), Effect::Read, &timeout), None);
     // The chain of the skill's file counts before that of the operator.
     let chain = |steps: &[Step]| Chains::from([(ErrorKind::Timeout, steps.to_vec())]);
     let set = ErrorRules { chains: chain(&[Step::Simpler]), ..ErrorRules::default() };
-    assert!(!retries_at_once(&set, &Chains::new(), Effect::Read, &timeout));
-    assert!(retries_at_once(&set, &chain(&[Step::Retry]), Effect::Read, &timeout));
-    assert!(!retries_at_once(&rules, &chain(&[]), Effect::Read, &timeout));
+    assert_eq!(retries_after_ms(&set, &Chains::new(), Effect::Read, &timeout), None);
+    assert!(retries_after_ms(&set, &chain(&[Step::Retry]), Effect::Read, &timeout).is_some());
+    assert_eq!(retries_after_ms(&rules, &chain(&[]), Effect::Read, &timeout), None);
 }
 
 #[test]

@@ -117,6 +117,14 @@ impl CallTimes {
         self.0.is_empty()
     }
 
+    /// Learns what others know of the same calls: of each minute, the greater number.
+    pub fn learn(&mut self, known: &Self) {
+        for (minute, calls) in &known.0 {
+            let own = self.0.entry(*minute).or_default();
+            *own = (*own).max(*calls);
+        }
+    }
+
     /// Counts calls, and forgets those that no window reaches.
     pub fn count(&mut self, at: Micros, calls: u32) {
         if calls == 0 {

@@ -107,6 +107,14 @@ pub struct EgressReply {
     pub url: String,
 }
 
+impl EgressReply {
+    /// After how many seconds the host says that the request may be tried again. A date is not read.
+    #[must_use]
+    pub fn retry_after_s(&self) -> Option<u32> {
+        self.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.trim().parse().ok())
+    }
+}
+
 /// A request that got no usable response. The texts name hosts, but no paths, queries or headers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {

@@ -39,7 +39,7 @@ fn usual(reply: &EgressReply, effect: Effect) -> Option<Meaning> {
     match reply.status {
         200..300 => Some(Meaning::Success),
         300..400 if !is_read => None,
-        408 | 503 if !is_read && retry_after_s(reply).is_none() => None,
+        408 | 503 if !is_read && reply.retry_after_s().is_none() => None,
         408 | 425 | 429 | 503 => Some(Meaning::Transient),
         500.. if is_read => Some(Meaning::Transient),
         500.. => None,
@@ -47,22 +47,18 @@ fn usual(reply: &EgressReply, effect: Effect) -> Option<Meaning> {
     }
 }
 
-/// After how many seconds the host says that the request may be tried again.
-fn retry_after_s(reply: &EgressReply) -> Option<u32> {
-    reply.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.trim().parse().ok())
-}
-
 fn failure(reply: &EgressReply, meaning: Meaning, spec: &SkillSpec) -> Outcome {
     let (error_type, mut message) = (format!("http_{}", reply.status), what(reply, spec));
-    let pause = retry_after_s(reply);
+    let pause = reply.retry_after_s();
     if let Some(seconds) = pause.filter(|seconds| matches!(reply.status, 429 | 503) && *seconds > 0) {
         message.push_str(&format!(" It may be tried again in {seconds} s."));
     }
-    match meaning {
+    let outcome = match meaning {
         Meaning::Transient => Outcome::transient(&error_type, message),
         Meaning::Blocked => Outcome::blocked(&error_type, message),
         Meaning::Permanent | Meaning::Success | Meaning::EmptyResult => Outcome::permanent(&error_type, message),
-    }
+    };
+    Outcome { pause_s: pause, ..outcome }
 }
 
 /// The status and the beginning of the response.

@@ -91,6 +91,10 @@ fn error(error: EmbedError) -> ApiError {
             error
         }
         EmbedError::Full(refusal) => KernelError::Full(refusal).into(),
+        EmbedError::Model(error) if error.kind.is_cap() => {
+            let facts = json!({ "error": error.kind.as_str() });
+            ApiError::new(Code::RateLimited, error.detail).with_facts(facts)
+        }
         EmbedError::Model(error) => {
             let (code, why) = match error.kind {
                 ModelErrorKind::RateLimited => (Code::RateLimited, "the backend has too many requests now; try again"),

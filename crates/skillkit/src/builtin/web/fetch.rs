@@ -106,7 +106,7 @@ fn refused(reply: &EgressReply) -> Outcome {
     let error_type = format!("site_{}", reply.status);
     let what = format!("{} answered with status {}.", reply.url, reply.status);
     match reply.status {
-        408 | 425 | 429 | 500.. => Outcome::transient(&error_type, what),
+        408 | 425 | 429 | 500.. => Outcome { pause_s: reply.retry_after_s(), ..Outcome::transient(&error_type, what) },
         _ => Outcome::permanent(&error_type, what),
     }
 }

@@ -149,7 +149,9 @@ fn refused(rules: &SearchRules, reply: &EgressReply) -> Option<Outcome> {
             let fix = "The operator must set web_search.secret to the name of a secret with the API key.";
             Outcome::permanent(&error_type, format!("{what} {fix}"))
         }
-        (_, 408 | 425 | 429 | 500..) => Outcome::transient(&error_type, what),
+        (_, 408 | 425 | 429 | 500..) => {
+            Outcome { pause_s: reply.retry_after_s(), ..Outcome::transient(&error_type, what) }
+        }
         _ => Outcome::permanent(&error_type, what),
     })
 }
