@@ -13,14 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use words::{Cleaned, cleaned, ends_sentence, is_ideograph};
 
-/// How much text may stay undecided, in bytes: the label of a link, or the marks at the beginning of a line.
-const LOOK_BYTES_MAX: usize = 512;
+/// How much text may stay undecided, in bytes: the label or the address of a link, a word, or the marks at the beginning of a line.
+/// What is longer is decided alike in a text that arrives whole, so that drafts are the beginning of the answer.
+const LOOK_BYTES_MAX: usize = 4_096;
 /// Marks at the beginning of a line.
 const MARKS: &str = "#>-*+_=~|:` \t";
 /// What is said after the last sentence that is allowed, if there was more.
 const MORE: &str = "There is more; ask me to go on.";
 /// What is said if nothing of the answer can be said.
 const NOTHING: &str = "Okay.";
+/// Signs that are a whole answer, and what is said for them.
+const SIGNS: [(&[char], &str); 2] =
+    [(&['❌', '✗', '✘', '✖', '❎', '👎', '🚫'], "No."), (&['✓', '✔', '✅', '☑', '👍'], "Yes.")];
 
 /// `[voice]`: the form of answers that are read aloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,10 +44,10 @@ impl Default for VoiceFormat {
 }
 
 impl VoiceFormat {
-    /// Whether these are the defaults, which are not written to the log.
+    /// Answers as the model wrote them. Turns that were recorded before this format existed have it.
     #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
+    pub const fn off() -> Self {
+        Self { plain: false, sentences_max: 0 }
     }
 
     /// Whether answers are changed.
@@ -65,7 +69,8 @@ impl VoiceFormat {
         let mut spoken = aloud.push(text);
         spoken.push_str(&aloud.finish());
         if spoken.is_empty() && !text.trim().is_empty() {
-            NOTHING.clone_into(&mut spoken);
+            let sign = SIGNS.iter().find(|(signs, _)| text.contains(*signs));
+            sign.map_or(NOTHING, |(_, said)| *said).clone_into(&mut spoken);
         }
         (spoken, aloud.changes)
     }
@@ -250,12 +255,13 @@ impl Aloud {
         let word = &pending[..end.unwrap_or(pending.len())];
         if let Some(open) = word.find('[').filter(|_| self.format.plain) {
             let needs = |from: usize| !is_end && pending.len() - from < LOOK_BYTES_MAX;
-            let close = pending[open..].find(']').map(|at| open + at);
+            let near = |from: usize, mark| pending[from..].find(mark).filter(|at| *at < LOOK_BYTES_MAX);
+            let close = near(open, ']').map(|at| open + at);
             let after = close.map(|close| pending[close + 1..].chars().next());
             match (close, after.flatten()) {
                 (None, _) if needs(open) => return Word::Needs,
-                (Some(_), None) if needs(open) => return Word::Needs,
-                (Some(close), Some('(')) => match pending[close..].find(')').map(|at| close + at) {
+                (Some(close), None) if needs(close) => return Word::Needs,
+                (Some(close), Some('(')) => match near(close, ')').map(|at| close + at) {
                     Some(until) => {
                         let begin = if pending[..open].ends_with('!') { open - 1 } else { open };
                         let label = pending[open + 1..close].replace(['\n', '['], " ");
@@ -280,8 +286,9 @@ impl Aloud {
             return Word::Ends(at);
         }
         match end {
+            _ if word.len() >= LOOK_BYTES_MAX => Word::Ends(word.floor_char_boundary(LOOK_BYTES_MAX)),
             Some(at) => Word::Ends(at),
-            None if is_end || word.len() >= LOOK_BYTES_MAX => Word::Ends(word.len()),
+            None if is_end => Word::Ends(word.len()),
             None => Word::Needs,
         }
     }
@@ -351,7 +358,8 @@ enum Word {
     Ends(usize),
 }
 
-/// The length of the marks at the beginning of a line, and whether it is an item of a list.
+/// The length of the marks at the beginning of a line, and whether it is an item of a list. The number of an item is not a mark: it
+/// may be a part of the sentence, as in "42. That is the answer."
 fn leading_marks(line: &str) -> (usize, bool) {
     let (mut rest, mut is_item) = (line, false);
     loop {
@@ -369,8 +377,7 @@ fn leading_marks(line: &str) -> (usize, bool) {
             let item = item.trim_start();
             ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item)
         } else if (1..=3).contains(&digits) && (number.starts_with(". ") || number.starts_with(") ")) {
-            is_item = true;
-            number[1..].trim_start()
+            return (line.len() - rest.len(), true);
         } else {
             return (line.len() - rest.len(), is_item);
         };

@@ -18,6 +18,10 @@ pub(super) struct Cleaned {
 
 pub(super) fn cleaned(word: &str) -> Cleaned {
     let mut changes = Vec::new();
+    if word == "*" {
+        // The sign of a product. At the beginning of a line it was removed as the mark of an item.
+        return Cleaned { text: word.to_owned(), changes };
+    }
     let word = match without_url(word) {
         Some(text) => {
             changes.push(VoiceChange::Url);
