@@ -171,7 +171,7 @@ export function sentence(s) {
   if (down.length) return { kind: down.length === s.backends.length ? "bad" : "warn", text: [`Backend ${down[0].name} is ${down[0].state}`, ...counts].join(" · ") };
   if (s.warnings.length) return { kind: "warn", text: [s.warnings[0], ...counts].join(" · ") };
   const closed = s.backends.find((b) => b.is_gate_closed);
-  return { kind: closed ? "wait" : "good", text: [closed ? `Voice first on ${closed.name}` : "All good", ...counts].join(" · ") };
+  return { kind: closed ? "wait" : "good", text: [closed ? `Voice gate closed on ${closed.name}` : "All good", ...counts].join(" · ") };
 }
 
 function drawSession() {

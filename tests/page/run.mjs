@@ -146,7 +146,7 @@ test("actor_that_is_killed_is_seen_to_fall_with_its_cause_and_to_come_back", asy
   equal(await t.page.locator(".tr:not(.gone) .treecell", { hasText: "scheduler" }).count() >= 1, true, "its next incarnation runs");
   await t.shot("actors-fallen");
   await t.page.getByRole("button", { name: "Close actor" }).click();
-  await t.page.getByRole("button", { name: "What fell" }).click();
+  await t.page.getByRole("button", { name: "Crashes" }).click();
   await t.page.locator(".drawer").getByText(/to see it fall/).waitFor();
   equal((await offline.say("still there?")).status ?? "completed", "completed", "it still answers");
   await t.done();
@@ -175,6 +175,21 @@ test("hostile_text_is_shown_as_text_in_every_place", async () => {
     equal(await t.page.evaluate(() => document.querySelectorAll("main img, main script").length), 0, `elements at ${hash}`);
     equal(await t.page.title() === "broken", false, `code ran at ${hash}`);
   }
+  await t.done();
+});
+
+test("deleted_conversation_is_restored_from_the_list", async () => {
+  const { conversation_id: id } = await offline.say("delete me and bring me back");
+  const t = await tools(offline);
+  await t.open(`#/conversations/${id}`);
+  await t.page.getByRole("button", { name: "Delete", exact: true }).click();
+  await t.page.locator("dialog[open]").getByRole("button", { name: "Delete conversation" }).click();
+  await t.page.getByRole("button", { name: "Deleted", exact: true }).click();
+  const row = t.page.locator(".drawer li").filter({ hasText: "delete me and bring me back" });
+  await t.shot("conversations-deleted");
+  await row.getByRole("button", { name: "Restore" }).click();
+  await t.page.waitForFunction((hash) => location.hash === hash, `#/conversations/${id}`);
+  await t.page.locator(".final .answer").first().waitFor();
   await t.done();
 });
 

@@ -30,7 +30,7 @@ export function mount(root, ctx) {
     ctx.setQuery({ busy: busyOnly() ? null : "1" });
     watch();
   } } }, icon("bolt"), "Busy only");
-  const crashesButton = h("button.btn", { type: "button", on: { click: showFalls } }, icon("skull"), "What fell");
+  const crashesButton = h("button.btn", { type: "button", on: { click: showFalls } }, icon("skull"), "Crashes");
 
   const list = table({
     ctx, caption: "Actors", noun: "actor", key: (row) => row.key, cards: true, selectable: false, filterName: "q",
@@ -185,7 +185,7 @@ export function mount(root, ctx) {
   }
 
   async function showFalls() {
-    const panel = drawer({ title: "What fell", label: "crashes" });
+    const panel = drawer({ title: "Crashes", label: "crashes" });
     try {
       const found = await ctx.api.get("/actors/crashes");
       const items = [...found.crashes.map((c) => ({ ...c, word: "Crashed", kind2: "bad", text: c.reason })), ...(found.operated ?? []).map((o) => ({ ...o, word: { kill: "Killed", stop: "Stopped", restart: "Restarted" }[o.operation], kind2: "warn", text: `by ${o.by}` }))].sort((a, b) => (a.at < b.at ? 1 : -1));
@@ -256,7 +256,7 @@ export function mount(root, ctx) {
 
   ctx.commands([
     { title: "Actors: show busy ones only", run: () => busyButton.click() },
-    { title: "Actors: what fell", run: showFalls },
+    { title: "Actors: crashes", run: showFalls },
   ]);
   ctx.keys({ b: ["Busy only", () => busyButton.click()] });
   ctx.route.subscribe((now) => select(now.query.sel ?? null));

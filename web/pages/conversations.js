@@ -53,7 +53,10 @@ function many(root, ctx) {
       age: { label: "time since the last event", kind: "duration", of: (row) => (Date.now() - new Date(row.updated_at)) / 1000 },
     },
     onOpen: (row) => ctx.go(`#/conversations/${row.id}`),
-    toolbar: [h("a.btn.primary", { href: "#/chat" }, icon("plus"), "New conversation")],
+    toolbar: [
+      h("button.btn", { type: "button", on: { click: () => showDeleted(ctx) } }, "Deleted"),
+      h("a.btn.primary", { href: "#/chat" }, icon("plus"), "New conversation"),
+    ],
   });
   replace(root, list.el);
   let isOver = false;
@@ -67,6 +70,28 @@ function many(root, ctx) {
     }
   }, { on: ["status"], everyMs: 15_000 });
   return { dispose: () => ((isOver = true), list.destroy()) };
+}
+
+// The deleted conversations that can be restored, in a drawer.
+async function showDeleted(ctx) {
+  const panel = drawer({ title: "Deleted conversations", label: "deleted conversations", body: skeleton(4) });
+  const load = async () => {
+    try {
+      const { conversations: rows } = await ctx.api.get("/conversations/trash");
+      if (!rows.length) return replace(panel.body, empty({ small: true, title: "Nothing is deleted", text: "A deleted conversation can be restored here until its content is erased." }));
+      const restore = async (row) => {
+        await ctx.api.post(`/conversations/${row.id}/restore`);
+        panel.close();
+        ctx.go(`#/conversations/${row.id}`);
+      };
+      replace(panel.body, h("ul.lines", rows.map((row) => h("li.row",
+        h("span.grow.cut", h("span.strong", row.title || "–"), h("span.dim", " deleted ", ago(row.deleted_at), ", erased ", ago(row.erase_at))),
+        h("button.btn.small", { type: "button", on: { click: () => ctx.act("Restore", () => restore(row), { done: "The conversation is restored" }) } }, "Restore")))));
+    } catch (error) {
+      replace(panel.body, broken(error, load));
+    }
+  };
+  await load();
 }
 
 function one(root, ctx, id) {
@@ -149,12 +174,20 @@ function one(root, ctx, id) {
     ctx.go("#/conversations");
   }
 
-  function exportEvents() {
-    const text = whole.events.map((event) => JSON.stringify(event)).join("\n");
-    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" })), download: `${id}.ndjson` });
+  // The whole log, also what this page has not loaded.
+  const exportEvents = () => ctx.act("Export", async () => {
+    const lines = [];
+    for (let after = 0; ;) {
+      const { events: page } = await ctx.api.get(`/conversations/${id}/events`, { query: { after, limit: 500 } });
+      for (const event of page) lines.push(JSON.stringify(event));
+      if (page.length < 500) break;
+      after = page.at(-1).seq;
+    }
+    const link = h("a", { href: URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "application/x-ndjson" })), download: `${id}.ndjson` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  }
+    return lines.length;
+  }, { done: (count) => `Saved ${count} events` });
 
   let frame = 0;
   function heard({ event, data }) {

@@ -267,7 +267,11 @@ export function mount(root, ctx) {
   /* What this server has */
 
   async function learn() {
-    const quiet = (promise, otherwise) => promise.catch(() => otherwise);
+    // Without the scope of a request its part stays empty. Any other failure is shown.
+    const quiet = (promise, otherwise) => promise.catch((error) => {
+      if (error.status !== 403 && error.name !== "AbortError") note.classList.add("lost");
+      return otherwise;
+    });
     const [skills, now, settings, mcp] = await Promise.all([
       quiet(ctx.api.get("/skills"), { skills: [], version: 0 }), quiet(ctx.api.get("/status"), { backends: [] }),
       quiet(ctx.api.get("/settings"), { settings: [] }), quiet(ctx.api.get("/mcp"), { servers: [] })]);

@@ -84,7 +84,7 @@ export function mount(root, ctx) {
         { id: "continue", label: (n) => `Resume ${count(n)}`, when: (rows) => open(rows) && rows.every((row) => row.status === "suspended"), run: (rows) => each(rows, "continue", "Resume", `${count(rows.length)} resumed`) },
         { id: "priority", label: () => "Change class", when: open, run: priority },
       ],
-      empty: { title: "No jobs", text: "A job is a message that Annie works on or that waits for its turn. Jobs appear here as soon as somebody asks for something.", command: 'annie ask "What is due today?"', button: { label: "Open chat", run: () => ctx.go("#/chat") } },
+      empty: { title: "No jobs", text: "A job is a message that Annie works on or that waits for its turn. A job appears here as soon as a message is accepted.", command: 'annie ask "What is due today?"', button: { label: "Open chat", run: () => ctx.go("#/chat") } },
     },
     detail: (row) => [
       heading(row.title || "(no text)", chip(row.status)),

@@ -146,11 +146,15 @@ function drawBreakers(el, list) {
 }
 
 async function drawRecent(el, ctx) {
-  const quietly = (promise) => promise.catch(() => null);
+  const missing = [];
+  const part = (name, promise) => promise.catch((error) => {
+    if (error.name !== "AbortError") missing.push(`${name}: ${error.detail ?? error.message}`);
+    return null;
+  });
   const [tasks, crashes, letters] = await Promise.all([
-    quietly(ctx.api.get("/tasks", { query: { limit: 30 } })),
-    quietly(ctx.api.get("/actors/crashes")),
-    quietly(ctx.api.get("/dead-letters")),
+    part("tasks", ctx.api.get("/tasks", { query: { limit: 30 } })),
+    part("crashes", ctx.api.get("/actors/crashes")),
+    part("dead letters", ctx.api.get("/dead-letters")),
   ]);
   const items = [];
   for (const task of tasks?.tasks ?? []) {
@@ -164,6 +168,7 @@ async function drawRecent(el, ctx) {
   for (const letter of letters?.dead_letters ?? []) items.push({ at: letter.failed_at ?? letter.since, kind: "bad", word: "Dead letter", text: letter.title ?? letter.text, more: letter.error ?? letter.code, href: "#/dead" });
   items.sort((a, b) => String(b.at).localeCompare(String(a.at)));
   const shown = items.filter((item) => item.at).slice(0, 10);
-  if (!shown.length) return replace(el, empty({ small: true, title: "Nothing yet", text: "Answers, failures, crashes and what operators did appear here.", command: "annie ask \"hello\"" }));
-  replace(el, h("ul.lines", shown.map((item) => h("li", h("a.row.plain", { href: item.href }, h("span.fixed", mark(item.kind, item.word)), h("span.cut.grow", item.text, item.more ? h("span.dim", ` ${item.more}`) : null), h("span.dim", ago(item.at)))))));
+  const gaps = missing.length ? h("p.pad.dim", `Not shown: ${missing.join("; ")}`) : null;
+  if (!shown.length) return replace(el, gaps ?? empty({ small: true, title: "Nothing yet", text: "Answers, failures, crashes and what operators did appear here.", command: "annie ask \"hello\"" }));
+  replace(el, gaps, h("ul.lines", shown.map((item) => h("li", h("a.row.plain", { href: item.href }, h("span.fixed", mark(item.kind, item.word)), h("span.cut.grow", item.text, item.more ? h("span.dim", ` ${item.more}`) : null), h("span.dim", ago(item.at)))))));
 }

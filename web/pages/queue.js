@@ -143,7 +143,7 @@ export function mount(root, ctx) {
       h("dl.kv", h("dt", "Task"), h("dd", shortId(id)), row.position ? [h("dt", "Rank"), h("dd", `${num(row.position)} on ${row.backend}`)] : null,
         row.effective !== null && row.effective !== undefined ? [h("dt", "Counts as"), h("dd", counts(row))] : null,
         h("dt", "Waited"), h("dd", duration(row.waited_ms)), h("dt", "Starts in"), h("dd", row.start_in_ms === null || row.start_in_ms === undefined ? "–" : `about ${duration(row.start_in_ms)}`),
-        h("dt", "Rounds done"), h("dd", num(row.rounds_done)), h("dt", "Parked"), h("dd", plural(row.preemptions ?? 0, "time")), row.since ? [h("dt", "Runs since"), h("dd", ago(row.since))] : null),
+        h("dt", "Rounds done"), h("dd", num(row.rounds_done)), h("dt", "Preempted"), h("dd", plural(row.preemptions ?? 0, "time")), row.since ? [h("dt", "Runs since"), h("dd", ago(row.since))] : null),
       task ? facts(task) : null);
     handle.setActions([task ? toConversation(task) : null,
       h("button.btn", { type: "button", on: { click: () => reprioritise([row]) } }, icon("up"), "Change class"),
