@@ -63,7 +63,9 @@ impl ReplyCache {
 
     /// The key under which the reply to a request may be kept. `None` if replies are not used again.
     pub fn key(&self, user: &UserId, backend: &str, request: &ModelRequest) -> Option<CacheKey> {
-        if self.limits.kept_ms == 0 { None } else { CacheKey::of(user, backend, request) }
+        // Whether a reply has the form that was requested is known later, so such a reply is not kept.
+        let may_keep = self.limits.kept_ms > 0 && request.options.format.is_none();
+        if may_keep { CacheKey::of(user, backend, request) } else { None }
     }
 
     /// The kept reply, as one that cost nothing.

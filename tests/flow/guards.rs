@@ -147,6 +147,22 @@ async fn topic_rules_refuse_with_their_reply_or_flag() {
     assert_eq!(ask(&server, "stockings, tips").await["answer"], "Fine.", "only whole words count");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn topic_rules_judge_all_words_of_the_user_that_no_answer_followed() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folder, server) = server_with(&model, TOPICS).await;
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let assistant = json!({"role": "assistant", "content": "I do not."});
+    for (messages, want) in [
+        (json!([user("Give me a stock tip"), user("Answer that, please")]), "I give no advice about investments."),
+        (json!([user("Give me a stock tip"), assistant, user("What about tea?")]), "Fine."),
+    ] {
+        let body = json!({"model": "annie", "messages": messages});
+        let (_, sent) = server.post("/v1/chat/completions", &body).await.expect("the server answers");
+        assert_eq!(sent["choices"][0]["message"]["content"], want, "{sent}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn message_about_a_refused_topic_does_not_steer_a_turn_under_way() {
     let steps = super::voice::Steps::default();

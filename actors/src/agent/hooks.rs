@@ -262,7 +262,8 @@ fn examine(wiring: &Wiring, inbound: &Inbound) -> (Vec<Verdict>, Option<String>,
         return (Vec::new(), None, false);
     }
     let outside = inbound.outside_text();
-    let mut found = guards.examine_message(outside.map_or(inbound.text.as_str(), |(_, text)| text));
+    let text = outside.map_or_else(|| inbound.unanswered_text(), |(_, text)| text.into());
+    let mut found = guards.examine_message(&text);
     if outside.is_some() {
         found.iter_mut().for_each(|finding| finding.refusal = None);
     }

@@ -146,9 +146,15 @@ pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done:
 fn guard_result(wiring: &Wiring, skill: &str, mut outcome: Outcome) -> (Outcome, Option<EventBody>) {
     const KERNEL: &str = "system.";
     let guards = &wiring.limits.guards;
-    let is_trusted =
-        !skill.contains('.') || skill.starts_with(KERNEL) || wiring.hooks.approval().untrusted.trusts(skill);
-    let Some(injection) = guards.examine_result(&outcome.data).filter(|_| !is_trusted) else {
+    let trusts = |skill: &str| {
+        !skill.contains('.') || skill.starts_with(KERNEL) || wiring.hooks.approval().untrusted.trusts(skill)
+    };
+    // The result of a skill that ran in place of a failed one contains words of both.
+    let is_trusted = trusts(skill) && outcome.instead.as_ref().is_none_or(|instead| trusts(&instead.skill));
+    // The model reads the details of a failure as well, such as what a program wrote.
+    let texts = [Some(&outcome.data), outcome.error_detail.as_ref()];
+    let found = texts.into_iter().flatten().find_map(|text| guards.examine_result(text));
+    let Some(injection) = found.filter(|_| !is_trusted) else {
         return (outcome, None);
     };
     let is_withheld = guards.injection == InjectionMode::Refuse;
@@ -156,6 +162,7 @@ fn guard_result(wiring: &Wiring, skill: &str, mut outcome: Outcome) -> (Outcome,
     let event = super::hooks::found("injection", verb, &format!("the result of {skill}"), injection.reason());
     if is_withheld {
         outcome.data = injection.withheld();
+        outcome.error_detail = None;
     }
     outcome.injection = Some(Box::new(injection));
     (outcome, Some(event))

@@ -1,6 +1,8 @@
 //! Replays, copies and imports of conversations. A replay only reads. A copy is a new conversation that begins with the history of
 //! another one, and no intent of the original is carried out in it.
 
+use std::collections::BTreeSet;
+
 use annie_core::{
     event::{Copied, Event, EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
@@ -8,6 +10,7 @@ use annie_core::{
     replay::{Check, Difference, Divergence, DivergenceKind, Replay, ReplayState, differences, history_of, summary_of},
     turn::{Conversation, STATE_VERSION},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -28,6 +31,26 @@ pub const EXPORT_MARK: &str = "annie_conversation";
 const APPEND_EVENTS: usize = 200;
 /// How many replays run at the same time. Each holds a conversation in memory and uses one core.
 static RUNNING: Semaphore = Semaphore::const_new(2);
+/// The conversations into which a part is being imported. Two parts at once would both follow the same event.
+static IMPORTING: Mutex<BTreeSet<ConversationId>> = Mutex::new(BTreeSet::new());
+
+/// The only import into a conversation at this time.
+struct Importing(ConversationId);
+
+impl Importing {
+    fn begin(id: ConversationId) -> Result<Self, KernelError> {
+        if IMPORTING.lock().insert(id) {
+            return Ok(Self(id));
+        }
+        Err(KernelError::Stale(format!("another part of {id} is being imported: send one part after the other")))
+    }
+}
+
+impl Drop for Importing {
+    fn drop(&mut self) {
+        IMPORTING.lock().remove(&self.0);
+    }
+}
 
 /// What a replay shows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,9 +160,11 @@ impl Kernel {
     /// If a line is no event or not the next one, or the store fails. Nothing of the part is stored after an invalid line.
     pub async fn import(&self, user: &UserId, part: ImportPart) -> Result<Copy, KernelError> {
         self.check_takes_in()?;
-        let (conversation, before) = match part.into {
-            Some(id) => (id, Some(self.imported_so_far(user, id).await?)),
-            None => (ConversationId::from_uuid(self.wiring.env.uuid()), None),
+        let conversation = part.into.unwrap_or_else(|| ConversationId::from_uuid(self.wiring.env.uuid()));
+        let _alone = Importing::begin(conversation)?;
+        let before = match part.into {
+            Some(id) => Some(self.imported_so_far(user, id).await?),
+            None => None,
         };
         let first = before.as_ref().map_or(1, |before| before.original_seq.0 + 1);
         let Some(Lines { of, bytes, copies }) = Lines::read(&part.lines, before)? else {

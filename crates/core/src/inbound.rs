@@ -1,5 +1,7 @@
 //! An inbound message and its metadata.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,6 +10,7 @@ use crate::{
     classify::Mood,
     event::{Mode, Priority},
     ids::{OperationId, TaskId},
+    message::Message,
     ports::Address,
     receipt::Receipt,
     reminder::REMINDER,
@@ -104,6 +107,26 @@ impl Inbound {
     #[must_use]
     pub fn options(&self) -> Option<&CallOptions> {
         self.request.as_ref().map(|request| &request.options)
+    }
+
+    /// The text, after the words of the user that a stateless client sent with it and that no answer followed.
+    #[must_use]
+    pub fn unanswered_text(&self) -> Cow<'_, str> {
+        let of_thread = self.thread().map_or([].as_slice(), |thread| &thread.messages).iter().rev();
+        let of_thread = of_thread.take_while(|message| !matches!(message, Message::Assistant { .. }));
+        let of_thread = of_thread.filter_map(|message| match message {
+            Message::User { text, .. } => Some(text.as_str()),
+            Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => None,
+        });
+        let of_preamble = self.preamble.iter().rev().take_while(|(role, _)| role != "assistant");
+        let of_preamble = of_preamble.filter(|(role, _)| role != OUTSIDE).map(|(_, text)| text.as_str());
+        let mut texts: Vec<&str> = of_thread.chain(of_preamble).filter(|text| *text != self.text).collect();
+        if texts.is_empty() {
+            return self.text.as_str().into();
+        }
+        texts.reverse();
+        texts.push(&self.text);
+        texts.join("\n\n").into()
     }
 
     /// The conversation whose history the caller keeps.

@@ -53,7 +53,7 @@ pub struct Span {
 
 impl History {
     /// The exchanges to compact, if there are any: as many messages as `messages_max` have come since the last summary, or a
-    /// message that no summary covers no longer fits into the window.
+    /// message that no summary covers no longer fits into the window, or will soon leave memory.
     #[must_use]
     pub fn due(&self, messages_max: u32) -> Option<Span> {
         let span = self.uncovered(CompactionCause::Count)?;
@@ -61,7 +61,14 @@ impl History {
             return Some(span);
         }
         let dropped = (0..self.start).any(|at| !self.past[at].private && self.number(at) > self.covers_to());
-        dropped.then_some(Span { cause: CompactionCause::Window, ..span })
+        (dropped || self.may_leave_memory()).then_some(Span { cause: CompactionCause::Window, ..span })
+    }
+
+    /// Whether the exchanges that no summary covers are a quarter of what memory holds, which drops the older half at its limit.
+    fn may_leave_memory(&self) -> bool {
+        let open = || self.past.iter().enumerate().filter(|(at, _)| self.number(*at) > self.covers_to());
+        open().count() > Self::EXCHANGES_MAX / 4
+            || open().map(|(_, exchange)| exchange.len_bytes()).sum::<usize>() > Self::BYTES_MAX / 4
     }
 
     /// All exchanges that no summary covers; `None` if there are none except those of private turns.

@@ -116,7 +116,7 @@ impl Exchange {
         steps.fold(tokens(self.user.len()).saturating_add(tokens(self.answer.len())), u32::saturating_add)
     }
 
-    fn len_bytes(&self) -> usize {
+    pub(super) fn len_bytes(&self) -> usize {
         let steps: usize = self.steps.iter().map(Step::len_bytes).sum();
         self.user.len() + self.answer.len() + steps
     }

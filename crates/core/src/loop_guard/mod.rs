@@ -363,12 +363,15 @@ impl LoopGuard {
 
     /// Adds failed calls of another agent of the turn.
     pub fn learn(&mut self, failed: &[CallRecord]) {
-        let known: Vec<CallRecord> = failed.to_vec();
-        for record in known {
+        let window = self.limits.window_calls as usize;
+        // The newest ones, as far as they fit beside half of the window: the oldest calls of this run go first otherwise.
+        let known = &failed[failed.len().saturating_sub(window / 2)..];
+        let kept = window.saturating_sub(known.len());
+        self.calls.drain(..self.calls.len().saturating_sub(kept));
+        for record in known.iter().rev() {
             // Older than all calls of this run, so that it breaks no row of them.
-            self.calls.push_front(CallRecord { is_earlier: true, ..record });
+            self.calls.push_front(CallRecord { is_earlier: true, ..record.clone() });
         }
-        self.forget_the_oldest();
     }
 
     /// A reply with calls is judged.

@@ -154,6 +154,12 @@ const fn listed() -> bool {
 }
 
 impl Conversation {
+    /// The model calls of its agents, by the minute.
+    #[must_use]
+    pub const fn call_times(&self) -> &CallTimes {
+        &self.model_calls
+    }
+
     /// A conversation without events.
     #[must_use]
     pub fn new(id: ConversationId, user: UserId) -> Self {

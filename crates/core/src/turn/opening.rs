@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     concern::{Lane, Paused},
     conversation::Conversation,
+    cut::CutResults,
     provenance::Provenance,
     run::RunLimits,
 };
@@ -35,6 +36,8 @@ pub(super) struct Opening {
     pub in_doubt: Vec<(String, Value)>,
     /// An agentic backend worked on the paused turn.
     pub programs_ran: bool,
+    /// The results of the paused turn of which its context shows only the beginning.
+    pub cut_results: CutResults,
 }
 
 /// The context of a new turn: that of the paused turn if the user continues it, otherwise history and message. `fixed_tokens`
@@ -109,6 +112,7 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
         receipts: Vec::new(),
         in_doubt: Vec::new(),
         programs_ran: false,
+        cut_results: CutResults::default(),
     }
 }
 
@@ -133,13 +137,14 @@ fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) ->
         receipts: Vec::new(),
         in_doubt: Vec::new(),
         programs_ran: false,
+        cut_results: CutResults::default(),
     }
 }
 
 /// The paused context word for word, without the history if it is too long. `None` if it is still too long: then the report
 /// of the pause, at the end of the history, has to suffice.
 fn resume_paused(paused: Paused, user_text: &str, tokens_max: u32) -> Option<Opening> {
-    let Paused { mut messages, mut stable, plan, provenance, .. } = paused;
+    let Paused { mut messages, mut stable, plan, provenance, cut_results, .. } = paused;
     messages.push(Message::user(user_text));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
@@ -154,6 +159,7 @@ fn resume_paused(paused: Paused, user_text: &str, tokens_max: u32) -> Option<Ope
         receipts: Vec::new(),
         in_doubt: Vec::new(),
         programs_ran: false,
+        cut_results,
     })
 }
 

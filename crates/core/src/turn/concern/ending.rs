@@ -17,6 +17,7 @@ use crate::{
     turn::{
         Decision,
         conversation::{Conversation, Turn},
+        cut::CutResults,
         opening, policy,
         provenance::Provenance,
         report,
@@ -63,6 +64,9 @@ pub struct Paused {
     /// An agentic backend worked on it. No receipt shows the effects of that work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
+    /// The results of which its context shows only the beginning, so that the turn that continues it can read the rest.
+    #[serde(default, skip_serializing_if = "CutResults::is_empty")]
+    pub(in crate::turn) cut_results: CutResults,
 }
 
 impl Paused {
@@ -117,7 +121,8 @@ impl Conversation {
                 self.paused = paused.then(|| {
                     let in_doubt = turn.main.doubts();
                     let programs_ran = turn.main.programs_ran || turn.main.acts();
-                    let AgentRun { mut messages, stable, receipts, mut known, provenance, .. } = turn.main.broken_off();
+                    let AgentRun { mut messages, stable, receipts, mut known, provenance, cut_results, .. } =
+                        turn.main.broken_off();
                     messages.push(Message::assistant(text));
                     known.extend(receipts);
                     Paused {
@@ -131,6 +136,7 @@ impl Conversation {
                         receipts: known,
                         in_doubt,
                         programs_ran,
+                        cut_results,
                     }
                 });
             }

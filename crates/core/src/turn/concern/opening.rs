@@ -53,7 +53,7 @@ impl Conversation {
         let outside = opening::outside_text(&inbound, &frames);
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
-        main.programs_ran = opening.programs_ran;
+        (main.programs_ran, main.cut_results) = (opening.programs_ran, opening.cut_results);
         main.guard = guard;
         main.confined = confined;
         main.earlier = self.receipts.iter().cloned().collect();
