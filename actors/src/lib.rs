@@ -63,6 +63,6 @@ pub use observe::{Crash, NodeInfo, OperatedActor, Path};
 pub use pulse::PulseMinute;
 pub use reply_cache::CacheLimits;
 pub use root::StopReason;
-pub use scheduler::{GateGrant, QueuePosition};
+pub use scheduler::{BackendLoad, GateGrant, QueuePosition};
 pub use services::MakeService;
 pub use wiring::{Backend, KernelLimits, Profile, Profiles, Routing};

@@ -58,6 +58,7 @@ mod skill_files;
 mod skill_schedules;
 mod spend;
 mod spoken;
+mod telemetry;
 mod terminal;
 mod untrusted;
 pub mod voice;

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::time::Micros;
+
 /// A text is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {kind} id: expected {expected}, got {got:?}")]
@@ -119,6 +121,17 @@ impl ConversationId {
     #[must_use]
     pub fn successor(self) -> Self {
         Self(hashed(&[b"conversation after", self.0.as_bytes()]))
+    }
+}
+
+impl TaskId {
+    /// The time at which the kernel made the id, which is when it accepted the message; in whole milliseconds. `None` for an id
+    /// without a time.
+    #[must_use]
+    pub fn made_at(self) -> Option<Micros> {
+        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
+        let us = i64::try_from(seconds).ok()?.checked_mul(1_000_000)?;
+        us.checked_add(i64::from(nanos / 1_000)).map(Micros)
     }
 }
 
