@@ -132,17 +132,20 @@ fn two_agents(seen: &Seen) -> Reply {
     if !seen.tool_names().iter().any(|tool| tool == "dispatch_agent") {
         return match text.contains("Created task") {
             true => Reply::says("It was created."),
-            false => Reply::says("```cmd\ntasks.create --title \"a-private-title\"\n```"),
+            false => {
+                let title = if seen.json().to_string().contains("the first task") { "one" } else { "two" };
+                Reply::says(format!("```cmd\ntasks.create --title \"a-private-title-{title}\"\n```"))
+            }
         };
     }
-    let mission = |agent: &str| json!({"agent_id": agent, "mission": "create a task", "skills": ["tasks.create"]});
+    let mission = |agent: &str, which: &str| json!({"agent_id": agent, "mission": format!("create the {which} task"), "skills": ["tasks.create"]});
     if is_result && text.contains("It was created") {
         return Reply::says("Both are there.");
     }
     Reply::calls([
         ("get_skill", json!({"domain": "tasks"})),
-        ("dispatch_agent", mission("one")),
-        ("dispatch_agent", mission("two")),
+        ("dispatch_agent", mission("one", "first")),
+        ("dispatch_agent", mission("two", "second")),
         ("get_agent_results", json!({})),
     ])
 }
