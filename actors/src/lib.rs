@@ -22,6 +22,7 @@ mod hub;
 mod jobs;
 mod kernel;
 mod live_channel;
+mod log_ids;
 mod log_writer;
 mod node_lease;
 mod notify;

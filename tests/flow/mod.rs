@@ -28,6 +28,7 @@ mod interfaces;
 mod jobs;
 mod kernel;
 mod load;
+mod logs;
 mod long_results;
 mod loops;
 mod mcp;

@@ -21,7 +21,7 @@ use annie_core::{
 use super::{Kernel, KernelError};
 use crate::{
     conversations::ConversationsMsg,
-    jobs,
+    jobs, log_ids,
     log_writer::{LogError, append},
     observe::Handle,
     scheduler::{AdmissionMsg, QueuePosition, SchedulerMsg, Steering},
@@ -338,6 +338,7 @@ async fn accept_in(
         Ok(stored) => {
             reservation.used = true;
             metrics::counter!("annie_messages_total").increment(1);
+            log_ids::note_accepted(conversation, task);
             Ok(submitted(task, conversation, stored.first, false, position))
         }
         Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
