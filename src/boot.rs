@@ -326,7 +326,7 @@ pub async fn assemble_with(
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
     let hooks = hooks(config, environment, &env.clock)?;
-    let telemetry = telemetry::exporter(config, store.clone(), secrets, node)?;
+    let telemetry = telemetry::exporter(config, store.clone(), env.clock.clone(), secrets, node)?;
     let subscribers = telemetry.iter().map(|exporter| Arc::clone(exporter) as Arc<dyn LogSubscriber>).collect();
     let mut parts = Parts {
         extensions: Extensions { channels, chores: chores(config, &runner, &store), subscribers },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annie_actors::Kernel;
 use annie_core::{
     ids::NodeId,
-    ports::{Secrets, Store},
+    ports::{Clock, Secrets, Store},
 };
 use annie_telemetry::{Collector, Exporter, TelemetryError, TelemetryParts};
 
@@ -18,6 +18,7 @@ pub(super) const SETTLE_MS_MAX: u64 = 2_000;
 pub(super) fn exporter(
     config: &Config,
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
     secrets: Arc<dyn Secrets>,
     node: NodeId,
 ) -> Result<Option<Arc<Exporter>>, TelemetryError> {
@@ -28,6 +29,7 @@ pub(super) fn exporter(
     let collector = Collector::new(endpoint, &headers, client, secrets, settings.timeout_ms)?;
     Ok(Some(Exporter::new(TelemetryParts {
         store,
+        clock,
         collector,
         rules: config.trace_rules(),
         limits: settings.limits(),

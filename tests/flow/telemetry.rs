@@ -6,8 +6,10 @@ use std::{
     time::Duration,
 };
 
+use annie::grpc::v1::{self, chat_client::ChatClient};
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
+use tonic::transport::Channel;
 
 use super::{bad_models::ask, command_line::annie};
 use crate::{server::Server, world::eventually};
@@ -260,6 +262,15 @@ async fn trace_continues_the_trace_of_its_caller_on_every_front_end() {
     post("/api/v1/messages?wait=20", said.clone(), format!("00-{TRACE}-00f067aa0ba902b0-00")).await;
     post("/api/v1/messages?wait=20", said.clone(), format!("00-{TRACE}-00f067aa0ba902b1-01")).await;
     post("/v1/chat/completions", chat, format!("00-{TRACE}-00f067aa0ba902b2-01")).await;
+    let mut chat = ChatClient::new(Channel::from_shared(server.url.clone()).expect("a URL").connect_lazy());
+    let mut request = tonic::Request::new(v1::SubmitRequest { text: "hello".to_owned(), ..Default::default() });
+    let parent = format!("00-{TRACE}-00f067aa0ba902b3-01").parse().expect("ASCII");
+    request.metadata_mut().insert("traceparent", parent);
+    chat.submit(request).await.expect("accepted");
+    eventually("the trace of the gRPC message arrives", async || {
+        all_spans(&collector).iter().any(|span| span.name == "message grpc").then_some(())
+    })
+    .await;
     let wrong = post("/api/v1/messages?wait=20", said, "00-nothing".to_owned()).await;
     trace_of(&collector, wrong["task_id"].as_str().expect("a task")).await;
     let spans = all_spans(&collector);
@@ -268,8 +279,9 @@ async fn trace_continues_the_trace_of_its_caller_on_every_front_end() {
         .filter(|span| span.name.starts_with("message") && span.trace == TRACE)
         .map(|span| (span.parent.as_str(), span.name.as_str()))
         .collect();
-    let wanted = [("00f067aa0ba902b1", "message http"), ("00f067aa0ba902b2", "message openai")];
-    assert_eq!(parents, BTreeSet::from(wanted), "{spans:#?}");
+    let wanted = [("b1", "message http"), ("b2", "message openai"), ("b3", "message grpc")];
+    let wanted = wanted.map(|(end, name)| (format!("00f067aa0ba902{end}"), name));
+    assert_eq!(parents, wanted.iter().map(|(parent, name)| (parent.as_str(), *name)).collect(), "{spans:#?}");
     let foreign = spans.iter().filter(|span| span.trace != TRACE && span.name == "message http");
     assert_eq!(foreign.count(), 1, "a header that is not valid counts as absent");
 }
@@ -315,6 +327,27 @@ async fn trace_is_whole_and_sent_once_after_sigkill_of_the_process_in_its_turn()
     let _server = server.again(folder.path(), &config(folder.path()), &[]).await;
     let spans = trace_of(&collector, sent["task_id"].as_str().expect("a task")).await;
     assert_one_whole_trace(&collector, &spans);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trace_of_a_task_whose_notification_died_with_the_log_writer_is_sent_once() {
+    let (model, collector) = (FakeModelServer::start(|_| Reply::says("Fine.")).await, taking().await);
+    let (folder, server) = server_with(&model, &format!("[chaos]\nenabled = true\n{}", table(&collector, ""))).await;
+    let first = ask(&server, "hello").await;
+    // The first commit stores the message, the second one its answer.
+    let fault = ["chaos", "inject", "task", "panic", "--at", "commit", "--point", "after", "--skip", "1", "--once"];
+    let (exit, _, printed) = annie(folder.path(), &fault, &[]).await;
+    assert_eq!(exit, 0, "{printed}");
+    let second = ask(&server, "hello again").await;
+    assert_eq!(second["answer"], "Fine.", "{second}");
+    let (_, crashes) = server.get("/api/v1/actors/crashes").await;
+    assert!(crashes.to_string().contains("/infra/log"), "{crashes}");
+    let mut spans = trace_of(&collector, first["task_id"].as_str().expect("a task")).await;
+    spans.extend(trace_of(&collector, second["task_id"].as_str().expect("a task")).await);
+    // The log is read again and again in the next minutes. A third task shows that nothing was sent twice until then.
+    let third = ask(&server, "and again").await;
+    spans.extend(trace_of(&collector, third["task_id"].as_str().expect("a task")).await);
+    assert_eq!(all_spans(&collector).len(), spans.len(), "no trace was sent twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

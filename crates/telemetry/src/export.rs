@@ -14,11 +14,13 @@ use std::{
 use annie_core::{
     event::{Event, EventBody, Scope, Topics},
     ids::Seq,
-    ports::{LogSubscriber, Store, StoreError},
+    ports::{Clock, LogSubscriber, Store, StoreError},
+    time::Micros,
 };
 use tokio::sync::{Notify, watch};
 
 use crate::{
+    missed::{Known, ended_since},
     otlp::{Service, request},
     post::{Collector, Posted},
     queue::{Ended, Queue, TelemetryLimits},
@@ -28,8 +30,9 @@ use crate::{
 
 /// The first and the longest wait before a request is repeated, in milliseconds.
 const RETRY_MS: (u64, u64) = (1_000, 60_000);
-/// How many events of a conversation are read at a time, from the final event of a task back to its message.
-const PAGE: u32 = 256;
+/// How many events of a conversation are read at a time, from the final event of a task back to its message: at first, and then
+/// up to so many.
+const PAGE: (u64, u64) = (32, 256);
 /// How far back the message of a task is looked for, in events. A longer trace begins in its middle.
 const EVENTS_MAX: u64 = 16_384;
 
@@ -37,6 +40,8 @@ const EVENTS_MAX: u64 = 16_384;
 pub struct TelemetryParts {
     /// The log.
     pub store: Arc<dyn Store>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
     /// The receiver of the spans.
     pub collector: Collector,
     /// What the spans contain.
@@ -52,11 +57,17 @@ pub struct TelemetryParts {
 /// Sends the traces of ended tasks to a collector.
 pub struct Exporter {
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// When the exporter was made: traces of earlier runs are not sent.
+    since: Micros,
     collector: Collector,
     rules: TraceRules,
     limits: TelemetryLimits,
     service: Service,
     queue: Queue,
+    known: Known,
+    /// Whether notifications may have been lost.
+    must_reread: AtomicBool,
     /// Notified of a new task in the queue.
     added: Notify,
     /// Whether the process ends: nothing waits any more.
@@ -81,14 +92,18 @@ impl Exporter {
     /// An exporter. It sends nothing before [`Exporter::run`] is called.
     #[must_use]
     pub fn new(parts: TelemetryParts) -> Arc<Self> {
-        let TelemetryParts { store, collector, rules, limits, service: name, instance } = parts;
+        let TelemetryParts { store, clock, collector, rules, limits, service: name, instance } = parts;
         Arc::new(Self {
             store,
+            since: clock.now(),
+            clock,
             collector,
             rules,
             limits,
             service: Service { name, instance },
             queue: Queue::new(limits.queue_max),
+            known: Known::default(),
+            must_reread: AtomicBool::new(false),
             added: Notify::new(),
             is_closing: watch::channel(false).0,
             batches: watch::channel(0).0,
@@ -103,7 +118,13 @@ impl Exporter {
     /// None.
     pub async fn run(self: Arc<Self>) -> Result<(), String> {
         loop {
-            while self.queue.len() == 0 {
+            loop {
+                if self.must_reread.swap(false, Relaxed) {
+                    self.reread_log().await;
+                }
+                if self.queue.len() > 0 {
+                    break;
+                }
                 self.added.notified().await;
             }
             self.pause(self.limits.delay_ms).await;
@@ -119,6 +140,32 @@ impl Exporter {
         let empty = async { while self.queue.len() > 0 && batches.changed().await.is_ok() {} };
         if tokio::time::timeout(Duration::from_millis(ms_max), empty).await.is_err() {
             tracing::warn!(traces = self.queue.len(), "telemetry: traces were not sent before the process ended");
+        }
+    }
+
+    /// Queues the tasks whose notification was lost. On a database that several nodes share, this cannot be told from the
+    /// tasks of other nodes.
+    async fn reread_log(&self) {
+        if self.store.is_shared() {
+            return;
+        }
+        match ended_since(self.store.as_ref(), self.since, self.clock.now()).await {
+            Ok(ended) => ended.into_iter().for_each(|ended| self.add(ended)),
+            // The next notification about a restart reads it again.
+            Err(error) => tracing::warn!(%error, "telemetry: the log could not be read, some traces may be missing"),
+        }
+    }
+
+    /// Queues an ended task.
+    fn add(&self, ended: Ended) {
+        if !self.known.note(ended.task) {
+            return;
+        }
+        if self.queue.push(ended) {
+            self.added.notify_one();
+        } else {
+            self.count_dropped(1);
+            self.fails("too many traces wait");
         }
     }
 
@@ -178,14 +225,14 @@ impl Exporter {
     async fn spans(&self, ended: Ended) -> Result<Vec<Span>, StoreError> {
         let Ended { task, conversation, seq } = ended;
         let is_message = |event: &Event| event.task == task && matches!(event.body, EventBody::Received(_));
-        let (mut events, mut until) = (Vec::new(), seq);
+        let (mut events, mut until, mut page_max) = (Vec::new(), seq, PAGE.0);
         while until > Seq(0) && seq.0 - until.0 < EVENTS_MAX {
-            let after = Seq(until.0.saturating_sub(u64::from(PAGE)));
-            let limit = u32::try_from(until.0 - after.0).unwrap_or(PAGE);
+            let after = Seq(until.0.saturating_sub(page_max));
+            let limit = u32::try_from(until.0 - after.0).unwrap_or(u32::MAX);
             let mut page = self.store.events(Scope::Operator, conversation, after, limit).await?;
             let is_whole = page.iter().any(is_message);
             page.append(&mut events);
-            (events, until) = (page, after);
+            (events, until, page_max) = (page, after, (page_max * 2).min(PAGE.1));
             if is_whole {
                 break;
             }
@@ -242,17 +289,13 @@ impl LogSubscriber for Exporter {
     }
 
     fn stored(&self, event: &Event) {
-        if !event.body.is_final() {
-            return;
-        }
-        let ended = Ended { task: event.task, conversation: event.conversation, seq: event.seq };
-        if self.queue.push(ended) {
-            self.added.notify_one();
-        } else {
-            self.count_dropped(1);
-            self.fails("too many traces wait");
+        if event.body.is_final() {
+            self.add(Ended { task: event.task, conversation: event.conversation, seq: event.seq });
         }
     }
 
-    fn reread(&self) {}
+    fn reread(&self) {
+        self.must_reread.store(true, Relaxed);
+        self.added.notify_one();
+    }
 }

@@ -2,6 +2,7 @@
 //! the log and not measured in the process: a task whose actor or process was killed has one whole trace.
 
 mod export;
+mod missed;
 mod names;
 mod otlp;
 mod post;

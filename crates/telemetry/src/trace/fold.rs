@@ -1,6 +1,6 @@
 //! The fold, event by event.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use annie_core::{
     event::{
@@ -73,14 +73,14 @@ impl<'a> Fold<'a> {
         Self { rules, task, trace, message, ended, agents, route, ends_with: NOT_FINISHED }
     }
 
-    /// All spans, in the order of their starts, parents before children.
+    /// All spans, that of the message first, the others in the order of their starts.
     pub fn finish(mut self) -> Vec<Span> {
         let (end, why) = (self.message.end, self.ends_with);
         for (_, run) in std::mem::take(&mut self.agents) {
             self.ended.extend(run.end(end, why));
         }
         let mut spans = vec![self.message];
-        self.ended.sort_by_key(|span| (span.start, span.end < span.start));
+        self.ended.sort_by_key(|span| (span.start, Reverse(span.end)));
         spans.append(&mut self.ended);
         spans
     }

@@ -36,16 +36,14 @@ pub struct TraceRules {
     pub content: bool,
 }
 
-/// The spans of a task, parents before children. `events` are those of its conversation from the task's message to its final
+/// The spans of a task, that of its message first. `events` are those of its conversation from the task's message to its final
 /// event; events of other tasks are ignored. Empty if the caller of the task does not record its trace.
 #[must_use]
 pub fn spans_of(task: TaskId, events: &[Event], rules: &TraceRules) -> Vec<Span> {
     let mut own = events.iter().filter(|event| event.task == task);
     let Some(first) = own.clone().next() else { return Vec::new() };
-    let message = own.clone().find_map(|event| match &event.body {
-        EventBody::Received(inbound) => Some(inbound),
-        _ => None,
-    });
+    let message =
+        own.clone().find_map(|event| if let EventBody::Received(inbound) = &event.body { Some(inbound) } else { None });
     let parent = message.and_then(|message| message.traceparent);
     if parent.is_some_and(|parent| !parent.is_sampled) {
         return Vec::new();
