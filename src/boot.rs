@@ -2,6 +2,7 @@
 
 mod mcp;
 mod node;
+mod telemetry;
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,10 @@ use annie_chaos::Chaos;
 use annie_core::{
     hooks::Hooks,
     ids::{NodeId, UserId},
-    ports::{Catalog, Chore, Clock, Egress, EgressError, Env, Model, Secrets, SkillSource, Storage, Store, StoreError},
+    ports::{
+        Catalog, Chore, Clock, Egress, EgressError, Env, LogSubscriber, Model, Secrets, SkillSource, Storage, Store,
+        StoreError,
+    },
     route::{BackendFacts, RouteTableError},
     skill::SkillSet,
 };
@@ -28,6 +32,7 @@ use annie_skillkit::{
     EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
 };
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
+use annie_telemetry::{Exporter, TelemetryError};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -81,6 +86,9 @@ pub enum BootError {
         /// What is missing.
         missing: &'static str,
     },
+    /// The exporter of traces cannot be built.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
     /// The client of requests to other machines cannot be built.
     #[error(transparent)]
     Egress(#[from] EgressError),
@@ -116,6 +124,7 @@ pub struct Assembled {
     /// The MCP servers whose tools are skills.
     pub mcp: Vec<Arc<McpSource>>,
     runner: Arc<Runner>,
+    telemetry: Option<Arc<Exporter>>,
     /// The user of this machine, for whom the schedules of skill files run.
     user: UserId,
     folder: PathBuf,
@@ -308,7 +317,7 @@ pub async fn assemble_with(
         search: config.web_search.rules(),
         owner: config.server.user.clone(),
         egress,
-        secrets: Some(secrets),
+        secrets: Some(secrets.clone()),
         programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),
     }));
     let skills = Arc::new(Router::new(runner.clone(), sources));
@@ -317,8 +326,10 @@ pub async fn assemble_with(
     // With SQLite the lock of the folder takes the place of the node lease.
     let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
     let hooks = hooks(config, environment, &env.clock)?;
+    let telemetry = telemetry::exporter(config, store.clone(), env.clock.clone(), secrets, node)?;
+    let subscribers = telemetry.iter().map(|exporter| Arc::clone(exporter) as Arc<dyn LogSubscriber>).collect();
     let mut parts = Parts {
-        extensions: Extensions { channels, chores: chores(config, &runner, &store), ..Extensions::default() },
+        extensions: Extensions { channels, chores: chores(config, &runner, &store), subscribers },
         env,
         node,
         context_sources: context_sources(store.clone()),
@@ -342,8 +353,9 @@ pub async fn assemble_with(
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
+    telemetry.iter().for_each(|exporter| telemetry::run(&kernel, exporter));
     let (user, folder) = (config.server.user.clone(), folder.to_owned());
-    let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, user, folder, _lock: lock };
+    let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, telemetry, user, folder, _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
 }
@@ -474,6 +486,9 @@ impl Assembled {
     pub async fn stop(self) {
         self.kernel.drain();
         self.runner.settle().await;
+        if let Some(exporter) = &self.telemetry {
+            exporter.settle(telemetry::SETTLE_MS_MAX).await;
+        }
         // If the database is unavailable now, the mark written at the start remains valid.
         let found = tokio::time::timeout(MARK_WAIT, Mark::of(self.kernel.store().as_ref())).await;
         if let Ok(Ok(found)) = found {

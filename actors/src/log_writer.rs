@@ -20,7 +20,7 @@ use std::{
 };
 
 use annie_core::{
-    event::{Event, EventBody},
+    event::{Event, EventBody, FinalEvent},
     ids::{ConversationId, Seq, UserId},
     ports::{Append, AppendError, Appended, Env, Store},
 };
@@ -214,8 +214,8 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                 if wakes(&event.body) {
                     wake(args, conversation, user.clone(), Some(event.clone()), opening.take());
                 }
-                if event.body.is_final() {
-                    args.hub.pulse().task_ended(matches!(event.body, EventBody::Failed { .. }), event.at);
+                if let Some(end) = event.body.as_final() {
+                    count_end(args, &event, end);
                 }
                 args.hub.publish(conversation, Live::Event(event.clone()));
                 args.subscriptions.stored(&Stored { conversation, user: &user, event: &event });
@@ -226,6 +226,16 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
         // A store that returned an error may have stored the append nevertheless.
         Err(AppendError::Store(_)) => args.hub.publish(conversation, Live::Unsure),
         Err(_) => {}
+    }
+}
+
+/// Counts a task that has ended, by its outcome.
+fn count_end(args: &LogArgs, event: &Event, end: FinalEvent<'_>) {
+    args.hub.pulse().task_ended(matches!(end, FinalEvent::Failed { .. }), event.at);
+    if let Some(accepted) = event.task.made_at() {
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds of a task")]
+        let seconds = event.at.since_ms(accepted) as f64 / 1e3;
+        metrics::histogram!("annie_turn_seconds", "outcome" => end.word()).record(seconds);
     }
 }
 

@@ -16,11 +16,13 @@ use annie_core::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tracing::Instrument;
 
 use crate::{
     agent::{self, AgentDone, AgentTasks, Finished, Resolved, RoundHandles, Stored, append_owned},
     effects::{HookDone, ModelDone, SkillDone, Waits},
     engine::EngineMsg,
+    log_ids,
     observe::{Addr, Context, Node, NodeError},
     shared_effects::SharedEffects,
     tasks::Tasks,
@@ -124,16 +126,9 @@ impl Node for SubAgent {
         if state.finished {
             return Ok(());
         }
-        match msg {
-            AgentDone::Round(done) => model_replied(ctx, state, *done).await,
-            AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
-            AgentDone::Hook(done) => hook_decided(ctx, state, *done).await,
-            AgentDone::Approval(ask) => {
-                // The Engine keeps the requests of all agents. If it is gone, this agent ends as well.
-                state.args.engine.tell(EngineMsg::Agent(AgentDone::Approval(ask)));
-                Ok(())
-            }
-        }
+        let turn = &state.args.turn;
+        let span = log_ids::of_agent(turn.conversation, turn.task, &turn.spec.agent);
+        act(ctx, state, msg).instrument(span).await
     }
 
     fn view(state: &SubAgentState) -> Value {
@@ -143,6 +138,19 @@ impl Node for SubAgent {
             "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms,
             "waits_for_equal_since": state.waits_since.map(|at| at.to_string()),
         })
+    }
+}
+
+async fn act(ctx: &Context<SubAgent>, state: &mut SubAgentState, msg: AgentDone) -> Result<(), NodeError> {
+    match msg {
+        AgentDone::Round(done) => model_replied(ctx, state, *done).await,
+        AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
+        AgentDone::Hook(done) => hook_decided(ctx, state, *done).await,
+        AgentDone::Approval(ask) => {
+            // The Engine keeps the requests of all agents. If it is gone, this agent ends as well.
+            state.args.engine.tell(EngineMsg::Agent(AgentDone::Approval(ask)));
+            Ok(())
+        }
     }
 }
 

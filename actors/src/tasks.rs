@@ -7,6 +7,7 @@ use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe, time::D
 use crate::observe::Branch;
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use crate::fixed::FixedMap;
 
@@ -30,7 +31,7 @@ impl<K: Eq + Hash> Tasks<K> {
         Self { owner, running: FixedMap::default() }
     }
 
-    /// Starts a task. A running task with the same key is aborted first.
+    /// Starts a task, whose log lines have the ids of the present span. A running task with the same key is aborted first.
     pub fn spawn(&mut self, key: K, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn_noting(key, work, || ());
     }
@@ -50,7 +51,7 @@ impl<K: Eq + Hash> Tasks<K> {
                 owner.kill();
             }
         };
-        self.running.insert(key, Running(spawn(guarded)));
+        self.running.insert(key, Running(spawn(guarded.in_current_span())));
     }
 
     /// Whether a task with this key was started and not removed.

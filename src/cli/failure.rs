@@ -117,6 +117,9 @@ impl From<BootError> for Failure {
             BootError::Egress(_) => {
                 Self::new(Exit::Failure, e.to_string()).fix("install the system's certificates (ca-certificates)")
             }
+            BootError::Telemetry(_) => {
+                Self::new(Exit::Usage, e.to_string()).fix("check the table [telemetry] with `annie config show`")
+            }
             BootError::Kernel(e) => e.into(),
             BootError::FilesInData { .. } => Self::new(Exit::Usage, e.to_string())
                 .fix("name a folder beside the data folder, or move one of the two"),

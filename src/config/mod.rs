@@ -26,6 +26,7 @@ mod secrets;
 mod settings;
 mod show;
 mod store;
+mod telemetry;
 mod typed;
 mod values;
 mod web_search;

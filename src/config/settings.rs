@@ -38,6 +38,7 @@ use super::{
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
     store::StoreSettings,
+    telemetry::TelemetrySettings,
     typed::KeyError,
     web_search::WebSearchSettings,
 };
@@ -103,6 +104,8 @@ pub struct Config {
     pub log: Log,
     /// Settings of the metrics.
     pub metrics: Metrics,
+    /// Where traces are sent.
+    pub telemetry: TelemetrySettings,
     /// Settings of fault injection.
     pub chaos: ChaosSettings,
     /// Which calls of skills wait for a person.
@@ -435,6 +438,7 @@ impl Config {
         found.extend(self.file_problems());
         found.extend(self.sandbox_problems());
         found.extend(self.secrets.check().err());
+        found.extend(self.telemetry_problems());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };

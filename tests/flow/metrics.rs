@@ -1,6 +1,6 @@
 //! The metrics for operators: the lines of `/metrics` of a real server that has worked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::json;
@@ -191,4 +191,158 @@ async fn metrics_show_backend_down_after_a_failed_round_and_up_after_an_answered
     let sent = ask(&server, "and now?").await;
     assert_eq!(sent["answer"], "Fine.", "{sent}");
     shows(1.0, "the backend is up after an answered round").await;
+}
+
+/// A selection of a query: the name of a metric, and the labels that it compares.
+#[derive(Debug, PartialEq, Eq)]
+struct Selected {
+    name: String,
+    labels: Vec<String>,
+}
+
+/// The metrics that a query selects, and the labels by which it groups.
+fn read_query(query: &str) -> (Vec<Selected>, Vec<String>) {
+    const GROUPING: [&str; 2] = ["by", "without"];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let names_in = |text: &str| -> Vec<String> {
+        text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    };
+    let (mut selected, mut groups, mut rest) = (Vec::new(), Vec::new(), query);
+    while let Some(at) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        let before = rest[..at].chars().next_back();
+        rest = &rest[at..];
+        let (word, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        let next = behind.trim_start();
+        rest = behind;
+        if GROUPING.contains(&word) && next.starts_with('(') {
+            let (list, behind) = next[1..].split_once(')').expect("a closed list of labels");
+            groups.extend(names_in(list));
+            rest = behind;
+        } else if let Some(matchers) = next.strip_prefix('{') {
+            let (list, behind) = matchers.split_once('}').expect("closed matchers");
+            let label = |matcher: &str| matcher.trim().split(['=', '!', '~']).next().map(str::to_owned);
+            selected.push(Selected { name: word.to_owned(), labels: list.split(',').filter_map(label).collect() });
+            rest = behind;
+        } else if !next.starts_with('(') && word.starts_with("annie_") && before != Some('$') {
+            selected.push(Selected { name: word.to_owned(), labels: Vec::new() });
+        }
+    }
+    (selected, groups)
+}
+
+/// The labels of each exposed series, by the name of the series.
+fn exposed(samples: &BTreeMap<String, f64>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for key in samples.keys() {
+        let (name, own) = key.split_once('{').unwrap_or((key, ""));
+        let names = own.trim_end_matches('}').split("\",").filter_map(|label| label.split('=').next());
+        let names = names.filter(|label| !label.is_empty()).map(str::to_owned);
+        labels.entry(name.to_owned()).or_default().extend(names);
+    }
+    labels
+}
+
+/// Every query of a dashboard, with the title of its panel and the labels in its legend.
+fn queries(dashboard: &serde_json::Value) -> Vec<(String, String, Vec<String>)> {
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    let targets = panels.flat_map(|panel| {
+        let title = panel["title"].as_str().expect("a title").to_owned();
+        panel["targets"].as_array().into_iter().flatten().map(move |target| (title.clone(), target))
+    });
+    let legend_labels = |legend: &str| {
+        legend.split("{{").skip(1).filter_map(|part| part.split("}}").next().map(|l| l.trim().to_owned())).collect()
+    };
+    let one = |(title, target): (String, &serde_json::Value)| {
+        let text = |key: &str| target[key].as_str().unwrap_or_default().to_owned();
+        (title, text("expr"), legend_labels(&text("legendFormat")))
+    };
+    targets.map(one).collect()
+}
+
+#[test]
+fn query_reader_finds_metrics_labels_and_groups() {
+    let query = "histogram_quantile(0.99, sum by (le, kind) (rate(annie_a_bucket{kind!=\"x\",instance=~\"$i\"}[5m]))) / annie_b > 0";
+    let (selected, groups) = read_query(query);
+    let of = |name: &str, labels: &[&str]| Selected {
+        name: name.to_owned(),
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+    };
+    assert_eq!(selected, [of("annie_a_bucket", &["kind", "instance"]), of("annie_b", &[])]);
+    assert_eq!(groups, ["le", "kind"]);
+}
+
+/// A server that has done what the panels of the dashboard show.
+async fn used_server(folder: &std::path::Path) -> Server {
+    let collector = FakeModelServer::start(|_| Reply::body(200, "{}")).await;
+    let endpoint = collector.base_url().trim_end_matches("/v1").to_owned();
+    let settings = [("ANNIE__TELEMETRY__OTLP_ENDPOINT", endpoint.as_str()), ("ANNIE__TELEMETRY__DELAY_MS", "1")];
+    let server = Server::start(folder, &[], &settings).await;
+    let (status, sent) = say(&server, json!({ "text": "create a task to call Bob" })).await;
+    assert_eq!((status, &sent["status"]), (200, &json!("completed")), "{sent}");
+    let gate = json!({ "holder": "ann", "ttl_ms": 60_000 });
+    assert_eq!(server.post("/api/v1/gate/hold", &gate).await.expect("an answer").0, 200);
+    assert_eq!(server.post("/api/v1/gate/release", &json!({ "holder": "ann" })).await.expect("an answer").0, 200);
+    assert_eq!(server.post("/api/v1/actors/kill", &json!({ "path": "/scheduler" })).await.expect("an answer").0, 200);
+    eventually("all of it is counted", async || {
+        let now = samples(&server).await;
+        let is_sent = sum(&now, "annie_telemetry_spans_total").is_some_and(|spans| spans > 0.0);
+        (is_sent && sum(&now, "annie_actor_restarts_total").is_some()).then_some(())
+    })
+    .await;
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_of_the_dashboard_are_exposed_with_their_labels() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/grafana/annie.json"));
+    let dashboard: serde_json::Value = serde_json::from_str(&text.expect("the dashboard")).expect("JSON");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = used_server(folder.path()).await;
+    let exposed = exposed(&samples(&server).await);
+    // Prometheus adds these to each series that it scrapes.
+    let known = |name: &str, label: &str| {
+        ["instance", "job"].contains(&label) || exposed.get(name).is_some_and(|labels| labels.contains(label))
+    };
+    let queries = queries(&dashboard);
+    let mut wrong = Vec::new();
+    for (title, query, legend) in &queries {
+        let (selected, groups) = read_query(query);
+        if selected.is_empty() {
+            wrong.push(format!("{title}: no metric in {query}"));
+        }
+        for Selected { name, labels } in &selected {
+            if !exposed.contains_key(name) {
+                wrong.push(format!("{title}: {name} is not exposed"));
+            }
+            let unknown = labels.iter().chain(&groups).filter(|label| !known(name, label));
+            wrong.extend(unknown.map(|label| format!("{title}: {name} has no label {label}")));
+        }
+        let kept = |label: &&String| groups.contains(label) || (groups.is_empty() && label.as_str() == "instance");
+        wrong.extend(legend.iter().filter(|l| !kept(l)).map(|label| format!("{title}: the legend's {label} is lost")));
+    }
+    assert!(queries.len() > 40 && wrong.is_empty(), "{wrong:#?}");
+    assert_loads(&dashboard);
+}
+
+/// What Grafana needs to load a dashboard: ids that are unique, panels that do not overlap, and the data source of the variable.
+fn assert_loads(dashboard: &serde_json::Value) {
+    assert_eq!(dashboard["schemaVersion"], 39, "the schema of Grafana 11");
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let kinds: Vec<&str> = variables.iter().filter_map(|variable| variable["type"].as_str()).collect();
+    assert_eq!((kinds, &variables[0]["name"]), (vec!["datasource", "query"], &json!("datasource")));
+    let source = json!({ "type": "prometheus", "uid": "${datasource}" });
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "an id is used twice: {panel}");
+        let place = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
+        assert!(place("x") + place("w") <= 24, "{panel}");
+        for cell in (0..place("w")).flat_map(|x| (0..place("h")).map(move |y| (x, y))) {
+            assert!(cells.insert((place("x") + cell.0, place("y") + cell.1)), "panels overlap: {panel}");
+        }
+        let targets = panel["targets"].as_array();
+        assert!(panel["type"] == "row" || (panel["datasource"] == source && targets.is_some()), "{panel}");
+        for target in targets.into_iter().flatten() {
+            assert_eq!(target["datasource"], source, "{target}");
+        }
+    }
 }

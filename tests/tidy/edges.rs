@@ -23,6 +23,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
             "annie-process",
             "annie-skillkit",
             "annie-store",
+            "annie-telemetry",
         ],
         &["annie-testkit"],
     ),
@@ -42,6 +43,7 @@ const PACKAGES: &[(&str, &[&str], &[&str])] = &[
     ("crates/proto", &[], &[]),
     ("crates/skillkit", &["annie-core", "annie-process"], &["annie-store", "annie-testkit"]),
     ("crates/store", &["annie-core"], &["annie-testkit"]),
+    ("crates/telemetry", &["annie-core"], &["annie-testkit"]),
     ("crates/testkit", &["annie-core"], &[]),
 ];
 
@@ -54,7 +56,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("prost*", &["crates/api", "crates/proto"]),
     ("utoipa*", &["crates/api"]),
     ("clap*", &[""]),
-    ("reqwest", &["", "crates/api:dev", "crates/channels", "crates/llm", "crates/skillkit"]),
+    ("reqwest", &["", "crates/api:dev", "crates/channels", "crates/llm", "crates/skillkit", "crates/telemetry"]),
     ("ring", &[""]),
     ("mimalloc", &[""]),
     ("rustls", &["crates/llm"]),

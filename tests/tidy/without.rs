@@ -47,6 +47,7 @@ fn mechanisms_of_invariants_can_be_removed_as_listed() {
             "annie-planner" => &["crates/planner/"],
             "annie-process" => &["crates/process/"],
             "annie-skillkit" => &["crates/skillkit/"],
+            "annie-telemetry" => &["crates/telemetry/"],
             _ => &[],
         };
         for test in &one.tests {

@@ -6,10 +6,11 @@ use annie_core::{
     approval::{APPROVAL, ApprovalMode},
     event::PlannedSkill,
     hooks::HookQuestion,
-    ids::Epoch,
+    ids::{ConversationId, Epoch},
     turn::{AgentView, Directive, DirectiveId},
 };
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::{
     AgentDone,
@@ -21,6 +22,7 @@ use crate::{
         ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model,
         call_with_fallback, fork_if_requested,
     },
+    log_ids,
     observe::{Addr, Named},
     scheduler::RequestHandle,
     spend::Payer,
@@ -132,6 +134,18 @@ impl AgentEffect {
     }
 }
 
+impl AgentEffect {
+    /// The span of the log lines of this work.
+    fn log_span(&self, conversation: ConversationId) -> Span {
+        let (task, agent) = match self {
+            Self::Round(call) => (call.task, &call.agent),
+            Self::Skill(request, _) => (request.task, &request.agent),
+            Self::Hook(request) | Self::Approval(request, _) => (request.task, &request.agent),
+        };
+        log_ids::of_agent(conversation, task, agent)
+    }
+}
+
 /// What the kernel may do if this call fails. A skill about which a hook or a person would be asked is left to the agent, whose
 /// own call asks them.
 fn fallback(wiring: &Wiring, view: AgentView<'_>, skill: &PlannedSkill) -> Fallback {
@@ -160,13 +174,16 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
     ms_max: u64,
     handles: RoundHandles,
 ) {
-    let id = directive.id();
-    match AgentEffect::of(agent, &wiring, directive, ms_max, handles) {
-        Some(AgentEffect::Round(call)) => tasks.spawn(id, async move {
+    let (id, conversation) = (directive.id(), agent.0.conversation());
+    let Some(effect) = AgentEffect::of(agent, &wiring, directive, ms_max, handles) else { return };
+    // The task inherits the span, and so do its log lines.
+    let _entered = effect.log_span(conversation).entered();
+    match effect {
+        AgentEffect::Round(call) => tasks.spawn(id, async move {
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
         }),
-        Some(AgentEffect::Skill(request, fallback)) => {
+        AgentEffect::Skill(request, fallback) => {
             let by = ForkedBy::of(agent.0);
             tasks.spawn(id, async move {
                 let done = call_with_fallback(wiring.clone(), *request, fallback).await;
@@ -174,12 +191,11 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
                 me.tell(AgentDone::Skill(Box::new(done)).into());
             });
         }
-        Some(AgentEffect::Hook(request)) => tasks.spawn(id, async move {
+        AgentEffect::Hook(request) => tasks.spawn(id, async move {
             let done = ask_hook(wiring, *request).await;
             me.tell(AgentDone::Hook(Box::new(done)).into());
         }),
-        Some(AgentEffect::Approval(request, mode)) => tasks.spawn(id, ask_person(me, request, mode)),
-        None => {}
+        AgentEffect::Approval(request, mode) => tasks.spawn(id, ask_person(me, request, mode)),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) use stored::has_begun;
 use tokio::sync::oneshot;
 
 use crate::{
+    log_ids,
     log_writer::LogMsg,
     node_lease::Lease,
     observe::{Context, Handle, Named, Node, NodeError, task_point},
@@ -304,6 +305,7 @@ fn admit(
         keep_if(ctx, state, changed);
     }
     let (args, me, env) = (state.args.clone(), ctx.me(), ctx.env().clone());
+    let _entered = log_ids::of_agent(request.conversation, request.task, &request.agent).entered();
     state.runs.spawn(run, async move {
         let mut reply = reply;
         let answer = tokio::select! {

@@ -43,9 +43,11 @@ use read_log::read_new_messages;
 use serde_json::{Value, json};
 pub(crate) use state::{Engine, EngineArgs};
 use state::{EngineState, EngineTask, fold_message};
+use tracing::Instrument;
 
 use crate::{
     agent::AgentDone,
+    log_ids,
     observe::{ChildEnded, Context, Node, NodeError},
     tasks::Tasks,
 };
@@ -96,7 +98,8 @@ impl Node for Engine {
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
         let Some(msg) = passivate::defer_while_leaving(ctx, state, msg).await? else { return Ok(()) };
         state.at_work.on(msg.task());
-        act(ctx, state, msg).await?;
+        let span = log_ids::of_engine(state.conv.id, msg.task());
+        act(ctx, state, msg).instrument(span).await?;
         state.at_work.on(None);
         Ok(())
     }

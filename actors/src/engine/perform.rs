@@ -15,12 +15,14 @@ use super::{
     messages::{EngineMsg, JobCommandMsg},
     state::{Asked, Engine, EngineState, EngineTask, answer_decided},
 };
+
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
         SkillsInUse, fork_called, help, prefer_requested, read_facts, reminds, route, run_job_command,
         understand_job_command,
     },
+    log_ids,
     observe::{Context, NodeError},
     tasks::Tasks,
     wiring::Wiring,
@@ -65,6 +67,7 @@ impl AgentTasks for EngineTasks<'_> {
 
 impl EngineState {
     pub(super) fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+        let _entered = log_ids::of_engine(self.conv.id, Some(id.task())).entered();
         EngineTasks { tasks: &mut self.tasks, at_work: &self.at_work }.spawn(id, work);
     }
 }

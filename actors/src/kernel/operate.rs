@@ -16,7 +16,7 @@ use crate::{
     conversations::{ConversationsMsg, SupervisionMsg},
     observe::{Crash, NodeInfo, OperatedActor, Path, ask_view},
     pulse::PulseMinute,
-    scheduler::{GateGrant, GateMsg, GateRefusal, SchedulerMsg},
+    scheduler::{BackendLoad, GateGrant, GateMsg, GateRefusal, SchedulerMsg},
     supervise::stop_child,
 };
 
@@ -81,6 +81,12 @@ impl Kernel {
     #[must_use]
     pub fn actors_by_kind(&self) -> BTreeMap<&'static str, usize> {
         self.system.directory.count_by_kind()
+    }
+
+    /// How much of each backend is in use.
+    #[must_use]
+    pub fn backend_loads(&self) -> Vec<BackendLoad> {
+        self.wiring.leases.loads()
     }
 
     /// One actor, with its own view of its state. The view is `None` if the actor is too busy to answer.

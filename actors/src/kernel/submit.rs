@@ -15,12 +15,13 @@ use annie_core::{
     reminder::REMINDER,
     schedule::SCHEDULE,
     time::Micros,
+    trace_parent::TraceParent,
 };
 
 use super::{Kernel, KernelError};
 use crate::{
     conversations::ConversationsMsg,
-    jobs,
+    jobs, log_ids,
     log_writer::{LogError, append},
     observe::Handle,
     scheduler::{AdmissionMsg, QueuePosition, SchedulerMsg, Steering},
@@ -88,6 +89,8 @@ pub struct Submission {
     pub request: Option<Box<CallerRequest>>,
     /// Where the final text is delivered; `None` if the user reads it in the conversation or is notified.
     pub reply_to: Option<Address>,
+    /// The trace of the caller, if it named one.
+    pub traceparent: Option<TraceParent>,
     /// Set if this is a retry of a dead letter.
     pub(crate) retry: Option<Retry>,
     /// The channel of the message whose work this message of the kernel continues.
@@ -125,6 +128,7 @@ impl Submission {
             stateless: false,
             request: None,
             reply_to: None,
+            traceparent: None,
             retry: None,
             channel: String::new(),
             resumes: None,
@@ -311,6 +315,7 @@ async fn accept_in(
         stateless: message.stateless,
         origins: message.origins,
         request: message.request,
+        traceparent: message.traceparent,
     };
     let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
     let mut events = vec![new(EventBody::Received(inbound))];
@@ -333,6 +338,7 @@ async fn accept_in(
         Ok(stored) => {
             reservation.used = true;
             metrics::counter!("annie_messages_total").increment(1);
+            log_ids::note_accepted(conversation, task);
             Ok(submitted(task, conversation, stored.first, false, position))
         }
         Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {

@@ -51,6 +51,19 @@ struct Inner {
     downtime: Option<Downtime>,
 }
 
+/// How much of a backend is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendLoad {
+    /// The name of the backend.
+    pub backend: String,
+    /// The granted permits.
+    pub permits: usize,
+    /// The most permits.
+    pub slots: usize,
+    /// Whether voice keeps other rounds out.
+    pub is_gate_closed: bool,
+}
+
 /// One backend.
 struct BackendSlot {
     known: Known,
@@ -185,6 +198,18 @@ impl Leases {
 
     pub(super) fn slots(&self, backend: usize) -> usize {
         self.with(backend, |slot| slot.known.slots()).unwrap_or(0)
+    }
+
+    /// How much of each backend is in use.
+    pub(crate) fn loads(&self) -> Vec<BackendLoad> {
+        let inner = self.inner.lock();
+        let load = |(name, slot): (&Arc<str>, &BackendSlot)| BackendLoad {
+            backend: name.to_string(),
+            permits: slot.running,
+            slots: slot.known.slots(),
+            is_gate_closed: slot.gate.is_closed(),
+        };
+        self.names.iter().zip(&inner.slots).map(load).collect()
     }
 
     /// Number of granted permits on a backend.

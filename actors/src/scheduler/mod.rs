@@ -37,8 +37,8 @@ use annie_core::{
 };
 pub(crate) use choice::RoundChoice;
 pub use gate::{GateGrant, GateRefusal};
-pub use leases::Leases;
 pub(crate) use leases::is_answer;
+pub use leases::{BackendLoad, Leases};
 use load::TableReads;
 pub(crate) use load::open_tasks;
 pub use messages::{

@@ -4,12 +4,14 @@ mod process;
 
 use std::sync::OnceLock;
 
-use annie_actors::Kernel;
+use annie_actors::{BackendLoad, Kernel};
 use annie_core::{event::Priority, spend::Cap};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Upper bounds of the buckets of time histograms, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+/// The same for whole tasks: some wait for others, for a person or for a time.
+const TURN_SECONDS: [f64; 14] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
 
 type Help = (&'static str, &'static str);
 
@@ -58,6 +60,7 @@ const COUNTERS: &[Help] = &[
     ("annie_queue_parks_total", "Tasks whose next round was withheld for a task of class high"),
     ("annie_results_flagged_total", "Results of skills that may not answer the request"),
     ("annie_routes_refused_total", "Turns that no backend may run"),
+    ("annie_telemetry_dropped_total", "Traces that were not sent: too many waited, or the collector refused them"),
     ("annie_wrong_keys_total", "Requests with a wrong, expired or revoked key"),
 ];
 
@@ -85,6 +88,7 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_skill_refusals_total", "Skill runs not begun: breaker open, or busy"),
     ("annie_skill_runs_total", "Skill runs by skill and outcome"),
     ("annie_tasks_refused_total", "Messages refused because a queue is full"),
+    ("annie_telemetry_spans_total", "Spans by result: sent, or refused by the collector"),
 ];
 
 const GAUGES: &[Help] = &[
@@ -95,8 +99,12 @@ const GAUGES: &[Help] = &[
     ("annie_conversations_in_memory", "Conversations whose Engine is in memory"),
     ("annie_dead_letters_waiting", "Failed work that may be tried again"),
     ("annie_llm_cache_hit_ratio", "Input tokens read from a cache, as a part of all input tokens since the start"),
+    ("annie_permits_in_use", "Rounds that run, by backend"),
+    ("annie_permits_max", "Rounds that may run at the same time, by backend"),
     ("annie_queue_depth", "Tasks that wait, by class"),
     ("annie_sse_clients", "Open event streams"),
+    ("annie_telemetry_queue", "Traces that wait to be sent"),
+    ("annie_voice_gate_closed", "1 while voice keeps other rounds out of the backend"),
 ];
 
 const HISTOGRAMS: &[Help] = &[
@@ -104,6 +112,7 @@ const HISTOGRAMS: &[Help] = &[
     ("annie_log_commit_seconds", "Time of a commit with its fsync"),
     ("annie_queue_wait_seconds", "Wait of a round for its permit, by class"),
     ("annie_request_seconds", "Time of requests by route and outcome: ok, refused, failed"),
+    ("annie_turn_seconds", "Time of tasks from their acceptance to their end, by outcome"),
     ("annie_voice_gate_closed_seconds", "Spans in which voice kept other rounds out"),
 ];
 
@@ -113,6 +122,8 @@ pub fn metrics() -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let make = || {
         let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS);
+        let turns = Matcher::Full("annie_turn_seconds".to_owned());
+        let builder = builder.ok()?.set_buckets_for_metric(turns, &TURN_SECONDS);
         let handle = builder.ok()?.install_recorder().ok()?;
         metrics::gauge!("annie_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         describe();
@@ -136,9 +147,19 @@ pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
             metrics::gauge!("annie_conversations_in_memory").set(*count as f64);
         }
     }
+    measure_backends(kernel);
     process::measure();
     recorder.run_upkeep();
     recorder.render()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 permits")]
+fn measure_backends(kernel: &Kernel) {
+    for BackendLoad { backend, permits, slots, is_gate_closed } in kernel.backend_loads() {
+        metrics::gauge!("annie_permits_in_use", "backend" => backend.clone()).set(permits as f64);
+        metrics::gauge!("annie_permits_max", "backend" => backend.clone()).set(slots as f64);
+        metrics::gauge!("annie_voice_gate_closed", "backend" => backend).set(f64::from(u8::from(is_gate_closed)));
+    }
 }
 
 /// Registers the help texts, and a zero for every counter without labels: if a counter first appears with the value 1,

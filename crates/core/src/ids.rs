@@ -124,6 +124,17 @@ impl ConversationId {
     }
 }
 
+impl TaskId {
+    /// The time at which the kernel made the id, which is when it accepted the message; in whole milliseconds. `None` for an id
+    /// without a time.
+    #[must_use]
+    pub fn made_at(self) -> Option<Micros> {
+        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
+        let us = i64::try_from(seconds).ok()?.checked_mul(1_000_000)?;
+        us.checked_add(i64::from(nanos / 1_000)).map(Micros)
+    }
+}
+
 impl IntentId {
     /// The intent of one recorded tool call. It is derived from the call's own id and never from a position, because
     /// positions can shift after a resume.

@@ -15,6 +15,7 @@ use crate::{
     receipt::Receipt,
     reminder::REMINDER,
     time::Micros,
+    trace_parent::TraceParent,
 };
 
 /// The source of a message that retries a dead letter.
@@ -94,6 +95,9 @@ pub struct Inbound {
     /// wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
+    /// The trace of the caller, of which the trace of this task becomes a part. Absent if the caller named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
 }
 
 impl Inbound {

@@ -47,5 +47,6 @@ pub mod spend;
 mod stem;
 pub mod time;
 pub mod titles;
+pub mod trace_parent;
 pub mod turn;
 pub mod words;

@@ -211,6 +211,7 @@ pub async fn submission(
     submission.not_before = not_before;
     submission.after = after;
     submission.reply_to = reply_to;
+    submission.traceparent = caller.traceparent;
     // A job command in a text requires the same scope as the routes for jobs.
     submission.verbatim = options.verbatim || !caller.grants.has(KeyScope::JobsControl);
     submission.name = options.name;

@@ -17,6 +17,7 @@ use annie_core::{
     event::Scope,
     ids::UserId,
     ports::{ApiKey, Env, Store, StoreError},
+    trace_parent::TraceParent,
 };
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use key::Presented;
@@ -36,6 +37,8 @@ use crate::{
 
 /// The header in which a trusted front end names the user for whom it acts.
 pub const USER_HEADER: &str = "x-annie-user";
+/// The header of the W3C trace context. In gRPC it is a metadata key.
+const TRACEPARENT: &str = "traceparent";
 
 /// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct Caller {
     pub key: Option<String>,
     /// The granted scopes.
     pub grants: Grants,
+    /// The trace in which the caller made the request, if it named one.
+    pub traceparent: Option<TraceParent>,
 }
 
 impl Caller {
@@ -147,8 +152,10 @@ impl Auth {
                  `annie key create`",
             ));
         } else {
-            Caller { user: self.default_user.clone(), key: None, grants: Grants::all() }
+            Caller { user: self.default_user.clone(), key: None, grants: Grants::all(), traceparent: None }
         };
+        // As the specification demands, a header that is not valid counts as absent.
+        caller.traceparent = headers.get(TRACEPARENT).and_then(|header| header.to_str().ok()?.parse().ok());
         if let Some(other) = headers.get(USER_HEADER) {
             caller.must(KeyScope::Impersonate)?;
             let other = other.to_str().unwrap_or_default();
@@ -174,7 +181,8 @@ impl Auth {
             }
         };
         self.note_use(&key);
-        Ok(Caller { user: key.user.clone(), key: Some(key.id.clone()), grants: Grants::of_words(&key.scopes) })
+        let (user, grants) = (key.user.clone(), Grants::of_words(&key.scopes));
+        Ok(Caller { user, key: Some(key.id.clone()), grants, traceparent: None })
     }
 
     /// The key that the presented text matches. The work is the same for an unknown id and a wrong secret.

@@ -10,7 +10,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use tracing::Instrument;
+use tracing::{Instrument, field::Empty};
 
 use super::{
     connections::{ConnectionState, network_of},
@@ -46,7 +46,8 @@ pub async fn outside(State(state): State<AppState>, request: Request, next: Next
         Dialect::Grpc if ops::is_path(&path) => path.clone(),
         _ => m.as_str().to_owned(),
     });
-    let span = tracing::info_span!("request", %id, %method, route);
+    // The kernel adds the ids of the conversation and the task when it accepts a message.
+    let span = tracing::info_span!("request", %id, %method, route, conversation = Empty, task = Empty);
     let response = match state.shared.requests.clone().try_acquire_owned() {
         Ok(_permit) => next.run(request).instrument(span.clone()).await,
         Err(_) => ApiError::new(Code::Overloaded, "too many requests at once").retry_in_ms(1_000).into_response(),

@@ -81,6 +81,16 @@ impl<'a> FinalEvent<'a> {
             Self::Answered { text, .. } | Self::Failed { text, .. } | Self::Cancelled { text } => text,
         }
     }
+
+    /// How the task ended, as metrics and traces say it: a word of [`AnswerOutcome::word`], `failed` or `cancelled`.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Answered { outcome, paused, finish, .. } => outcome.word(*paused, *finish),
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
 }
 
 /// The end of a model round.

@@ -8,7 +8,7 @@ use crate::event::Event;
 /// What a text is replaced by, before its length.
 const MARK: &str = "[redacted ";
 /// Fields whose texts say nothing about content: ids, kinds, names of skills, backends, modes and times.
-const KEPT: [&str; 52] = [
+const KEPT: [&str; 53] = [
     "detector",
     "level",
     "conversation",
@@ -61,6 +61,7 @@ const KEPT: [&str; 52] = [
     "verdict",
     "reasoning_effort",
     "sub_agent_interface",
+    "traceparent",
 ];
 
 /// The JSON of an event with all texts of its body replaced, except those in fields that say nothing about content.
