@@ -513,14 +513,14 @@ pub enum EventBody {
         /// The report.
         report: AgentReport,
     },
-    /// Someone asked to cancel the task.
+    /// The cancellation of the task was requested.
     CancelRequested {
         /// The requester.
         by: String,
     },
     /// The kernel made a decision, recorded with its reasons [S3 11.2].
     Decided {
-        /// The component that decided: `orchestrator`, `limits`, `loop_guard`, `recovery` …
+        /// The component that decided: `classify`, `route`, `spend`, `error_router`, `guard NAME`, `hook NAME` …
         component: String,
         /// The decision.
         decision: String,
