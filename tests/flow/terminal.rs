@@ -27,7 +27,7 @@ impl Terminal {
         let file = File::create(&shown).expect("a file");
         // The last lines show the mode of the terminal after the program, and its exit code. Ctrl-C must not end the shell.
         let line = format!(
-            "trap : INT; stty cols 80 rows 24; {} --data {} {arguments}; echo code=$?; stty -a; echo over",
+            "trap : INT QUIT; stty cols 80 rows 24; {} --data {} {arguments}; echo code=$?; stty -a; echo over",
             env!("CARGO_BIN_EXE_annie"),
             folder.join("data").display(),
         );
@@ -163,6 +163,16 @@ async fn chat_at_a_terminal_takes_a_line_during_an_answer_says_what_it_waits_for
     terminal.shows("> ").await;
     terminal.types("\x03");
     terminal.shows("code=130").await;
+    is_restored(&mut terminal).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terminal_is_restored_when_ctrl_backslash_ends_the_chat() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut terminal = Terminal::start(folder.path(), "chat");
+    terminal.shows("> ").await;
+    terminal.types("\x1c");
+    terminal.shows("code=143").await;
     is_restored(&mut terminal).await;
 }
 
