@@ -5,7 +5,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, Ordering::Relaxed},
+    atomic::{AtomicI64, AtomicU32, Ordering::Relaxed},
 };
 
 use annie_core::{
@@ -38,6 +38,8 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// A text that no event names is deleted if it was written before this time, in milliseconds. An append names only texts that were
 /// written in the hour before it; the rest is for clocks that differ and commits that take long.
 const TEXT_MS: i64 = 3 * HOUR_MS;
+/// Tasks that one append cancels.
+const CANCELLED_AT_ONCE_MAX: usize = 200;
 /// After so many refused attempts the conversation is left to its running server.
 const TRIES_MAX: usize = 10;
 
@@ -60,6 +62,8 @@ pub struct ErasureChore {
     /// When the retention was last applied, and when texts were last swept; microseconds.
     applied_at: AtomicI64,
     swept_at: AtomicI64,
+    /// Erasures that failed in the last pass. The next pass reads as many more, so that they keep no place of the others.
+    failed: AtomicU32,
 }
 
 impl ErasureChore {
@@ -67,19 +71,29 @@ impl ErasureChore {
     #[must_use]
     pub fn chore(store: Arc<dyn Store>, documents: Arc<dyn Documents>, rules: RetentionRules) -> Arc<dyn Chore> {
         let never = || AtomicI64::new(i64::MIN);
-        Arc::new(Self { store, documents, rules, applied_at: never(), swept_at: never() })
+        Arc::new(Self { store, documents, rules, applied_at: never(), swept_at: never(), failed: AtomicU32::new(0) })
     }
 
-    /// Returns whether more is due at once.
+    /// Returns whether more is due at once. An erasure that fails is tried again in the next pass, and stops no other one.
     async fn erase_due(&self, now: Micros) -> Result<bool, StoreError> {
-        let due = self.store.due_erasures(now, PASS_CONVERSATIONS_MAX).await?;
-        let is_last = due.len() < PASS_CONVERSATIONS_MAX as usize;
+        let limit = PASS_CONVERSATIONS_MAX.saturating_add(self.failed.swap(0, Relaxed));
+        let due = self.store.due_erasures(Scope::Operator, now, limit).await?;
+        let is_last = due.len() < limit as usize;
         let mut left = PASS_EVENTS_MAX;
         for deletion in due {
-            let (events, is_done) = erase_part(&*self.store, &*self.documents, &deletion, now, left).await?;
+            let Deletion { conversation, by, .. } = &deletion;
+            let (events, is_done) = match erase_part(&*self.store, &*self.documents, &deletion, now, left).await {
+                Ok(part) => part,
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => {
+                    self.failed.fetch_add(1, Relaxed);
+                    metrics::counter!("annie_erasure_failures_total").increment(1);
+                    tracing::warn!(%conversation, %error, "a deleted conversation could not be erased");
+                    continue;
+                }
+            };
             metrics::counter!("annie_erased_events_total").increment(events);
             if is_done {
-                let Deletion { conversation, by, .. } = &deletion;
                 metrics::counter!("annie_erased_conversations_total").increment(1);
                 tracing::info!(%conversation, by, "the content of a deleted conversation was erased");
             }
@@ -101,8 +115,10 @@ impl ErasureChore {
                     continue;
                 }
                 let reason = format!("nothing has happened in it for {} days", self.rules.events_days);
-                let request =
-                    DeleteConversation { conversation, by: "retention".to_owned(), reason, at: now, erase_at: now };
+                // A message may have come in since the list was read.
+                let unchanged_since = Some(before);
+                let by = "retention".to_owned();
+                let request = DeleteConversation { conversation, by, reason, at: now, erase_at: now, unchanged_since };
                 deleted += u64::from(self.store.delete_conversation(request).await? == Deleting::Deleted);
             }
             if deleted > 0 {
@@ -142,7 +158,14 @@ impl ErasureChore {
 
     async fn do_all(&self, now: Micros) -> Result<bool, StoreError> {
         if is_due(&self.applied_at, now, HOUR_MS) {
-            self.apply_retention(now).await?;
+            match self.apply_retention(now).await {
+                // What cannot be decided about one conversation does not keep the content of others.
+                Err(error) if !error.is_retryable() => {
+                    metrics::counter!("annie_erasure_failures_total").increment(1);
+                    tracing::warn!(%error, "the retention could not be applied");
+                }
+                applied => applied?,
+            }
             self.applied_at.store(now.0, Relaxed);
         }
         let has_more = self.erase_due(now).await?;
@@ -183,13 +206,17 @@ async fn erase_part(
     now: Micros,
     events_max: u64,
 ) -> Result<(u64, bool), StoreError> {
-    erase_title(documents, deletion, now).await?;
     // The record needs a task of its own: no task of a message has the id of a conversation.
     let task = TaskId::from_uuid(deletion.conversation.uuid());
+    let record = || erasure::record(task, &deletion.by, &deletion.reason, now);
+    // From the record on the conversation cannot be restored. A restored one would have lost its title.
+    if deletion.is_restorable() && store.erase_step(deletion.conversation, record(), 0).await?.is_done {
+        return Ok((0, false));
+    }
+    erase_title(documents, deletion, now).await?;
     let mut events = 0;
     loop {
-        let record = erasure::record(task, &deletion.by, &deletion.reason, now);
-        let part = store.erase_step(deletion.conversation, record, STEP_EVENTS).await?;
+        let part = store.erase_step(deletion.conversation, record(), STEP_EVENTS).await?;
         events += part.events;
         if part.is_done || events >= events_max {
             return Ok((events, part.is_done));
@@ -201,26 +228,39 @@ async fn erase_part(
 /// Erases the title that the user gave to the conversation.
 async fn erase_title(documents: &dyn Documents, deletion: &Deletion, now: Micros) -> Result<(), StoreError> {
     let Deletion { conversation, user, .. } = deletion;
-    if documents.find_documents(user.clone(), &TITLES, titles::of(&[*conversation])).await?.is_empty() {
+    let found = documents.find_documents(user.clone(), &TITLES, titles::of(&[*conversation])).await?;
+    let Some(title) = found.first().map(|hit| &hit.document) else { return Ok(()) };
+    if titles::read(title).is_ok_and(|(_, title)| title == ERASED) {
         return Ok(());
     }
-    let intent = IntentId::from_uuid(conversation.uuid());
+    // Each title has an intent of its own: the same intent again would change nothing.
+    let key = format!("erase the title of {}", title.updated_at.0);
+    let intent = IntentId::for_call(TaskId::from_uuid(conversation.uuid()), &AgentId::orchestrator(), &key);
     let write = titles::rename(user.clone(), *conversation, ERASED.to_owned(), intent, now);
     documents.write_document(write).await.map(drop)
 }
 
-/// Deletes and erases all conversations of a user at once, with those in the trash. Open tasks are cancelled. Returns the number of
-/// conversations.
+/// The result of [`erase_user`].
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ErasedUser {
+    /// The number of conversations that were erased.
+    pub conversations: u64,
+    /// The conversations that could not be erased, with the reason.
+    pub failed: Vec<(ConversationId, StoreError)>,
+}
+
+/// Deletes and erases all conversations of a user at once, with those in the trash and those whose erasure was interrupted. Open
+/// tasks are cancelled.
 ///
 /// # Errors
-/// If the store fails, or a server keeps accepting messages of the user.
+/// If the store is unavailable, or a server keeps accepting messages of the user.
 pub async fn erase_user(
     store: &dyn Store,
     documents: &dyn Documents,
     user: &UserId,
     by: &str,
     now: Micros,
-) -> Result<u64, StoreError> {
+) -> Result<ErasedUser, StoreError> {
     let scope = Scope::User(user.clone());
     loop {
         let rows = store.conversations(scope.clone(), Before::NEWEST, PAGE_MAX).await?;
@@ -231,19 +271,25 @@ pub async fn erase_user(
             delete_now(store, user, row.id, by, now).await?;
         }
     }
-    let mut erased = 0;
+    let mut done = ErasedUser::default();
     loop {
-        let deleted = store.restorable(scope.clone(), PAGE_MAX).await?;
-        if deleted.is_empty() {
+        let failed = u32::try_from(done.failed.len()).unwrap_or(u32::MAX);
+        let due = store.due_erasures(scope.clone(), Micros(i64::MAX), PAGE_MAX.saturating_add(failed)).await?;
+        let has_failed = |deletion: &Deletion| done.failed.iter().any(|(id, _)| *id == deletion.conversation);
+        let due: Vec<Deletion> = due.into_iter().filter(|deletion| !has_failed(deletion)).collect();
+        if due.is_empty() {
             break;
         }
-        for deletion in deleted {
-            erase_part(store, documents, &deletion, now, u64::MAX).await?;
-            erased += 1;
+        for deletion in due {
+            match erase_part(store, documents, &deletion, now, u64::MAX).await {
+                Ok(_) => done.conversations += 1,
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => done.failed.push((deletion.conversation, error)),
+            }
         }
     }
     store.sweep_texts(now.plus_ms(-TEXT_MS)).await?;
-    Ok(erased)
+    Ok(done)
 }
 
 /// Cancels the open tasks of a conversation and deletes it.
@@ -254,23 +300,23 @@ async fn delete_now(
     by: &str,
     now: Micros,
 ) -> Result<(), StoreError> {
-    let reason = "all data of the user is deleted".to_owned();
-    let request = DeleteConversation { conversation, by: by.to_owned(), reason, at: now, erase_at: now };
+    let (by, reason) = (by.to_owned(), "all data of the user is deleted".to_owned());
+    let request =
+        DeleteConversation { conversation, by: by.clone(), reason, at: now, erase_at: now, unchanged_since: None };
     for _ in 0..TRIES_MAX {
         if store.delete_conversation(request.clone()).await? != Deleting::Busy {
             return Ok(());
         }
-        let open = store.tasks(Scope::User(user.clone()), true, Before::NEWEST, PAGE_MAX).await?;
+        let open = open_tasks(store, user, conversation).await?;
         let node = NodeIncarnation::from_uuid(conversation.uuid());
         let Some(claim) = store.claim(conversation, node).await? else { continue };
         let new = |task, body| NewEvent { at: now, task, agent: AgentId::orchestrator(), body };
-        let end = |task| {
+        let end = |task: &TaskId| {
             let cancelled = EventBody::Cancelled { text: ERASED.to_owned() };
-            [new(task, EventBody::CancelRequested { by: by.to_owned() }), new(task, cancelled)]
+            [new(*task, EventBody::CancelRequested { by: by.clone() }), new(*task, cancelled)]
         };
-        let of_it = open.iter().filter(|task| task.conversation == conversation);
-        let events: Vec<NewEvent> = of_it.flat_map(|task| end(task.id)).collect();
-        if !events.is_empty() {
+        for part in open.chunks(CANCELLED_AT_ONCE_MAX) {
+            let events: Vec<NewEvent> = part.iter().flat_map(end).collect();
             let append = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
             // A refused append is found by the next attempt.
             let _ = store.commit(vec![append]).await;
@@ -278,4 +324,19 @@ async fn delete_now(
     }
     let detail = format!("{conversation} keeps getting work from a running server");
     Err(StoreError { kind: StoreErrorKind::Locked, what: "deleting a conversation", detail })
+}
+
+/// The open tasks of a conversation, among however many of its user.
+pub(crate) async fn open_tasks(
+    store: &dyn Store,
+    user: &UserId,
+    conversation: ConversationId,
+) -> Result<Vec<TaskId>, StoreError> {
+    let (mut before, mut open) = (Before::NEWEST, Vec::new());
+    loop {
+        let page = store.tasks(Scope::User(user.clone()), true, before, PAGE_MAX).await?;
+        let Some(last) = page.last() else { return Ok(open) };
+        before = last.page_start();
+        open.extend(page.iter().filter(|task| task.conversation == conversation).map(|task| task.id));
+    }
 }

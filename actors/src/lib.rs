@@ -51,7 +51,7 @@ mod worker;
 
 pub use audit::{AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
-pub use erasure::{ErasureChore, RetentionRules, erase_user};
+pub use erasure::{ErasedUser, ErasureChore, RetentionRules, erase_user};
 pub use extensions::Extensions;
 pub use kernel::{
     Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, DeleteOptions, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow,

@@ -1,8 +1,11 @@
 //! `annie skills new`, `show`, `approve` and `withdraw`: skills that a person begins, and those that conversations wrote.
 
-use std::{fs::OpenOptions, io::Write as _};
+use std::{
+    fs::OpenOptions,
+    io::{IsTerminal as _, Write as _},
+};
 
-use annie_core::ports::Catalog;
+use annie_core::{hidden::visible, ports::Catalog};
 use annie_skillkit::{DecisionError, SkillDecision, SkillTemplate};
 use serde_json::{Value, json};
 
@@ -10,6 +13,7 @@ use super::{
     args::SkillKind,
     client::encoded,
     console::tame,
+    dlq::confirmed,
     failure::{Exit, Failure},
     site::Site,
     skills::catalog,
@@ -90,33 +94,53 @@ pub async fn show(site: &Site, name: &str) -> Result<(), Failure> {
     if site.console.is_json() {
         return site.console.json(&json!({"skill": detail, "built": found}));
     }
-    let text = |value: &Value, key: &str| tame(value[key].as_str().unwrap_or_default()).to_string();
     site.console.line(&format!("{}\n  file      {}", text(&detail, "name"), text(&detail, "source")))?;
     let Some(built) = found else {
         site.console.line("  state     usable; a person wrote the file")?;
         return site.console.line(&format!("\n{}", text(&detail, "help")));
     };
+    describe(site, &built)
+}
+
+fn text(value: &Value, key: &str) -> String {
+    tame(&visible(value[key].as_str().unwrap_or_default()))
+}
+
+/// Shows a skill that a conversation wrote: where it comes from, its state, and the whole content that an approval covers.
+fn describe(site: &Site, built: &Value) -> Result<(), Failure> {
     for (label, key) in
         [("kind", "kind"), ("written", "built_at"), ("for", "by"), ("in", "conversation_id"), ("by task", "task_id")]
     {
-        site.console.line(&format!("  {label:<9} {}", text(&built, key)))?;
+        site.console.line(&format!("  {label:<9} {}", text(built, key)))?;
     }
-    site.console.line(&format!("  hash      {}\n  state     {}\n", text(&built, "hash"), text(&built, "state")))?;
-    site.console.line(&text(&built, "text"))
+    site.console.line(&format!("  hash      {}\n  state     {}\n", text(built, "hash"), text(built, "state")))?;
+    site.console.line(&text(built, "text"))
 }
 
-/// Approves the present content of a skill, or the content with this hash only.
+/// Approves the content of a skill with this hash. Without a hash the content is shown at a terminal, and the person is asked.
 pub async fn approve(site: &Site, name: &str, hash: Option<String>) -> Result<(), Failure> {
     let hash = match hash {
         Some(hash) => hash,
-        None => {
-            let found = built(site).await?.into_iter().find(|skill| skill["name"] == name);
-            let known = found.and_then(|skill| skill["hash"].as_str().map(str::to_owned));
-            known
-                .ok_or_else(|| Failure::new(Exit::NotFound, format!("no conversation has written a skill {name:?}")))?
-        }
+        None => read_and_agreed(site, name).await?,
     };
     decide(site, name, SkillDecision::Approve { hash }).await
+}
+
+/// The hash of the content that the person has been shown and agrees to.
+async fn read_and_agreed(site: &Site, name: &str) -> Result<String, Failure> {
+    let found = built(site).await?.into_iter().find(|skill| skill["name"] == name);
+    let unknown = || Failure::new(Exit::NotFound, format!("no conversation has written a skill {name:?}"));
+    let built = found.ok_or_else(unknown)?;
+    let is_read = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if site.console.is_json() || !is_read {
+        let what = format!("not approved: the content of {name} was not shown");
+        let fix =
+            format!("read it with `annie skills show {name}`, and approve it with the hash that is shown: --hash HASH");
+        return Err(Failure::new(Exit::Usage, what).fix(fix));
+    }
+    describe(site, &built)?;
+    confirmed(site, &format!("approve exactly this content of {name}?")).await?;
+    Ok(text(&built, "hash"))
 }
 
 /// Withdraws the approval of a skill.

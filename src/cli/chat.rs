@@ -134,6 +134,8 @@ pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
 pub async fn over(site: &Site, chat: args::Chat, input: Option<Input>) -> Result<(), Failure> {
     let session = Session::open(site).await?;
     let mut terminations = Terminations::default();
+    // Before the terminal gives single keys: a signal that is not handled would leave it in this mode.
+    let mut presses = Presses::new()?;
     let input = input.unwrap_or_else(|| own_input(site, chat.private, &mut terminations));
     let mut running = Chat {
         site,
@@ -153,9 +155,8 @@ pub async fn over(site: &Site, chat: args::Chat, input: Option<Input>) -> Result
         pulse: Pulse::of(&site.console, &session.partner),
     };
     running.ask_for_names();
-    running.catch_up().await;
     let ended = tokio::select! {
-        ended = running.talk() => ended,
+        ended = running.talk(&mut presses) => ended,
         // The terminal must be restored, which a signal alone does not do.
         () = terminations.next() => Err(Failure::terminated()),
     };
@@ -205,19 +206,22 @@ impl Chat<'_> {
         }
     }
 
-    async fn talk(&mut self) -> Result<(), Failure> {
+    async fn talk(&mut self, presses: &mut Presses) -> Result<(), Failure> {
+        tokio::select! {
+            () = self.catch_up() => {}
+            () = presses.next() => return Err(Failure::interrupted()),
+        }
         let console = &self.site.console;
         if self.input.is_terminal {
             console.say(&console.ink(Ink::Dim, "/help lists the commands; Ctrl-D leaves"));
         }
         let mut is_open = true;
-        let mut presses = Presses::new()?;
         loop {
             if !is_open && (self.input.is_terminal || self.turns.is_empty()) {
                 return self.leave();
             }
             self.show_notices_or_prompt()?;
-            match self.next(is_open, &mut presses).await? {
+            match self.next(is_open, presses).await? {
                 Next::Line(None) => is_open = false,
                 Next::Line(Some(line)) => {
                     self.is_prompted = false;

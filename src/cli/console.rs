@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use annie_core::hidden::{is_hidden, shown};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -79,25 +80,28 @@ impl Presses {
 /// The signals that end a process, for a command that must restore the terminal first. By default none is handled here, and a
 /// signal ends the process at once.
 #[derive(Default)]
-pub struct Terminations(Option<(Signal, Signal)>);
+pub struct Terminations(Option<[Signal; 3]>);
 
 impl Terminations {
-    /// Handles SIGTERM and SIGHUP.
+    /// Handles SIGTERM, SIGHUP, and SIGQUIT, which Ctrl-\ sends.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn new() -> Result<Self, Failure> {
         let handled = |kind| signal(kind).map_err(|e| Failure::io("cannot wait for signals", &e));
-        Ok(Self(Some((handled(SignalKind::terminate())?, handled(SignalKind::hangup())?))))
+        let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+        let [terminate, hangup, quit] = kinds.map(handled);
+        Ok(Self(Some([terminate?, hangup?, quit?])))
     }
 
     /// Waits for a signal.
     pub async fn next(&mut self) {
         match &mut self.0 {
-            Some((terminate, hangup)) => {
+            Some([terminate, hangup, quit]) => {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = hangup.recv() => {}
+                    _ = quit.recv() => {}
                 }
             }
             None => std::future::pending().await,
@@ -269,12 +273,13 @@ impl Console {
 
     /// Writes an error with its fix.
     pub fn error(&self, failure: &Failure) {
-        self.say_always(&format!("{} {}", self.ink(Ink::Bad, "error:"), failure.what));
+        // A part of the text may come from a server.
+        self.say_always(&format!("{} {}", self.ink(Ink::Bad, "error:"), tame(&failure.what)));
         if let Some(fix) = &failure.fix {
-            self.say_always(&format!("  {} {fix}", self.ink(Ink::Dim, "fix:")));
+            self.say_always(&format!("  {} {}", self.ink(Ink::Dim, "fix:"), tame(fix)));
         }
         if let Some(id) = &failure.request_id {
-            self.say_always(&format!("  {} {id}", self.ink(Ink::Dim, "request:")));
+            self.say_always(&format!("  {} {}", self.ink(Ink::Dim, "request:"), tame(id)));
         }
     }
 
@@ -294,10 +299,20 @@ impl Console {
     }
 }
 
-/// Replaces control characters, so that untrusted text cannot move the terminal's cursor or change its title.
+/// Replaces control characters, so that untrusted text cannot move the terminal's cursor or change its title. Characters that hide
+/// or reorder others are shown by their number; those that scripts and emoji need stay.
 #[must_use]
 pub fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    let mut tamed = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200c}'..='\u{200f}' => tamed.push(c),
+            c if c.is_control() => tamed.push('\u{fffd}'),
+            c if is_hidden(c) => tamed.push_str(&shown(c)),
+            c => tamed.push(c),
+        }
+    }
+    tamed
 }
 
 /// One line of at most `chars_max` characters.
@@ -332,7 +347,19 @@ mod tests {
     #[test]
     fn untrusted_text_does_not_control_the_terminal() {
         assert_eq!(tame("a\u{1b}[2Jb\nc\u{7}"), "a\u{fffd}[2Jb\nc\u{fffd}");
+        assert_eq!(tame("rm \u{202e}a\u{2069}\u{200b}b 👩\u{200d}💻"), "rm <U+202E>a<U+2069><U+200B>b 👩\u{200d}💻");
         assert_eq!(clipped("  one\n two\tthree ", 9), "one two …");
+    }
+
+    #[test]
+    fn error_of_a_server_does_not_control_the_terminal() {
+        let err: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let console = Console::into_sinks(Manner::default(), Arc::new(Mutex::new(Vec::new())), err.clone());
+        let mut failure = Failure::new(crate::cli::failure::Exit::Failure, "no\u{1b}[2J").fix("try\u{1b}]0;x\u{7}");
+        failure.request_id = Some("r\u{1b}c".to_owned());
+        console.error(&failure);
+        let shown = String::from_utf8(err.lock().unwrap().clone()).unwrap();
+        assert!(shown.contains("no\u{fffd}[2J") && !shown.contains(['\u{1b}', '\u{7}']), "{shown:?}");
     }
 
     #[test]

@@ -3,10 +3,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use annie_actors::ErasedUser;
 use annie_core::{
     event::Scope,
     ids::{ConversationId, Seq, UserId},
     ports::{Before, Documents, ExportedDocument, Storage, StoreErrorKind},
+    time::Micros,
 };
 use serde_json::{Value, json};
 
@@ -77,7 +79,7 @@ async fn export_conversations(site: &Site, store: &dyn Storage, user: &UserId) -
     Ok(())
 }
 
-/// The conversations of a user, with those in the trash.
+/// The conversations of a user, with those in the trash and those whose erasure was interrupted.
 async fn conversations(store: &dyn Storage, user: &UserId) -> Result<Vec<ConversationId>, Failure> {
     let (scope, mut before, mut all) = (Scope::User(user.clone()), Before::NEWEST, Vec::new());
     loop {
@@ -86,7 +88,8 @@ async fn conversations(store: &dyn Storage, user: &UserId) -> Result<Vec<Convers
         before = last.page_start();
         all.extend(page.iter().map(|row| row.id));
     }
-    all.extend(store.restorable(scope, i32::MAX as u32).await?.into_iter().map(|deletion| deletion.conversation));
+    let deleted = store.due_erasures(scope, Micros(i64::MAX), i32::MAX as u32).await?;
+    all.extend(deleted.into_iter().map(|deletion| deletion.conversation));
     Ok(all)
 }
 
@@ -153,17 +156,19 @@ async fn delete(site: &Site, store: &dyn Storage, user: &UserId, is_confirmed: b
     let counts = counts(store, user).await?;
     let total: u64 = counts.values().sum();
     let talks = conversations(store, user).await?.len();
-    let (mut deleted, mut erased) = (0, 0);
+    let (mut deleted, mut done) = (0, ErasedUser::default());
     if is_confirmed {
         let now = crate::system::env().now();
-        erased = annie_actors::erase_user(store, store, user, &format!("{user} (data delete)"), now).await?;
+        done = annie_actors::erase_user(store, store, user, &format!("{user} (data delete)"), now).await?;
         deleted = store.delete_documents(user.clone()).await?;
         store.compact().await?;
     }
+    let erased = done.conversations;
     if site.console.is_json() {
-        return site.console.json(&json!({
+        site.console.json(&json!({
             "user": user, "documents": counts, "deleted": deleted, "conversations": talks, "erased_conversations": erased,
-        }));
+        }))?;
+        return all_erased(&done);
     }
     if total > 0 {
         let rows = counts.iter().map(|(namespace, count)| vec![namespace.clone(), count.to_string()]);
@@ -176,7 +181,14 @@ async fn delete(site: &Site, store: &dyn Storage, user: &UserId, is_confirmed: b
             "nothing was deleted; to delete all of them for good, {total} documents and {talks} conversations, add --yes"
         ),
     });
-    Ok(())
+    all_erased(&done)
+}
+
+/// The failure of a deletion that left content.
+fn all_erased(done: &ErasedUser) -> Result<(), Failure> {
+    let Some((conversation, error)) = done.failed.first() else { return Ok(()) };
+    let what = format!("conversations that could not be erased: {}; {conversation}: {error}", done.failed.len());
+    Err(Failure::new(Exit::Failure, what).fix("run this command again; `annie doctor` examines the database"))
 }
 
 /// The number of a user's documents by namespace.

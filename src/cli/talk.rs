@@ -163,6 +163,7 @@ impl Partner {
 /// A message for the kernel in this process.
 fn submission(user: UserId, conversation: ConversationId, say: Say, now: Micros) -> Submission {
     let mut message = Submission::new(user, "cli", say.text).within(conversation);
+    message.moves_on = matches!(say.conversation, Named::Key(_));
     message.mode = say.mode;
     message.client_id = Some(say.client_id);
     message.priority = say.more.priority.map(Into::into);

@@ -22,6 +22,12 @@ use crate::world::eventually;
 const WEATHER: &str = "---\nname: weather.now\ndescription: The weather of a city.\neffect: read\nexternal: true\narguments:\n  \
                        city: {required: true}\nrequest:\n  url: URL/v1/{city}\n---\nx\n";
 
+/// A file of a script with this argument list.
+fn running(run: &str) -> String {
+    let head = "name: good.one\ndescription: x\neffect: read\nexternal: false";
+    format!("---\n{head}\narguments:\n  city: {{required: true}}\nrun: {run}\n---\nx\n")
+}
+
 async fn weather_site() -> Site {
     Site::start(|_| response("200 OK", "content-type: application/json\r\n", b"{\"degrees\": 3.5}")).await
 }
@@ -165,6 +171,8 @@ async fn approval_of_a_skill_over_grpc_and_the_command_line_survives_a_restart_a
     let (code, _, err) = annie(&scripted, &["skills", "approve", "weather.now", "--hash", "1234"]);
     assert!(code != 0 && err.contains("read it again"), "{code} {err}");
     let (code, out, err) = annie(&scripted, &["skills", "approve", "weather.now"]);
+    assert!(code != 0 && err.contains("--hash HASH"), "no content is approved unseen: {code} {out} {err}");
+    let (code, out, err) = annie(&scripted, &["skills", "approve", "weather.now", "--hash", &listed[0].hash]);
     assert!(code == 0 && out.contains("approved"), "{code} {out} {err}");
     let mut skills = SkillsClient::connect(scripted.server.url.clone()).await.expect("connected");
     let withdraw = WithdrawSkillRequest { name: "weather.now".to_owned() };
@@ -255,6 +263,11 @@ async fn hostile_skill_files_are_refused_with_all_problems_and_nothing_is_writte
         ("a.b.c", of("a.b.c"), json!({}), "the name cannot be a skill's"),
         ("system.help", of("system.help"), json!({}), "is a name of the kernel"),
         ("system.mine", of("system.mine"), json!({}), "is a name of the kernel"),
+        ("commit.skill", prompt("commit"), json!({}), "the name cannot be a skill's"),
+        ("hand.skill", prompt("hand"), json!({}), "the name cannot be a skill's"),
+        ("hand.skill", of("hand.skill"), json!({}), "the name cannot be a skill's"),
+        ("good", prompt("commit"), json!({}), "the file names the skill `commit`"),
+        ("good.one", of("good.two"), json!({}), "good.two"),
         ("x._y", of("x._y"), json!({}), "the name cannot be a skill's"),
         ("tasks.create", of("tasks.create"), json!({}), "another skill or command"),
         ("commit", prompt("commit"), json!({"replace": true}), "another skill or command"),
@@ -285,6 +298,9 @@ async fn hostile_skill_files_are_refused_with_all_problems_and_nothing_is_writte
             "a handler cannot be built",
         ),
         ("good.one", of("good.one"), json!({"script": "print(1)"}), "nothing runs `--script`"),
+        ("good.one", running("[sh, /data/skills/hand/made.md]"), json!({}), "that the approval does not cover"),
+        ("good.one", running("[sh, \"{city}\"]"), json!({}), "chooses what `sh` runs"),
+        ("good", prompt("good").replace("---\nx", "---\n\u{202e}x"), json!({}), "invisible character <U+202E>"),
         ("good", "{name: good, description: x}".to_owned(), json!({}), "does not begin with a head"),
         ("good", "---\n{name: good, description: x}\n---\nx\n".to_owned(), json!({}), "the head is not plain"),
     ] {
@@ -369,6 +385,7 @@ async fn new_skill_of_the_command_line_is_valid_and_never_replaces_a_file() {
         ("a.b", "prompt"),
         ("word", "request"),
         ("system.x", "script"),
+        ("hand.skill", "request"),
         ("tasks.create", "request"),
     ] {
         let (code, _, err) = annie(&scripted, &["skills", "new", name, "--kind", kind]);

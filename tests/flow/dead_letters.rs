@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{KernelError, ManyDeadLetters, Operation, Submission, Submitted};
+use annie_actors::{DeleteOptions, KernelError, ManyDeadLetters, Operation, Submission, Submitted};
 use annie_core::{
     dead_letter::{DeadLetter, DeadLetterState},
     event::{Event, EventBody, Inbound, Mode, NewEvent, Priority, Scope},
@@ -287,6 +287,22 @@ async fn dead_letters_in_bulk_are_counted_before_they_are_retried_or_discarded()
     let states = |state| all.iter().filter(|row| row.state == state).count();
     use DeadLetterState::{Discarded, Retried, Waiting};
     assert_eq!((states(Retried), states(Discarded), states(Waiting)), (2, 1, 1));
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn dead_letter_of_a_deleted_conversation_is_in_no_list_and_stops_no_bulk_call() {
+    let Broken { parts, .. } = Broken::new();
+    let world = parts.start().await;
+    fail(&world, "research heat pumps", Priority::Normal).await;
+    let deleted = fail(&world, "research wind", Priority::Normal).await;
+    let by_ann = DeleteOptions { by: "ann".to_owned(), ..DeleteOptions::default() };
+    world.kernel.delete_conversation(own(), deleted.conversation, by_ann).await.expect("deleted");
+    let shown = world.kernel.dead_letter(own(), deleted.task).await.err();
+    assert_eq!(shown, Some(KernelError::Deleted), "what is deleted is not shown");
+    let options = ManyDeadLetters { scope: own(), filter: DeadLetterFilter::default(), limit: 100, is_confirmed: true };
+    let done = world.kernel.discard_dead_letters(options, "ann").await.expect("done");
+    assert_eq!((done.matching, done.done, done.left, done.stopped), (1, 1, 0, None));
     world.kernel.stop().await;
 }
 

@@ -5,18 +5,23 @@ use std::{path::Path, time::Duration};
 use annie::grpc::v1::{
     ConversationRequest, DeleteConversationRequest, TrashRequest, conversations_client::ConversationsClient,
 };
+use annie_actors::{DeleteOptions, PAGE_MAX};
 use annie_core::{
     event::{EventBody, Inbound, NewEvent, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
-    ports::{Append, Before, Deletions, Fence, Log, Records, Snapshot, Store},
+    ports::{Append, Before, DeleteConversation, Deletions, Fence, Log, Records, Snapshot, Store},
     time::Micros,
 };
 use annie_store::{SqliteOptions, SqliteStore};
+use annie_testkit::scripted_model::says;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::command_line::annie;
-use crate::{server::Server, world::eventually};
+use crate::{
+    server::Server,
+    world::{WorldParts, ann, eventually},
+};
 
 /// In the message, and therefore in every table that has content.
 const SECRET: &str = "pelican";
@@ -198,6 +203,7 @@ async fn data_of_a_user_contains_the_conversations_and_is_erased_with_them() {
     let data = folder.path();
     let mut server = Server::start(data, &[], &[]).await;
     let id = talked(data, &server).await;
+    assert_eq!(annie(data, &["memory", "add", "The pelican eats fish"], &[]).await.0, 0);
     assert_eq!(annie(data, &["conversations", "delete", &id, "--yes"], &[]).await.0, 0);
     let body = json!({"text": "another pelican", "conversation_key": "k", "delay_ms": 3_600_000});
     assert_eq!(server.post("/api/v1/messages", &body).await.expect("sent").0, 202);
@@ -212,10 +218,62 @@ async fn data_of_a_user_contains_the_conversations_and_is_erased_with_them() {
     assert!(code == 0 && err.contains("conversations erased: 2"), "{err}");
     let (_, after, _) = annie(data, &["data", "export", "--user", "me"], &[]).await;
     assert_eq!(after, "");
-    assert!(!has_secret(data), "the files have the words of an erased conversation");
+    assert!(!has_secret(data), "the files have the words of an erased conversation or of a memory");
+    let (code, out, err) = annie(data, &["ask", "--conversation", "home", "what is due?"], &[]).await;
+    assert_eq!(code, 0, "the key has a new conversation, also without a server: {out} {err}");
     let server = server.again(data, &[], &[]).await;
     let (_, jobs) = server.get("/api/v1/jobs").await;
     assert!(!jobs.to_string().contains(SECRET), "{jobs}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn message_with_the_id_of_an_erased_one_stops_no_erasure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let settings = [("ANNIE__RETENTION__TRASH_DAYS", "0"), ("ANNIE__RETENTION__PASS_MS", "20")];
+    let server = Server::start(data, &[], &settings).await;
+    let say = async |key: &str, client_id: &str| {
+        let body = json!({"text": "what is due?", "conversation_key": key, "client_id": client_id});
+        server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers")
+    };
+    let (status, first) = say("first", "one").await;
+    assert_eq!(status, 200, "{first}");
+    let task = first["task_id"].as_str().expect("a task");
+    let (status, second) = say("second", &format!("erased:{task}")).await;
+    assert_eq!(status, 200, "{second}");
+    let (status, problem) = say("third", &format!("\u{1}erased:{task}")).await;
+    assert!(status == 400 && problem["detail"].as_str().is_some_and(|why| why.contains("control")), "{problem}");
+    for sent in [&first, &second] {
+        let path = format!("/api/v1/conversations/{}", sent["conversation_id"].as_str().expect("a conversation"));
+        let request = server.http.delete(format!("{}{path}", server.url)).send().await.expect("the server answers");
+        assert_eq!(request.status(), 200);
+    }
+    eventually("both conversations are erased", async || {
+        let erased = server.log().iter().filter(|line| line.contains("deleted conversation was erased")).count();
+        (erased == 2).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_delete_finishes_an_erasure_that_was_interrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let now = annie::system::env().now();
+    let store = SqliteStore::open(data, SqliteOptions::default()).await.expect("opened");
+    let id = stored(&store, 1, now).await;
+    let (by, reason, at, erase_at) = ("me".to_owned(), String::new(), now, now);
+    let request = DeleteConversation { conversation: id, by, reason, at, erase_at, unchanged_since: None };
+    store.delete_conversation(request).await.expect("deleted");
+    let record = annie_core::erasure::record(TaskId::from_uuid(id.uuid()), "me", "", now);
+    assert!(!store.erase_step(id, record, 1).await.expect("begun").is_done);
+    store.close().await;
+    assert!(has_secret(data), "its answer is not erased yet");
+    let (code, out, err) = annie(data, &["data", "delete", "--user", "me"], &[]).await;
+    assert!(code == 0 && err.contains("1 conversations, add --yes"), "{out} {err}");
+    let (code, out, err) = annie(data, &["data", "delete", "--user", "me", "--yes"], &[]).await;
+    assert!(code == 0 && err.contains("conversations erased: 1"), "{out} {err}");
+    assert!(!has_secret(data));
 }
 
 /// Stores an answered conversation that ended so long ago, with a snapshot.
@@ -265,6 +323,28 @@ async fn retention_erases_old_conversations_and_working_data_and_keeps_the_rest(
     store.close().await;
     let log = server.log().join("\n");
     assert!(log.contains("older than the retention allows"), "{log}");
+}
+
+#[tokio::test]
+async fn forced_deletion_cancels_a_task_behind_more_than_a_page_of_newer_ones() {
+    let parts = WorldParts::new(|_, _| Ok(says("done")));
+    let now = parts.env.now();
+    let new = |conversation: ConversationId, n: u128| {
+        let (text, client_id) = ("later".to_owned(), n.to_string());
+        let not_before = Some(now.plus_ms(24 * 3_600_000));
+        let inbound = Inbound { client_id, text, source: "http".to_owned(), not_before, ..Inbound::default() };
+        let (task, agent) = (TaskId::from_uuid(Uuid::from_u128(100 + n)), AgentId::orchestrator());
+        let event = NewEvent { at: Micros(now.0 + n as i64), task, agent, body: EventBody::Received(inbound) };
+        Append { conversation, user: ann(), fence: Fence::Inbox, events: vec![event] }
+    };
+    let [old, other] = [1, 2].map(|n| ConversationId::from_uuid(Uuid::from_u128(n)));
+    let appends = std::iter::once(new(old, 0)).chain((1..=u128::from(PAGE_MAX)).map(|n| new(other, n))).collect();
+    parts.store.commit(appends).await.into_iter().for_each(|stored| assert!(stored.is_ok()));
+    let world = parts.start().await;
+    let options = DeleteOptions { by: "ann".to_owned(), force: true, ..DeleteOptions::default() };
+    let deleted = world.kernel.delete_conversation(Scope::User(ann()), old, options).await;
+    assert!(deleted.is_ok(), "{deleted:?}");
+    world.kernel.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

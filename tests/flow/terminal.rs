@@ -8,6 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use annie_core::ids::{ConversationId, IntentId, TaskId};
 use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::json;
 
@@ -27,7 +28,7 @@ impl Terminal {
         let file = File::create(&shown).expect("a file");
         // The last lines show the mode of the terminal after the program, and its exit code. Ctrl-C must not end the shell.
         let line = format!(
-            "trap : INT; stty cols 80 rows 24; {} --data {} {arguments}; echo code=$?; stty -a; echo over",
+            "trap : INT QUIT; stty cols 80 rows 24; {} --data {} {arguments}; echo code=$?; stty -a; echo over",
             env!("CARGO_BIN_EXE_annie"),
             folder.join("data").display(),
         );
@@ -167,6 +168,16 @@ async fn chat_at_a_terminal_takes_a_line_during_an_answer_says_what_it_waits_for
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terminal_is_restored_when_ctrl_backslash_ends_the_chat() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut terminal = Terminal::start(folder.path(), "chat");
+    terminal.shows("> ").await;
+    terminal.types("\x1c");
+    terminal.shows("code=143").await;
+    is_restored(&mut terminal).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terminal_is_restored_when_a_signal_ends_the_chat() {
     let folder = tempfile::tempdir().expect("a folder");
     let server_folder = tempfile::tempdir().expect("a folder");
@@ -208,4 +219,31 @@ async fn lists_fit_the_terminal_with_relative_times_and_short_ids_that_commands_
     assert!(task["id"] != json!(short) && task["id"].as_str().is_some_and(|id| id.starts_with(short)), "{task}");
     let (code, _, err) = annie(&data, &["tasks", "show", "task_ffffff"], &[]).await;
     assert!(code == 3 && err.contains("no id begins with task_ffffff"), "{code} {err}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn skill_of_a_conversation_is_approved_at_a_terminal_after_its_content_was_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let skills = folder.path().join("data/skills/weather");
+    std::fs::create_dir_all(&skills).expect("made");
+    let id = uuid::Uuid::from_u128(7);
+    let [conversation, task, intent] = [
+        ConversationId::from_uuid(id).to_string(),
+        TaskId::from_uuid(id).to_string(),
+        IntentId::from_uuid(id).to_string(),
+    ];
+    let built = json!({"by": "me", "conversation": conversation, "task": task, "intent": intent, "at": 1});
+    let text = format!(
+        "---\nname: weather.now\nbuilt: {built}\ndescription: Of \u{202e}today.\neffect: read\nexternal: true\nrequest:\n  \
+         url: https://example.com/v1\n---\nx\n"
+    );
+    std::fs::write(skills.join("now.md"), text).expect("written");
+    for (answer, end) in [("n", "code=6"), ("y", "weather.now is approved")] {
+        let mut terminal = Terminal::start(folder.path(), "skills approve weather.now");
+        let shown = terminal.shows("approve exactly this content").await;
+        assert!(shown.contains("Of <U+202E>today.") && shown.contains("https://example.com/v1"), "{shown}");
+        terminal.types(&format!("{answer}\r"));
+        terminal.shows(end).await;
+        terminal.shows("over").await;
+    }
 }

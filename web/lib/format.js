@@ -122,3 +122,6 @@ export function shortId(id, href) {
 }
 
 export const plural = (n, one, many = `${one}s`) => `${num(n)} ${n === 1 ? one : many}`;
+
+/** The text with every character shown that cannot be seen or that reorders others, so that it does not look like another text. */
+export const visible = (text) => text.replace(/[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu, (c) => `<U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);

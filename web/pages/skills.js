@@ -2,7 +2,7 @@
 
 import { h, replace } from "../lib/dom.js";
 import { schemaForm } from "../lib/form.js";
-import { ago, duration, percent } from "../lib/format.js";
+import { ago, duration, percent, visible } from "../lib/format.js";
 import { jsonView, status } from "../lib/states.js";
 import { button, facts, heading, listPage, tabs } from "./listing.js";
 
@@ -123,7 +123,7 @@ export function mount(root, ctx) {
     const decide = built.state === "approved"
       ? button("Withdraw approval", () => ctx.act("Withdraw", () => ctx.api.post(`${path}/withdraw`, {}), { done: `${built.name} no longer runs` }).then(reload), "danger")
       : button("Approve this content", () => ctx.act("Approve", () => ctx.api.post(`${path}/approve`, { hash: built.hash }), { done: `${built.name} may run` }).then(reload), "primary");
-    return h("div.stack", {}, h("h3", {}, "Content"), h("p.dim", {}, "A conversation wrote this skill. It runs only with the content that you approved."), h("pre.doc", { tabIndex: 0 }, built.text), h("p.dim.mono.wrap", {}, built.hash), h("div.toolbar", {}, decide, h("a.btn", { href: `#/conversations/${built.conversation_id}` }, "Open conversation")));
+    return h("div.stack", {}, h("h3", {}, "Content"), h("p.dim", {}, "A conversation wrote this skill. It runs only with the content that you approved."), h("pre.doc", { tabIndex: 0 }, visible(built.text)), h("p.dim.mono.wrap", {}, built.hash), h("div.toolbar", {}, decide, h("a.btn", { href: `#/conversations/${built.conversation_id}` }, "Open conversation")));
   }
 
   function history(events) {

@@ -105,6 +105,8 @@ impl Kernel {
                     done.done += 1;
                     done.tasks.push(row.task);
                 }
+                // Its conversation was deleted since the list was read.
+                Err(KernelError::Deleted) => {}
                 Err(error) => {
                     done.stopped = Some(error.to_string());
                     break;
@@ -123,7 +125,7 @@ impl Kernel {
         for row in self.many(&options, &mut done).await? {
             match self.discard_dead_letter(options.scope.clone(), row.task, by).await {
                 Ok(is_done) => done.done += u32::from(is_done),
-                Err(KernelError::NotFound(_)) => {}
+                Err(KernelError::NotFound(_) | KernelError::Deleted) => {}
                 Err(error) => {
                     done.stopped = Some(error.to_string());
                     break;
@@ -152,9 +154,12 @@ impl Kernel {
     /// A dead letter with everything that was tried.
     ///
     /// # Errors
-    /// If there is none that the scope sees.
+    /// If there is none that the scope sees; `Deleted` if its conversation is deleted.
     pub async fn dead_letter(&self, scope: Scope, task: TaskId) -> Result<DeadLetterDetail, KernelError> {
         let row = self.dead_letter_row(scope, task).await?;
+        if self.wiring.store.deletion(row.conversation).await?.is_some() {
+            return Err(KernelError::Deleted);
+        }
         let (mut text, mut events) = (String::new(), Vec::new());
         let mut tries: HashMap<TaskId, TaskId> = HashMap::new();
         each_event(self.wiring.store.as_ref(), row.conversation, |event| {

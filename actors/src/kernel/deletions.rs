@@ -5,10 +5,11 @@ use std::time::Duration;
 use annie_core::{
     event::Scope,
     ids::ConversationId,
-    ports::{Before, ConversationRow, DeleteConversation, Deleting, Deletion},
+    ports::{ConversationRow, DeleteConversation, Deleting, Deletion},
 };
 
 use super::{Kernel, KernelError, PAGE_MAX};
+use crate::erasure::open_tasks;
 
 /// How long a forced deletion waits for the end of the turns that it cancels, in milliseconds.
 const END_MS_MAX: u64 = 20_000;
@@ -44,7 +45,8 @@ impl Kernel {
         let at = self.now();
         let erase_at = at.plus_ms(i64::try_from(self.wiring.limits.trash_ms).unwrap_or(i64::MAX));
         let DeleteOptions { force, reason, by } = options;
-        let request = DeleteConversation { conversation: id, by: by.clone(), reason, at, erase_at };
+        let request =
+            DeleteConversation { conversation: id, by: by.clone(), reason, at, erase_at, unchanged_since: None };
         let mut commits = self.commits();
         let delete = async {
             loop {
@@ -70,14 +72,11 @@ impl Kernel {
 
     async fn cancel_tasks(&self, row: &ConversationRow, by: &str) -> Result<(), KernelError> {
         let scope = Scope::User(row.user.clone());
-        let open = self.wiring.store.tasks(scope.clone(), true, Before::NEWEST, PAGE_MAX).await?;
-        for task in open {
-            if task.conversation == row.id {
-                match self.cancel(scope.clone(), task.id, by).await {
-                    // The Engine of a restored conversation is fenced by its first append, and another one follows it.
-                    Ok(_) | Err(KernelError::Unavailable(_)) => {}
-                    Err(error) => return Err(error),
-                }
+        for task in open_tasks(&*self.wiring.store, &row.user, row.id).await? {
+            match self.cancel(scope.clone(), task, by).await {
+                // The Engine of a restored conversation is fenced by its first append, and another one follows it.
+                Ok(_) | Err(KernelError::Unavailable(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -232,6 +232,24 @@ impl Kernel {
         self.accept_to(None, message).await
     }
 
+    /// Whether the key whose first conversation this is has a conversation that is not deleted: the one into which a message with
+    /// this key goes.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn has_conversation_of_key(&self, scope: Scope, first: ConversationId) -> Result<bool, KernelError> {
+        let mut conversation = first;
+        for _ in 0..SUCCESSORS_MAX {
+            match self.conversation(scope.clone(), conversation).await {
+                Ok(_) => return Ok(true),
+                Err(KernelError::NotFound(_)) => return Ok(false),
+                Err(KernelError::Deleted) => conversation = conversation.successor(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     async fn accept_to(
         &self,
         conversation: Option<ConversationId>,

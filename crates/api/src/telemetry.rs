@@ -27,6 +27,7 @@ const COUNTERS: &[Help] = &[
     ("annie_conversations_deleted_total", "Conversations that were deleted by a request"),
     ("annie_erased_conversations_total", "Deleted conversations whose content was erased"),
     ("annie_erased_events_total", "Events whose content was erased"),
+    ("annie_erasure_failures_total", "Erasures of a conversation, and applications of the retention, that failed"),
     ("annie_retention_conversations_total", "Conversations that the retention deleted"),
     ("annie_retention_working_data_total", "Snapshots that the retention deleted"),
     (

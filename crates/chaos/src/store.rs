@@ -128,7 +128,7 @@ impl Deletions for ChaosStore {
         restore_conversation(conversation: ConversationId) -> bool;
         deletion(conversation: ConversationId) -> Option<Deletion>;
         restorable(scope: Scope, limit: u32) -> Vec<Deletion>;
-        due_erasures(now: Micros, limit: u32) -> Vec<Deletion>;
+        due_erasures(scope: Scope, now: Micros, limit: u32) -> Vec<Deletion>;
         erase_step(conversation: ConversationId, record: NewEvent, events_max: u32) -> ErasedPart;
         sweep_texts(before: Micros) -> u64;
         sweep_snapshots(before: Micros, limit: u32) -> u64;

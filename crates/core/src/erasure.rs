@@ -19,10 +19,11 @@ pub const COMPONENT: &str = "erasure";
 /// The JSON that remains of a body that this version cannot read.
 const UNREADABLE: &str = "null";
 
-/// The client id of an erased message. It names the task, because client ids are unique.
+/// The client id of an erased message. It names the task, because client ids are unique. It begins with a control character, which
+/// the kernel refuses in the ids of messages, so that no message can have it before.
 #[must_use]
 pub fn client_id(task: TaskId) -> String {
-    format!("erased:{task}")
+    format!("\u{1}erased:{task}")
 }
 
 /// The JSON that remains of a stored body: without the texts of people, models and skills. To erase it again changes nothing.

@@ -20,6 +20,7 @@ pub mod error_route;
 pub mod event;
 pub mod faults;
 pub mod guard;
+pub mod hidden;
 pub mod hooks;
 pub mod ids;
 pub mod inbound;

@@ -2,7 +2,10 @@
 //! present content, unless it is a prompt skill, which neither executes nor reaches out. The approvals are documents of the
 //! installation's user, whose folder the skill files are in.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use annie_core::{
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
@@ -177,8 +180,11 @@ async fn content(entry: &Entry, built: &Built) -> Result<(String, String), Skill
 fn content_of_script(script: &Script, text_hash: &str) -> Result<(String, String), SkillError> {
     let (mut parts, mut texts) = (text_hash.to_owned(), String::new());
     for item in &script.run {
-        let Some(own) = item.strip_prefix("./") else { continue };
-        let path = script.folder.join(own);
+        let (own, path) = match item.strip_prefix("./") {
+            Some(own) => (own, script.folder.join(own)),
+            None if is_in_skills(script, item) => (item.as_str(), PathBuf::from(item)),
+            None => continue,
+        };
         let failed = |error| SkillError::Setup { what: format!("cannot read {own}"), source: error };
         let found = std::fs::metadata(&path).map_err(failed)?;
         if !found.is_file() || found.len() > SCRIPT_BYTES_MAX {
@@ -191,6 +197,13 @@ fn content_of_script(script: &Script, text_hash: &str) -> Result<(String, String
     Ok((hash_of(parts.as_bytes()), texts))
 }
 
+/// Whether an item names a file in the folder of skills by its absolute path: conversations may change files there.
+fn is_in_skills(script: &Script, item: &str) -> bool {
+    let root = script.folder.parent().and_then(|root| root.canonicalize().ok());
+    let file = Path::new(item).is_absolute().then(|| Path::new(item).canonicalize().ok()).flatten();
+    file.zip(root).is_some_and(|(file, root)| file.starts_with(root) && file.is_file())
+}
+
 fn of_skill(name: &str) -> DocumentQuery {
     DocumentQuery { texts: [vec![name.to_owned()], Vec::new(), Vec::new()], limit: 1, ..DocumentQuery::default() }
 }
@@ -200,7 +213,7 @@ async fn decision(documents: &dyn Documents, owner: &UserId, name: &str) -> Resu
     found.first().map(|hit| Decision::of(&hit.document)).transpose()
 }
 
-/// All skills that conversations wrote, by name.
+/// All skills that conversations wrote, by name, also those that the configuration does not allow at present.
 pub(crate) async fn list(tools: &Tools) -> Result<Vec<BuiltSkill>, SkillError> {
     let query = DocumentQuery { limit: DECISIONS_MAX, ..DocumentQuery::default() };
     let found = tools.documents.find_documents(tools.owner.clone(), &DECISIONS, query).await?;
@@ -208,7 +221,7 @@ pub(crate) async fn list(tools: &Tools) -> Result<Vec<BuiltSkill>, SkillError> {
         found.iter().map(|hit| Decision::of(&hit.document)).collect::<Result<_, StoreError>>()?;
     let snapshot = tools.catalog.snapshot();
     let mut all = Vec::new();
-    for entry in snapshot.entries() {
+    for entry in snapshot.built().values() {
         let Some(built) = &entry.built else { continue };
         // A program that cannot be read is no reason to hide the others. Its skill does not run.
         let (hash, programs) = content(entry, built).await.unwrap_or_else(|error| (String::new(), error.to_string()));

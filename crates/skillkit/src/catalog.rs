@@ -35,12 +35,15 @@ const FILES: &str = "files.";
 pub(crate) struct CatalogSnapshot {
     pub(crate) set: Arc<SkillSet>,
     entries: BTreeMap<String, Entry>,
+    /// The skills that conversations wrote, also those that the configuration does not allow.
+    built: BTreeMap<String, Entry>,
     problems: Vec<Problem>,
 }
 
 impl CatalogSnapshot {
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+    /// The skills that conversations wrote, by name.
+    pub(crate) const fn built(&self) -> &BTreeMap<String, Entry> {
+        &self.built
     }
 
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
@@ -94,7 +97,12 @@ impl FileCatalog {
     }
 
     fn new(folder: Option<PathBuf>) -> Self {
-        let empty = CatalogSnapshot { set: Arc::default(), entries: BTreeMap::new(), problems: Vec::new() };
+        let empty = CatalogSnapshot {
+            set: Arc::default(),
+            entries: BTreeMap::new(),
+            built: BTreeMap::new(),
+            problems: Vec::new(),
+        };
         let catalog = Self {
             folder,
             reaches_out: false,
@@ -175,6 +183,7 @@ impl FileCatalog {
             own.items.clone_from(&good);
         }
         let version = *self.version.borrow() + 1;
+        let built = built_of(&own);
         self.leave_out(&mut base);
         let left_out = self.leave_out(&mut own);
         own.problems.extend(left_out);
@@ -182,7 +191,7 @@ impl FileCatalog {
             let unknown = unknown_models(&own, backends);
             own.problems.extend(unknown);
         }
-        let snapshot = merge(&mut base, &mut own, version);
+        let snapshot = merge(&mut base, &mut own, built, version);
         for problem in &snapshot.problems {
             match problem.severity {
                 Severity::Notice => tracing::info!(%problem, "skill file"),
@@ -313,7 +322,16 @@ fn unknown_models(layer: &Layer, backends: &BTreeSet<String>) -> Vec<Problem> {
     problems
 }
 
-fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {
+/// The skills of a layer that conversations wrote.
+fn built_of(layer: &Layer) -> BTreeMap<String, Entry> {
+    let skills = layer.items.values().filter_map(|item| match item {
+        Item::Skill(entry) => Some(entry),
+        Item::Domain { .. } => None,
+    });
+    skills.filter(|entry| entry.built.is_some()).map(|entry| (entry.spec.name.clone(), entry.clone())).collect()
+}
+
+fn merge(base: &mut Layer, own: &mut Layer, built: BTreeMap<String, Entry>, version: u64) -> CatalogSnapshot {
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     let mut domains: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = std::mem::take(&mut base.problems);
@@ -335,7 +353,7 @@ fn merge(base: &mut Layer, own: &mut Layer, version: u64) -> CatalogSnapshot {
         }
     }
     let specs: Vec<SkillSpec> = entries.values().map(|e| SkillSpec::clone(&e.spec)).collect();
-    CatalogSnapshot { set: Arc::new(SkillSet::new(specs, domains, version)), entries, problems }
+    CatalogSnapshot { set: Arc::new(SkillSet::new(specs, domains, version)), entries, built, problems }
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ impl Chore for Purge {
                 }
             }
             let tools = Arc::clone(&self.0);
-            let files = move || Ok(tools.notes.purge(before)? + tools.files.purge(before)?);
+            let files = move || Ok(tools.notes.purge(before)? + tools.files.purge(before));
             purged += run_blocking(files).await.map_err(|error| error.to_string())?;
             if purged > 0 {
                 tracing::info!(purged, "the trash was purged of what was deleted 30 days ago");

@@ -277,9 +277,17 @@ async fn read_table(
     let rows = match table {
         "tasks" => named(store.tasks(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         "intents" => intents(store).await?,
-        "dead_letters" => named(store.dead_letters(all, DeadLetterFilter::default(), FAR, ROWS_MAX).await?, |row| {
-            row.task.to_string()
-        }),
+        "dead_letters" => named(
+            store
+                .dead_letters(
+                    all,
+                    DeadLetterFilter { with_deleted: true, ..DeadLetterFilter::default() },
+                    FAR,
+                    ROWS_MAX,
+                )
+                .await?,
+            |row| row.task.to_string(),
+        ),
         "operations" => named(store.operations(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         _ => named(store.outbox(ROWS_MAX).await?, |row| row.id.to_string()),
     };

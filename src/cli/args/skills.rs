@@ -60,7 +60,7 @@ pub enum Skills {
     Approve {
         /// The skill's name
         name: String,
-        /// The hash of the content that you have read; default: the present content
+        /// The hash of the content that you have read; without it the content is shown at a terminal, and you are asked
         #[arg(long)]
         hash: Option<String>,
     },

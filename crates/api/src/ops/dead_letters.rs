@@ -235,7 +235,8 @@ async fn list_dead_letters(call: Call, Args(page): Args<DeadLettersPage>) -> Res
     let scope = scope_of(&call.caller, page.user.as_deref())?;
     let DeadLettersPage { state, error, priority, failed_from, failed_before, .. } = page;
     let code = error.filter(|code| !code.is_empty());
-    let filter = DeadLetterFilter { state, code, class: priority, failed_from, failed_before, not_due_at: None };
+    let filter =
+        DeadLetterFilter { state, code, class: priority, failed_from, failed_before, ..DeadLetterFilter::default() };
     let kernel = &call.state.kernel;
     let total = kernel.count_dead_letters(scope.clone(), filter.clone()).await?;
     let rows = kernel.dead_letters(scope, filter, before, limit).await?;
@@ -325,7 +326,8 @@ impl ManyDeadLettersOptions {
     fn checked(self, caller: &Caller) -> Result<ManyDeadLetters, ApiError> {
         let Self { error, priority, user, failed_from, failed_before, limit, confirmed } = self;
         let (class, code) = (priority, error.filter(|code| !code.is_empty()));
-        let filter = DeadLetterFilter { state: None, code, class, failed_from, failed_before, not_due_at: None };
+        let filter =
+            DeadLetterFilter { state: None, code, class, failed_from, failed_before, ..DeadLetterFilter::default() };
         let limit = page::BULK.of(limit)?;
         Ok(ManyDeadLetters { scope: scope_of(caller, user.as_deref())?, filter, limit, is_confirmed: confirmed })
     }

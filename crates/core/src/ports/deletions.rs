@@ -20,6 +20,8 @@ pub struct DeleteConversation {
     pub at: Micros,
     /// From this time on the content is erased. Until then the conversation can be restored.
     pub erase_at: Micros,
+    /// The conversation is deleted only if it has not changed since this time. `None` if it does not matter.
+    pub unchanged_since: Option<Micros>,
 }
 
 /// The result of a request to delete a conversation.
@@ -27,7 +29,7 @@ pub struct DeleteConversation {
 pub enum Deleting {
     /// It is deleted, now or before.
     Deleted,
-    /// A task of it is open. Nothing was changed.
+    /// A task of it is open, or it has changed since the time that the request names. Nothing was changed.
     Busy,
     /// There is no such conversation.
     Unknown,
@@ -89,11 +91,11 @@ pub trait Deletions: Send + Sync {
     /// The deleted conversations that can be restored, the last deleted ones first; at most `limit`.
     fn restorable(&self, scope: Scope, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>>;
 
-    /// Deletions whose erasure is due or has begun, and is not complete; at most `limit`.
-    fn due_erasures(&self, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>>;
+    /// Deletions whose erasure is due or has begun, and is not complete, the longest due ones first; at most `limit`.
+    fn due_erasures(&self, scope: Scope, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>>;
 
     /// Erases a part of a deleted conversation: at most `events_max` events. The first step appends `record` and empties the tables
-    /// beside the log; each step may be repeated, and several processes may erase the same conversation. `is_done` without a step
+    /// beside the log, also if `events_max` is 0; each step may be repeated, and several processes may erase the same conversation. `is_done` without a step
     /// if the conversation is not deleted.
     fn erase_step(
         &self,

@@ -59,6 +59,8 @@ pub struct DeadLetterFilter {
     pub failed_before: Option<Micros>,
     /// Matches dead letters without an automatic retry at or before this instant.
     pub not_due_at: Option<Micros>,
+    /// Matches dead letters of deleted conversations too. Nothing can be done with them, so by default they are in no list.
+    pub with_deleted: bool,
 }
 
 impl DeadLetterFilter {

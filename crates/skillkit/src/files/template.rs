@@ -25,6 +25,8 @@ impl SkillTemplate {
         let parts: Vec<&str> = name.split('.').collect();
         let files = match (self, &parts[..]) {
             _ if !valid_skill_name(name) => BTreeMap::new(),
+            // `<domain>/skill.md` is the file of a prompt skill.
+            (_, [_, "skill"]) => BTreeMap::new(),
             (Self::Prompt, [word]) => BTreeMap::from([(format!("{word}/SKILL.md"), prompt(name))]),
             (Self::Request, [domain, verb]) => BTreeMap::from([(format!("{domain}/{verb}.md"), request(name))]),
             (Self::Script, [domain, verb]) => BTreeMap::from([

@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Purges former versions of files.
-    pub(crate) fn purge_files(&self, before: Micros) -> Result<u64, SkillError> {
+    pub(crate) fn purge_files(&self, before: Micros) -> u64 {
         self.files.tools.files.purge(before)
     }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Where programs are looked for by name.
-const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+pub(crate) const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 /// How many bytes from the end of stderr are kept for the detail of the outcome.
 const STDERR_BYTES_MAX: usize = 4 * 1024;
 /// The part of a skill's time limit that is left for ending its program, so that the outcome says that the program was late: one

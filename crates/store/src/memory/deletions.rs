@@ -48,10 +48,11 @@ impl Deletions for MemoryStore {
         }))
     }
 
-    fn due_erasures(&self, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>> {
+    fn due_erasures(&self, scope: Scope, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>> {
         Box::pin(self.read("due_erasures", move |data| {
             let mut found: Vec<Deletion> = data.conversations.values().filter_map(deletion_of).collect();
-            found.retain(|one| one.erased_at.is_none() && (!one.is_restorable() || one.erase_at <= now));
+            let is_due = |one: &Deletion| one.erased_at.is_none() && (!one.is_restorable() || one.erase_at <= now);
+            found.retain(|one| is_due(one) && scope.sees(&one.user));
             found.sort_by_key(|deletion| (deletion.erase_at, deletion.conversation));
             found.truncate(limit as usize);
             found
@@ -116,13 +117,13 @@ fn deletion_of(conversation: &Conversation) -> Option<Deletion> {
 }
 
 fn delete(data: &mut Data, request: DeleteConversation) -> Deleting {
-    let DeleteConversation { conversation: id, by, reason, at, erase_at } = request;
+    let DeleteConversation { conversation: id, by, reason, at, erase_at, unchanged_since } = request;
     let is_open = data.tasks.values().any(|task| task.conversation == id && !task.state.is_ended());
     let Some(c) = data.conversations.get_mut(&id) else { return Deleting::Unknown };
     if c.deletion.is_some() {
         return Deleting::Deleted;
     }
-    if is_open {
+    if is_open || unchanged_since.is_some_and(|since| c.updated_at >= since) {
         return Deleting::Busy;
     }
     let (conversation, user, title) = (id, c.user.clone(), String::new());
@@ -189,7 +190,12 @@ fn erase_row(data: &mut Data, id: ConversationId, change: Change) {
                 data.messages.insert((key.0, client_id), Received { text_sha256, ..received });
             }
             data.addresses.remove(&task);
-            data.notifications.retain(|_, notification| !notification.tasks.contains(&task));
+            // A notification about several tasks stays, without its text, for the others.
+            for notification in data.notifications.values_mut().filter(|found| found.tasks.contains(&task)) {
+                ERASED.clone_into(&mut notification.text);
+                notification.tasks.retain(|other| *other != task);
+            }
+            data.notifications.retain(|_, notification| !notification.tasks.is_empty());
         }
         Change::DeadLetterPut { task, dead_letter, text, detail, .. } => {
             if let Some(row) = data.dead_letters.get_mut(&task).filter(|row| row.conversation == id) {

@@ -77,7 +77,11 @@ impl Data {
     }
 
     fn waiting(&self) -> impl Iterator<Item = &DeadLetterRow> {
-        self.dead_letters.values().filter(|row| row.state == DeadLetterState::Waiting)
+        self.listed(false).filter(|row| row.state == DeadLetterState::Waiting)
+    }
+
+    fn listed(&self, with_deleted: bool) -> impl Iterator<Item = &DeadLetterRow> {
+        self.dead_letters.values().filter(move |row| with_deleted || !self.is_deleted(row.conversation))
     }
 }
 
@@ -98,10 +102,8 @@ impl DeadLetters for MemoryStore {
         limit: u32,
     ) -> Fut<'_, Result<Vec<DeadLetterRow>, StoreError>> {
         Box::pin(self.read("dead_letters", move |data| {
-            let seen = data
-                .dead_letters
-                .values()
-                .filter(|row| scope.sees(&row.user) && before.takes(row.failed_at, row.task.uuid()));
+            let takes = |row: &&DeadLetterRow| before.takes(row.failed_at, row.task.uuid());
+            let seen = data.listed(filter.with_deleted).filter(|row| scope.sees(&row.user)).filter(takes);
             let mut rows: Vec<_> = seen.filter(|row| filter.takes(row)).cloned().collect();
             rows.sort_by_key(|row| Reverse((row.failed_at, row.task)));
             rows.truncate(limit as usize);
@@ -111,7 +113,7 @@ impl DeadLetters for MemoryStore {
 
     fn count_dead_letters(&self, scope: Scope, filter: DeadLetterFilter) -> Fut<'_, Result<u64, StoreError>> {
         Box::pin(self.read("count_dead_letters", move |data| {
-            data.dead_letters.values().filter(|row| scope.sees(&row.user) && filter.takes(row)).count() as u64
+            data.listed(filter.with_deleted).filter(|row| scope.sees(&row.user) && filter.takes(row)).count() as u64
         }))
     }
 
@@ -124,7 +126,6 @@ impl DeadLetters for MemoryStore {
         Box::pin(self.read("due_dead_letters", move |data| {
             let mut rows: Vec<_> = data
                 .waiting()
-                .filter(|row| !data.is_deleted(row.conversation))
                 .filter(|row| {
                     row.dead_letter.retry_at.is_some_and(|at| at <= now) || row.dead_letter.since < archive_before
                 })
@@ -137,20 +138,10 @@ impl DeadLetters for MemoryStore {
     }
 
     fn dead_letters_waiting(&self) -> Fut<'_, Result<DeadLettersWaiting, StoreError>> {
-        Box::pin(self.read("dead_letters_waiting", |data| {
-            DeadLettersWaiting {
-                count: data.waiting().count() as u64,
-                next_retry_at: data
-                    .waiting()
-                    .filter(|row| !data.is_deleted(row.conversation))
-                    .filter_map(|row| row.dead_letter.retry_at)
-                    .min(),
-                oldest_since: data
-                    .waiting()
-                    .filter(|row| !data.is_deleted(row.conversation))
-                    .map(|row| row.dead_letter.since)
-                    .min(),
-            }
+        Box::pin(self.read("dead_letters_waiting", |data| DeadLettersWaiting {
+            count: data.waiting().count() as u64,
+            next_retry_at: data.waiting().filter_map(|row| row.dead_letter.retry_at).min(),
+            oldest_since: data.waiting().map(|row| row.dead_letter.since).min(),
         }))
     }
 }

@@ -20,20 +20,24 @@ pub const DEAD_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, 
      FROM dead_letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE (l.failed_at, l.task_id) < ($1, $2) AND ($4 IS NULL OR l.state = $4) \
      AND ($5 IS NULL OR l.code = $5) AND l.failed_at >= $6 AND ($7 IS NULL OR t.priority = $7) \
      AND (l.retry_at IS NULL OR l.retry_at > $8) \
+     AND ($9 OR NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id)) \
      ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $3";
 pub const DEAD_LETTERS_OF_USER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM dead_letters l LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE (l.failed_at, l.task_id) < ($1, $2) AND ($4 IS NULL OR l.state = $4) \
      AND ($5 IS NULL OR l.code = $5) AND l.failed_at >= $6 AND ($7 IS NULL OR t.priority = $7) \
-     AND (l.retry_at IS NULL OR l.retry_at > $8) AND l.user_id = $9 \
+     AND (l.retry_at IS NULL OR l.retry_at > $8) AND l.user_id = $10 \
+     AND ($9 OR NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id)) \
      ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $3";
 pub const COUNT_DEAD_LETTERS: &str = "SELECT count(*) FROM dead_letters l LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
-     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6)";
+     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6) \
+     AND ($7 OR NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id))";
 pub const COUNT_DEAD_LETTERS_OF_USER: &str = "SELECT count(*) FROM dead_letters l LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
-     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6) AND l.user_id = $7";
+     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6) AND l.user_id = $8 \
+     AND ($7 OR NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id))";
 pub const DUE_DEAD_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM (SELECT task_id FROM dead_letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
@@ -41,7 +45,8 @@ pub const DUE_DEAD_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_
      LEFT JOIN dead_letters l ON l.task_id = due.task_id LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id) \
      ORDER BY l.since, l.task_id LIMIT $3";
-pub const DEAD_LETTERS_WAITING: &str = "SELECT (SELECT count(*) FROM dead_letters WHERE state = 'waiting'), \
+pub const DEAD_LETTERS_WAITING: &str = "SELECT (SELECT count(*) FROM dead_letters l WHERE state = 'waiting' \
+         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id)), \
      (SELECT retry_at FROM dead_letters l WHERE state = 'waiting' AND retry_at IS NOT NULL \
          AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.conversation_id = l.conversation_id) ORDER BY retry_at LIMIT 1), \
      (SELECT since FROM dead_letters l WHERE state = 'waiting' \
@@ -106,15 +111,16 @@ impl<D: Database> DeadLetters for SqlStore<D> {
     }
 }
 
-/// State, code, earliest failure, class and the time at which no retry is due, in the order in which the queries bind them.
-fn cells_of_filter(filter: DeadLetterFilter) -> [Cell; 5] {
-    let DeadLetterFilter { state, code, class, failed_from, failed_before: _, not_due_at } = filter;
+/// State, code, earliest failure, class, the time at which no retry is due, and whether those of deleted conversations match, in the order in which the queries bind them.
+fn cells_of_filter(filter: DeadLetterFilter) -> [Cell; 6] {
+    let DeadLetterFilter { state, code, class, failed_from, failed_before: _, not_due_at, with_deleted } = filter;
     [
         Cell::maybe_word(state.map(DeadLetterState::as_str)),
         Cell::maybe_text(code),
         failed_from.unwrap_or(Micros(i64::MIN)).into(),
         Cell::maybe_word(class.map(Priority::as_str)),
         not_due_at.unwrap_or(Micros(i64::MIN)).into(),
+        Cell::Flag(with_deleted),
     ]
 }
 

@@ -25,12 +25,12 @@ const RESTORABLE: &str = "SELECT d.conversation_id, d.user_id, c.title, d.delete
      WHERE d.record_seq IS NULL AND ($1 IS NULL OR d.user_id = $1) ORDER BY d.deleted_at DESC, d.conversation_id LIMIT $2";
 const DUE_ERASURES: &str = "SELECT d.conversation_id, d.user_id, '', d.deleted_by, d.reason, d.deleted_at, d.erase_at, \
      d.record_seq, d.erased_at FROM deletions d WHERE d.erased_at IS NULL AND (d.record_seq IS NOT NULL OR d.erase_at <= $1) \
-     ORDER BY d.erase_at, d.conversation_id LIMIT $2";
+     AND ($3 IS NULL OR d.user_id = $3) ORDER BY d.erase_at, d.conversation_id LIMIT $2";
 const IS_THERE: &str = "SELECT 1 FROM conversations WHERE id = $1";
 
-/// Only without an open task. The lock of the conversation's row excludes appends until the end of the transaction.
+/// Only without an open task, and without a change since a time. The lock of the conversation's row excludes appends until the end of the transaction.
 const DELETE: &str = "INSERT INTO deletions (conversation_id, user_id, deleted_by, reason, deleted_at, erase_at) \
-     SELECT id, user_id, $2, $3, $4, $5 FROM conversations WHERE id = $1 AND deleted_at IS NULL \
+     SELECT id, user_id, $2, $3, $4, $5 FROM conversations WHERE id = $1 AND deleted_at IS NULL AND updated_at < $6 \
      AND NOT EXISTS (SELECT 1 FROM tasks WHERE conversation_id = $1 AND state IN ('queued', 'running', 'suspended')) \
      ON CONFLICT DO NOTHING";
 /// The epoch fences the former owner, and makes remembered heads outdated.
@@ -63,7 +63,11 @@ const ERASED_UP_TO: &str = "UPDATE deletions SET erased_seq = $2 WHERE conversat
 const ALL_ERASED: &str = "UPDATE deletions SET erased_at = $2 WHERE conversation_id = $1 AND erased_at IS NULL";
 const ERASE_TASK: &str = "UPDATE tasks SET client_id = $2, title = $3, text_sha256 = $4 WHERE id = $1";
 const NO_ADDRESS: &str = "DELETE FROM addresses WHERE task_id = $1";
-const NO_NOTIFICATION: &str = "DELETE FROM notifications WHERE user_id = $1 AND tasks LIKE '%' || $2 || '%'";
+/// A notification about several tasks stays, without its text, for the others.
+const ERASE_NOTIFICATION: &str = "UPDATE notifications SET text = $3, \
+     tasks = replace(replace(replace(tasks, '\"' || $2 || '\",', ''), ',\"' || $2 || '\"', ''), '\"' || $2 || '\"', '') \
+     WHERE user_id = $1 AND tasks LIKE '%' || $2 || '%'";
+const NO_NOTIFICATION: &str = "DELETE FROM notifications WHERE user_id = $1 AND tasks = '[]'";
 const ERASE_DEAD_LETTER: &str = "UPDATE dead_letters SET text = $2, detail = $3, tried = $4 WHERE task_id = $1";
 const ERASE_OUTBOX: &str = "UPDATE outbox SET text = '', channel = NULL, recipient = NULL WHERE id = $1";
 
@@ -82,11 +86,12 @@ const IDLE: &str = "SELECT id, user_id FROM conversations c WHERE updated_at < $
 impl<D: Database> Deletions for SqlStore<D> {
     fn delete_conversation(&self, request: DeleteConversation) -> Fut<'_, Result<Deleting, StoreError>> {
         Box::pin(async move {
-            let DeleteConversation { conversation, by, reason, at, erase_at } = request;
+            let DeleteConversation { conversation, by, reason, at, erase_at, unchanged_since } = request;
+            let before = unchanged_since.unwrap_or(Micros(i64::MAX));
             let id = || Cell::from(conversation.uuid());
             let steps = vec![
                 (D::LOCK_CONVERSATION, vec![id()]),
-                (DELETE, vec![id(), by.into(), reason.into(), at.into(), erase_at.into()]),
+                (DELETE, vec![id(), by.into(), reason.into(), at.into(), erase_at.into(), before.into()]),
                 (HIDE, vec![id(), at.into()]),
                 (DELIVER_NOTHING, vec![id(), at.into()]),
             ];
@@ -117,8 +122,9 @@ impl<D: Database> Deletions for SqlStore<D> {
         Box::pin(self.list("listing deleted conversations", RESTORABLE, bound, deletion_of))
     }
 
-    fn due_erasures(&self, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>> {
-        Box::pin(self.list("listing due erasures", DUE_ERASURES, vec![now.into(), limit.into()], deletion_of))
+    fn due_erasures(&self, scope: Scope, now: Micros, limit: u32) -> Fut<'_, Result<Vec<Deletion>, StoreError>> {
+        let bound = vec![now.into(), limit.into(), Cell::maybe_text(user_of(scope))];
+        Box::pin(self.list("listing due erasures", DUE_ERASURES, bound, deletion_of))
     }
 
     fn erase_step(
@@ -248,7 +254,9 @@ fn steps_of(
                 let row = vec![task.uuid().into(), client_id.into(), title.into(), Cell::Bytes(text_sha256.to_vec())];
                 steps.push((ERASE_TASK, row));
                 steps.push((NO_ADDRESS, vec![task.uuid().into()]));
-                steps.push((NO_NOTIFICATION, vec![Cell::from(user), task.to_string().into()]));
+                let notification = vec![Cell::from(user), task.to_string().into(), Cell::Word(ERASED)];
+                steps.push((ERASE_NOTIFICATION, notification));
+                steps.push((NO_NOTIFICATION, vec![Cell::from(user)]));
             }
             Change::DeadLetterPut { task, dead_letter, text, detail, .. } => {
                 let tried = json(&dead_letter.tried)?;

@@ -6,9 +6,8 @@ use sqlx::sqlite::SqliteRow;
 use super::{Sqlite, statements::Statements};
 use crate::sql::Step;
 
-/// Deleted content is overwritten with zeros. Only here, because each append would pay for it.
-const OVERWRITE: &str = "PRAGMA secure_delete = ON";
-const LEAVE: &str = "PRAGMA secure_delete = OFF";
+/// The index of words keeps the words of deleted documents until its parts are merged into one.
+const MERGE_INDEX: &str = "INSERT INTO documents_fts (documents_fts) VALUES ('optimize')";
 
 impl Sqlite {
     pub(super) async fn run_steps(
@@ -17,7 +16,7 @@ impl Sqlite {
         steps: Vec<Step>,
     ) -> Result<Vec<Vec<SqliteRow>>, StoreError> {
         let mut guard = self.lock_writer(what).await?;
-        guard.send(Statements::one(OVERWRITE, Vec::new())).await?;
+        guard.overwrite().await?;
         guard.begin(Statements::begin()).await?;
         let mut answers = Vec::with_capacity(steps.len());
         for (sql, bound) in steps {
@@ -30,13 +29,12 @@ impl Sqlite {
             }
         }
         guard.commit(Statements::default()).await?;
-        guard.send(Statements::one(LEAVE, Vec::new())).await?;
         Ok(answers)
     }
 
     pub(super) async fn rewrite_file(&self) -> Result<(), StoreError> {
         let mut guard = self.lock_writer("rewriting the database").await?;
-        for sql in ["VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"] {
+        for sql in [MERGE_INDEX, "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"] {
             guard.send(Statements::one(sql, Vec::new())).await?;
         }
         Ok(())

@@ -15,10 +15,16 @@ use super::{
 };
 use crate::sql::Recent;
 
+/// Deleted content is overwritten with zeros. Only in transactions that delete, because each append would pay for it.
+const OVERWRITE: &str = "PRAGMA secure_delete = ON";
+const LEAVE: &str = "PRAGMA secure_delete = OFF";
+
 /// The connection, and whether a transaction may be open on it.
 pub(super) struct Writer {
     connection: SqliteConnection,
     open: bool,
+    /// Whether deleted content may be overwritten on it.
+    overwrites: bool,
     recent: Recent,
     /// Never read: the system releases the folder's lock with the file, however the process ends.
     _lock: FolderLock,
@@ -26,7 +32,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn new(connection: SqliteConnection, lock: FolderLock) -> Self {
-        Self { connection, open: false, recent: Recent::default(), _lock: lock }
+        Self { connection, open: false, overwrites: false, recent: Recent::default(), _lock: lock }
     }
 
     /// Moves the write-ahead log into the database and closes it. A failure here makes the next start slower and loses no data.
@@ -50,6 +56,12 @@ impl Writer {
                 tracing::debug!(%error, "rolling back");
             }
             self.open = false;
+        }
+        if self.overwrites {
+            match sqlx::query(LEAVE).execute(&mut self.connection).await {
+                Ok(_) => self.overwrites = false,
+                Err(error) => tracing::debug!(%error, "leaving deleted content"),
+            }
         }
     }
 
@@ -117,6 +129,12 @@ impl WriterGuard<'_> {
     /// Rolls back the open transaction, if there is one.
     pub async fn roll_back(&mut self) {
         self.writer.roll_back().await;
+    }
+
+    /// Deleted content is overwritten with zeros until the next holder of the writer.
+    pub async fn overwrite(&mut self) -> Result<(), StoreError> {
+        self.writer.overwrites = true;
+        self.send(Statements::one(OVERWRITE, Vec::new())).await.map(drop)
     }
 
     /// The facts in memory, as the last commits left them.

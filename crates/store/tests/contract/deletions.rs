@@ -24,7 +24,7 @@ const HOUR_US: i64 = 3_600_000_000;
 
 fn request(conversation: ConversationId, at: i64, erase_at: i64) -> DeleteConversation {
     let (by, reason) = ("ann".to_owned(), "as she wishes".to_owned());
-    DeleteConversation { conversation, by, reason, at: Micros(at), erase_at: Micros(erase_at) }
+    DeleteConversation { conversation, by, reason, at: Micros(at), erase_at: Micros(erase_at), unchanged_since: None }
 }
 
 async fn delete(store: &dyn Store, conversation: ConversationId, at: i64) -> Deleting {
@@ -70,7 +70,8 @@ async fn shown(store: &dyn Storage, c: ConversationId) -> String {
     text += &format!("{:?}", store.notifications(user("ann"), 0, 100).await.unwrap());
     text += &format!("{:?}", store.snapshot(c).await.unwrap());
     text += &format!("{:?}", store.conversations(all.clone(), Before::NEWEST, 100).await.unwrap());
-    let letters = store.dead_letters(all, DeadLetterFilter::default(), Before::NEWEST, 100).await.unwrap();
+    let filter = DeadLetterFilter { with_deleted: true, ..DeadLetterFilter::default() };
+    let letters = store.dead_letters(all, filter, Before::NEWEST, 100).await.unwrap();
     text + &format!("{letters:?}")
 }
 
@@ -114,6 +115,18 @@ pub async fn deletion_is_refused_while_a_task_is_open(store: Arc<dyn Storage>) {
     assert_eq!(delete(&*store, c, 9).await, Deleting::Deleted);
 }
 
+pub async fn deletion_of_a_conversation_that_has_changed_since_is_refused(store: Arc<dyn Storage>) {
+    let c = talked(&*store, 1).await;
+    let changed_at = store.conversation(Scope::Operator, c).await.unwrap().unwrap().updated_at.0;
+    let since = async |at| {
+        let unchanged_since = Some(Micros(at));
+        store.delete_conversation(DeleteConversation { unchanged_since, ..request(c, 20, 20) }).await.unwrap()
+    };
+    assert_eq!(since(changed_at).await, Deleting::Busy);
+    assert_eq!(store.deletion(c).await.unwrap(), None);
+    assert_eq!(since(changed_at + 1).await, Deleting::Deleted);
+}
+
 pub async fn deletion_and_a_message_at_the_same_time_never_lose_the_message(store: Arc<dyn Storage>) {
     for n in 1..=20 {
         let c = talked(&*store, n).await;
@@ -138,10 +151,22 @@ pub async fn deleted_conversation_wakes_no_background_work_and_delivers_nothing(
         let operations = store.expiring_operations(Micros(100), 9).await.unwrap().len();
         (letters, operations, store.dead_letters_waiting().await.unwrap().next_retry_at.is_some())
     };
+    let listed = async |store: &dyn Store| {
+        let filter = DeadLetterFilter::default;
+        let of_user = store.dead_letters(of("ann"), filter(), Before::NEWEST, 9).await.unwrap().len();
+        let of_all = store.dead_letters(Scope::Operator, filter(), Before::NEWEST, 9).await.unwrap().len();
+        let counted = [of("ann"), Scope::Operator].map(|scope| store.count_dead_letters(scope, filter()));
+        let [of_user_counted, of_all_counted] = counted;
+        let waiting = store.dead_letters_waiting().await.unwrap().count;
+        [of_user as u64, of_all as u64, of_user_counted.await.unwrap(), of_all_counted.await.unwrap(), waiting]
+    };
     assert_eq!((due(&*store).await, store.outbox(9).await.unwrap().len()), ((1, 1, true), 1));
+    assert_eq!(listed(&*store).await, [1; 5]);
     assert_eq!(delete(&*store, c, 6).await, Deleting::Deleted);
     assert_eq!((due(&*store).await, store.outbox(9).await.unwrap().len()), ((0, 0, false), 0));
+    assert_eq!(listed(&*store).await, [0; 5], "nothing can be done with its dead letters");
     assert!(store.restore_conversation(c).await.unwrap());
+    assert_eq!(listed(&*store).await, [1; 5]);
     assert_eq!((due(&*store).await, store.outbox(9).await.unwrap().len()), ((1, 1, true), 0));
     assert_eq!(delete(&*store, c, 7).await, Deleting::Deleted);
     assert!(erase(&*store, c, 100).await.is_done);
@@ -191,6 +216,39 @@ pub async fn erasure_leaves_no_content_and_the_links_of_the_audit_chain(store: A
     assert!(format!("{kept:?}").contains(SECRET));
 }
 
+pub async fn erasure_takes_the_text_of_a_notification_about_several_tasks_and_leaves_it_to_the_others(
+    store: Arc<dyn Storage>,
+) {
+    let c = conversation(1);
+    for n in [1, 2] {
+        let epoch = opened(&*store, conversation(n), "ann", task(n), 1).await;
+        commit(&*store, owned(conversation(n), "ann", epoch, vec![answered(task(n), SECRET, 2)])).await.unwrap();
+    }
+    let word = |n| (annie_core::ids::OutboxId::for_task(task(n)), task(n));
+    let text = format!("two about a {SECRET}");
+    let kept = store.notify(user("ann"), text, vec![word(1), word(2)], Micros(15)).await.unwrap();
+    assert!(kept.is_some());
+    assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
+    assert!(erase(&*store, c, 100).await.is_done);
+    assert!(erase(&*store, c, 100).await.is_done, "again");
+    let left = store.notifications(user("ann"), 0, 9).await.unwrap();
+    assert_eq!(left.len(), 1, "the other task is notified of");
+    assert_eq!((left[0].text.as_str(), left[0].tasks.as_slice()), (erasure::ERASED, &[task(2)][..]));
+    assert_eq!(delete(&*store, conversation(2), 20).await, Deleting::Deleted);
+    assert!(erase(&*store, conversation(2), 100).await.is_done);
+    assert_eq!(store.notifications(user("ann"), 0, 9).await.unwrap(), []);
+}
+
+pub async fn erasure_begins_without_an_event_if_none_is_asked_for(store: Arc<dyn Storage>) {
+    let c = talked(&*store, 1).await;
+    assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
+    assert_eq!(erase(&*store, c, 0).await, ErasedPart { events: 0, is_done: false });
+    assert!(!store.restore_conversation(c).await.unwrap());
+    let due = async |scope| store.due_erasures(scope, Micros(0), 9).await.unwrap().len();
+    assert_eq!((due(of("ann")).await, due(of("bob")).await), (1, 0));
+    assert_eq!(erase(&*store, c, 100).await, ErasedPart { events: 5, is_done: true });
+}
+
 pub async fn erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows(store: Arc<dyn Storage>) {
     for n in 1..=5 {
         let c = talked(&*store, n).await;
@@ -238,7 +296,7 @@ pub async fn tables_of_an_erased_conversation_are_the_same_after_a_rebuild(store
 pub async fn erasures_are_due_at_their_time_and_until_they_are_done(store: Arc<dyn Storage>) {
     let c = talked(&*store, 1).await;
     assert_eq!(delete(&*store, c, 20).await, Deleting::Deleted);
-    let due = async |now| store.due_erasures(Micros(now), 9).await.unwrap().len();
+    let due = async |now| store.due_erasures(Scope::Operator, Micros(now), 9).await.unwrap().len();
     assert_eq!((due(49).await, due(50).await), (0, 1));
     assert_eq!(erase(&*store, c, 2).await, ErasedPart { events: 2, is_done: false });
     assert_eq!(due(0).await, 1, "what has begun is finished");

@@ -127,9 +127,12 @@ macro_rules! contract {
                 deletions: [
                     deleted_conversation_is_hidden_and_accepts_nothing_until_it_is_restored,
                     deletion_is_refused_while_a_task_is_open,
+                    deletion_of_a_conversation_that_has_changed_since_is_refused,
                     deletion_and_a_message_at_the_same_time_never_lose_the_message,
                     deleted_conversation_wakes_no_background_work_and_delivers_nothing,
                     erasure_leaves_no_content_and_the_links_of_the_audit_chain,
+                    erasure_takes_the_text_of_a_notification_about_several_tasks_and_leaves_it_to_the_others,
+                    erasure_begins_without_an_event_if_none_is_asked_for,
                     erasure_in_steps_and_by_two_at_once_ends_with_the_same_rows,
                     tables_of_an_erased_conversation_are_the_same_after_a_rebuild,
                     erasures_are_due_at_their_time_and_until_they_are_done,

@@ -242,11 +242,7 @@ async fn is_known(
         Some(ConversationRef::Id(_)) => return Ok(true),
         Some(ConversationRef::New) | None => return Ok(false),
     };
-    match state.kernel.conversation(caller.scope(), id).await {
-        Ok(_) => Ok(true),
-        Err(KernelError::NotFound(_) | KernelError::Deleted) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(state.kernel.has_conversation_of_key(caller.scope(), id).await?)
 }
 
 /// The result of a turn for a client.

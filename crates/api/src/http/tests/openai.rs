@@ -1,6 +1,11 @@
 //! The OpenAI-compatible API as its clients use it.
 
-use annie_core::message::{ModelError, ModelErrorKind};
+use annie_actors::DeleteOptions;
+use annie_core::{
+    event::Scope,
+    ids::ConversationId,
+    message::{ModelError, ModelErrorKind},
+};
 use annie_testkit::scripted_model::ScriptedModel;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -82,6 +87,31 @@ async fn completion_continues_named_conversation_and_starts_new_one_without_name
     assert!(request_messages(1).contains("You said: 1"));
     let plain = server.request(Method::POST, PATH).json(&ask("3")).send().await.unwrap();
     assert_ne!(plain.headers()["x-annie-conversation"], first.headers()["x-annie-conversation"]);
+}
+
+#[tokio::test]
+async fn completion_continues_the_next_conversation_of_a_name_whose_first_one_was_deleted() {
+    let server = Server::start(echo()).await;
+    let named = async |text: &str| {
+        let body = json!({ "model": "annie", "messages": [
+            { "role": "user", "content": "old" }, { "role": "assistant", "content": "older" },
+            { "role": "user", "content": text }
+        ]});
+        let sent = server.request(Method::POST, PATH).header("x-openwebui-chat-id", "chat-1").json(&body).send();
+        let response = sent.await.unwrap();
+        let id: ConversationId = response.headers()["x-annie-conversation"].to_str().unwrap().parse().unwrap();
+        assert_eq!(read(response).await.0, 200);
+        id
+    };
+    let first = named("1").await;
+    let options = DeleteOptions { by: "me".to_owned(), ..DeleteOptions::default() };
+    server.state.kernel.delete_conversation(Scope::Operator, first, options).await.unwrap();
+    let next = named("2").await;
+    assert_ne!(next, first);
+    assert_eq!(named("3").await, next);
+    let requests = server.model.requests();
+    let count = |n: usize| serde_json::to_string(&requests[n].messages).unwrap().matches("older").count();
+    assert_eq!((count(1), count(2)), (1, 1), "only a new conversation starts with the posted history");
 }
 
 #[tokio::test]

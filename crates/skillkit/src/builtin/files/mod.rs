@@ -67,9 +67,17 @@ impl Files {
     }
 
     /// Removes former versions of files that were replaced before this time, and returns how many.
-    pub(crate) fn purge(&self, before: Micros) -> Result<u64, SkillError> {
-        let written = self.rules.folders.iter().filter(|folder| folder.writes);
-        written.map(|folder| trash::purge(folder, before)).sum()
+    pub(crate) fn purge(&self, before: Micros) -> u64 {
+        let mut purged = 0;
+        for folder in self.rules.folders.iter().filter(|folder| folder.writes) {
+            match trash::purge(folder, before) {
+                Ok(own) => purged += own,
+                Err(error) => {
+                    tracing::warn!(%error, folder = folder.name, "former versions of files could not be removed")
+                }
+            }
+        }
+        purged
     }
 }
 

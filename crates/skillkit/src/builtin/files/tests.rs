@@ -162,11 +162,11 @@ async fn file_that_is_replaced_keeps_its_former_version_and_a_repeated_run_chang
     let mut records: Vec<_> =
         kept(&folders.path("out/.annie-trash")).iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     records.sort();
-    assert_eq!(records, ["", "one"], "the record of the new file, and the former version");
+    assert_eq!(records, ["", "", "one"], "records of the new and of the unchanged file, and the former version");
     assert_eq!(kept(&folders.path("out/new")).len(), 1, "no temporary file is left");
     let at = call("x", "files.list", json!({})).now;
-    assert_eq!(world.purge_files(at).unwrap(), 0);
-    assert_eq!(world.purge_files(at.plus_ms(1_000)).unwrap(), 2);
+    assert_eq!(world.purge_files(at), 0);
+    assert_eq!(world.purge_files(at.plus_ms(1_000)), 3);
     assert!(kept(&folders.path("out/.annie-trash")).is_empty());
 }
 
@@ -206,4 +206,39 @@ async fn file_whose_write_was_interrupted_before_it_took_effect_is_written_again
     let [kept] = &kept[..] else { panic!("{kept:?}") };
     assert_eq!(fs::read_to_string(kept).unwrap(), "by hand", "the version before the write");
     assert!(!left.exists());
+}
+
+#[tokio::test]
+async fn file_that_had_the_content_already_is_not_written_by_a_repeated_run() {
+    let folders = folders();
+    folders.put("out/a.txt", "new");
+    let write = call("a", "files.write", json!({"path": "out/a.txt", "content": "new"}));
+    let outcome = folders.world.runner.run(write.clone()).await;
+    assert!(outcome.data.contains("has this content already"), "{}", outcome.data);
+    folders.put("out/a.txt", "changed afterwards");
+    let again = folders.world.runner.run(write).await;
+    assert_eq!(again.data, outcome.data);
+    assert_eq!(fs::read_to_string(folders.path("out/a.txt")).unwrap(), "changed afterwards");
+}
+
+#[test]
+fn former_version_is_kept_if_the_folder_of_a_replaced_file_cannot_be_synchronised() {
+    let folders = folders();
+    folders.put("out/a.txt", "old");
+    let folder = FileFolder { name: "out".to_owned(), path: folders.path("out"), writes: true, users: Vec::new() };
+    let place = place::Place::find(&[&folder], "out/a.txt").unwrap();
+    let call = call("a", "files.write", json!({}));
+    let written = write::write(&place, "new", call.now, call.intent, |_, _| Err(std::io::ErrorKind::Other.into()));
+    let Ok(write::Written::Replaced(kept)) = written else { panic!("{written:?}") };
+    assert_eq!(fs::read_to_string(folders.path("out/a.txt")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(folders.path(&kept)).unwrap(), "old");
+}
+
+#[test]
+fn former_versions_are_purged_in_every_folder_although_one_folder_fails() {
+    let folders = folders();
+    folders.put("out/.annie-trash/1-a/b", "a folder, which is no record");
+    folders.put("own/.annie-trash/1-a", "old");
+    assert_eq!(folders.world.purge_files(call("a", "files.list", json!({})).now), 1);
+    assert!(!folders.path("own/.annie-trash/1-a").exists());
 }

@@ -1,5 +1,5 @@
 //! The records of `files.write` in a folder `.annie-trash` beside the files, for 30 days: the former version of a file that was
-//! replaced, or an empty file for a file that is new. The name of a record has the intent of the write, so that a write that is
+//! replaced, or an empty file for a file that is new or had the content already. The name of a record has the intent of the write, so that a write that is
 //! run again after an interruption is recognised.
 
 use std::io;
@@ -16,11 +16,15 @@ pub(super) const TRASH: &str = ".annie-trash";
 /// 255 bytes that file systems allow.
 const NAME_BYTES_MAX: usize = 150;
 
-/// What one intent wrote: a new file, or a file whose former version is at this path.
+/// What one intent wrote: a new file, a file whose former version is at this path, or nothing, because the file had the content.
 pub(super) enum Record {
     New,
     Former(String),
+    Same,
 }
+
+/// The end of the name of a record that says that nothing was written.
+const SAME: &str = ".same";
 
 /// Records the write of an intent before it happens: keeps the present version of the file if there is one.
 pub(super) fn record(dir: &Dir, path: &str, is_new: bool, now: Micros, intent: IntentId) -> io::Result<Record> {
@@ -38,12 +42,22 @@ pub(super) fn record(dir: &Dir, path: &str, is_new: bool, now: Micros, intent: I
         // A link keeps the whole file without copying it. Not every file system has links.
         if dir.hard_link(path, dir, &kept).is_err() {
             dir.copy(path, dir, &kept)?;
+            // The former version is lost with the rename: its copy must be on the disk before.
+            dir.open(&kept)?.sync_all()?;
         }
         Record::Former(kept)
     };
     // Otherwise a power failure could keep the write and lose its record.
     dir.open(TRASH)?.sync_all()?;
     Ok(record)
+}
+
+/// Records that an intent wrote nothing, because the file had the content already.
+pub(super) fn record_same(dir: &Dir, now: Micros, intent: IntentId) -> io::Result<Record> {
+    dir.create_dir_all(TRASH)?;
+    dir.create(format!("{TRASH}/{}-{intent}{SAME}", now.0 / 1_000_000))?.sync_all()?;
+    dir.open(TRASH)?.sync_all()?;
+    Ok(Record::Same)
 }
 
 /// The record of an intent.
@@ -58,6 +72,7 @@ pub(super) fn find(dir: &Dir, intent: IntentId) -> io::Result<Option<Record>> {
         let name = entry?.file_name().to_string_lossy().into_owned();
         match name.split_once('-').and_then(|(_, rest)| rest.strip_prefix(&intent)) {
             Some("") => return Ok(Some(Record::New)),
+            Some(SAME) => return Ok(Some(Record::Same)),
             Some(rest) if rest.starts_with('-') => return Ok(Some(Record::Former(format!("{TRASH}/{name}")))),
             _ => {}
         }

@@ -33,7 +33,8 @@ pub(crate) struct Args {
     content: String,
 }
 
-enum Written {
+#[derive(Debug, PartialEq)]
+pub(super) enum Written {
     New,
     /// The former version is kept at this path.
     Replaced(String),
@@ -53,7 +54,7 @@ impl Handler for Write {
             let _only = tools.files.writing.lock().unwrap_or_else(PoisonError::into_inner);
             let place = Place::find(&tools.files.folders(&user)?, &path)?;
             check(&place, &content, &tools.files.rules)?;
-            Ok((place.shown(), write(&place, &content, now, intent)?))
+            Ok((place.shown(), write(&place, &content, now, intent, synced)?))
         })
         .await?;
         let (text, kept) = match written {
@@ -87,7 +88,14 @@ fn check(place: &Place, content: &str, rules: &FileRules) -> Result<(), SkillErr
     Ok(())
 }
 
-fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<Written, SkillError> {
+/// `sync` makes the names in a folder durable.
+pub(super) fn write(
+    place: &Place,
+    content: &str,
+    now: Micros,
+    intent: IntentId,
+    sync: fn(&Dir, &str) -> io::Result<()>,
+) -> Result<Written, SkillError> {
     let (rest, shown) = (&place.rest, place.shown());
     let failed = |error| place.failure(&shown, rest, error);
     let folder = rest.rsplit_once('/').map_or(".", |(folder, _)| folder);
@@ -123,13 +131,22 @@ fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<
         && found.len() == content.len() as u64
         && place.dir.read(rest).map_err(failed)? == content.as_bytes()
     {
-        return Ok(Written::Same);
+        // Left by a run of the same intent that was interrupted.
+        let _ = place.dir.remove_file(&temporary);
+        return trash::record_same(&place.dir, now, intent).map(|record| written(place, record)).map_err(failed);
     }
     let recorded = fill(&place.dir, &temporary, content, found.as_ref())
         .and_then(|()| trash::record(&place.dir, rest, found.is_none(), now, intent))
-        .and_then(|record| replace(&place.dir, folder, &temporary, rest).map(|()| record));
+        .and_then(|record| place.dir.rename(&temporary, &place.dir, rest).map(|()| record));
     match recorded {
-        Ok(record) => Ok(written(place, record)),
+        Ok(record) => {
+            // The rename is durable only after the folder is synchronised. If that fails, the file is written all the same, and its
+            // record is the only copy of the former version.
+            if let Err(error) = sync(&place.dir, folder) {
+                tracing::warn!(%error, file = shown, "a written file may be lost if the power fails now");
+            }
+            Ok(written(place, record))
+        }
         Err(error) => {
             // The record goes first: alone it would say that the file was written.
             let _ = trash::remove(&place.dir, intent);
@@ -139,9 +156,14 @@ fn write(place: &Place, content: &str, now: Micros, intent: IntentId) -> Result<
     }
 }
 
+fn synced(dir: &Dir, folder: &str) -> io::Result<()> {
+    dir.open(folder)?.sync_all()
+}
+
 fn written(place: &Place, record: Record) -> Written {
     match record {
         Record::New => Written::New,
+        Record::Same => Written::Same,
         Record::Former(kept) => Written::Replaced(place.show(&kept)),
     }
 }
@@ -170,11 +192,4 @@ fn fill(dir: &Dir, temporary: &str, content: &str, found: Option<&Metadata>) -> 
         new.set_permissions(found.permissions())?;
     }
     new.sync_all()
-}
-
-/// Replaces a file atomically: after a crash it has either the old or the new text, never a part.
-fn replace(dir: &Dir, folder: &str, temporary: &str, rest: &str) -> io::Result<()> {
-    dir.rename(temporary, dir, rest)?;
-    // The rename is durable only after the folder is synchronised.
-    dir.open(folder)?.sync_all()
 }

@@ -4,17 +4,19 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write as _},
+    path::Path,
     sync::{Arc, PoisonError},
 };
 
 use annie_core::{
+    hidden::{self, first_hidden},
     outcome::Outcome,
     ports::SkillCall,
     skill::{Effect, SkillSpec, slash_commands, valid_skill_name},
 };
 use cap_std::{
     ambient_authority,
-    fs::{Dir, OpenOptions},
+    fs::{Dir, DirEntry, OpenOptions},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,10 +32,16 @@ use crate::{
     runner::{Tools, run_blocking},
 };
 
+use super::built_run;
+
 /// Size limit for the file and for its script, in bytes each. A person reads both before the approval.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// The most skills that conversations may have written. Each of them is in the catalogue that models read.
 const BUILT_MAX: usize = 200;
+/// Characters of the hash in the name of a program's file.
+const HASH_CHARS: usize = 16;
+/// The end of the name of a file that is being written.
+const TEMPORARY: &str = ".annie-tmp";
 /// What stands for the script's file in `run:`.
 const SCRIPT: &str = "./SCRIPT";
 /// Domains of the kernel, of prompt skills, and of MCP servers.
@@ -126,6 +134,8 @@ fn place(name: &str) -> Option<String> {
     }
     match name.split('.').collect::<Vec<_>>()[..] {
         [name] => Some(format!("{name}/SKILL.md")),
+        // `<domain>/skill.md` is the file of a prompt skill, which replaces the command skills of its folder.
+        [_, verb] if verb.eq_ignore_ascii_case("skill") => None,
         [domain, verb] => Some(format!("{domain}/{verb}.md")),
         _ => None,
     }
@@ -145,6 +155,11 @@ fn checked(tools: &Tools, call: &SkillCall, args: &Args) -> Result<Result<Checke
         if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(SkillError::TooLarge(format!("--{flag} has more than {TEXT_BYTES_MAX} bytes.")));
         }
+        // The person who approves the text must see what it says.
+        if let Some((line, c)) = text.and_then(first_hidden) {
+            let what = format!("line {line} of --{flag} has the invisible character {}", hidden::shown(c));
+            report.error(None, what, "leave it out");
+        }
     }
     let Some(path) = place(&args.name) else {
         let fix = "use `domain.verb` or one word, with lower case letters, digits, `-` and `_`, at most 64 bytes";
@@ -155,7 +170,7 @@ fn checked(tools: &Tools, call: &SkillCall, args: &Args) -> Result<Result<Checke
     let (domain, file) = path.rsplit_once('/').unwrap_or((&path, ""));
     let script = script.map(|text| {
         let verb = file.trim_end_matches(".md");
-        (format!("{verb}-{}.script", &hash_of(text.as_bytes())[..16]), text.to_owned())
+        (format!("{verb}-{}.script", &hash_of(text.as_bytes())[..HASH_CHARS]), text.to_owned())
     });
     let text = with_script(&args.content, script.as_ref().map(|(name, _)| name.as_str()), &mut report);
     let script = script.map(|(name, text)| (format!("{domain}/{name}"), text));
@@ -164,7 +179,7 @@ fn checked(tools: &Tools, call: &SkillCall, args: &Args) -> Result<Result<Checke
         script.iter().cloned().chain([(path.clone(), text.to_owned())]).collect()
     };
     let (entry, problems) = draft(folder, &path, files(&text));
-    check_entry(entry.as_ref(), &text, &mut report);
+    check_entry(entry.as_ref(), args, &text, folder, &mut report);
     let mut all = report.into_problems();
     all.extend(problems.into_iter().filter(Problem::is_failure));
     if !all.is_empty() {
@@ -196,7 +211,7 @@ fn check_name(tools: &Tools, name: &str, report: &mut Report) {
     let all = tools.all_skills.load();
     let snapshot = tools.catalog.snapshot();
     let key = SkillSpec::key(name);
-    let is_own = snapshot.entry(name).is_some_and(|entry| entry.built.is_some());
+    let is_own = snapshot.built().contains_key(name);
     let is_taken = all.iter().any(|skill| SkillSpec::key(&skill.name) == key);
     let is_command = slash_commands(&all).iter().any(|command| command.name.strip_prefix('/') == Some(name));
     if (is_taken || is_command) && !is_own {
@@ -207,7 +222,7 @@ fn check_name(tools: &Tools, name: &str, report: &mut Report) {
         // A folder with a SKILL.md hides the command skills in it.
         report.error(None, format!("`{name}` is a domain"), "use another name");
     }
-    let built = snapshot.entries().filter(|entry| entry.built.is_some()).count();
+    let built = snapshot.built().len();
     if built >= BUILT_MAX && !is_own {
         let what = format!("conversations have written {built} skills already");
         report.error(None, what, "ask the user to remove some of them");
@@ -228,12 +243,16 @@ fn with_script(content: &str, script: Option<&str>, report: &mut Report) -> Stri
 }
 
 /// Reports what a conversation may not write, although a person may.
-fn check_entry(entry: Option<&Entry>, text: &str, report: &mut Report) {
+fn check_entry(entry: Option<&Entry>, args: &Args, text: &str, folder: &Path, report: &mut Report) {
     let mut ignored = Report::new("");
     if Frontmatter::read(text, &mut ignored).is_some_and(|front| front.keys().any(|key| key == BUILT)) {
         report.error(None, "`built` is written by the kernel", "leave it out");
     }
     let Some(entry) = entry else { return };
+    let (own, wanted) = (&entry.spec.name, &args.name);
+    if own != wanted {
+        report.error(None, format!("the file names the skill `{own}`"), format!("write `name: {wanted}`"));
+    }
     if entry.schedule.is_some() {
         report.error(None, "`schedule` cannot be built", "leave it out, and use schedules.create after the approval");
     }
@@ -241,10 +260,12 @@ fn check_entry(entry: Option<&Entry>, text: &str, report: &mut Report) {
         Kind::Command(_) => {
             report.error(None, "a handler cannot be built", "write a prompt skill, `request:` or `run:`")
         }
-        Kind::Script(script) if script.run.iter().any(|item| item.starts_with("./") && item.contains('{')) => {
-            report.error(None, "an argument chooses the program's file", format!("name {SCRIPT} only"));
+        Kind::Script(script) => {
+            for what in built_run::faults(&script.run, folder) {
+                report.error(None, what, format!("put the program into `--script`, and name it as {SCRIPT}"));
+            }
         }
-        Kind::Script(_) | Kind::Request(_) | Kind::Prompt { .. } => {}
+        Kind::Request(_) | Kind::Prompt { .. } => {}
     }
 }
 
@@ -267,7 +288,27 @@ fn write(tools: &Tools, checked: &Checked, replace: bool) -> Result<(), SkillErr
         let name = path.rsplit('/').next().unwrap_or(path);
         put(&folder, name, text).map_err(failed)?;
     }
-    put(&folder, file, &checked.text).map_err(failed)
+    put(&folder, file, &checked.text).map_err(failed)?;
+    let script = checked.script.as_ref().map(|(path, _)| path.rsplit('/').next().unwrap_or(path));
+    remove_others(&folder, file, script).map_err(failed)
+}
+
+/// Removes the programs of former versions of the skill.
+fn remove_others(folder: &Dir, file: &str, script: Option<&str>) -> io::Result<()> {
+    let Some(verb) = file.strip_suffix(".md") else { return Ok(()) };
+    for entry in folder.entries()? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let hash = name
+            .strip_prefix(verb)
+            .and_then(|rest| rest.strip_prefix('-'))
+            .and_then(|rest| rest.strip_suffix(".script"));
+        let is_program =
+            hash.is_some_and(|hash| hash.len() == HASH_CHARS && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        if is_program && script != Some(name.as_str()) {
+            folder.remove_file(&name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a place with files that no conversation wrote.
@@ -296,7 +337,7 @@ fn check_place(root: &Dir, path: &str, replace: bool) -> Result<(), SkillError> 
             let other = if is_prompt { folder.to_owned() } else { format!("{folder}/SKILL.md") };
             let small = format!("{folder}/skill.md");
             // A prompt skill makes the files beside it its own, and hides command skills in its folder.
-            let hides = is_prompt && root.read_dir(&other).is_ok_and(|mut found| found.next().is_some());
+            let hides = is_prompt && root.read_dir(&other).is_ok_and(|mut found| found.any(|file| !is_leftover(file)));
             let is_hidden = !is_prompt && (root.exists(&other) || root.exists(&small));
             if hides || is_hidden {
                 return taken(format!("The folder skills/{folder} has other files."));
@@ -306,13 +347,24 @@ fn check_place(root: &Dir, path: &str, replace: bool) -> Result<(), SkillError> 
     }
 }
 
+/// Whether a file was left by a build that was interrupted, or whose disk was full.
+fn is_leftover(file: io::Result<DirEntry>) -> bool {
+    file.is_ok_and(|file| file.file_name().to_string_lossy().ends_with(TEMPORARY))
+}
+
 /// Replaces a file atomically: after a crash it has either the old or the new text, never a part.
 fn put(folder: &Dir, name: &str, text: &str) -> io::Result<()> {
-    let temporary = format!(".{name}.annie-tmp");
-    let mut new = folder.open_with(&temporary, OpenOptions::new().write(true).create(true).truncate(true))?;
-    new.write_all(text.as_bytes())?;
-    new.sync_all()?;
-    folder.rename(&temporary, folder, name)?;
+    let temporary = format!(".{name}{TEMPORARY}");
+    let filled = || {
+        let mut new = folder.open_with(&temporary, OpenOptions::new().write(true).create(true).truncate(true))?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        folder.rename(&temporary, folder, name)
+    };
+    if let Err(error) = filled() {
+        let _ = folder.remove_file(&temporary);
+        return Err(error);
+    }
     folder.open(".")?.sync_all()
 }
 
@@ -326,8 +378,8 @@ fn written(checked: &Checked) -> Outcome {
             format!("It can be used now. With the arguments \"an example\" it reads: {shown}")
         }
         Kind::Command(_) | Kind::Script(_) | Kind::Request(_) => format!(
-            "It is not usable yet: the user must read and approve it, with `annie skills show {name}` and `annie skills approve \
-             {name}`, or on the page of skills. Then `annie skills test {name}` tries it. Tell the user so."
+            "It is not usable yet: the user must read and approve it, with `annie skills approve {name}` at a terminal, or on the \
+             page of skills. Then `annie skills test {name}` tries it. Tell the user so."
         ),
     };
     let evidence = json!({"skill": name, "path": format!("skills/{path}"), "usage": entry.spec.synopsis()});

@@ -2,6 +2,7 @@
 
 pub(crate) mod r#await;
 pub(crate) mod build_skill;
+mod built_run;
 pub(crate) mod help;
 pub(crate) mod time;
 

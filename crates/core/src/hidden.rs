@@ -1,0 +1,47 @@
+//! Characters that cannot be seen, or that change the order in which others are shown. With them a text looks like another text.
+
+/// Whether a character is one of them. Joiners, which emoji and some scripts need, are among them; the selectors of variants are not.
+#[must_use]
+pub const fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// The first hidden character of a text, and its line from 1.
+#[must_use]
+pub fn first_hidden(text: &str) -> Option<(usize, char)> {
+    let mut lines = text.lines().enumerate();
+    lines.find_map(|(n, line)| line.chars().find(|c| is_hidden(*c)).map(|c| (n + 1, c)))
+}
+
+/// What stands for a hidden character where a person must see it.
+#[must_use]
+pub fn shown(c: char) -> String {
+    format!("<U+{:04X}>", u32::from(c))
+}
+
+/// The text with every hidden character shown.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { visible.push_str(&shown(c)) } else { visible.push(c) }
+    }
+    visible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_found_and_shown_and_others_stay() {
+        assert_eq!(visible("rm \u{202e}txt.a\u{2069} ok"), "rm <U+202E>txt.a<U+2069> ok");
+        assert_eq!(visible("Füße ☎\u{fe0f} 日本"), "Füße ☎\u{fe0f} 日本");
+        assert_eq!(first_hidden("a\nb\u{200b}c"), Some((2, '\u{200b}')));
+        assert_eq!(first_hidden("plain"), None);
+    }
+}
