@@ -13,7 +13,7 @@ use annie_core::{
     error_route::ErrorRules,
     event::{Mode, Priority},
     ids::UserId,
-    limits::{Deadline, Deadlines, SubAgentInterface, TurnLimits},
+    limits::{Deadline, Deadlines, TurnLimits},
     notice::NotifyLimits,
     queue::QueueLimits,
     result_check::CheckRules,
@@ -38,6 +38,7 @@ use super::{
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
     store::StoreSettings,
+    sub_agent::SubAgent,
     typed::KeyError,
     web_search::WebSearchSettings,
 };
@@ -232,14 +233,6 @@ impl PromptSettings {
     }
 }
 
-/// `[sub_agent]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SubAgent {
-    /// How sub-agents call skills: by commands in fenced blocks (`cmd`) or by the scoped tool (`json`).
-    pub interface: SubAgentInterface,
-}
-
 /// `[user.<id>]`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -385,6 +378,7 @@ impl Config {
                 voice: self.voice,
                 ..self.turn.clone()
             },
+            agent_model: self.sub_agent.model.clone(),
             breaker: self.breaker,
             round_ms_max: self.limits.round_ms_max,
             passivate_after_ms: self.limits.passivate_after_ms,
@@ -437,8 +431,12 @@ impl Config {
         found.extend(self.secrets.check().err());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
-        let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };
-        found.extend(backends.into_iter().chain(routes));
+        if backends.is_empty() {
+            let facts = self.facts();
+            found.extend(self.check_routes(&facts).err());
+            found.extend(self.sub_agent_problem(&facts));
+        }
+        found.extend(backends);
         found
     }
 
@@ -486,6 +484,7 @@ impl Config {
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
             ("turn", "window_ms", self.turn.window_ms),
             ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
+            ("turn", "agent_timeout_ms_max", self.turn.agent_timeout_ms_max),
             ("turn", "defer_ms", self.turn.defer_ms),
             ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),

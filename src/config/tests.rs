@@ -374,6 +374,7 @@ single_loop_calls_max = 4
 agent_calls_default = 6
 agent_calls_max = 7
 agent_round_ms_max = 8
+agent_timeout_ms_max = 9
 window_calls_max = 9
 window_ms = 10
 crashes_max = 11
@@ -406,6 +407,7 @@ mode = "shadow"
 default_rules = false
 [sub_agent]
 interface = "json"
+model = "offline"
 [queue]
 waiting_max = 1
 aging_ms_per_class = 2
@@ -604,7 +606,9 @@ fn config_limits_reach_kernel_and_store() {
         guards,
         cache,
         trash_ms,
+        agent_model,
     } = limits;
+    assert_eq!(agent_model, "offline");
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(turn.loop_guard, config.loop_guard.limits());

@@ -184,7 +184,7 @@ fn view_of(turn: &Turn) -> Value {
         .plan
         .nodes()
         .iter()
-        .map(|n| json!({"agent": n.spec.agent, "mission": n.spec.mission, "state": n.state}))
+        .map(|n| json!({"agent": n.spec.agent, "label": n.spec.options.label, "mission": n.spec.mission, "state": n.state}))
         .collect();
     json!({
         "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,

@@ -20,7 +20,7 @@ pub use self::{
     kinds::{FinalEvent, Recorder, RoundEnd},
     topics::{StatusChange, Topics},
 };
-pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
+pub use crate::{agent_report::AgentReport, answer::AnswerOutcome, dispatch::DispatchOptions};
 use crate::{
     aloud::VoiceChange,
     approval::{ApprovalMode, ApprovalVerdict},
@@ -265,6 +265,9 @@ pub struct DispatchSpec {
     /// The help texts of its skills (name, help) at dispatch, sorted by name. They are a part of its prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manual: Vec<SkillManual>,
+    /// What it says beyond that.
+    #[serde(default, skip_serializing_if = "DispatchOptions::is_default")]
+    pub options: DispatchOptions,
 }
 
 /// The documentation of one skill in a sub-agent's prompt.

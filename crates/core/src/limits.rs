@@ -80,6 +80,8 @@ pub struct TurnLimits {
     pub agent_calls_max: u32,
     /// Time limit of a sub-agent for each round of its budget, in milliseconds [S4 6.1].
     pub agent_round_ms_max: u64,
+    /// Maximum time that a dispatch may request for its agent, in milliseconds.
+    pub agent_timeout_ms_max: u64,
     /// Maximum number of skill calls of a conversation within the sliding window [S0 5.1].
     pub window_calls_max: u32,
     /// Length of the sliding window, in milliseconds.
@@ -139,6 +141,7 @@ impl Default for TurnLimits {
             agent_calls_default: 5,
             agent_calls_max: 15,
             agent_round_ms_max: 30_000,
+            agent_timeout_ms_max: 600_000,
             window_calls_max: 50,
             window_ms: 300_000,
             crashes_max: 2,

@@ -2,6 +2,8 @@
 //! soon as its own dependencies are done, not at the end of a wave. Agents that depend on a failed one are skipped with the
 //! reason, transitively [S4 9.3].
 
+mod keys;
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -117,15 +119,16 @@ impl Plan {
     /// Checks the dispatches of one reply against the plan and each other, and adds the valid ones. The result has one entry
     /// per dispatch; an error is the text for the model.
     pub fn add(&mut self, specs: &[DispatchSpec], agents_max: u32) -> Vec<Result<(), String>> {
+        let specs = &self.with_keys(specs);
         let mut verdicts: Vec<Result<(), String>> = Vec::with_capacity(specs.len());
         let mut names: BTreeSet<&AgentId> = BTreeSet::new();
-        for spec in specs {
+        for (n, spec) in specs.iter().enumerate() {
             verdicts.push(if self.node(&spec.agent).is_some() || !names.insert(&spec.agent) {
                 Err(format!("agent_id {:?} was already used in this turn; choose another", spec.agent.as_str()))
             } else if spec.depends_on.contains(&spec.agent) {
                 Err(format!("agent {} depends on itself", spec.agent))
             } else {
-                Ok(())
+                self.key_is_taken(specs, n).map_or(Ok(()), Err)
             });
         }
         // An invalid dispatch invalidates the dispatches that depend on it. Repeat until there are no more.
@@ -396,6 +399,7 @@ mod tests {
             depends_on: depends_on.iter().map(|d| id(d)).collect(),
             max_tool_calls: 5,
             manual: Vec::new(),
+            options: Default::default(),
         }
     }
 

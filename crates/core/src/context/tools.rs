@@ -55,7 +55,12 @@ fn dispatch_agent() -> ToolDef {
                 "skills": {"type": "array", "items": {"type": "string"}, "description": "Names of the skills that it may use (e.g. tasks.search). It sees only these."},
                 "context": {"type": "string", "description": "More that it needs to know. Keep it short. Optional."},
                 "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Agents that must be done first; their results are given to this one. Optional."},
-                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."}
+                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."},
+                "label": {"type": "string"},
+                "model": {"type": "string"},
+                "timeout_s": {"type": "integer"},
+                "output_schema": {"type": "object", "description": "JSON Schema of its report."},
+                "output_key": {"type": "string", "description": "Later missions get the report by {key}."}
             },
             "required": ["agent_id", "mission", "skills"]
         }),

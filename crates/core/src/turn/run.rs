@@ -4,14 +4,18 @@
 mod failure;
 mod fold;
 mod handed_in;
+mod reporting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(super) use reporting::report_format;
+
 use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
+    caller::AnswerFormat,
     context::Frames,
     error_route::ErrorKind,
     event::{Action, EventBody, JudgedCalls, Mode, ResolvedCall},
@@ -332,6 +336,12 @@ pub struct AgentRun {
     /// The history was dropped then, and the prompt does not contain a summary of it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost_history: bool,
+    /// The format that the report of a sub-agent must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) report_format: Option<AnswerFormat>,
+    /// The model was asked to correct a report that did not have this format.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    corrected_report: bool,
     /// The model was reminded once that its reply was empty.
     pub(super) nudged: bool,
     /// The model was notified that all its calls are used.
@@ -400,6 +410,8 @@ impl AgentRun {
             cut_results: CutResults::default(),
             has_shrunk: false,
             lost_history: false,
+            report_format: None,
+            corrected_report: false,
             nudged: false,
             wrapping_up: false,
         }
@@ -556,7 +568,7 @@ impl AgentRun {
             self.note(nudge);
             self.next_round();
         } else {
-            self.end(Ending::Output(whole));
+            self.finish_with(whole, has_rounds);
         }
     }
 

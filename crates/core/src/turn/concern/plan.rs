@@ -60,6 +60,7 @@ impl Conversation {
         let turn = self.turn(task)?;
         let node = turn.agents.plan.node(agent)?;
         let NodeState::Running { calls_granted, since } = node.state else { return None };
+        let backends = &node.spec.options.backends;
         Some(SubTurn {
             task: turn.task,
             user: self.user.clone(),
@@ -70,7 +71,7 @@ impl Conversation {
             is_private: turn.inbound.private,
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
-            route: turn.route.clone(),
+            route: if backends.is_empty() { turn.route.clone() } else { backends.clone() },
             run: turn.agents.runs.get(agent)?.clone(),
             calls_granted,
             since,

@@ -95,6 +95,10 @@ impl Resolver<'_> {
                 }
             }
         }
+        let options = match self.options(arguments) {
+            Ok(options) => options,
+            Err(why) => return error(&why),
+        };
         let asked = whole(&arguments["max_tool_calls"]).unwrap_or(self.limits.agent_calls_default);
         Action::Dispatch(DispatchSpec {
             agent,
@@ -104,6 +108,7 @@ impl Resolver<'_> {
             depends_on,
             max_tool_calls: asked.min(self.limits.agent_calls_max).max(1),
             manual,
+            options,
         })
     }
 }
@@ -130,7 +135,7 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 /// A whole number. Models also send `"7"` and `7.0`.
-fn whole(value: &Value) -> Option<u32> {
+pub(super) fn whole(value: &Value) -> Option<u32> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
     (number >= 0.0).then_some(number as u32)
