@@ -97,6 +97,15 @@ impl Node for Conversations {
                     child.wakes_sent += 1;
                 }
             }
+            ConversationsMsg::ControlAgent { conversation, user, asked, reply } => {
+                // A person waits for the result, so the conversation is claimed even from a live node.
+                if let Some(engine) = engine(ctx, state, conversation, user, true).await
+                    && engine.cast(EngineMsg::ControlAgent { asked, reply }).is_ok()
+                    && let Some(child) = state.children.get_mut(&conversation)
+                {
+                    child.wakes_sent += 1;
+                }
+            }
             // The next incarnation starts like the first one of a process.
             ConversationsMsg::LeaseLost => return Err(NodeError::new("the lease of this process was lost")),
             ConversationsMsg::Ownership(news) => takeover::learn(ctx, state, news).await,

@@ -10,6 +10,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus, ResolvedCall},
     ids::{AgentId, Epoch, IntentId, TaskId},
+    plan::AgentSteer,
     ports::{Append, Fence},
     time::Micros,
     turn::{Directive, DirectiveId, Ending, SubTurn},
@@ -88,6 +89,8 @@ impl Tally {
 pub(crate) enum SubAgentMsg {
     /// The result of one of its own tasks, or a request for an approval.
     Done(AgentDone),
+    /// All texts that were added to its mission.
+    Steered(Vec<AgentSteer>),
     /// The time that its dispatch gave it has passed while the calls of this round ran.
     TimeUp(u32),
 }
@@ -96,6 +99,7 @@ impl Named for SubAgentMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Done(done) => done.name(),
+            Self::Steered(_) => "Steered",
             Self::TimeUp(_) => "TimeUp",
         }
     }
@@ -142,10 +146,14 @@ impl Node for SubAgent {
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
         match state.args.turn.report(ctx.now()) {
             Some(report) => finish(state, Vec::new(), report),
-            None => match state.args.turn.interrupted() {
-                Some(body) => record(ctx, state, body).await?,
-                None => perform(ctx, state),
-            },
+            None => {
+                // What was added while no incarnation ran is taken up now.
+                let turn = &state.args.turn;
+                match turn.interrupted().into_iter().chain(turn.untaken()).collect::<Vec<_>>() {
+                    bodies if bodies.is_empty() => perform(ctx, state),
+                    bodies => record_all(ctx, state, bodies).await?,
+                }
+            }
         }
         Ok(())
     }
@@ -155,6 +163,10 @@ impl Node for SubAgent {
             return Ok(());
         }
         match msg {
+            SubAgentMsg::Steered(steering) => match state.args.turn.steered(steering) {
+                Some(taken) => record(ctx, state, taken).await,
+                None => Ok(()),
+            },
             SubAgentMsg::TimeUp(round) => {
                 time_is_up(ctx, state, round);
                 Ok(())
@@ -174,7 +186,7 @@ impl Node for SubAgent {
         let (run, spec) = (&state.args.turn.run, &state.args.turn.spec);
         json!({
             "label": spec.options.label, "mission": spec.mission, "skills": spec.skills, "round": run.round,
-            "backends": state.args.turn.route, "ms_max": state.args.turn.ms_max(),
+            "backends": state.args.turn.route, "steered": state.args.turn.steering.len(), "ms_max": state.args.turn.ms_max(),
             "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms,
             "waits_for_equal_since": state.waits_since.map(|at| at.to_string()),
         })

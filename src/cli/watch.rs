@@ -174,6 +174,9 @@ impl<'a> Watch<'a> {
             | EventBody::RoundNotBegun { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::SkillStarted { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ResultsGiven
@@ -225,7 +228,8 @@ impl<'a> Watch<'a> {
                 self.agent_line("→", Ink::Dim, agent, &asked);
             }
             Action::Dispatch(spec) => {
-                self.missions.insert(spec.agent.clone(), clipped(&spec.mission, LINE_CHARS_MAX));
+                let title = if spec.options.label.is_empty() { &spec.mission } else { &spec.options.label };
+                self.missions.insert(spec.agent.clone(), clipped(title, LINE_CHARS_MAX));
                 if !spec.depends_on.is_empty() {
                     let names: Vec<&str> = spec.depends_on.iter().map(AgentId::as_str).collect();
                     self.agent_line("○", Ink::Dim, &spec.agent, &format!("waits for {}", names.join(", ")));
@@ -235,7 +239,7 @@ impl<'a> Watch<'a> {
                 let line = text.lines().next().unwrap_or_default();
                 self.agent_line("✗", Ink::Bad, agent, &clipped(line, LINE_CHARS_MAX));
             }
-            Action::Answer { .. } | Action::Collect { .. } | Action::Caller => {}
+            Action::Answer { .. } | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => {}
         }
     }
 

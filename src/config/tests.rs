@@ -375,6 +375,7 @@ agent_calls_default = 6
 agent_calls_max = 7
 agent_round_ms_max = 8
 agent_timeout_ms_max = 9
+agent_control = true
 window_calls_max = 9
 window_ms = 10
 crashes_max = 11

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use annie::grpc::v1::{ListAgentsRequest, SteerAgentRequest, agents_client::AgentsClient};
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ async fn boss(sub: impl Fn(&str, &Seen) -> Reply + Send + Sync + 'static) -> Fak
             return Reply::calls([("get_agent_results", json!({}))]);
         }
         let text = seen.last_user_text();
-        let Some(list) = text.find('[').and_then(|from| text.rfind(']').map(|to| &text[from..=to])) else {
+        let Some(list) = text.find("[{").and_then(|from| text.rfind("}]").map(|to| &text[from..to + 2])) else {
             return Reply::says("Hello.");
         };
         let agents: Vec<Value> = serde_json::from_str(list).expect("a list of dispatches");
@@ -68,7 +69,7 @@ async fn serve(config: &str) -> (tempfile::TempDir, Server) {
 
 /// Sends the dispatches and does not wait for the answer.
 async fn dispatch(server: &Server, agents: &Value) -> (String, String) {
-    let body = json!({"text": agents.to_string(), "conversation_key": "k"});
+    let body = json!({"text": agents.to_string()});
     let (status, sent) = server.post("/api/v1/messages", &body).await.expect("the server answers");
     assert_eq!(status, 202, "{sent}");
     let id = |name: &str| sent[name].as_str().expect("an id").to_owned();
@@ -83,7 +84,7 @@ async fn answer(server: &Server, agents: &Value) -> String {
 /// The answer of a task.
 async fn ended(server: &Server, task: &str, conversation: &str) -> String {
     eventually("the task ends", async || {
-        let end = events(server, conversation, "answered").await.into_iter().find(|event| event["task"] == task)?;
+        let end = events(server, conversation, "answered").await.into_iter().find(|event| event["task_id"] == task)?;
         end["text"].as_str().map(str::to_owned)
     })
     .await
@@ -278,4 +279,212 @@ async fn agent_keeps_its_options_after_the_process_was_killed() {
     assert!(text.contains("{\\\"ok\\\": true}"), "the quick model reported, and its report was corrected: {text}");
     assert_eq!(quick.request_count(), 3, "one round before the kill, two after it");
     replay_agrees(&server, folder.path(), &conversation);
+}
+
+const ASK: &str = "[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
+
+/// The number of calls that wait for a person.
+async fn waiting(server: &Server, count: usize) {
+    eventually("the call waits", async || {
+        let (_, list) = server.get("/api/v1/approvals").await;
+        list["approvals"].as_array().filter(|rows| rows.len() == count).map(|_| ())
+    })
+    .await;
+}
+
+/// The agents that have not reported.
+async fn agents(server: &Server, conversation: &str) -> Vec<Value> {
+    let (status, list) = server.get(&format!("/api/v1/agents?conversation_id={conversation}")).await;
+    assert_eq!(status, 200, "{list}");
+    list["agents"].as_array().cloned().unwrap_or_default()
+}
+
+async fn control(server: &Server, conversation: &str, verb: &str, body: &Value) -> (u16, Value) {
+    server.post(&format!("/api/v1/agents/{conversation}/{verb}"), body).await.expect("the server answers")
+}
+
+/// An agent that creates a task, which waits for a person, and then reports what it sees.
+fn creator(_: &str, seen: &Seen) -> Reply {
+    let last = seen.last_user_text();
+    if last.contains("<result") {
+        Reply::says(format!("Created it. Seen: {last}"))
+    } else {
+        Reply::says("```cmd\ntasks.create --title milk\n```")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_is_steered_over_all_front_ends_and_sees_the_texts_after_the_process_was_killed() {
+    let model = boss(creator).await;
+    let (folder, mut server) = serve(&format!("{ASK}{}", backend("big", &model, ""))).await;
+    let creates = json!([one(json!({"skills": ["tasks.create"], "label": "Shopping"}))]);
+    let (task, conversation) = dispatch(&server, &creates).await;
+    waiting(&server, 1).await;
+    let listed = agents(&server, &conversation).await;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let row = &listed[0];
+    assert_eq!(
+        (&row["agent"], &row["label"], &row["status"], &row["round"], &row["task_id"]),
+        (&json!("one"), &json!("Shopping"), &json!("running"), &json!(1), &json!(task)),
+    );
+    for (body, wanted, text) in [
+        (json!({"agent": "one", "text": " "}), 400, "the text is empty"),
+        (json!({"agent": "one", "text": "x".repeat(5_000)}), 400, "at most 4096"),
+        (json!({"agent": "one"}), 400, "text"),
+        (json!({"agent": "two", "text": "x"}), 404, "no such agent"),
+        (json!({"agent": "one", "text": "x", "why": "x"}), 400, "why"),
+        (
+            json!({"agent": "one", "text": "x", "task_id": "task_01980000000070008000000000000000"}),
+            404,
+            "no such agent",
+        ),
+    ] {
+        let (status, problem) = control(&server, &conversation, "steer", &body).await;
+        assert_eq!(status, wanted, "{body}: {problem}");
+        assert!(problem.to_string().contains(text), "{body}: {problem}");
+    }
+    let elsewhere = "conv_01980000000070008000000000000000";
+    assert_eq!(control(&server, elsewhere, "steer", &json!({"agent": "one", "text": "x"})).await.0, 404);
+
+    let (status, done) =
+        control(&server, &conversation, "steer", &json!({"agent": "one", "text": "Only oat milk."})).await;
+    assert_eq!((status, &done["status"], &done["task_id"]), (200, &json!("steered"), &json!(task)), "{done}");
+    server.kill();
+    let config = folder.path().join("annie.toml");
+    let server = server.again(folder.path(), &["--config", config.to_str().expect("a path")], &[]).await;
+    waiting(&server, 1).await;
+    let mut client = AgentsClient::connect(server.url.clone()).await.expect("the server listens");
+    let list = client.list(ListAgentsRequest::default()).await.expect("a list").into_inner().agents;
+    assert_eq!((list.len(), list[0].agent.as_str(), list[0].steered), (1, "one", 1));
+    let steer = |text: &str| SteerAgentRequest {
+        conversation_id: conversation.clone(),
+        agent: "one".to_owned(),
+        text: text.to_owned(),
+        ..SteerAgentRequest::default()
+    };
+    assert_eq!(client.steer(steer("Be brief.")).await.expect("steered").into_inner().status, "steered");
+    assert_eq!(client.steer(steer("")).await.expect_err("empty").code(), tonic::Code::InvalidArgument);
+    let of = format!("{conversation}/one");
+    let (code, out, err) = annie(&server, folder.path(), &["agents", "steer", &of, "And", "hurry."]);
+    assert!(code == 0 && out.contains("one is steered"), "{out} {err}");
+    let (code, out, err) = annie(&server, folder.path(), &["agents", "list"]);
+    assert!(code == 0 && out.contains("one") && out.contains("Shopping"), "{out} {err}");
+    assert_eq!(annie(&server, folder.path(), &["agents", "steer", "one", "x"]).0, 2, "without a conversation");
+    let approve = format!("/api/v1/approvals/{task}/approve");
+    assert_eq!(server.post(&approve, &json!({})).await.expect("the server answers").0, 200);
+    let text = ended(&server, &task, &conversation).await;
+    for wanted in ["Only oat milk.", "Be brief.", "And hurry."] {
+        assert_eq!(text.matches(wanted).count(), 1, "{wanted}: {text}");
+    }
+    assert_eq!(events(&server, &conversation, "agent_steered").await.len(), 3);
+    assert!(agents(&server, &conversation).await.is_empty());
+    replay_agrees(&server, folder.path(), &conversation);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_that_is_stopped_reports_by_whom_and_its_siblings_continue() {
+    let model = boss(|mission, _| if mission.contains("third") { Reply::says("Third done.") } else { silence() }).await;
+    let (folder, mut server) = serve(&backend("big", &model, "slots = 4")).await;
+    let all = json!([
+        one(json!({})),
+        {"agent_id": "two", "mission": "do the second", "skills": ["tasks.search"]},
+        {"agent_id": "three", "mission": "do the third", "skills": ["tasks.search"]},
+        {"agent_id": "four", "mission": "do the fourth", "skills": ["tasks.search"], "depends_on": ["two"]},
+    ]);
+    let (task, conversation) = dispatch(&server, &all).await;
+    report(&server, &conversation, "three").await;
+    let (status, problem) =
+        control(&server, &conversation, "stop", &json!({"agent": "one", "reason": "x".repeat(501)})).await;
+    assert_eq!(status, 400, "{problem}");
+    let (status, done) =
+        control(&server, &conversation, "stop", &json!({"agent": "one", "reason": "it is not needed."})).await;
+    assert_eq!((status, &done["status"]), (200, &json!("stopped")), "{done}");
+    for verb in ["stop", "steer"] {
+        let (status, problem) = control(&server, &conversation, verb, &json!({"agent": "one", "text": "x"})).await;
+        let wanted = if verb == "stop" { 400 } else { 409 };
+        assert_eq!(status, wanted, "{verb}: {problem}");
+    }
+    let (status, problem) = control(&server, &conversation, "stop", &json!({"agent": "one"})).await;
+    assert!(status == 409 && problem.to_string().contains("agent one has ended already"), "{problem}");
+    server.kill();
+    let config = folder.path().join("annie.toml");
+    let server = server.again(folder.path(), &["--config", config.to_str().expect("a path")], &[]).await;
+    eventually("the agent runs again", async || {
+        let open: Vec<String> = agents(&server, &conversation)
+            .await
+            .iter()
+            .map(|row| format!("{} {}", row["agent"], row["status"]))
+            .collect();
+        (open == ["\"two\" \"running\"", "\"four\" \"waiting\""]).then_some(())
+    })
+    .await;
+    let (code, out, err) = annie(&server, folder.path(), &["agents", "stop", &format!("{conversation}/two")]);
+    assert!(code == 0 && out.contains("two is stopped"), "{out} {err}");
+    let text = ended(&server, &task, &conversation).await;
+    assert!(text.contains("Cancelled by me (local): it is not needed.") && text.contains("Third done."), "{text}");
+    assert!(text.contains("Skipped because dependency 'two' was cancelled"), "{text}");
+    for agent in ["one", "two"] {
+        assert_eq!(report(&server, &conversation, agent).await["status"], "cancelled");
+    }
+    replay_agrees(&server, folder.path(), &conversation);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orchestrator_with_control_tools_steers_and_stops_its_agents_and_without_them_cannot() {
+    let orchestrate = |seen: &Seen| {
+        let results = seen.texts_of("tool");
+        match results.len() {
+            0 => Reply::calls([
+                ("dispatch_agent", json!({"agent_id": "one", "mission": "do the first", "skills": ["tasks.search"]})),
+                ("dispatch_agent", json!({"agent_id": "two", "mission": "do the second", "skills": ["tasks.search"]})),
+                ("get_agent_results", json!({"agent_ids": ["two"]})),
+            ]),
+            3 => Reply::calls([
+                ("steer_agent", json!({"agent_id": "one", "text": "Stop soon."})),
+                ("steer_agent", json!({"agent_id": "nine", "text": "x"})),
+                ("steer_agent", json!({"agent_id": "one"})),
+                ("stop_agent", json!({"agent_id": "one"})),
+                ("get_agent_results", json!({"agent_ids": ["two"]})),
+            ]),
+            _ => Reply::says(format!("This came of it: {}", results.join("\n"))),
+        }
+    };
+    for (config, has_tools) in [("[turn]\nagent_control = true\n", true), ("", false)] {
+        let model = FakeModelServer::start(move |seen| match mission(seen) {
+            Some(mission) if mission.contains("first") => silence(),
+            Some(_) => Reply::says("Second done."),
+            None => orchestrate(seen),
+        })
+        .await;
+        let (folder, server) = serve(&format!("{config}{}", backend("big", &model, "slots = 4"))).await;
+        let (task, conversation) = dispatch(&server, &json!([])).await;
+        model.arrived(1).await;
+        let tools = model.requests()[0].tool_names();
+        assert_eq!(tools.contains(&"stop_agent".to_owned()), has_tools, "{tools:?}");
+        if !has_tools {
+            // The answer waits for the agent, which never ends by itself.
+            report(&server, &conversation, "two").await;
+            eventually("the calls are refused", async || {
+                let last = model.requests().into_iter().rev().find(|seen| mission(seen).is_none())?;
+                last.texts_of("tool").iter().any(|text| text.contains("there is no tool \"stop_agent\"")).then_some(())
+            })
+            .await;
+            continue;
+        }
+        let text = ended(&server, &task, &conversation).await;
+        for wanted in [
+            "\"status\":\"steered\"",
+            "no agent nine was dispatched",
+            "steer_agent needs text",
+            "\"status\":\"stopped\"",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        let stopped = report(&server, &conversation, "one").await;
+        assert!(
+            stopped["result"].as_str().is_some_and(|text| text.starts_with("Cancelled by the orchestrator.")),
+            "{stopped}"
+        );
+        replay_agrees(&server, folder.path(), &conversation);
+    }
 }

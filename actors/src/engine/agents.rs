@@ -41,12 +41,12 @@ pub(super) async fn run(
     state.conv.turn(task).inspect(|turn| effects.learn(turn));
     let tally = Tally::of(&turn, ctx.now());
     let (wiring, epoch) = (state.wiring.clone(), state.epoch);
-    let waits = Waits::default();
+    let (waits, steering_told) = (Waits::default(), turn.steering.len());
     let args =
         SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone(), effects };
     match ctx.spawn::<SubAgent>(&child_name(state, task, &agent), args).await {
         Ok(addr) => {
-            state.agents.insert(addr.cell.get_id(), Child { task, agent, addr, tally, waits });
+            state.agents.insert(addr.cell.get_id(), Child { task, agent, addr, tally, waits, steering_told });
             Ok(())
         }
         Err(e) => crashed(ctx, state, (task, agent), &tally, &e.why).await,

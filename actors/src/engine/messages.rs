@@ -10,7 +10,7 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::control::{Control, Controlled, Decide, NotDecided};
+use super::control::{AgentControl, Control, Controlled, Decide, NotDecided};
 use crate::{
     agent::{AgentDone, JudgedTurn},
     effects::Routed,
@@ -40,6 +40,13 @@ pub enum EngineMsg {
         decide: Box<Decide>,
         /// Receives the decided request, or why the decision has no effect.
         reply: oneshot::Sender<Result<Approval, NotDecided>>,
+    },
+    /// Steer or stop a sub-agent.
+    ControlAgent {
+        /// The control to apply.
+        asked: Box<AgentControl>,
+        /// Receives the task of the agent, or why the control has no effect.
+        reply: oneshot::Sender<Result<TaskId, NotDecided>>,
     },
     /// The facts for a turn's prompts have been read.
     FactsRead {
@@ -96,6 +103,7 @@ impl Named for EngineMsg {
             Self::Wake(_) => "Wake",
             Self::Control { .. } => "Control",
             Self::Decide { .. } => "Decide",
+            Self::ControlAgent { .. } => "ControlAgent",
             Self::JobCommand(msg) => msg.name(),
             Self::Summarised { .. } => "Summarised",
             Self::Clock => "Clock",
@@ -127,6 +135,7 @@ impl EngineMsg {
             | Self::Summarised { task, .. }
             | Self::AgentFinished { task, .. } => Some(*task),
             Self::Agent(done) => Some(done.task()),
+            Self::ControlAgent { asked, .. } => asked.task,
             Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Residency(_) => None,
         }
     }

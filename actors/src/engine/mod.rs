@@ -9,6 +9,7 @@
 //! append, and then the outstanding directives are compared with the running tasks.
 
 mod activate;
+mod agent_control;
 mod agents;
 mod approvals;
 mod at_work;
@@ -37,7 +38,7 @@ use annie_core::{
     turn::{Conversation, Decision, DirectiveId, Turn},
 };
 pub(crate) use at_work::AtWork;
-pub use control::{Control, Controlled, Decide, NotDecided};
+pub use control::{AgentControl, Control, Controlled, Decide, NotDecided};
 pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg};
 use read_log::read_new_messages;
 use serde_json::{Value, json};
@@ -129,6 +130,10 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         EngineMsg::Decide { task, decide, reply } => {
             state.wakes_seen += 1;
             approvals::decide(ctx, state, task, *decide, reply).await
+        }
+        EngineMsg::ControlAgent { asked, reply } => {
+            state.wakes_seen += 1;
+            agent_control::control(ctx, state, *asked, reply).await
         }
         EngineMsg::FactsRead { task, mode, facts, limits, route, judged } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));

@@ -219,6 +219,14 @@ pub enum Action {
         /// The agents to wait for. Empty means all agents of this turn.
         agents: Vec<AgentId>,
     },
+    /// Steer or stop a sub-agent that runs.
+    ControlAgent {
+        /// The agent.
+        agent: AgentId,
+        /// The text that reaches it in its next round. Absent means that it is stopped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
     /// Call a tool of the program that requested the turn. The turn ends, and the program's next request carries the result.
     Caller,
 }
@@ -315,7 +323,7 @@ pub enum ReportStatus {
     Crashed,
     /// One of its dependencies failed, or no budget was left.
     Skipped,
-    /// The turn was cancelled.
+    /// The turn was cancelled, or the agent was stopped.
     Cancelled,
 }
 
@@ -515,6 +523,26 @@ pub enum EventBody {
     AgentReported {
         /// The report.
         report: AgentReport,
+    },
+    /// A person added a text to the mission of a sub-agent. It reaches the agent in its next round.
+    AgentSteered {
+        /// The requester.
+        by: String,
+        /// The text.
+        text: String,
+    },
+    /// A running sub-agent has taken up texts that were added to its mission: they are in its prompts from its next round on.
+    SteeringTaken {
+        /// How many of its texts it has taken up, from the first one on.
+        count: u32,
+    },
+    /// A person asked to end one sub-agent. The others continue.
+    AgentStopRequested {
+        /// The requester.
+        by: String,
+        /// The reason; empty if none was given.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
     },
     /// Someone asked to cancel the task.
     CancelRequested {

@@ -82,6 +82,8 @@ pub struct TurnLimits {
     pub agent_round_ms_max: u64,
     /// Maximum time that a dispatch may request for its agent, in milliseconds.
     pub agent_timeout_ms_max: u64,
+    /// Whether the agent that dispatches others has tools to steer and to stop them.
+    pub agent_control: bool,
     /// Maximum number of skill calls of a conversation within the sliding window [S0 5.1].
     pub window_calls_max: u32,
     /// Length of the sliding window, in milliseconds.
@@ -142,6 +144,7 @@ impl Default for TurnLimits {
             agent_calls_max: 15,
             agent_round_ms_max: 30_000,
             agent_timeout_ms_max: 600_000,
+            agent_control: false,
             window_calls_max: 50,
             window_ms: 300_000,
             crashes_max: 2,

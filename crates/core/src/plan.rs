@@ -2,12 +2,15 @@
 //! soon as its own dependencies are done, not at the end of a wave. Agents that depend on a failed one are skipped with the
 //! reason, transitively [S4 9.3].
 
+mod control;
 mod keys;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+pub use control::AgentSteer;
 
 use crate::{
     event::{AgentReport, DispatchSpec, ReportStatus},
@@ -49,6 +52,12 @@ pub struct Node {
     /// Number of tool calls reserved at the start.
     #[serde(default)]
     pub granted: u32,
+    /// The texts that were added to its mission, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<AgentSteer>,
+    /// Why it is to end before its own end, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
 }
 
 impl Node {
@@ -162,7 +171,14 @@ impl Plan {
                     Err(format!("the limit of {agents_max} agents in a turn is reached; this one was not started"));
                 continue;
             }
-            self.nodes.push(Node { spec: spec.clone(), state: NodeState::Pending, collected: false, granted: 0 });
+            self.nodes.push(Node {
+                spec: spec.clone(),
+                state: NodeState::Pending,
+                collected: false,
+                granted: 0,
+                steering: Vec::new(),
+                stop: None,
+            });
         }
         verdicts
     }
@@ -220,6 +236,7 @@ impl Plan {
                 // The agent's prompt inputs are no longer needed.
                 node.spec.manual = Vec::new();
                 node.spec.context = String::new();
+                (node.steering, node.stop) = (Vec::new(), None);
                 true
             }
             _ => false,

@@ -269,6 +269,9 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::RoundNotBegun { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ApprovalDecided { .. }
@@ -296,7 +299,11 @@ fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: Micros) -> Vec<Ch
 fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
     let skills = calls.iter().filter_map(|call| match &call.action {
         Action::Skill(planned) => Some(planned).filter(|planned| planned.effect != Effect::Read),
-        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+        Action::Answer { .. }
+        | Action::Dispatch(_)
+        | Action::Collect { .. }
+        | Action::ControlAgent { .. }
+        | Action::Caller => None,
     });
     skills
         .map(|planned| Change::IntentPlanned {
@@ -318,7 +325,11 @@ fn usage_added(calls: &[ResolvedCall], usage: &Usage, backend: &str, at: Micros)
         .iter()
         .filter_map(|call| match &call.action {
             Action::Skill(planned) => Some(planned.skill.as_str()),
-            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+            Action::Answer { .. }
+            | Action::Dispatch(_)
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Caller => None,
         })
         .collect();
     let skills = skills.into_iter().collect::<Vec<_>>().join(", ");

@@ -60,7 +60,7 @@ fn dispatch_agent() -> ToolDef {
                 "model": {"type": "string"},
                 "timeout_s": {"type": "integer"},
                 "output_schema": {"type": "object", "description": "JSON Schema of its report."},
-                "output_key": {"type": "string", "description": "Later missions get the report by {key}."}
+                "output_key": {"type": "string", "description": "As {key} in later missions."}
             },
             "required": ["agent_id", "mission", "skills"]
         }),
@@ -79,6 +79,28 @@ fn get_agent_results() -> ToolDef {
             "required": []
         }),
     )
+}
+
+/// The tools by which the orchestrator controls its agents, if the limits of the turn have them.
+#[must_use]
+pub fn control_tools() -> [ToolDef; 2] {
+    let agent = json!({"type": "string", "description": "The agent's name."});
+    [
+        tool(
+            "steer_agent",
+            "Add a text to the mission of a running agent.",
+            json!({
+                "type": "object",
+                "properties": {"agent_id": agent, "text": {"type": "string"}},
+                "required": ["agent_id", "text"]
+            }),
+        ),
+        tool(
+            "stop_agent",
+            "End a running agent. The others continue.",
+            json!({"type": "object", "properties": {"agent_id": agent}, "required": ["agent_id"]}),
+        ),
+    ]
 }
 
 fn use_skill() -> ToolDef {

@@ -5,7 +5,7 @@
 
 use super::{
     Decision,
-    concern::{JobCommand, Lane, Now, missed_deadline, window_start},
+    concern::{JobCommand, Lane, Now, missed_deadline, stopped_by, window_start},
     conversation::{Conversation, Turn},
     directive::Directive,
     report,
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     event::{Event, EventBody, Recorder},
     ids::{AgentId, Seq, TaskId},
+    plan::AgentSteer,
     time::Micros,
 };
 
@@ -36,6 +37,7 @@ impl Conversation {
             agent.is_orchestrator()
                 || matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
                 || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
+                || matches!(body, EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. })
                 || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. }),
             "{task}: {} is not about an agent, and names {agent}",
             body.kind()
@@ -69,6 +71,12 @@ impl Conversation {
             EventBody::AgentReported { report } => {
                 self.in_turn_with_calls(task, |turn, now| turn.agent_reported(now.at, agent, report));
             }
+            EventBody::AgentSteered { by, text } => self.in_turn(task, |turn, _| {
+                turn.agents.plan.steer(agent, AgentSteer { by: Some(by.clone()), text: text.clone() });
+            }),
+            EventBody::AgentStopRequested { by, reason } => self.in_turn(task, |turn, _| {
+                turn.agents.plan.stop(agent, stopped_by(by, reason));
+            }),
             EventBody::ApprovalRequested { .. } => self.approval_requested(task, agent, body),
             EventBody::ApprovalDecided { .. } => self.approval_decided(task, body),
             EventBody::ResultsGiven => self.in_turn(task, |turn, _| turn.give_results()),
@@ -79,6 +87,7 @@ impl Conversation {
             | EventBody::RoundNotBegun { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
+            | EventBody::SteeringTaken { .. }
             | EventBody::Decided { hook: Some(_), .. } => {
                 self.note_skill_change(task, agent, body);
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
@@ -202,6 +211,9 @@ impl Turn {
             return Some(self.end_agents(now, "The turn was cancelled.").unwrap_or_else(|| {
                 self.main(EventBody::Cancelled { text: report::with_progress(report::CANCELLED, self) })
             }));
+        }
+        if let Some(report) = self.end_stopped_agent(now) {
+            return Some(report);
         }
         if let Some(body) = self.main.interrupted() {
             return Some(self.main(body));

@@ -26,7 +26,7 @@ use crate::{
     route::AgentModels,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
-use tools::collect;
+use tools::{collect, control};
 
 /// The maximum number of calls in one reply. The calls beyond it are not run, and the model is notified.
 pub(super) const CALLS_MAX: usize = 32;
@@ -369,6 +369,9 @@ impl Resolver<'_> {
                     return error(QUOTED);
                 }
                 self.dispatch(&Value::Object(arguments))
+            }
+            (RunKind::Main(Mode::MultiAgent), "steer_agent" | "stop_agent") if self.limits.agent_control => {
+                control(&call.name, &Value::Object(arguments))
             }
             (RunKind::Main(Mode::MultiAgent), "get_agent_results") => collect(&Value::Object(arguments)),
             (_, "use_skill") => self.use_skill(arguments, id),

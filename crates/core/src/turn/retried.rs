@@ -152,6 +152,9 @@ impl Effects {
             | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { hook: None, .. }
             | EventBody::ApprovalRequested { .. }

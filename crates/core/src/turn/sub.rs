@@ -15,6 +15,7 @@ use crate::{
     ids::{ConversationId, IntentId, TaskId, UserId},
     limits::TurnLimits,
     message::Message,
+    plan::{AgentSteer, Node},
     time::Micros,
 };
 
@@ -47,10 +48,13 @@ pub struct SubTurn {
     pub calls_granted: u32,
     /// When it started.
     pub since: Micros,
+    /// The texts that were added to its mission, as far as they are known.
+    pub steering: Vec<AgentSteer>,
 }
 
 /// The initial state of an agent that was just allowed to start.
-pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRun {
+pub(super) fn first_run(node: &Node, turn: &Turn, calls: u32) -> AgentRun {
+    let spec = &node.spec;
     let (limits, frames) = (&turn.limits, turn.main.frames.clone());
     let filled = turn.agents.plan.filled(spec, &frames);
     let text = agent_mission(&filled, turn.agents.plan.dependencies(&filled), &frames);
@@ -76,13 +80,33 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     for (_, report) in turn.agents.plan.dependencies(spec) {
         run.provenance.reported(report);
     }
+    // The first round has not begun, so it contains what was added before.
+    run.take_steering(&node.steering, u32::MAX);
+    run.deliver_steered();
     run
 }
 
 impl SubTurn {
     /// Folds an event of this agent with this timestamp.
     pub fn fold(&mut self, at: Micros, body: &EventBody) {
-        self.run.fold(at, body);
+        match body {
+            EventBody::SteeringTaken { count } => self.run.take_steering(&self.steering, *count),
+            _ => drop(self.run.fold(at, body)),
+        }
+    }
+
+    /// Learns the texts that were added to the mission. Returns the event by which a running agent takes up new ones.
+    pub fn steered(&mut self, steering: Vec<AgentSteer>) -> Option<EventBody> {
+        self.steering = steering;
+        self.untaken()
+    }
+
+    /// The event by which the agent takes up the texts that it has not taken up.
+    #[must_use]
+    pub fn untaken(&self) -> Option<EventBody> {
+        let count = u32::try_from(self.steering.len()).unwrap_or(u32::MAX);
+        let is_new = count > self.run.steering_taken() && self.run.ending().is_none();
+        is_new.then_some(EventBody::SteeringTaken { count })
     }
 
     /// The directives that have no result yet.

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
 /// file.
-const fn kinds(body: &EventBody) -> [&'static str; 33] {
+const fn kinds(body: &EventBody) -> [&'static str; 36] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -38,6 +38,9 @@ const fn kinds(body: &EventBody) -> [&'static str; 33] {
         | EventBody::SkillFinished { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ApprovalRequested { .. }
@@ -71,6 +74,9 @@ const fn kinds(body: &EventBody) -> [&'static str; 33] {
             "skill_finished",
             "agent_started",
             "agent_reported",
+            "agent_steered",
+            "steering_taken",
+            "agent_stop_requested",
             "cancel_requested",
             "decided",
             "approval_requested",

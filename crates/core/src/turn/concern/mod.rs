@@ -2,6 +2,7 @@
 //! that follow. `machine` routes the events to them.
 
 mod active_skill;
+mod agent_control;
 mod approvals;
 mod budget;
 mod compaction;
@@ -38,6 +39,7 @@ pub use recovery::Recovery;
 pub use retry::Retries;
 pub use steering::Steering;
 
+pub(super) use agent_control::stopped_by;
 pub(super) use compaction::Basis;
 
 pub(super) use budget::{Now, window_start};

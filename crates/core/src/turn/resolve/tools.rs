@@ -124,6 +124,19 @@ pub(super) fn collect(arguments: &Value) -> Action {
     Action::Collect { agents }
 }
 
+/// Steers or stops an agent. Whether there is such an agent is known when the reply is folded.
+pub(super) fn control(tool: &str, arguments: &Value) -> Action {
+    let agent = arguments["agent_id"].as_str().unwrap_or_default().trim();
+    let Ok(agent) = AgentId::sub(agent) else {
+        return error(&format!("{tool} needs agent_id: the name of an agent that was dispatched in this turn."));
+    };
+    match (tool, arguments["text"].as_str().map(str::trim).filter(|text| !text.is_empty())) {
+        ("stop_agent", _) => Action::ControlAgent { agent, text: None },
+        (_, Some(text)) => Action::ControlAgent { agent, text: Some(text.to_owned()) },
+        (_, None) => error("steer_agent needs text: what the agent is to know or to do differently."),
+    }
+}
+
 /// A list of strings. Models also send a single string, or several separated by commas.
 fn texts(value: &Value) -> Vec<String> {
     let trimmed = |text: &str| Some(text.trim().to_owned()).filter(|t| !t.is_empty());

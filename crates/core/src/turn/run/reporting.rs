@@ -10,6 +10,11 @@ impl AgentRun {
     /// Ends the run with this final text, or starts another round, in which the model corrects a report that does not fit its
     /// schema. It is asked once.
     pub(super) fn finish_with(&mut self, text: String, has_rounds: bool) {
+        if has_rounds && !self.steered.is_empty() {
+            // The model has not seen what was added to its mission.
+            self.next_round();
+            return;
+        }
         let Some(format) = self.report_format.as_ref().filter(|_| matches!(self.kind, RunKind::Sub(_))) else {
             self.end(Ending::Output(text));
             return;
