@@ -151,9 +151,7 @@ impl<'a> Watch<'a> {
             }
             EventBody::ApprovalRequested { skill, arguments, expires_at, .. } => {
                 self.break_off()?;
-                let text = approval::question(skill, arguments, *expires_at);
-                self.agent_line("?", Ink::Name, &event.agent, &tame(&text));
-                self.say("?", Ink::Dim, &format!("annie approvals approve {} or deny {}", event.task, event.task));
+                self.asks(event, &approval::question(skill, arguments, *expires_at));
             }
             EventBody::ApprovalDecided { number, verdict, by, .. } => {
                 self.agent_line("?", Ink::Dim, &event.agent, &tame(&approval::outcome(*number, verdict, by)));
@@ -214,6 +212,11 @@ impl<'a> Watch<'a> {
                 Ok(Ending::Cancelled)
             }
         }
+    }
+
+    fn asks(&mut self, event: &Event, question: &str) {
+        self.agent_line("?", Ink::Name, &event.agent, &tame(question));
+        self.say("?", Ink::Dim, &format!("annie approvals approve {} or deny {}", event.task, event.task));
     }
 
     fn called(&mut self, agent: &AgentId, call: &ResolvedCall) {

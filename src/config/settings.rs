@@ -62,7 +62,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
+    /// Limits of one turn. Its `interface`, `agent_timeout_ms_max` and `agent_control` are set in `[sub_agent]`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -372,6 +372,8 @@ impl Config {
             mode: self.mode,
             turn: TurnLimits {
                 interface: self.sub_agent.interface,
+                agent_timeout_ms_max: self.sub_agent.timeout_ms_max,
+                agent_control: self.sub_agent.control,
                 loop_guard: self.loop_guard.limits(),
                 error_router: self.error_router.clone(),
                 result_checks: self.result_checks.clone(),
@@ -484,7 +486,7 @@ impl Config {
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
             ("turn", "window_ms", self.turn.window_ms),
             ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
-            ("turn", "agent_timeout_ms_max", self.turn.agent_timeout_ms_max),
+            ("sub_agent", "timeout_ms_max", self.sub_agent.timeout_ms_max),
             ("turn", "defer_ms", self.turn.defer_ms),
             ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),

@@ -1,18 +1,37 @@
 //! `[sub_agent]`: how sub-agents work.
 
-use annie_core::{limits::SubAgentInterface, route::BackendFacts};
+use annie_core::{
+    limits::{SubAgentInterface, TurnLimits},
+    route::BackendFacts,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
 
 /// `[sub_agent]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubAgent {
     /// How sub-agents call skills: by commands in fenced blocks (`cmd`) or by the scoped tool (`json`).
     pub interface: SubAgentInterface,
     /// The backend, or the capability, that sub-agents prefer unless their dispatch names one; empty means that of the turn.
     pub model: String,
+    /// The maximum time that a dispatch may request for its agent, in milliseconds.
+    pub timeout_ms_max: u64,
+    /// Gives the orchestrator tools to steer and to stop its agents.
+    pub control: bool,
+}
+
+impl Default for SubAgent {
+    fn default() -> Self {
+        let turn = TurnLimits::default();
+        Self {
+            interface: turn.interface,
+            model: String::new(),
+            timeout_ms_max: turn.agent_timeout_ms_max,
+            control: turn.agent_control,
+        }
+    }
 }
 
 impl Config {

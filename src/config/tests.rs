@@ -374,8 +374,6 @@ single_loop_calls_max = 4
 agent_calls_default = 6
 agent_calls_max = 7
 agent_round_ms_max = 8
-agent_timeout_ms_max = 9
-agent_control = true
 window_calls_max = 9
 window_ms = 10
 crashes_max = 11
@@ -409,6 +407,8 @@ default_rules = false
 [sub_agent]
 interface = "json"
 model = "offline"
+timeout_ms_max = 9
+control = true
 [queue]
 waiting_max = 1
 aging_ms_per_class = 2
@@ -609,7 +609,7 @@ fn config_limits_reach_kernel_and_store() {
         trash_ms,
         agent_model,
     } = limits;
-    assert_eq!(agent_model, "offline");
+    assert_eq!((agent_model.as_str(), turn.agent_timeout_ms_max, turn.agent_control), ("offline", 9, true));
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(turn.loop_guard, config.loop_guard.limits());
@@ -619,6 +619,8 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!(
         annie_core::limits::TurnLimits {
             interface: SubAgentInterface::Cmd,
+            agent_timeout_ms_max: config.turn.agent_timeout_ms_max,
+            agent_control: false,
             loop_guard: config.turn.loop_guard.clone(),
             error_router: config.turn.error_router.clone(),
             result_checks: config.turn.result_checks.clone(),

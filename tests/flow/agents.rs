@@ -195,7 +195,7 @@ async fn dispatch_with_a_time_limit_ends_its_agent_alone_with_a_truthful_report(
     let model =
         boss(|mission, _| if mission.contains("first") { silence() } else { Reply::says("Second done.") }).await;
     let (folder, server) =
-        serve(&format!("[turn]\nagent_timeout_ms_max = 1000\n{}", backend("big", &model, "slots = 4"))).await;
+        serve(&format!("[sub_agent]\ntimeout_ms_max = 1000\n{}", backend("big", &model, "slots = 4"))).await;
     let agents = json!([one(json!({"timeout_s": 90})), {"agent_id": "two", "mission": "do the second", "skills": ["tasks.search"]}]);
     let (task, conversation) = dispatch(&server, &agents).await;
     let text = ended(&server, &task, &conversation).await;
@@ -281,7 +281,7 @@ async fn agent_keeps_its_options_after_the_process_was_killed() {
     replay_agrees(&server, folder.path(), &conversation);
 }
 
-const ASK: &str = "[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
+const ASK: &str = "[[guard.topic]]\nname = \"money\"\nwords = [\"stock tip\"]\naction = \"refuse\"\nreply = \"No advice.\"\n[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
 
 /// The number of calls that wait for a person.
 async fn waiting(server: &Server, count: usize) {
@@ -313,6 +313,28 @@ fn creator(_: &str, seen: &Seen) -> Reply {
     }
 }
 
+async fn refuses_wrong_texts(server: &Server, conversation: &str) {
+    for (body, wanted, text) in [
+        (json!({"agent": "one", "text": " "}), 400, "the text is empty"),
+        (json!({"agent": "one", "text": "x".repeat(5_000)}), 400, "at most 4096"),
+        (json!({"agent": "one", "text": "and a stock tip"}), 400, "the guard topic money refuses the text"),
+        (json!({"agent": "one"}), 400, "text"),
+        (json!({"agent": "two", "text": "x"}), 404, "no such agent"),
+        (json!({"agent": "one", "text": "x", "why": "x"}), 400, "why"),
+        (
+            json!({"agent": "one", "text": "x", "task_id": "task_01980000000070008000000000000000"}),
+            404,
+            "no such agent",
+        ),
+    ] {
+        let (status, problem) = control(server, conversation, "steer", &body).await;
+        assert_eq!(status, wanted, "{body}: {problem}");
+        assert!(problem.to_string().contains(text), "{body}: {problem}");
+    }
+    let elsewhere = "conv_01980000000070008000000000000000";
+    assert_eq!(control(server, elsewhere, "steer", &json!({"agent": "one", "text": "x"})).await.0, 404);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_is_steered_over_all_front_ends_and_sees_the_texts_after_the_process_was_killed() {
     let model = boss(creator).await;
@@ -327,25 +349,7 @@ async fn agent_is_steered_over_all_front_ends_and_sees_the_texts_after_the_proce
         (&row["agent"], &row["label"], &row["status"], &row["round"], &row["task_id"]),
         (&json!("one"), &json!("Shopping"), &json!("running"), &json!(1), &json!(task)),
     );
-    for (body, wanted, text) in [
-        (json!({"agent": "one", "text": " "}), 400, "the text is empty"),
-        (json!({"agent": "one", "text": "x".repeat(5_000)}), 400, "at most 4096"),
-        (json!({"agent": "one"}), 400, "text"),
-        (json!({"agent": "two", "text": "x"}), 404, "no such agent"),
-        (json!({"agent": "one", "text": "x", "why": "x"}), 400, "why"),
-        (
-            json!({"agent": "one", "text": "x", "task_id": "task_01980000000070008000000000000000"}),
-            404,
-            "no such agent",
-        ),
-    ] {
-        let (status, problem) = control(&server, &conversation, "steer", &body).await;
-        assert_eq!(status, wanted, "{body}: {problem}");
-        assert!(problem.to_string().contains(text), "{body}: {problem}");
-    }
-    let elsewhere = "conv_01980000000070008000000000000000";
-    assert_eq!(control(&server, elsewhere, "steer", &json!({"agent": "one", "text": "x"})).await.0, 404);
-
+    refuses_wrong_texts(&server, &conversation).await;
     let (status, done) =
         control(&server, &conversation, "steer", &json!({"agent": "one", "text": "Only oat milk."})).await;
     assert_eq!((status, &done["status"], &done["task_id"]), (200, &json!("steered"), &json!(task)), "{done}");
@@ -370,13 +374,20 @@ async fn agent_is_steered_over_all_front_ends_and_sees_the_texts_after_the_proce
     let (code, out, err) = annie(&server, folder.path(), &["agents", "list"]);
     assert!(code == 0 && out.contains("one") && out.contains("Shopping"), "{out} {err}");
     assert_eq!(annie(&server, folder.path(), &["agents", "steer", "one", "x"]).0, 2, "without a conversation");
+    for n in 4..=10 {
+        let (status, problem) =
+            control(&server, &conversation, "steer", &json!({"agent": "one", "text": format!("{n}.")})).await;
+        assert_eq!(status, 200, "text {n}: {problem}");
+    }
+    let (status, problem) = control(&server, &conversation, "steer", &json!({"agent": "one", "text": "x"})).await;
+    assert!(status == 400 && problem.to_string().contains("steered 10 times already"), "{problem}");
     let approve = format!("/api/v1/approvals/{task}/approve");
     assert_eq!(server.post(&approve, &json!({})).await.expect("the server answers").0, 200);
     let text = ended(&server, &task, &conversation).await;
     for wanted in ["Only oat milk.", "Be brief.", "And hurry."] {
         assert_eq!(text.matches(wanted).count(), 1, "{wanted}: {text}");
     }
-    assert_eq!(events(&server, &conversation, "agent_steered").await.len(), 3);
+    assert_eq!(events(&server, &conversation, "agent_steered").await.len(), 10);
     assert!(agents(&server, &conversation).await.is_empty());
     replay_agrees(&server, folder.path(), &conversation);
 }
@@ -449,7 +460,7 @@ async fn orchestrator_with_control_tools_steers_and_stops_its_agents_and_without
             _ => Reply::says(format!("This came of it: {}", results.join("\n"))),
         }
     };
-    for (config, has_tools) in [("[turn]\nagent_control = true\n", true), ("", false)] {
+    for (config, has_tools) in [("[sub_agent]\ncontrol = true\n", true), ("", false)] {
         let model = FakeModelServer::start(move |seen| match mission(seen) {
             Some(mission) if mission.contains("first") => silence(),
             Some(_) => Reply::says("Second done."),
@@ -462,11 +473,10 @@ async fn orchestrator_with_control_tools_steers_and_stops_its_agents_and_without
         let tools = model.requests()[0].tool_names();
         assert_eq!(tools.contains(&"stop_agent".to_owned()), has_tools, "{tools:?}");
         if !has_tools {
-            // The answer waits for the agent, which never ends by itself.
-            report(&server, &conversation, "two").await;
             eventually("the calls are refused", async || {
-                let last = model.requests().into_iter().rev().find(|seen| mission(seen).is_none())?;
-                last.texts_of("tool").iter().any(|text| text.contains("there is no tool \"stop_agent\"")).then_some(())
+                let replies = events(&server, &conversation, "model_replied").await;
+                let refused = |event: &Value| event["calls"].to_string().contains("there is no tool \\\"stop_agent");
+                replies.iter().any(refused).then_some(())
             })
             .await;
             continue;

@@ -12,10 +12,7 @@ use super::{
     record,
     state::{Engine, EngineState},
 };
-use crate::{
-    observe::{Context, NodeError},
-    sub_agent::SubAgentMsg,
-};
+use crate::observe::{Context, NodeError};
 
 /// Records that a person steers or stops an agent. Replies with the task of the agent.
 pub(super) async fn control(
@@ -72,20 +69,6 @@ fn allowed(state: &EngineState, asked: &AgentControl) -> Result<TaskId, NotDecid
             let tasks: Vec<String> = open.iter().map(|(task, _)| task.to_string()).collect();
             let why = format!("several tasks have an agent {agent}: give the task ({})", tasks.join(", "));
             Err(NotDecided::Invalid(why))
-        }
-    }
-}
-
-/// Tells running agents what was added to their missions since they were last told. An agent that does not receive it is gone, and
-/// its next incarnation starts with all of it.
-pub(super) fn tell_steered(state: &mut EngineState) {
-    for child in state.agents.values_mut() {
-        let Some(node) = state.conv.turn(child.task).and_then(|turn| turn.agents.plan.node(&child.agent)) else {
-            continue;
-        };
-        if node.steering.len() > child.steering_told {
-            child.steering_told = node.steering.len();
-            child.addr.tell(SubAgentMsg::Steered(node.steering.clone()));
         }
     }
 }

@@ -39,7 +39,7 @@ use annie_core::{
 };
 pub(crate) use at_work::AtWork;
 pub use control::{AgentControl, Control, Controlled, Decide, NotDecided};
-pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg};
+pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg, PersonMsg};
 use read_log::read_new_messages;
 use serde_json::{Value, json};
 pub(crate) use state::{Engine, EngineArgs};
@@ -127,11 +127,11 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             state.wakes_seen += 1;
             job_commands::control(ctx, state, task, control, by, reply).await
         }
-        EngineMsg::Decide { task, decide, reply } => {
+        EngineMsg::Person(PersonMsg::Decide { task, decide, reply }) => {
             state.wakes_seen += 1;
             approvals::decide(ctx, state, task, *decide, reply).await
         }
-        EngineMsg::ControlAgent { asked, reply } => {
+        EngineMsg::Person(PersonMsg::ControlAgent { asked, reply }) => {
             state.wakes_seen += 1;
             agent_control::control(ctx, state, *asked, reply).await
         }

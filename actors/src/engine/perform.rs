@@ -9,7 +9,7 @@ use annie_core::{
 };
 
 use super::{
-    agent_control, agents,
+    agents,
     at_work::AtWork,
     compaction,
     messages::{EngineMsg, JobCommandMsg},
@@ -38,7 +38,7 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     });
     state.asked.retain(|id, _| ids.contains(id));
     agents::dismiss_unwanted(state, &ids);
-    agent_control::tell_steered(state);
+    agents::send_steering(state);
     let at_work = state.at_work.now();
     for directive in wanted {
         let id = directive.id();

@@ -60,8 +60,8 @@ pub(crate) struct Child {
     pub tally: Tally,
     /// How long its rounds wait for their permits.
     pub waits: Waits,
-    /// How many texts that were added to its mission it was told.
-    pub steering_told: usize,
+    /// How many texts that were added to its mission were sent to it.
+    pub steering_sent: usize,
 }
 
 pub(crate) struct EngineState {

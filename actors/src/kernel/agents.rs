@@ -139,8 +139,8 @@ impl Kernel {
     /// `task` is needed only if several tasks of the conversation have an agent with this name.
     ///
     /// # Errors
-    /// `NotFound` if the scope sees no such conversation, or there is no such agent; `Invalid` if the text is empty or too long, or
-    /// the agent got too many texts; `Stale` if it has ended; otherwise if the Engine does not answer.
+    /// `NotFound` if the scope sees no such conversation, or there is no such agent; `Invalid` if the text is empty or too long, a
+    /// guard of input finds something in it, or the agent got too many texts; `Stale` if it has ended; otherwise if the Engine does not answer.
     pub async fn steer_agent(
         &self,
         scope: Scope,
@@ -149,6 +149,11 @@ impl Kernel {
         text: String,
         by: &str,
     ) -> Result<TaskId, KernelError> {
+        // Like a message in which a guard finds something, such a text steers nothing.
+        if let Some(finding) = self.wiring.limits.guards.examine_message(&text).first() {
+            let why = format!("the guard {} refuses the text: {}", finding.guard, finding.reason);
+            return Err(KernelError::Invalid(why));
+        }
         self.control_agent(scope, conversation, agent, (Some(text), String::new()), by).await
     }
 

@@ -11,7 +11,7 @@ use crate::{
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
     message::Usage,
-    outcome::{Operation, Status},
+    outcome::{Operation, Outcome, Status},
     ports::{Address, IntentState, TaskState},
     skill::Effect,
     spend::{Day, UsageTotals},
@@ -223,18 +223,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             usage_added(&[], &compacted.usage, &compacted.backend, at).into_iter().collect()
         }
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
-        EventBody::SkillFinished { intent, skill, outcome, .. } => {
-            let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
-            let closed = Change::IntentClosed { intent: *intent, state, at };
-            let opened = outcome.operation.map(|operation| Change::OperationOpened {
-                operation,
-                task,
-                intent: *intent,
-                skill: skill.clone(),
-                at,
-            });
-            std::iter::once(closed).chain(opened).collect()
-        }
+        EventBody::SkillFinished { intent, skill, outcome, .. } => skill_finished((task, at), *intent, skill, outcome),
         EventBody::Answered { text, paused, outcome, finish, .. } => {
             let outcome_word = outcome.word(*paused, *finish);
             let outcome_word = (outcome_word != AnswerOutcome::DONE).then(|| outcome_word.to_owned());
@@ -282,6 +271,19 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::Resumed { .. }
         | EventBody::Copied(_) => Vec::new(),
     }
+}
+
+fn skill_finished((task, at): (TaskId, Micros), intent: IntentId, skill: &str, outcome: &Outcome) -> Vec<Change> {
+    let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
+    let closed = Change::IntentClosed { intent, state, at };
+    let opened = outcome.operation.map(|operation| Change::OperationOpened {
+        operation,
+        task,
+        intent,
+        skill: skill.to_owned(),
+        at,
+    });
+    std::iter::once(closed).chain(opened).collect()
 }
 
 fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: Micros) -> Vec<Change> {

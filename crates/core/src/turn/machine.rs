@@ -5,7 +5,7 @@
 
 use super::{
     Decision,
-    concern::{JobCommand, Lane, Now, missed_deadline, stopped_by, window_start},
+    concern::{JobCommand, Lane, Now, missed_deadline, window_start},
     conversation::{Conversation, Turn},
     directive::Directive,
     report,
@@ -14,7 +14,6 @@ use super::{
 use crate::{
     event::{Event, EventBody, Recorder},
     ids::{AgentId, Seq, TaskId},
-    plan::AgentSteer,
     time::Micros,
 };
 
@@ -34,11 +33,7 @@ impl Conversation {
 
     fn take(&mut self, seq: Seq, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
         debug_assert!(
-            agent.is_orchestrator()
-                || matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
-                || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
-                || matches!(body, EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. })
-                || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. }),
+            agent.is_orchestrator() || is_about_an_agent(body),
             "{task}: {} is not about an agent, and names {agent}",
             body.kind()
         );
@@ -71,12 +66,9 @@ impl Conversation {
             EventBody::AgentReported { report } => {
                 self.in_turn_with_calls(task, |turn, now| turn.agent_reported(now.at, agent, report));
             }
-            EventBody::AgentSteered { by, text } => self.in_turn(task, |turn, _| {
-                turn.agents.plan.steer(agent, AgentSteer { by: Some(by.clone()), text: text.clone() });
-            }),
-            EventBody::AgentStopRequested { by, reason } => self.in_turn(task, |turn, _| {
-                turn.agents.plan.stop(agent, stopped_by(by, reason));
-            }),
+            EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. } => {
+                self.in_turn(task, |turn, _| turn.controlled(agent, body));
+            }
             EventBody::ApprovalRequested { .. } => self.approval_requested(task, agent, body),
             EventBody::ApprovalDecided { .. } => self.approval_decided(task, body),
             EventBody::ResultsGiven => self.in_turn(task, |turn, _| turn.give_results()),
@@ -246,6 +238,14 @@ impl Turn {
         let body = body.redacted(&self.limits.redact, &self.inbound.text);
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
+}
+
+/// Whether an event of this kind may name a sub-agent.
+fn is_about_an_agent(body: &EventBody) -> bool {
+    matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
+        || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
+        || matches!(body, EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. })
+        || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. })
 }
 
 /// Whether the Engine recorded this event, so that the event's timestamp advances the conversation's time. Front ends,

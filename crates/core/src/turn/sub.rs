@@ -89,9 +89,10 @@ pub(super) fn first_run(node: &Node, turn: &Turn, calls: u32) -> AgentRun {
 impl SubTurn {
     /// Folds an event of this agent with this timestamp.
     pub fn fold(&mut self, at: Micros, body: &EventBody) {
-        match body {
-            EventBody::SteeringTaken { count } => self.run.take_steering(&self.steering, *count),
-            _ => drop(self.run.fold(at, body)),
+        if let EventBody::SteeringTaken { count } = body {
+            self.run.take_steering(&self.steering, *count);
+        } else {
+            self.run.fold(at, body);
         }
     }
 

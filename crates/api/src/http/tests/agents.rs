@@ -16,10 +16,13 @@ async fn agents_of_another_users_conversation_are_found_only_by_an_administrator
     let (_, sent) = read(sent.json(&json!({ "text": "hello" })).send().await.unwrap()).await;
     let id = sent["conversation_id"].as_str().unwrap();
     for (key, whom) in [(&ann, "agent"), (&bob, "conversation"), (&root, "agent")] {
-        for (verb, body) in [("steer", json!({"agent": "one", "text": "x"})), ("stop", json!({"agent": "one"}))] {
-            let asked = server.request(Method::POST, &format!("/api/v1/agents/{id}/{verb}")).bearer_auth(key);
+        for (path, body) in [
+            (format!("/api/v1/agents/{id}/steer"), json!({"agent": "one", "text": "x"})),
+            (format!("/api/v1/agents/{id}/stop"), json!({"agent": "one"})),
+        ] {
+            let asked = server.request(Method::POST, &path).bearer_auth(key);
             let (status, body) = read(asked.json(&body).send().await.unwrap()).await;
-            assert!(status == 404 && body.to_string().contains(whom), "{verb}: {body}");
+            assert!(status == 404 && body.to_string().contains(whom), "{path}: {body}");
         }
         let listed = server.request(Method::GET, &format!("/api/v1/agents?conversation_id={id}")).bearer_auth(key);
         let (status, body) = read(listed.send().await.unwrap()).await;

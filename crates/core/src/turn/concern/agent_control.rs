@@ -2,7 +2,7 @@
 
 use super::Now;
 use crate::{
-    event::{Action, ReportStatus},
+    event::{Action, EventBody, ReportStatus},
     ids::AgentId,
     plan::AgentSteer,
     turn::{
@@ -19,11 +19,20 @@ const PARENT_ADDS: &str = "[The agent that gave you the mission adds:]";
 const STOPPED_BY_PARENT: &str = "Cancelled by the orchestrator.";
 
 /// Why an agent ends that a person stopped.
-pub(in crate::turn) fn stopped_by(by: &str, reason: &str) -> String {
+fn stopped_by(by: &str, reason: &str) -> String {
     if reason.is_empty() { format!("Cancelled by {by}.") } else { format!("Cancelled by {by}: {reason}.") }
 }
 
 impl Turn {
+    /// Folds the control of one of its agents by a person.
+    pub(in crate::turn) fn controlled(&mut self, agent: &AgentId, body: &EventBody) {
+        if let EventBody::AgentSteered { by, text } = body {
+            self.agents.plan.steer(agent, AgentSteer { by: Some(by.clone()), text: text.clone() });
+        } else if let EventBody::AgentStopRequested { by, reason } = body {
+            self.agents.plan.stop(agent, stopped_by(by, reason));
+        }
+    }
+
     /// Carries out the calls by which the main agent steers or stops its agents.
     pub(in crate::turn) fn control_agents(&mut self) {
         let open = self.main.open_calls().iter().filter(|open| open.result.is_none());

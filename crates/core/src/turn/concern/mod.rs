@@ -39,7 +39,6 @@ pub use recovery::Recovery;
 pub use retry::Retries;
 pub use steering::Steering;
 
-pub(super) use agent_control::stopped_by;
 pub(super) use compaction::Basis;
 
 pub(super) use budget::{Now, window_start};

@@ -252,8 +252,16 @@ pub fn main_thinks(w: &World) -> bool {
     w.current().and_then(|task| w.conv.turn(task)).is_some_and(|t| t.main.phase == Phase::Thinking)
 }
 
-fn stop() -> EventBody {
-    EventBody::AgentStopRequested { by: "ann".to_owned(), reason: String::new() }
+fn control_agent(w: &mut World, n: u8, steers: bool) {
+    let Some(task) = w.current() else { return };
+    let open = w.conv.turn(task).into_iter().flat_map(|turn| turn.agents.plan.unreported());
+    let open: Vec<String> = open.map(|node| node.spec.agent.to_string()).collect();
+    let stop = EventBody::AgentStopRequested { by: "ann".to_owned(), reason: String::new() };
+    match pick(&open, n) {
+        Some(name) if steers => w.steer(&name, "more"),
+        Some(name) => w.record(task, agent(&name), stop),
+        None => {}
+    }
 }
 
 fn outcome(status: Status) -> Outcome {
@@ -298,11 +306,7 @@ pub fn perform(w: &mut World, step: Step) {
                 w.agent_model_fails(&name, kind);
             }
         }
-        Step::SkillStarts(n) => {
-            if let Some(agent_index) = pick(&acting(w), n) {
-                w.skill_starts(&agent_index);
-            }
-        }
+        Step::SkillStarts(n) => pick(&acting(w), n).iter().for_each(|agent_index| w.skill_starts(agent_index)),
         Step::SkillEnds(agent_index, n, status) => {
             if let Some(agent_index) = pick(&acting(w), agent_index) {
                 let n = usize::from(n) % w.skill_calls(&agent_index).len();
@@ -314,16 +318,7 @@ pub fn perform(w: &mut World, step: Step) {
                 w.agent_ends(&name, if crash { ReportStatus::Crashed } else { ReportStatus::Timeout });
             }
         }
-        Step::AgentControl(n, steers) => {
-            let Some(task) = w.current() else { return };
-            let open = w.conv.turn(task).into_iter().flat_map(|turn| turn.agents.plan.unreported());
-            let open: Vec<String> = open.map(|node| node.spec.agent.to_string()).collect();
-            match pick(&open, n) {
-                Some(name) if steers => w.steer(&name, "more"),
-                Some(name) => w.record(task, agent(&name), stop()),
-                None => {}
-            }
-        }
+        Step::AgentControl(n, steers) => control_agent(w, n, steers),
         Step::Control(n, control) => {
             // The Engine ignores events of a task that it has not received.
             let known: Vec<TaskId> = tasks(w).into_iter().filter(|task| !is_undelivered(w, *task)).collect();
