@@ -32,7 +32,7 @@ use state::{ConversationsState, Work};
 use supervision::{ask_owner, deprived_ms, quarantine, quarantined, start, start_again, start_later};
 
 use crate::{
-    engine::EngineMsg,
+    engine::{EngineMsg, PersonMsg},
     fixed::FixedMap,
     observe::{ChildEnded, Context, EndKind, Node, NodeError},
     ownership::OwnershipMsg,
@@ -91,7 +91,16 @@ impl Node for Conversations {
             ConversationsMsg::Decide { conversation, user, task, decide, reply } => {
                 // A person waits for the result, so the conversation is claimed even from a live node.
                 if let Some(engine) = engine(ctx, state, conversation, user, true).await
-                    && engine.cast(EngineMsg::Decide { task, decide, reply }).is_ok()
+                    && engine.cast(EngineMsg::Person(PersonMsg::Decide { task, decide, reply })).is_ok()
+                    && let Some(child) = state.children.get_mut(&conversation)
+                {
+                    child.wakes_sent += 1;
+                }
+            }
+            ConversationsMsg::ControlAgent { conversation, user, asked, reply } => {
+                // A person waits for the result, so the conversation is claimed even from a live node.
+                if let Some(engine) = engine(ctx, state, conversation, user, true).await
+                    && engine.cast(EngineMsg::Person(PersonMsg::ControlAgent { asked, reply })).is_ok()
                     && let Some(child) = state.children.get_mut(&conversation)
                 {
                     child.wakes_sent += 1;

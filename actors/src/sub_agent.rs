@@ -9,10 +9,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus, ResolvedCall},
-    ids::{Epoch, IntentId},
+    ids::{AgentId, Epoch, IntentId, TaskId},
+    plan::AgentSteer,
     ports::{Append, Fence},
     time::Micros,
-    turn::{Directive, DirectiveId, SubTurn},
+    turn::{Directive, DirectiveId, Ending, SubTurn},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ use crate::{
     effects::{HookDone, ModelDone, SkillDone, Waits},
     engine::EngineMsg,
     log_ids,
-    observe::{Addr, Context, Node, NodeError},
+    observe::{Addr, Context, Named, Node, NodeError},
     shared_effects::SharedEffects,
     tasks::Tasks,
     wiring::Wiring,
@@ -86,9 +87,43 @@ impl Tally {
     }
 }
 
+/// The messages of a sub-agent.
+pub(crate) enum SubAgentMsg {
+    /// The result of one of its own tasks, or a request for an approval.
+    Done(AgentDone),
+    /// All texts that were added to its mission.
+    Steered(Vec<AgentSteer>),
+    /// The time that its dispatch gave it has passed while the calls of this round ran.
+    TimeUp(u32),
+}
+
+impl Named for SubAgentMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Done(done) => done.name(),
+            Self::Steered(_) => "Steered",
+            Self::TimeUp(_) => "TimeUp",
+        }
+    }
+}
+
+impl From<AgentDone> for SubAgentMsg {
+    fn from(done: AgentDone) -> Self {
+        Self::Done(done)
+    }
+}
+
+/// The purposes of a sub-agent's tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum SubTask {
+    Effect(DirectiveId),
+    /// The end of its time.
+    Clock,
+}
+
 pub(crate) struct SubAgentState {
     args: SubAgentArgs,
-    tasks: Tasks<DirectiveId>,
+    tasks: Tasks<SubTask>,
     /// Time spent on rounds and calls, in milliseconds. Waiting for a permit does not count.
     used_ms: u64,
     /// Since when its reply waits for an equal call of another agent.
@@ -100,8 +135,7 @@ pub(crate) struct SubAgentState {
 pub(crate) struct SubAgent;
 
 impl Node for SubAgent {
-    /// The results of its own tasks, and their requests for approvals.
-    type Msg = AgentDone;
+    type Msg = SubAgentMsg;
     type Args = SubAgentArgs;
     type State = SubAgentState;
     const KIND: &'static str = "sub_agent";
@@ -114,15 +148,19 @@ impl Node for SubAgent {
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
         match state.args.turn.report(ctx.now()) {
             Some(report) => finish(state, Vec::new(), report),
-            None => match state.args.turn.interrupted() {
-                Some(body) => record(ctx, state, body).await?,
-                None => perform(ctx, state),
-            },
+            None => {
+                // What was added while no incarnation ran is taken up now.
+                let turn = &state.args.turn;
+                match turn.interrupted().into_iter().chain(turn.untaken()).collect::<Vec<_>>() {
+                    bodies if bodies.is_empty() => perform(ctx, state),
+                    bodies => record_all(ctx, state, bodies).await?,
+                }
+            }
         }
         Ok(())
     }
 
-    async fn handle(ctx: &Context<Self>, state: &mut SubAgentState, msg: AgentDone) -> Result<(), NodeError> {
+    async fn handle(ctx: &Context<Self>, state: &mut SubAgentState, msg: SubAgentMsg) -> Result<(), NodeError> {
         if state.finished {
             return Ok(());
         }
@@ -132,21 +170,30 @@ impl Node for SubAgent {
     }
 
     fn view(state: &SubAgentState) -> Value {
-        let run = &state.args.turn.run;
+        let (run, spec) = (&state.args.turn.run, &state.args.turn.spec);
         json!({
-            "mission": state.args.turn.spec.mission, "skills": state.args.turn.spec.skills, "round": run.round,
+            "label": spec.options.label, "mission": spec.mission, "skills": spec.skills, "round": run.round,
+            "backends": state.args.turn.route, "steered": state.args.turn.steering.len(), "ms_max": state.args.turn.ms_max(),
             "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms,
             "waits_for_equal_since": state.waits_since.map(|at| at.to_string()),
         })
     }
 }
 
-async fn act(ctx: &Context<SubAgent>, state: &mut SubAgentState, msg: AgentDone) -> Result<(), NodeError> {
+async fn act(ctx: &Context<SubAgent>, state: &mut SubAgentState, msg: SubAgentMsg) -> Result<(), NodeError> {
     match msg {
-        AgentDone::Round(done) => model_replied(ctx, state, *done).await,
-        AgentDone::Skill(done) => skill_finished(ctx, state, *done).await,
-        AgentDone::Hook(done) => hook_decided(ctx, state, *done).await,
-        AgentDone::Approval(ask) => {
+        SubAgentMsg::Steered(steering) => match state.args.turn.steered(steering) {
+            Some(taken) => record(ctx, state, taken).await,
+            None => Ok(()),
+        },
+        SubAgentMsg::TimeUp(round) => {
+            time_is_up(ctx, state, round);
+            Ok(())
+        }
+        SubAgentMsg::Done(AgentDone::Round(done)) => model_replied(ctx, state, *done).await,
+        SubAgentMsg::Done(AgentDone::Skill(done)) => skill_finished(ctx, state, *done).await,
+        SubAgentMsg::Done(AgentDone::Hook(done)) => hook_decided(ctx, state, *done).await,
+        SubAgentMsg::Done(AgentDone::Approval(ask)) => {
             // The Engine keeps the requests of all agents. If it is gone, this agent ends as well.
             state.args.engine.tell(EngineMsg::Agent(AgentDone::Approval(ask)));
             Ok(())
@@ -155,13 +202,13 @@ async fn act(ctx: &Context<SubAgent>, state: &mut SubAgentState, msg: AgentDone)
 }
 
 fn ms_left(turn: &SubTurn, used_ms: u64) -> u64 {
-    turn.limits.agent_ms_max(turn.calls_granted).saturating_sub(used_ms)
+    turn.ms_max().saturating_sub(used_ms)
 }
 
 async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: ModelDone) -> Result<(), NodeError> {
     state.used_ms += done.ran_ms;
     let turn = &state.args.turn;
-    state.tasks.remove(&DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round));
+    state.tasks.remove(&SubTask::Effect(DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round)));
     if !turn.run.awaits(done.round) {
         return Ok(());
     }
@@ -197,10 +244,10 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     // The time of this round is counted already.
                     let mut done = done;
                     done.ran_ms = 0;
-                    state.tasks.spawn(id, async move {
+                    state.tasks.spawn(SubTask::Effect(id), async move {
                         // The wait also ends if the Engine is gone; this agent then ends as well.
                         let _ = tokio::time::timeout(left, changed).await;
-                        me.tell(AgentDone::Round(Box::new(done)));
+                        me.tell(AgentDone::Round(Box::new(done)).into());
                     });
                     Ok(())
                 }
@@ -222,7 +269,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
 async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: SkillDone) -> Result<(), NodeError> {
     state.used_ms += done.duration_ms;
     let Finished { id, bodies, .. } = agent::skill_finished(&state.args.wiring, Some(state.args.turn.view()), done);
-    state.tasks.remove(&id);
+    state.tasks.remove(&SubTask::Effect(id));
     match bodies {
         Some(bodies) => record_all(ctx, state, bodies).await,
         None => {
@@ -234,7 +281,7 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
 
 async fn hook_decided(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: HookDone) -> Result<(), NodeError> {
     state.used_ms += done.duration_ms;
-    state.tasks.remove(&done.request.id());
+    state.tasks.remove(&SubTask::Effect(done.request.id()));
     let now = ctx.now();
     let (effects, wiring) = (state.args.effects.clone(), state.args.wiring.clone());
     let body = effects.decide(&mut state.args.turn, now, |turn, of_turn| {
@@ -269,15 +316,18 @@ async fn store(
     let (turn, tasks) = (&mut state.args.turn, &state.tasks);
     let (task, agent) = (turn.task, turn.spec.agent.clone());
     // Directives that these events make outstanding start only after they are stored, so they have not begun here.
-    let has_begun = |intent: IntentId| tasks.contains(&DirectiveId::Skill(task, agent.clone(), intent.to_string()));
+    let has_begun = |intent: IntentId| tasks.contains(&skill_task(task, &agent, intent));
     state.args.tally.note(turn, now, &has_begun);
     let new = |body| NewEvent { at: now, task, agent: turn.spec.agent.clone(), body };
     let events: Vec<NewEvent> = bodies.into_iter().map(new).collect();
-    if let Some(report) = turn.report(now) {
+    let is_late = ms_left(turn, state.used_ms) == 0;
+    // A round that the time limit ended fails like any other, but the model is not the reason.
+    let was_cut = is_late && matches!(turn.run.ending(), Some(Ending::ModelFailed(_)));
+    if let Some(report) = turn.report(now).filter(|_| !was_cut) {
         finish(state, events, report);
         return Ok(());
     }
-    if ms_left(turn, state.used_ms) == 0 {
+    if is_late {
         let report = turn.timed_out(now, &has_begun);
         finish(state, events, report);
         return Ok(());
@@ -300,6 +350,22 @@ async fn store(
     Ok(())
 }
 
+fn skill_task(task: TaskId, agent: &AgentId, intent: IntentId) -> SubTask {
+    SubTask::Effect(DirectiveId::Skill(task, agent.clone(), intent.to_string()))
+}
+
+/// Ends the agent while the calls of this round run: what they do may take effect.
+fn time_is_up(ctx: &Context<SubAgent>, state: &mut SubAgentState, round: u32) {
+    state.tasks.remove(&SubTask::Clock);
+    let (turn, tasks) = (&mut state.args.turn, &state.tasks);
+    if turn.run.round != round || turn.run.open_calls().is_empty() {
+        return;
+    }
+    let (task, agent) = (turn.task, turn.spec.agent.clone());
+    let report = turn.timed_out(ctx.now(), &|intent| tasks.contains(&skill_task(task, &agent, intent)));
+    finish(state, Vec::new(), report);
+}
+
 fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport) {
     state.finished = true;
     state.tasks.retain(|_| false);
@@ -309,26 +375,41 @@ fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport)
     state.args.engine.tell(EngineMsg::AgentFinished { task, agent, events, report: Box::new(report) });
 }
 
+/// Ends the agent after this time, if its dispatch set a time limit and its calls still run then. A round has a limit of its own.
+fn limit_calls(ctx: &Context<SubAgent>, state: &mut SubAgentState, left_ms: u64) {
+    if state.args.turn.spec.options.timeout_ms.is_none() {
+        return;
+    }
+    let (me, round) = (ctx.me(), state.args.turn.run.round);
+    state.tasks.spawn(SubTask::Clock, async move {
+        tokio::time::sleep(Duration::from_millis(left_ms)).await;
+        // If the message is lost, this incarnation has ended.
+        me.tell(SubAgentMsg::TimeUp(round));
+    });
+}
+
 /// Starts what is outstanding and not under way.
 fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
     let left_ms = ms_left(&state.args.turn, state.used_ms);
     let outstanding = state.args.turn.outstanding();
+    state.tasks.remove(&SubTask::Clock);
     if outstanding.iter().any(|directive| matches!(directive, Directive::CallSkill { .. })) {
         state.args.tally.begin_all(&state.args.turn);
+        limit_calls(ctx, state, left_ms);
     }
     let handles = RoundHandles { waits: state.args.waits.clone(), ..RoundHandles::default() };
     let wiring = &state.args.wiring;
     let ms_max = left_ms.min(wiring.limits.round_ms_max);
     for directive in outstanding {
-        if !state.tasks.contains(&directive.id()) {
+        if !state.tasks.contains(&SubTask::Effect(directive.id())) {
             let agent = (state.args.turn.view(), state.args.epoch);
             agent::start((&mut state.tasks, ctx.me()), agent, wiring.clone(), directive, ms_max, handles.clone());
         }
     }
 }
 
-impl AgentTasks for Tasks<DirectiveId> {
+impl AgentTasks for Tasks<SubTask> {
     fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
-        Self::spawn(self, id, work);
+        Self::spawn(self, SubTask::Effect(id), work);
     }
 }

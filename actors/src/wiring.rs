@@ -65,6 +65,8 @@ pub struct KernelLimits {
     pub mode: Mode,
     /// Limits of a turn.
     pub turn: TurnLimits,
+    /// The backend, or the capability, that sub-agents prefer unless their dispatch names one; empty if there is none.
+    pub agent_model: String,
     /// When breakers open.
     pub breaker: BreakerLimits,
     /// Time limit of one round, in milliseconds, without the wait for its permit.
@@ -104,6 +106,7 @@ impl Default for KernelLimits {
         Self {
             mode: Mode::MultiAgent,
             turn: TurnLimits::default(),
+            agent_model: String::new(),
             breaker: BreakerLimits::default(),
             round_ms_max: 120_000,
             passivate_after_ms: 60_000,

@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "dead_letters",
         "operations",
         "approvals",
+        "agents",
         "notifications",
         "scheduler",
         "schedules",

@@ -1,5 +1,6 @@
 //! The command line: every command, flag and its help.
 
+mod agents;
 mod chaos;
 mod data;
 mod doctor;
@@ -20,6 +21,7 @@ use annie_core::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+pub use agents::*;
 pub use chaos::*;
 pub use data::*;
 pub use doctor::*;
@@ -159,6 +161,12 @@ pub enum Command {
         /// The subcommand.
         #[command(subcommand)]
         command: Option<Approvals>,
+    },
+    /// List the running sub-agents, and steer or stop one
+    Agents {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Option<Agents>,
     },
     /// Long-running work of skills, whose results arrive later
     Operations {

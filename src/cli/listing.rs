@@ -105,8 +105,8 @@ mod tests {
     use super::*;
     use crate::{
         cli::{
-            actors, approvals, breakers, config, conversations, cron, data, dlq, events, has_command, jobs, mcp,
-            operations, reminders, tasks, usage,
+            actors, agents, approvals, breakers, config, conversations, cron, data, dlq, events, has_command, jobs,
+            mcp, operations, reminders, tasks, usage,
         },
         http::document,
     };
@@ -124,6 +124,7 @@ mod tests {
         let listings = [
             &actors::CRASHES,
             &actors::TREE,
+            &agents::LIST,
             &approvals::LIST,
             &breakers::LIST,
             &config::LIST,

@@ -1,6 +1,7 @@
 //! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code states the result.
 
 mod actors;
+mod agents;
 mod approvals;
 mod args;
 mod ask;
@@ -234,6 +235,9 @@ async fn with_config(
         }
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
+        Command::Agents { command } => {
+            agents::run(&site, command.unwrap_or(args::Agents::List { conversation: None })).await
+        }
         Command::Usage(options) => usage::run(&site, options).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,

@@ -100,6 +100,9 @@ impl Activity {
             | EventBody::Joined { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::LoopDetected { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::Reprioritised { .. }

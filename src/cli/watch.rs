@@ -151,9 +151,7 @@ impl<'a> Watch<'a> {
             }
             EventBody::ApprovalRequested { skill, arguments, expires_at, .. } => {
                 self.break_off()?;
-                let text = approval::question(skill, arguments, *expires_at);
-                self.agent_line("?", Ink::Name, &event.agent, &tame(&text));
-                self.say("?", Ink::Dim, &format!("annie approvals approve {} or deny {}", event.task, event.task));
+                self.asks(event, &approval::question(skill, arguments, *expires_at));
             }
             EventBody::ApprovalDecided { number, verdict, by, .. } => {
                 self.agent_line("?", Ink::Dim, &event.agent, &tame(&approval::outcome(*number, verdict, by)));
@@ -174,6 +172,9 @@ impl<'a> Watch<'a> {
             | EventBody::RoundNotBegun { .. }
             | EventBody::InterfaceChanged { .. }
             | EventBody::SkillStarted { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ResultsGiven
@@ -213,6 +214,11 @@ impl<'a> Watch<'a> {
         }
     }
 
+    fn asks(&mut self, event: &Event, question: &str) {
+        self.agent_line("?", Ink::Name, &event.agent, &tame(question));
+        self.say("?", Ink::Dim, &format!("annie approvals approve {} or deny {}", event.task, event.task));
+    }
+
     fn called(&mut self, agent: &AgentId, call: &ResolvedCall) {
         match &call.action {
             Action::Skill(planned) => {
@@ -225,7 +231,8 @@ impl<'a> Watch<'a> {
                 self.agent_line("→", Ink::Dim, agent, &asked);
             }
             Action::Dispatch(spec) => {
-                self.missions.insert(spec.agent.clone(), clipped(&spec.mission, LINE_CHARS_MAX));
+                let title = if spec.options.label.is_empty() { &spec.mission } else { &spec.options.label };
+                self.missions.insert(spec.agent.clone(), clipped(title, LINE_CHARS_MAX));
                 if !spec.depends_on.is_empty() {
                     let names: Vec<&str> = spec.depends_on.iter().map(AgentId::as_str).collect();
                     self.agent_line("○", Ink::Dim, &spec.agent, &format!("waits for {}", names.join(", ")));
@@ -235,7 +242,7 @@ impl<'a> Watch<'a> {
                 let line = text.lines().next().unwrap_or_default();
                 self.agent_line("✗", Ink::Bad, agent, &clipped(line, LINE_CHARS_MAX));
             }
-            Action::Answer { .. } | Action::Collect { .. } | Action::Caller => {}
+            Action::Answer { .. } | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => {}
         }
     }
 

@@ -26,6 +26,7 @@ mod secrets;
 mod settings;
 mod show;
 mod store;
+mod sub_agent;
 mod telemetry;
 mod typed;
 mod values;
@@ -49,9 +50,10 @@ pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};
 pub use sandbox::{SandboxSettings, ShellSettings, SkillSettings};
 pub use secrets::SecretSettings;
-pub use settings::{Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, SubAgent};
+pub use settings::{Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server};
 pub use show::{Line, lines};
 pub use store::{StoreSettings, Synchronous};
+pub use sub_agent::SubAgent;
 pub use web_search::WebSearchSettings;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use annie_core::{
     error_route::ErrorRules,
     event::{Mode, Priority},
     ids::UserId,
-    limits::{Deadline, Deadlines, SubAgentInterface, TurnLimits},
+    limits::{Deadline, Deadlines, TurnLimits},
     notice::NotifyLimits,
     queue::QueueLimits,
     result_check::CheckRules,
@@ -38,6 +38,7 @@ use super::{
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
     store::StoreSettings,
+    sub_agent::SubAgent,
     telemetry::TelemetrySettings,
     typed::KeyError,
     web_search::WebSearchSettings,
@@ -62,7 +63,7 @@ pub struct Config {
     pub store: StoreSettings,
     /// Limits of the kernel.
     pub limits: Limits,
-    /// Limits of one turn. Its `interface` is set as `sub_agent.interface`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
+    /// Limits of one turn. Its `interface`, `agent_timeout_ms_max` and `agent_control` are set in `[sub_agent]`, `loop_guard`, `error_router`, `result_checks` and `voice` have tables of their own.
     pub turn: TurnLimits,
     /// Deadlines of tasks, by class.
     pub deadline: Deadlines,
@@ -235,14 +236,6 @@ impl PromptSettings {
     }
 }
 
-/// `[sub_agent]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SubAgent {
-    /// How sub-agents call skills: by commands in fenced blocks (`cmd`) or by the scoped tool (`json`).
-    pub interface: SubAgentInterface,
-}
-
 /// `[user.<id>]`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -382,12 +375,15 @@ impl Config {
             mode: self.mode,
             turn: TurnLimits {
                 interface: self.sub_agent.interface,
+                agent_timeout_ms_max: self.sub_agent.timeout_ms_max,
+                agent_control: self.sub_agent.control,
                 loop_guard: self.loop_guard.limits(),
                 error_router: self.error_router.clone(),
                 result_checks: self.result_checks.clone(),
                 voice: self.voice,
                 ..self.turn.clone()
             },
+            agent_model: self.sub_agent.model.clone(),
             breaker: self.breaker,
             round_ms_max: self.limits.round_ms_max,
             passivate_after_ms: self.limits.passivate_after_ms,
@@ -441,8 +437,12 @@ impl Config {
         found.extend(self.telemetry_problems());
         let backends = self.backend_problems();
         // Rules are checked only if all backends are valid.
-        let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };
-        found.extend(backends.into_iter().chain(routes));
+        if backends.is_empty() {
+            let facts = self.facts();
+            found.extend(self.check_routes(&facts).err());
+            found.extend(self.sub_agent_problem(&facts));
+        }
+        found.extend(backends);
         found
     }
 
@@ -490,6 +490,7 @@ impl Config {
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
             ("turn", "window_ms", self.turn.window_ms),
             ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
+            ("sub_agent", "timeout_ms_max", self.sub_agent.timeout_ms_max),
             ("turn", "defer_ms", self.turn.defer_ms),
             ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),

@@ -406,6 +406,9 @@ mode = "shadow"
 default_rules = false
 [sub_agent]
 interface = "json"
+model = "offline"
+timeout_ms_max = 9
+control = true
 [queue]
 waiting_max = 1
 aging_ms_per_class = 2
@@ -604,7 +607,9 @@ fn config_limits_reach_kernel_and_store() {
         guards,
         cache,
         trash_ms,
+        agent_model,
     } = limits;
+    assert_eq!((agent_model.as_str(), turn.agent_timeout_ms_max, turn.agent_control), ("offline", 9, true));
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, passivate_after_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(turn.loop_guard, config.loop_guard.limits());
@@ -614,6 +619,8 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!(
         annie_core::limits::TurnLimits {
             interface: SubAgentInterface::Cmd,
+            agent_timeout_ms_max: config.turn.agent_timeout_ms_max,
+            agent_control: false,
             loop_guard: config.turn.loop_guard.clone(),
             error_router: config.turn.error_router.clone(),
             result_checks: config.turn.result_checks.clone(),

@@ -37,8 +37,10 @@ impl KeyError {
 }
 
 /// Limits of a turn that have a place of their own in the configuration.
-pub(super) const TURN_ELSEWHERE: [(&str, &str); 5] = [
+pub(super) const TURN_ELSEWHERE: [(&str, &str); 7] = [
     ("interface", "sub_agent.interface"),
+    ("agent_timeout_ms_max", "sub_agent.timeout_ms_max"),
+    ("agent_control", "sub_agent.control"),
     ("loop_guard", "[loop_guard]"),
     ("error_router", "[error_router]"),
     ("result_checks", "[result_checks]"),

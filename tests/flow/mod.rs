@@ -1,5 +1,6 @@
 //! Messages from a front end or the kernel through to their answers.
 
+mod agents;
 mod aloud;
 mod approvals;
 mod audit;

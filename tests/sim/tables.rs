@@ -77,6 +77,9 @@ impl Folded {
             | EventBody::SkillFinished { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }

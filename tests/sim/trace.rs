@@ -66,6 +66,8 @@ impl Trace {
             | EventBody::Reprioritised { .. }
             | EventBody::Deferred { .. }
             | EventBody::CancelRequested { .. } => self.message(task, |m| m.is_moved = true),
+            EventBody::AgentSteered { .. } | EventBody::SteeringTaken { .. } | EventBody::AgentStopRequested { .. } => {
+            }
             EventBody::AgentStarted { .. } => {
                 self.started.insert((task, event.agent.clone()));
             }

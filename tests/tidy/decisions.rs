@@ -75,6 +75,10 @@ const POINTS: &[(&str, Recorded)] = &[
         "crates/core/src/turn/policy/confidence.rs",
         Event("skill_finished", "SkillFinished {", "actors/src/agent/result.rs"),
     ),
+    (
+        "crates/core/src/route/agent_models.rs",
+        Event("model_replied", "EventBody::replied(", "actors/src/agent/result.rs"),
+    ),
     ("crates/core/src/route/called.rs", ROUTE),
     ("crates/core/src/route/choose.rs", ROUTE),
     ("crates/core/src/route/defaults.rs", Part("the built-in rules, as data")),
@@ -94,6 +98,7 @@ const POINTS: &[(&str, Recorded)] = &[
         "crates/core/src/turn/concern/active_skill.rs",
         Event("turn_started", "EventBody::TurnStarted {", "actors/src/engine/record.rs"),
     ),
+    ("crates/core/src/turn/concern/agent_control.rs", DECIDES),
     ("crates/core/src/turn/concern/approvals.rs", DECIDES),
     ("crates/core/src/turn/concern/budget.rs", DECIDES),
     (

@@ -35,7 +35,7 @@ export function dag(agents, onOpen) {
     const [kind, word] = stateOf(agent.state);
     const at = place.get(agent.id);
     const time = agent.report?.duration_ms;
-    return h("button.dagnode", { type: "button", class: kind, title: agent.mission, style: { left: `${at.x}px`, top: `${at.y}px`, width: `${W}px`, height: `${H}px` }, on: { click: () => onOpen(agent) } },
+    return h("button.dagnode", { type: "button", class: kind, title: agent.label || agent.mission, style: { left: `${at.x}px`, top: `${at.y}px`, width: `${W}px`, height: `${H}px` }, on: { click: () => onOpen(agent) } },
       h("span.strong.cut", agent.id), h("span.small", time ? `${word}, ${duration(time)}` : word));
   });
   return h("div.dag", { tabindex: "0", role: "group", aria: { label: `Plan: ${agents.length} agents` } }, h("div.dagbox", { style: { width: `${width}px`, height: `${height}px` } }, back, nodes));

@@ -99,7 +99,7 @@ function fold(turn, event, story) {
       for (const call of round.calls) {
         const action = call.action ?? {};
         if (action.action === "dispatch") {
-          Object.assign(agentOf(turn, action.agent), { mission: action.mission, depends: action.depends_on ?? [], skills: action.skills ?? [], plannedAt: at, maxCalls: action.max_tool_calls });
+          Object.assign(agentOf(turn, action.agent), { mission: action.mission, label: action.options?.label ?? "", depends: action.depends_on ?? [], skills: action.skills ?? [], plannedAt: at, maxCalls: action.max_tool_calls });
         } else if (action.action === "skill") {
           turn.skills.set(action.intent, { intent: action.intent, skill: action.skill, agent, arguments: action.arguments, effect: action.effect, external: action.external, plannedAt: at, startedAt: null, endedAt: null, outcome: null, raw: call.raw, seq: event.seq });
         }
@@ -127,6 +127,12 @@ function fold(turn, event, story) {
     case "agent_started":
       Object.assign(agentOf(turn, agent), { state: "running", startedAt: at });
       turn.lastAt.set(agent, at);
+      break;
+    case "agent_steered":
+      turn.notes.push({ kind: "steered", at, text: `${event.by} told ${agent}: ${event.text}` });
+      break;
+    case "agent_stop_requested":
+      turn.notes.push({ kind: "cancel", at, text: `${event.by} asked ${agent} to stop${event.reason ? `: ${event.reason}` : ""}.` });
       break;
     case "agent_reported":
       Object.assign(agentOf(turn, agent), { state: event.report.status, endedAt: at, report: event.report });

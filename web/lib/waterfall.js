@@ -24,7 +24,7 @@ export function rowsOf(turn) {
     const start = t(agent.startedAt ?? agent.plannedAt ?? turn.at);
     const end = agent.endedAt ? t(agent.endedAt) : Date.now();
     const usage = agent.report?.usage;
-    rows.push({ kind: "agent", label: agent.id, hint: agent.mission, start, end: Math.max(start, end), depth: 1, bad: stateOf(agent.state)[0] === "bad", usage, agent, open: !agent.endedAt, plannedMs: agent.plannedAt && agent.startedAt ? t(agent.startedAt) - t(agent.plannedAt) : 0 }, ...inner.map((row) => ({ ...row, depth: 2 })));
+    rows.push({ kind: "agent", label: agent.id, hint: agent.label || agent.mission, start, end: Math.max(start, end), depth: 1, bad: stateOf(agent.state)[0] === "bad", usage, agent, open: !agent.endedAt, plannedMs: agent.plannedAt && agent.startedAt ? t(agent.startedAt) - t(agent.plannedAt) : 0 }, ...inner.map((row) => ({ ...row, depth: 2 })));
   }
   return rows;
 }

@@ -6,7 +6,7 @@ import { jsonView } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
 import { download } from "./memory.js";
 
-export const KINDS = ["received", "joined", "turn_started", "round_began", "round_not_begun", "model_replied", "model_failed", "interface_changed", "skill_started", "skill_finished", "agent_started", "agent_reported", "cancel_requested", "decided", "approval_requested", "approval_decided", "results_given", "resumed", "suspended", "continued", "reprioritised", "deadline_passed", "deferred", "retried", "ordered", "dead_letter_due", "dead_letter_moved", "answered", "failed", "cancelled"];
+export const KINDS = ["received", "joined", "turn_started", "round_began", "round_not_begun", "model_replied", "model_failed", "interface_changed", "skill_started", "skill_finished", "agent_started", "agent_reported", "agent_steered", "steering_taken", "agent_stop_requested", "cancel_requested", "decided", "approval_requested", "approval_decided", "results_given", "resumed", "suspended", "continued", "reprioritised", "deadline_passed", "deferred", "retried", "ordered", "dead_letter_due", "dead_letter_moved", "answered", "failed", "cancelled"];
 const SPANS = [["1", "Last hour"], ["24", "Last 24 hours"], ["168", "Last 7 days"], ["", "Any time"]];
 
 /** One line about an event. */
@@ -20,6 +20,8 @@ export function say(event) {
     case "model_failed": return `round ${event.round}: ${event.error.kind || ""} ${event.error.message || event.error.detail || ""}`;
     case "approval_requested": return `${event.skill} ${JSON.stringify(event.arguments)}`;
     case "approval_decided": return `by ${event.by}`;
+    case "agent_steered": return `${event.agent}: steered by ${event.by}`;
+    case "agent_stop_requested": return `${event.agent}: stop asked by ${event.by}`;
     case "agent_reported": return `${event.report.agent || event.agent}: ${event.report.status}`;
     case "answered": return event.text;
     case "failed": return `${event.code}: ${event.detail || event.text}`;

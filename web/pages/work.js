@@ -30,7 +30,7 @@ export function workChips(turn) {
 }
 
 export function openAgent(turn, agent) {
-  const panel = drawer({ title: `Agent ${agent.id}`, label: "agent" });
+  const panel = drawer({ title: agent.label ? `Agent ${agent.id}: ${agent.label}` : `Agent ${agent.id}`, label: "agent" });
   const [kind, word] = stateOf(agent.state);
   const runs = [...turn.skills.values()].filter((run) => run.agent === agent.id);
   const rounds = turn.rounds.filter((round) => round.agent === agent.id);

@@ -14,6 +14,7 @@ use annie_core::{
     },
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     message::ModelReply,
+    route::AgentModels,
     skill::{Effect, PromptContext, SkillFormat},
     turn::{AgentView, refused_by},
 };
@@ -59,7 +60,8 @@ pub(crate) struct JudgedTurn {
 
 /// The calls of a reply, each with what becomes of it.
 pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) -> Resolved {
-    let mut calls = view.resolve(reply, &wiring.catalog.skills());
+    let models = AgentModels::new(&wiring.routing.facts, &wiring.limits.agent_model);
+    let mut calls = view.resolve_with(reply, &wiring.catalog.skills(), models);
     let mut verdicts = Vec::new();
     if wiring.hooks.is_empty() {
         return Resolved { calls, verdicts };

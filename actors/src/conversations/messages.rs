@@ -12,7 +12,7 @@ use annie_core::{
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{Control, Controlled, Decide, NotDecided},
+    engine::{AgentControl, Control, Controlled, Decide, NotDecided},
     observe::Named,
     opening::Opening,
     ownership::Owner,
@@ -68,6 +68,17 @@ pub enum ConversationsMsg {
         /// Receives the decided request, or why the decision has no effect.
         reply: oneshot::Sender<Result<Approval, NotDecided>>,
     },
+    /// Steer or stop a sub-agent.
+    ControlAgent {
+        /// The conversation of the agent.
+        conversation: ConversationId,
+        /// The owner of the conversation.
+        user: UserId,
+        /// The control to apply.
+        asked: Box<AgentControl>,
+        /// Receives the task of the agent, or why the control has no effect.
+        reply: oneshot::Sender<Result<TaskId, NotDecided>>,
+    },
     /// This node was declared dead and has registered a new incarnation. Other nodes may own the conversations that are
     /// active here.
     LeaseLost,
@@ -86,6 +97,7 @@ impl Named for ConversationsMsg {
             Self::Unfinished { .. } => "Unfinished",
             Self::Control { .. } => "Control",
             Self::Decide { .. } => "Decide",
+            Self::ControlAgent { .. } => "ControlAgent",
             Self::LeaseLost => "LeaseLost",
             Self::Ownership(msg) => msg.name(),
             Self::Residency(msg) => msg.name(),

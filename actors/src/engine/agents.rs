@@ -16,7 +16,7 @@ use super::{
 use crate::{
     effects::Waits,
     observe::{ChildEnded, Context, EndKind, NodeError},
-    sub_agent::{SubAgent, SubAgentArgs, Tally},
+    sub_agent::{SubAgent, SubAgentArgs, SubAgentMsg, Tally},
 };
 
 /// The name of the sub-agent as a child of the Engine: its own name, unless an agent of another turn has the same.
@@ -41,12 +41,12 @@ pub(super) async fn run(
     state.conv.turn(task).inspect(|turn| effects.learn(turn));
     let tally = Tally::of(&turn, ctx.now());
     let (wiring, epoch) = (state.wiring.clone(), state.epoch);
-    let waits = Waits::default();
+    let (waits, steering_sent) = (Waits::default(), turn.steering.len());
     let args =
         SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone(), effects };
     match ctx.spawn::<SubAgent>(&child_name(state, task, &agent), args).await {
         Ok(addr) => {
-            state.agents.insert(addr.cell.get_id(), Child { task, agent, addr, tally, waits });
+            state.agents.insert(addr.cell.get_id(), Child { task, agent, addr, tally, waits, steering_sent });
             Ok(())
         }
         Err(e) => crashed(ctx, state, (task, agent), &tally, &e.why).await,
@@ -142,4 +142,18 @@ async fn crashed(
     Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await?;
     notify_waiting_agents(state, task);
     Ok(())
+}
+
+/// Sends running agents what was added to their missions since the last message. An agent that does not receive it is gone, and
+/// its next incarnation starts with all of it.
+pub(super) fn send_steering(state: &mut EngineState) {
+    for child in state.agents.values_mut() {
+        let Some(node) = state.conv.turn(child.task).and_then(|turn| turn.agents.plan.node(&child.agent)) else {
+            continue;
+        };
+        if node.steering.len() > child.steering_sent {
+            child.steering_sent = node.steering.len();
+            child.addr.tell(SubAgentMsg::Steered(node.steering.clone()));
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! Controls of tasks and decisions about approvals, which the Engine of their conversation applies.
 
-use annie_core::{approval::ApprovalVerdict, event::Priority};
+use annie_core::{
+    approval::ApprovalVerdict,
+    event::Priority,
+    ids::{AgentId, TaskId},
+};
 
 /// A control of a task, requested from outside the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +42,25 @@ pub struct Decide {
     pub by: String,
 }
 
+/// The control of one sub-agent, requested by a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentControl {
+    /// The agent.
+    pub agent: AgentId,
+    /// The task of its turn. Absent means the only turn with a running agent of this name.
+    pub task: Option<TaskId>,
+    /// The text that reaches it in its next round. Absent means that it is stopped.
+    pub text: Option<String>,
+    /// Why it is stopped; empty if no reason was given.
+    pub reason: String,
+    /// The name of the person, for the log.
+    pub by: String,
+}
+
 /// Why a decision has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotDecided {
-    /// There is no such request.
+    /// There is no such request, or no such agent.
     NotFound,
     /// The decision itself is wrong; the text says why and how to correct it.
     Invalid(String),

@@ -10,7 +10,7 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::control::{Control, Controlled, Decide, NotDecided};
+use super::control::{AgentControl, Control, Controlled, Decide, NotDecided};
 use crate::{
     agent::{AgentDone, JudgedTurn},
     effects::Routed,
@@ -32,15 +32,8 @@ pub enum EngineMsg {
         /// Receives the result.
         reply: oneshot::Sender<Controlled>,
     },
-    /// Apply a person's decision about a request for an approval.
-    Decide {
-        /// The task of the turn.
-        task: TaskId,
-        /// The decision.
-        decide: Box<Decide>,
-        /// Receives the decided request, or why the decision has no effect.
-        reply: oneshot::Sender<Result<Approval, NotDecided>>,
-    },
+    /// A person decides about a part of a turn.
+    Person(PersonMsg),
     /// The facts for a turn's prompts have been read.
     FactsRead {
         /// The task of the turn.
@@ -95,7 +88,7 @@ impl Named for EngineMsg {
         match self {
             Self::Wake(_) => "Wake",
             Self::Control { .. } => "Control",
-            Self::Decide { .. } => "Decide",
+            Self::Person(msg) => msg.name(),
             Self::JobCommand(msg) => msg.name(),
             Self::Summarised { .. } => "Summarised",
             Self::Clock => "Clock",
@@ -121,13 +114,43 @@ impl EngineMsg {
         match self {
             Self::Wake(event) => event.as_ref().map(|event| event.task),
             Self::Control { task, .. }
-            | Self::Decide { task, .. }
+            | Self::Person(PersonMsg::Decide { task, .. })
             | Self::FactsRead { task, .. }
             | Self::JobCommand(JobCommandMsg::Understood { task, .. } | JobCommandMsg::CarriedOut { task, .. })
             | Self::Summarised { task, .. }
             | Self::AgentFinished { task, .. } => Some(*task),
             Self::Agent(done) => Some(done.task()),
+            Self::Person(PersonMsg::ControlAgent { asked, .. }) => asked.task,
             Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Residency(_) => None,
+        }
+    }
+}
+
+/// What a person decides about a part of a turn.
+pub enum PersonMsg {
+    /// Apply a person's decision about a request for an approval.
+    Decide {
+        /// The task of the turn.
+        task: TaskId,
+        /// The decision.
+        decide: Box<Decide>,
+        /// Receives the decided request, or why the decision has no effect.
+        reply: oneshot::Sender<Result<Approval, NotDecided>>,
+    },
+    /// Steer or stop a sub-agent.
+    ControlAgent {
+        /// The control to apply.
+        asked: Box<AgentControl>,
+        /// Receives the task of the agent, or why the control has no effect.
+        reply: oneshot::Sender<Result<TaskId, NotDecided>>,
+    },
+}
+
+impl Named for PersonMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Decide { .. } => "Decide",
+            Self::ControlAgent { .. } => "ControlAgent",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! append, and then the outstanding directives are compared with the running tasks.
 
 mod activate;
+mod agent_control;
 mod agents;
 mod approvals;
 mod at_work;
@@ -37,8 +38,8 @@ use annie_core::{
     turn::{Conversation, Decision, DirectiveId, Turn},
 };
 pub(crate) use at_work::AtWork;
-pub use control::{Control, Controlled, Decide, NotDecided};
-pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg};
+pub use control::{AgentControl, Control, Controlled, Decide, NotDecided};
+pub use messages::{EngineMsg, EngineResidencyMsg, JobCommandMsg, PersonMsg};
 use read_log::read_new_messages;
 use serde_json::{Value, json};
 pub(crate) use state::{Engine, EngineArgs};
@@ -129,9 +130,13 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             state.wakes_seen += 1;
             job_commands::control(ctx, state, task, control, by, reply).await
         }
-        EngineMsg::Decide { task, decide, reply } => {
+        EngineMsg::Person(PersonMsg::Decide { task, decide, reply }) => {
             state.wakes_seen += 1;
             approvals::decide(ctx, state, task, *decide, reply).await
+        }
+        EngineMsg::Person(PersonMsg::ControlAgent { asked, reply }) => {
+            state.wakes_seen += 1;
+            agent_control::control(ctx, state, *asked, reply).await
         }
         EngineMsg::FactsRead { task, mode, facts, limits, route, judged } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
@@ -187,7 +192,7 @@ fn view_of(turn: &Turn) -> Value {
         .plan
         .nodes()
         .iter()
-        .map(|n| json!({"agent": n.spec.agent, "mission": n.spec.mission, "state": n.state}))
+        .map(|n| json!({"agent": n.spec.agent, "label": n.spec.options.label, "mission": n.spec.mission, "state": n.state}))
         .collect();
     json!({
         "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,

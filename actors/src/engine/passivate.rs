@@ -133,7 +133,7 @@ pub(super) async fn defer_while_leaving(
         EngineMsg::Residency(EngineResidencyMsg::Passivate | EngineResidencyMsg::StayActive) => Ok(Some(msg)),
         // The Engine has asked already, and the parent takes that request for the answer.
         EngineMsg::Residency(EngineResidencyMsg::Evict) => Ok(None),
-        EngineMsg::Wake(_) | EngineMsg::Control { .. } | EngineMsg::Decide { .. } => {
+        EngineMsg::Wake(_) | EngineMsg::Control { .. } | EngineMsg::Person(_) => {
             while state.leaving.is_some() {
                 stay_active(ctx, state).await?;
             }

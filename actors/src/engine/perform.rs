@@ -40,6 +40,7 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     });
     state.asked.retain(|id, _| ids.contains(id));
     agents::dismiss_unwanted(state, &ids);
+    agents::send_steering(state);
     let at_work = state.at_work.now();
     for directive in wanted {
         let id = directive.id();

@@ -16,13 +16,12 @@ use tokio::sync::oneshot;
 
 use super::{at_work::AtWork, messages::EngineMsg};
 use crate::{
-    agent::AgentDone,
     effects::{Begin, Waits},
     observe::Addr,
     opening::Opening,
     scheduler::RequestHandle,
     shared_effects::SharedEffects,
-    sub_agent::Tally,
+    sub_agent::{SubAgentMsg, Tally},
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -57,10 +56,12 @@ pub(crate) enum EngineTask {
 pub(crate) struct Child {
     pub task: TaskId,
     pub agent: AgentId,
-    pub addr: Addr<AgentDone>,
+    pub addr: Addr<SubAgentMsg>,
     pub tally: Tally,
     /// How long its rounds wait for their permits.
     pub waits: Waits,
+    /// How many texts that were added to its mission were sent to it.
+    pub steering_sent: usize,
 }
 
 pub(crate) struct EngineState {

@@ -156,6 +156,9 @@ fn fold(open: &mut Vec<OpenApproval>, event: Event) {
         | EventBody::SkillFinished { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ResultsGiven

@@ -1,6 +1,7 @@
 //! The handle that front ends hold. Every operation of a front end goes through it with the caller's scope. What a caller
 //! may not see is reported as not found (invariant 17).
 
+mod agents;
 mod approvals;
 mod boot;
 mod conversations;
@@ -24,6 +25,7 @@ mod usage;
 
 use std::sync::Arc;
 
+pub use agents::OpenAgent;
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Seq, TaskId},

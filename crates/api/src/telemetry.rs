@@ -22,6 +22,7 @@ const COUNTERS: &[Help] = &[
     ("annie_answers_spoken_total", "Changes of answers that are read aloud, by kind"),
     ("annie_guard_findings_total", "What guards of input found, by guard and action"),
     ("annie_reply_cache_total", "Rounds whose reply may be used again, by result: hit or miss"),
+    ("annie_agents_controlled_total", "Texts to sub-agents and sub-agents that a person ended"),
     ("annie_approvals_requested_total", "Calls of skills that waited for a person"),
     ("annie_llm_cost_nanodollars_total", "Money that model calls cost, in billionths of a US dollar"),
     ("annie_conversations_deleted_total", "Conversations that were deleted by a request"),

@@ -221,6 +221,9 @@ fn decision_of(body: &EventBody) -> (String, String, Vec<String>) {
         EventBody::AgentReported { report } => {
             ("the agent ended".to_owned(), report.status.as_str().to_owned(), none())
         }
+        EventBody::AgentSteered { by, .. } => ("the agent was steered".to_owned(), format!("by {by}"), none()),
+        EventBody::SteeringTaken { count } => (format!("{count} texts taken up"), String::new(), none()),
+        EventBody::AgentStopRequested { by, .. } => ("stop the agent".to_owned(), format!("requested by {by}"), none()),
         EventBody::CancelRequested { by } => ("cancel".to_owned(), format!("requested by {by}"), none()),
         EventBody::ApprovalRequested { skill, .. } => (format!("{skill} waits for a person"), String::new(), none()),
         EventBody::ApprovalDecided { verdict, by, .. } => (verdict.state().to_owned(), format!("by {by}"), none()),

@@ -20,7 +20,7 @@ pub use self::{
     kinds::{FinalEvent, Recorder, RoundEnd, shared_text_id},
     topics::{StatusChange, Topics},
 };
-pub use crate::{agent_report::AgentReport, answer::AnswerOutcome};
+pub use crate::{agent_report::AgentReport, answer::AnswerOutcome, dispatch::DispatchOptions};
 use crate::{
     aloud::VoiceChange,
     approval::{ApprovalMode, ApprovalVerdict},
@@ -219,6 +219,14 @@ pub enum Action {
         /// The agents to wait for. Empty means all agents of this turn.
         agents: Vec<AgentId>,
     },
+    /// Steer or stop a sub-agent that runs.
+    ControlAgent {
+        /// The agent.
+        agent: AgentId,
+        /// The text that reaches it in its next round. Absent means that it is stopped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
     /// Call a tool of the program that requested the turn. The turn ends, and the program's next request carries the result.
     Caller,
 }
@@ -265,6 +273,9 @@ pub struct DispatchSpec {
     /// The help texts of its skills (name, help) at dispatch, sorted by name. They are a part of its prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manual: Vec<SkillManual>,
+    /// What it says beyond that.
+    #[serde(default, skip_serializing_if = "DispatchOptions::is_default")]
+    pub options: DispatchOptions,
 }
 
 /// The documentation of one skill in a sub-agent's prompt.
@@ -312,7 +323,7 @@ pub enum ReportStatus {
     Crashed,
     /// One of its dependencies failed, or no budget was left.
     Skipped,
-    /// The turn was cancelled.
+    /// The turn was cancelled, or the agent was stopped.
     Cancelled,
 }
 
@@ -512,6 +523,26 @@ pub enum EventBody {
     AgentReported {
         /// The report.
         report: AgentReport,
+    },
+    /// A person added a text to the mission of a sub-agent. It reaches the agent in its next round.
+    AgentSteered {
+        /// The requester.
+        by: String,
+        /// The text.
+        text: String,
+    },
+    /// A running sub-agent has taken up texts that were added to its mission: they are in its prompts from its next round on.
+    SteeringTaken {
+        /// How many of its texts it has taken up, from the first one on.
+        count: u32,
+    },
+    /// A person asked to end one sub-agent. The others continue.
+    AgentStopRequested {
+        /// The requester.
+        by: String,
+        /// The reason; empty if none was given.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
     },
     /// The cancellation of the task was requested.
     CancelRequested {

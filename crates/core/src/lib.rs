@@ -15,6 +15,7 @@ pub mod classify;
 pub mod command;
 pub mod context;
 pub mod dead_letter;
+mod dispatch;
 pub mod erasure;
 pub mod error_route;
 pub mod event;

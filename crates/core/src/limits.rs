@@ -80,6 +80,12 @@ pub struct TurnLimits {
     pub agent_calls_max: u32,
     /// Time limit of a sub-agent for each round of its budget, in milliseconds [S4 6.1].
     pub agent_round_ms_max: u64,
+    /// Maximum time that a dispatch may request for its agent, in milliseconds. The configuration has it in a table of its own.
+    #[serde(skip_serializing_if = "is_usual_timeout")]
+    pub agent_timeout_ms_max: u64,
+    /// Whether the agent that dispatches others has tools to steer and to stop them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agent_control: bool,
     /// Maximum number of skill calls of a conversation within the sliding window [S0 5.1].
     pub window_calls_max: u32,
     /// Length of the sliding window, in milliseconds.
@@ -139,6 +145,8 @@ impl Default for TurnLimits {
             agent_calls_default: 5,
             agent_calls_max: 15,
             agent_round_ms_max: 30_000,
+            agent_timeout_ms_max: AGENT_TIMEOUT_MS_MAX,
+            agent_control: false,
             window_calls_max: 50,
             window_ms: 300_000,
             crashes_max: 2,
@@ -161,6 +169,14 @@ impl Default for TurnLimits {
             dead_letters: DeadLetterLimits::default(),
         }
     }
+}
+
+/// The default of [`TurnLimits::agent_timeout_ms_max`]: what the largest number of calls gives, and a little more.
+const AGENT_TIMEOUT_MS_MAX: u64 = 600_000;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_usual_timeout(ms: &u64) -> bool {
+    *ms == AGENT_TIMEOUT_MS_MAX
 }
 
 impl TurnLimits {

@@ -2,10 +2,15 @@
 //! soon as its own dependencies are done, not at the end of a wave. Agents that depend on a failed one are skipped with the
 //! reason, transitively [S4 9.3].
 
+mod control;
+mod keys;
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+pub use control::AgentSteer;
 
 use crate::{
     event::{AgentReport, DispatchSpec, ReportStatus},
@@ -47,6 +52,12 @@ pub struct Node {
     /// Number of tool calls reserved at the start.
     #[serde(default)]
     pub granted: u32,
+    /// The texts that were added to its mission, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<AgentSteer>,
+    /// Why it is to end before its own end, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
 }
 
 impl Node {
@@ -117,15 +128,16 @@ impl Plan {
     /// Checks the dispatches of one reply against the plan and each other, and adds the valid ones. The result has one entry
     /// per dispatch; an error is the text for the model.
     pub fn add(&mut self, specs: &[DispatchSpec], agents_max: u32) -> Vec<Result<(), String>> {
+        let specs = &self.with_keys(specs);
         let mut verdicts: Vec<Result<(), String>> = Vec::with_capacity(specs.len());
         let mut names: BTreeSet<&AgentId> = BTreeSet::new();
-        for spec in specs {
+        for (n, spec) in specs.iter().enumerate() {
             verdicts.push(if self.node(&spec.agent).is_some() || !names.insert(&spec.agent) {
                 Err(format!("agent_id {:?} was already used in this turn; choose another", spec.agent.as_str()))
             } else if spec.depends_on.contains(&spec.agent) {
                 Err(format!("agent {} depends on itself", spec.agent))
             } else {
-                Ok(())
+                self.key_is_taken(specs, n).map_or(Ok(()), Err)
             });
         }
         // An invalid dispatch invalidates the dispatches that depend on it. Repeat until there are no more.
@@ -159,7 +171,14 @@ impl Plan {
                     Err(format!("the limit of {agents_max} agents in a turn is reached; this one was not started"));
                 continue;
             }
-            self.nodes.push(Node { spec: spec.clone(), state: NodeState::Pending, collected: false, granted: 0 });
+            self.nodes.push(Node {
+                spec: spec.clone(),
+                state: NodeState::Pending,
+                collected: false,
+                granted: 0,
+                steering: Vec::new(),
+                stop: None,
+            });
         }
         verdicts
     }
@@ -217,6 +236,7 @@ impl Plan {
                 // The agent's prompt inputs are no longer needed.
                 node.spec.manual = Vec::new();
                 node.spec.context = String::new();
+                (node.steering, node.stop) = (Vec::new(), None);
                 true
             }
             _ => false,
@@ -396,6 +416,7 @@ mod tests {
             depends_on: depends_on.iter().map(|d| id(d)).collect(),
             max_tool_calls: 5,
             manual: Vec::new(),
+            options: Default::default(),
         }
     }
 

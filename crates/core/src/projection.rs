@@ -11,7 +11,7 @@ use crate::{
     event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
     message::Usage,
-    outcome::{Operation, Status},
+    outcome::{Operation, Outcome, Status},
     ports::{Address, IntentState, TaskState},
     skill::Effect,
     spend::{Day, UsageTotals},
@@ -223,18 +223,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             usage_added(&[], &compacted.usage, &compacted.backend, at).into_iter().collect()
         }
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
-        EventBody::SkillFinished { intent, skill, outcome, .. } => {
-            let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
-            let closed = Change::IntentClosed { intent: *intent, state, at };
-            let opened = outcome.operation.map(|operation| Change::OperationOpened {
-                operation,
-                task,
-                intent: *intent,
-                skill: skill.clone(),
-                at,
-            });
-            std::iter::once(closed).chain(opened).collect()
-        }
+        EventBody::SkillFinished { intent, skill, outcome, .. } => skill_finished((task, at), *intent, skill, outcome),
         EventBody::Answered { text, paused, outcome, finish, .. } => {
             let outcome_word = outcome.word(*paused, *finish);
             let outcome_word = (outcome_word != AnswerOutcome::DONE).then(|| outcome_word.to_owned());
@@ -269,6 +258,9 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::RoundNotBegun { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ApprovalDecided { .. }
@@ -279,6 +271,19 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::Resumed { .. }
         | EventBody::Copied(_) => Vec::new(),
     }
+}
+
+fn skill_finished((task, at): (TaskId, Micros), intent: IntentId, skill: &str, outcome: &Outcome) -> Vec<Change> {
+    let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
+    let closed = Change::IntentClosed { intent, state, at };
+    let opened = outcome.operation.map(|operation| Change::OperationOpened {
+        operation,
+        task,
+        intent,
+        skill: skill.to_owned(),
+        at,
+    });
+    std::iter::once(closed).chain(opened).collect()
 }
 
 fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: Micros) -> Vec<Change> {
@@ -296,7 +301,11 @@ fn dead_letter_moved(task: TaskId, state: DeadLetterState, at: Micros) -> Vec<Ch
 fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
     let skills = calls.iter().filter_map(|call| match &call.action {
         Action::Skill(planned) => Some(planned).filter(|planned| planned.effect != Effect::Read),
-        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+        Action::Answer { .. }
+        | Action::Dispatch(_)
+        | Action::Collect { .. }
+        | Action::ControlAgent { .. }
+        | Action::Caller => None,
     });
     skills
         .map(|planned| Change::IntentPlanned {
@@ -318,7 +327,11 @@ fn usage_added(calls: &[ResolvedCall], usage: &Usage, backend: &str, at: Micros)
         .iter()
         .filter_map(|call| match &call.action {
             Action::Skill(planned) => Some(planned.skill.as_str()),
-            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+            Action::Answer { .. }
+            | Action::Dispatch(_)
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Caller => None,
         })
         .collect();
     let skills = skills.into_iter().collect::<Vec<_>>().join(", ");

@@ -202,7 +202,11 @@ impl Work {
                         status: None,
                         duration_ms: 0,
                     }),
-                    Action::Answer { .. } | Action::Skill(_) | Action::Collect { .. } | Action::Caller => None,
+                    Action::Answer { .. }
+                    | Action::Skill(_)
+                    | Action::Collect { .. }
+                    | Action::ControlAgent { .. }
+                    | Action::Caller => None,
                 }));
                 self.reply_of.resize(self.agents.len(), self.replies);
             }
@@ -233,6 +237,9 @@ impl Work {
             | EventBody::InterfaceChanged { .. }
             | EventBody::LoopDetected { .. }
             | EventBody::SkillStarted { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }

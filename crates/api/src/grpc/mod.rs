@@ -35,13 +35,14 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 19] = [
+pub(crate) const SERVICES: [&str; 20] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Operations",
     "annie.v1.Approvals",
+    "annie.v1.Agents",
     "annie.v1.Notifications",
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
@@ -103,10 +104,11 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 12] = [
+const TABLE_ONLY: [&str; 13] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
+    "annie.v1.Agents",
     "annie.v1.Scheduler",
     "annie.v1.Schedules",
     "annie.v1.Reminders",

@@ -3,6 +3,7 @@
 //! table. Streams and the OpenAI-compatible API are not in it.
 
 mod actors;
+mod agents;
 mod approvals;
 mod audit;
 pub mod built;
@@ -52,6 +53,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     dead_letters::table,
     operations::table,
     approvals::table,
+    agents::table,
     built::table,
     notifications::table,
     scheduler::table,

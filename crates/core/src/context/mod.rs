@@ -18,4 +18,6 @@ pub use prompts::{
     small_talk_system, turn_context,
 };
 pub(crate) use tools::TOOL_NAME_BYTES_MAX;
-pub use tools::{SkillsList, direct_tool_name, main_tools, scoped_use_skill, skills_list, skills_list_for};
+pub use tools::{
+    SkillsList, control_tools, direct_tool_name, main_tools, scoped_use_skill, skills_list, skills_list_for,
+};

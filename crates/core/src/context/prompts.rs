@@ -350,6 +350,12 @@ pub fn agent_mission<'a>(
         let origin = [("agent", agent), ("status", report.status.as_str())];
         let _ = write!(text, "\n\n{}", frames.wrap("report", &origin, &report.result));
     }
+    if let Some(schema) = &spec.options.output_schema {
+        let _ = write!(
+            text,
+            "\n\nOnce the mission is done, report with JSON that fits this JSON Schema, and nothing else: no words around it.\n{schema}"
+        );
+    }
     text
 }
 

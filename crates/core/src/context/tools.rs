@@ -55,7 +55,12 @@ fn dispatch_agent() -> ToolDef {
                 "skills": {"type": "array", "items": {"type": "string"}, "description": "Names of the skills that it may use (e.g. tasks.search). It sees only these."},
                 "context": {"type": "string", "description": "More that it needs to know. Keep it short. Optional."},
                 "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Agents that must be done first; their results are given to this one. Optional."},
-                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."}
+                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."},
+                "label": {"type": "string"},
+                "model": {"type": "string"},
+                "timeout_s": {"type": "integer"},
+                "output_schema": {"type": "object", "description": "JSON Schema of its report."},
+                "output_key": {"type": "string", "description": "As {key} in later missions."}
             },
             "required": ["agent_id", "mission", "skills"]
         }),
@@ -74,6 +79,28 @@ fn get_agent_results() -> ToolDef {
             "required": []
         }),
     )
+}
+
+/// The tools by which the orchestrator controls its agents, if the limits of the turn have them.
+#[must_use]
+pub fn control_tools() -> [ToolDef; 2] {
+    let agent = json!({"type": "string", "description": "The agent's name."});
+    [
+        tool(
+            "steer_agent",
+            "Add a text to the mission of a running agent.",
+            json!({
+                "type": "object",
+                "properties": {"agent_id": agent, "text": {"type": "string"}},
+                "required": ["agent_id", "text"]
+            }),
+        ),
+        tool(
+            "stop_agent",
+            "End a running agent. The others continue.",
+            json!({"type": "object", "properties": {"agent_id": agent}, "required": ["agent_id"]}),
+        ),
+    ]
 }
 
 fn use_skill() -> ToolDef {

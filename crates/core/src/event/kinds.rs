@@ -166,6 +166,9 @@ impl EventBody {
             Self::SkillFinished { .. } => "skill_finished",
             Self::AgentStarted { .. } => "agent_started",
             Self::AgentReported { .. } => "agent_reported",
+            Self::AgentSteered { .. } => "agent_steered",
+            Self::SteeringTaken { .. } => "steering_taken",
+            Self::AgentStopRequested { .. } => "agent_stop_requested",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Decided { .. } => "decided",
             Self::ApprovalRequested { .. } => "approval_requested",
@@ -198,6 +201,7 @@ impl EventBody {
             | Self::ModelFailed { .. }
             | Self::SkillFinished { .. }
             | Self::LoopDetected { .. }
+            | Self::SteeringTaken { .. }
             | Self::Decided { hook: Some(_), .. } => Recorder::Agent,
             Self::RoundBegan { .. } | Self::RoundNotBegun { .. } => Recorder::Round,
             Self::SkillStarted { .. } => Recorder::Breaker,
@@ -208,6 +212,8 @@ impl EventBody {
             | Self::InterfaceChanged { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
+            | Self::AgentSteered { .. }
+            | Self::AgentStopRequested { .. }
             | Self::CancelRequested { .. }
             | Self::ApprovalRequested { .. }
             | Self::ApprovalDecided { .. }
@@ -252,6 +258,9 @@ impl EventBody {
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
+            | Self::AgentSteered { .. }
+            | Self::SteeringTaken { .. }
+            | Self::AgentStopRequested { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
             | Self::ApprovalRequested { .. }
@@ -308,6 +317,9 @@ impl EventBody {
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
+            | Self::AgentSteered { .. }
+            | Self::SteeringTaken { .. }
+            | Self::AgentStopRequested { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
             | Self::ApprovalRequested { .. }

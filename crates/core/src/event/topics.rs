@@ -90,6 +90,9 @@ impl EventBody {
             | Self::SkillStarted { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
+            | Self::AgentSteered { .. }
+            | Self::SteeringTaken { .. }
+            | Self::AgentStopRequested { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
             | Self::ApprovalDecided { .. }
@@ -131,6 +134,9 @@ impl EventBody {
             | Self::SkillFinished { .. }
             | Self::AgentStarted { .. }
             | Self::AgentReported { .. }
+            | Self::AgentSteered { .. }
+            | Self::SteeringTaken { .. }
+            | Self::AgentStopRequested { .. }
             | Self::CancelRequested { .. }
             | Self::Decided { .. }
             | Self::ApprovalRequested { .. }

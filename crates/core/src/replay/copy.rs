@@ -64,9 +64,12 @@ fn not_carried_out(turn: &Turn) -> String {
     });
     let open = calls.flatten().filter(|call| call.result.is_none()).filter_map(|call| match &call.call.action {
         Action::Skill(planned) if planned.effect != Effect::Read => Some(planned.skill.as_str()),
-        Action::Skill(_) | Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => {
-            None
-        }
+        Action::Skill(_)
+        | Action::Answer { .. }
+        | Action::Dispatch(_)
+        | Action::Collect { .. }
+        | Action::ControlAgent { .. }
+        | Action::Caller => None,
     });
     let open: Vec<&str> = open.collect();
     let what = if open.is_empty() { String::new() } else { format!(" Not carried out here: {}.", open.join(", ")) };

@@ -276,9 +276,11 @@ fn run(run: &AgentRun) -> RunState {
 fn call(open: &OpenCall) -> CallState {
     let (name, intent, effect) = match &open.call.action {
         Action::Skill(planned) => (planned.skill.clone(), Some(planned.intent), Some(planned.effect)),
-        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => {
-            (open.call.name.clone(), None, None)
-        }
+        Action::Answer { .. }
+        | Action::Dispatch(_)
+        | Action::Collect { .. }
+        | Action::ControlAgent { .. }
+        | Action::Caller => (open.call.name.clone(), None, None),
     };
     CallState {
         call_id: open.call.id.clone(),

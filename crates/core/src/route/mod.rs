@@ -6,6 +6,7 @@
 //! decide which candidates are ready, [`stand_ins`] lists the fallbacks after a failure, and [`hand_over`] builds the task
 //! for an agentic backend.
 
+mod agent_models;
 mod called;
 mod choose;
 mod defaults;
@@ -18,6 +19,7 @@ mod rules;
 mod table;
 mod window;
 
+pub use agent_models::AgentModels;
 pub use choose::{Asked, NoRoute, Route, RouteMode, Unfit, choose};
 pub use defaults::default_rules;
 pub use facts::{BackendFacts, Cost, Privacy, RateWindow};

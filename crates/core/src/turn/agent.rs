@@ -20,6 +20,7 @@ use crate::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelReply, ModelRequest},
     redact::Redaction,
+    route::AgentModels,
     skill::SkillSet,
     spend::Spent,
     time::Micros,
@@ -252,20 +253,29 @@ impl<'a> AgentView<'a> {
     /// reach other machines.
     #[must_use]
     pub fn resolve(self, reply: &ModelReply, skills: &SkillSet) -> Vec<ResolvedCall> {
-        let mut calls = self.resolve_any(reply, skills);
+        self.resolve_with(reply, skills, AgentModels::default())
+    }
+
+    /// Like [`Self::resolve`]; dispatches may name these models.
+    #[must_use]
+    pub fn resolve_with(self, reply: &ModelReply, skills: &SkillSet, models: AgentModels<'_>) -> Vec<ResolvedCall> {
+        let mut calls = self.resolve_any(reply, skills, models);
         if self.is_private() {
             refuse_external(&mut calls);
         }
         calls
     }
 
-    fn resolve_any(self, reply: &ModelReply, skills: &SkillSet) -> Vec<ResolvedCall> {
+    fn resolve_any(self, reply: &ModelReply, skills: &SkillSet, models: AgentModels<'_>) -> Vec<ResolvedCall> {
         match self {
             Self::Main { turn, .. } if turn.facts.spoken_as.is_some_and(Spoken::reads_only) => {
-                resolve_main(reply, turn, &skills.reading())
+                resolve_main(reply, turn, &skills.reading(), models)
             }
-            Self::Main { turn, .. } => resolve_main(reply, turn, skills),
-            Self::Sub(turn) => resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), skills, &turn.limits),
+            Self::Main { turn, .. } => resolve_main(reply, turn, skills, models),
+            Self::Sub(turn) => {
+                let (granted, models) = (Some(turn.spec.skills.as_slice()), (models, turn.route.as_slice()));
+                resolve(reply, turn.task, &turn.run, granted, skills, &turn.limits, models)
+            }
         }
     }
 }

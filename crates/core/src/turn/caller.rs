@@ -15,6 +15,7 @@ use crate::{
     event::{Action, ResolvedCall},
     json_schema,
     message::{CacheTtl, Finish, Message, ModelReply, ModelRequest, SystemPart, ToolCall},
+    route::AgentModels,
     skill::SkillSet,
 };
 
@@ -63,14 +64,20 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
 
 /// Resolves the calls of a reply of the main agent. The caller runs the calls of its own tools.
 #[must_use]
-pub(super) fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<ResolvedCall> {
+pub(super) fn resolve_main(
+    reply: &ModelReply,
+    turn: &Turn,
+    skills: &SkillSet,
+    models: AgentModels<'_>,
+) -> Vec<ResolvedCall> {
+    let resolve = || resolve(reply, turn.task, &turn.main, None, skills, &turn.limits, (models, &turn.route));
     let Some(thread) = turn.inbound.thread() else {
-        return resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
+        return resolve();
     };
     if !thread.with_skills {
         return own_calls(thread, &turn.main, &reply.tool_calls);
     }
-    let mut calls = resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
+    let mut calls = resolve();
     // The call after the limit carries the error about the calls that were left out.
     for call in calls.iter_mut().take(resolve::CALLS_MAX) {
         if thread.tool(&call.name).is_some() {

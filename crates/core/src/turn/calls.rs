@@ -63,7 +63,11 @@ impl OpenCall {
     pub const fn planned(&self) -> Option<&PlannedSkill> {
         match &self.call.action {
             Action::Skill(planned) => Some(planned),
-            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+            Action::Answer { .. }
+            | Action::Dispatch(_)
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Caller => None,
         }
     }
 
@@ -203,7 +207,7 @@ impl AgentRun {
             Action::Answer { .. } => {
                 !self.by_commands && matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct))
             }
-            Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => false,
+            Action::Dispatch(_) | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => false,
         }
     }
 
@@ -413,8 +417,10 @@ pub(super) fn with_warning(text: String, warning: Option<&str>) -> String {
 pub(super) fn guarded(call: &ResolvedCall) -> (String, Value) {
     match &call.action {
         Action::Skill(planned) => (planned.skill.clone(), planned.arguments.clone()),
-        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => {
-            (call.name.clone(), Value::from(call.raw.clone()))
-        }
+        Action::Answer { .. }
+        | Action::Dispatch(_)
+        | Action::Collect { .. }
+        | Action::ControlAgent { .. }
+        | Action::Caller => (call.name.clone(), Value::from(call.raw.clone())),
     }
 }

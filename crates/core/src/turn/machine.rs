@@ -33,10 +33,7 @@ impl Conversation {
 
     fn take(&mut self, seq: Seq, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
         debug_assert!(
-            agent.is_orchestrator()
-                || matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
-                || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
-                || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. }),
+            agent.is_orchestrator() || is_about_an_agent(body),
             "{task}: {} is not about an agent, and names {agent}",
             body.kind()
         );
@@ -69,6 +66,9 @@ impl Conversation {
             EventBody::AgentReported { report } => {
                 self.in_turn_with_calls(task, |turn, now| turn.agent_reported(now.at, agent, report));
             }
+            EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. } => {
+                self.in_turn(task, |turn, _| turn.controlled(agent, body));
+            }
             EventBody::ApprovalRequested { .. } => self.approval_requested(task, agent, body),
             EventBody::ApprovalDecided { .. } => self.approval_decided(task, body),
             EventBody::ResultsGiven => self.in_turn(task, |turn, _| turn.give_results()),
@@ -79,6 +79,7 @@ impl Conversation {
             | EventBody::RoundNotBegun { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
+            | EventBody::SteeringTaken { .. }
             | EventBody::Decided { hook: Some(_), .. } => {
                 self.note_skill_change(task, agent, body);
                 self.in_turn_with_calls(task, |turn, now| turn.fold_run(now, at, agent, body));
@@ -203,6 +204,9 @@ impl Turn {
                 self.main(EventBody::Cancelled { text: report::with_progress(report::CANCELLED, self) })
             }));
         }
+        if let Some(report) = self.end_stopped_agent(now) {
+            return Some(report);
+        }
         if let Some(body) = self.main.interrupted() {
             return Some(self.main(body));
         }
@@ -234,6 +238,14 @@ impl Turn {
         let body = body.redacted(&self.limits.redact, &self.inbound.text);
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
+}
+
+/// Whether an event of this kind may name a sub-agent.
+fn is_about_an_agent(body: &EventBody) -> bool {
+    matches!(body.recorder(), Recorder::Agent | Recorder::Round | Recorder::Breaker | Recorder::Several)
+        || matches!(body, EventBody::AgentStarted { .. } | EventBody::AgentReported { .. })
+        || matches!(body, EventBody::AgentSteered { .. } | EventBody::AgentStopRequested { .. })
+        || matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. })
 }
 
 /// Whether the Engine recorded this event, so that the event's timestamp advances the conversation's time. Front ends,

@@ -95,7 +95,12 @@ pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {
         Ending::Output(text) if run.has_done_nothing(text) => (ReportStatus::NoAction, text.clone()),
+        // The text is JSON that fits, and words beside it would make it unfit.
+        Ending::Output(text) if run.report_format.is_some() => (ReportStatus::Completed, text.clone()),
         Ending::Output(text) => (ReportStatus::Completed, with_cut_note(&text_with_effects(run, text), run.finish)),
+        Ending::Tripped(why) | Ending::Silent(why) if run.report_format.is_some() => {
+            (ReportStatus::Failed, of_run(&format!("{why} There is no report that fits output_schema."), run))
+        }
         Ending::Tripped(why) if run.ran.is_empty() => (ReportStatus::NoAction, of_run(why, run)),
         Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
         Ending::Silent(why) if run.receipts.is_empty() => (ReportStatus::Failed, of_run(why, run)),

@@ -5,8 +5,8 @@ use crate::{
     caller::CallOptions,
     classify::Intent,
     context::{
-        active_skill_part, agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, small_talk_system,
-        tokens,
+        active_skill_part, agent_system, control_tools, main_system, main_system_cmd, main_tools, scoped_use_skill,
+        small_talk_system, tokens,
     },
     event::{Mode, PromptFacts},
     ids::ConversationId,
@@ -16,11 +16,14 @@ use crate::{
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
-    let (system, tools) = if is_small_talk(turn) {
+    let (system, mut tools) = if is_small_talk(turn) {
         (small_talk_system(&turn.facts), Vec::new())
     } else {
         prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref())
     };
+    if turn.limits.agent_control && turn.mode == Mode::MultiAgent && !tools.is_empty() {
+        tools.extend(control_tools());
+    }
     let mut request = ModelRequest {
         model: None,
         system,

@@ -1,6 +1,7 @@
 //! Resolves the calls of a model's reply. Every tool call or command is checked once against the current skills, and the
 //! result is recorded with the reply. An invalid call gets an error as its result, which the model can correct.
 
+mod options;
 mod tools;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -22,16 +23,18 @@ use crate::{
     limits::TurnLimits,
     message::{Finish, Message, ModelReply, Repair, ToolCall},
     receipt,
+    route::AgentModels,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
-use tools::collect;
+use tools::{collect, control};
 
 /// The maximum number of calls in one reply. The calls beyond it are not run, and the model is notified.
 pub(super) const CALLS_MAX: usize = 32;
 /// How much of an unknown name is repeated to the model, in characters.
 const NAME_CHARS_MAX: usize = 80;
 
-/// Resolves the calls of a reply. `granted` names the skills of a sub-agent; `None` means all skills.
+/// Resolves the calls of a reply. `granted` names the skills of a sub-agent; `None` means all skills. A dispatch may name the
+/// backends of the turn's route.
 #[must_use]
 pub(super) fn resolve(
     reply: &ModelReply,
@@ -40,9 +43,10 @@ pub(super) fn resolve(
     granted: Option<&[String]>,
     skills: &SkillSet,
     limits: &TurnLimits,
+    (models, route): (AgentModels<'_>, &[String]),
 ) -> Vec<ResolvedCall> {
     let wrote_as_text = reply.repairs.contains(&Repair::TextCall);
-    let resolver = Resolver { task, run, granted, skills, limits, wrote_as_text };
+    let resolver = Resolver { task, run, granted, skills, limits, models, route, wrote_as_text };
     let mut calls = if run.is_cmd() { resolver.commands(reply) } else { resolver.tools(&reply.tool_calls) };
     run_once(&mut calls, run.is_cmd());
     calls
@@ -76,6 +80,9 @@ struct Resolver<'a> {
     granted: Option<&'a [String]>,
     skills: &'a SkillSet,
     limits: &'a TurnLimits,
+    models: AgentModels<'a>,
+    /// The route of the turn.
+    route: &'a [String],
     /// The calls were written in the reply's text, where a model also quotes what it has read.
     wrote_as_text: bool,
 }
@@ -362,6 +369,9 @@ impl Resolver<'_> {
                     return error(QUOTED);
                 }
                 self.dispatch(&Value::Object(arguments))
+            }
+            (RunKind::Main(Mode::MultiAgent), "steer_agent" | "stop_agent") if self.limits.agent_control => {
+                control(&call.name, &Value::Object(arguments))
             }
             (RunKind::Main(Mode::MultiAgent), "get_agent_results") => collect(&Value::Object(arguments)),
             (_, "use_skill") => self.use_skill(arguments, id),

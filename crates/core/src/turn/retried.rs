@@ -103,16 +103,17 @@ impl Effects {
         }
     }
 
+    /// Takes the effects of earlier attempts, which the message contains.
+    fn retries(&mut self, retry: Option<&Retry>) {
+        let Some(retry) = retry else { return };
+        self.receipts.extend(retry.receipts.iter().cloned());
+        self.in_doubt.extend(retry.in_doubt.iter().cloned());
+        self.programs_ran |= retry.programs_ran;
+    }
+
     fn take(&mut self, event: &Event) {
         match &event.body {
-            // The message contains the effects of earlier attempts.
-            EventBody::Received(inbound) => {
-                if let Some(retry) = &inbound.retry {
-                    self.receipts.extend(retry.receipts.iter().cloned());
-                    self.in_doubt.extend(retry.in_doubt.iter().cloned());
-                    self.programs_ran |= retry.programs_ran;
-                }
-            }
+            EventBody::Received(inbound) => self.retries(inbound.retry.as_ref()),
             EventBody::TurnStarted { continues, .. } => self.continues = *continues,
             EventBody::RoundBegan { round, .. } => {
                 self.rounds_begun.insert((event.agent.clone(), *round));
@@ -152,6 +153,9 @@ impl Effects {
             | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { hook: None, .. }
             | EventBody::ApprovalRequested { .. }

@@ -4,14 +4,18 @@
 mod failure;
 mod fold;
 mod handed_in;
+mod reporting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(super) use reporting::report_format;
+
 use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
+    caller::AnswerFormat,
     context::Frames,
     error_route::ErrorKind,
     event::{Action, EventBody, JudgedCalls, Mode, ResolvedCall},
@@ -19,6 +23,7 @@ use crate::{
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
+    plan::AgentSteer,
     receipt::Receipt,
     skill::{CallStyle, Confinement},
 };
@@ -332,6 +337,18 @@ pub struct AgentRun {
     /// The history was dropped then, and the prompt does not contain a summary of it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost_history: bool,
+    /// The format that the report of a sub-agent must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) report_format: Option<AnswerFormat>,
+    /// The model was asked to correct a report that did not have this format.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    corrected_report: bool,
+    /// The texts that a sub-agent has taken up and that its next round will contain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) steered: Vec<AgentSteer>,
+    /// How many such texts it has taken up.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) steering_taken: u32,
     /// The model was reminded once that its reply was empty.
     pub(super) nudged: bool,
     /// The model was notified that all its calls are used.
@@ -400,6 +417,10 @@ impl AgentRun {
             cut_results: CutResults::default(),
             has_shrunk: false,
             lost_history: false,
+            report_format: None,
+            corrected_report: false,
+            steered: Vec::new(),
+            steering_taken: 0,
             nudged: false,
             wrapping_up: false,
         }
@@ -556,7 +577,7 @@ impl AgentRun {
             self.note(nudge);
             self.next_round();
         } else {
-            self.end(Ending::Output(whole));
+            self.finish_with(whole, has_rounds);
         }
     }
 
@@ -623,9 +644,14 @@ impl AgentRun {
 
     /// Starts another round after the model failed. The failed round does not count.
     pub fn again(&mut self) {
-        self.round += 1;
         self.rounds_max = self.rounds_max.saturating_add(1);
+        self.begin_round();
+    }
+
+    fn begin_round(&mut self) {
+        self.round += 1;
         self.phase = Phase::Thinking;
+        self.deliver_steered();
     }
 
     /// Starts the next round, unless all rounds are used.
@@ -633,8 +659,7 @@ impl AgentRun {
         if self.round >= self.rounds_max {
             self.end(Ending::Tripped(format!("Reached the limit of {} rounds.", self.rounds_max)));
         } else {
-            self.round += 1;
-            self.phase = Phase::Thinking;
+            self.begin_round();
         }
     }
 }

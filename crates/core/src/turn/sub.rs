@@ -7,7 +7,7 @@ use super::{
     conversation::Turn,
     directive::Directive,
     report,
-    run::{AgentRun, RunKind, RunLimits},
+    run::{AgentRun, RunKind, RunLimits, report_format},
 };
 use crate::{
     context::{agent_context, agent_mission},
@@ -15,6 +15,7 @@ use crate::{
     ids::{ConversationId, IntentId, TaskId, UserId},
     limits::TurnLimits,
     message::Message,
+    plan::{AgentSteer, Node},
     time::Micros,
 };
 
@@ -47,12 +48,16 @@ pub struct SubTurn {
     pub calls_granted: u32,
     /// When it started.
     pub since: Micros,
+    /// The texts that were added to its mission, as far as they are known.
+    pub steering: Vec<AgentSteer>,
 }
 
 /// The initial state of an agent that was just allowed to start.
-pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRun {
+pub(super) fn first_run(node: &Node, turn: &Turn, calls: u32) -> AgentRun {
+    let spec = &node.spec;
     let (limits, frames) = (&turn.limits, turn.main.frames.clone());
-    let text = agent_mission(spec, turn.agents.plan.dependencies(spec), &frames);
+    let filled = turn.agents.plan.filled(spec, &frames);
+    let text = agent_mission(&filled, turn.agents.plan.dependencies(&filled), &frames);
     let mission = Message::User { context: agent_context(&turn.facts), text };
     let run_limits = RunLimits {
         // Help and corrections use rounds but no calls: twice as many rounds as calls, one for the report and one spare.
@@ -68,19 +73,41 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     run.failed_skills.clone_from(&turn.main.failed_skills);
     run.guard = turn.main.guard.begin(limits.loop_guard.clone());
     run.confined.clone_from(&turn.main.confined);
+    run.report_format = spec.options.output_schema.clone().map(report_format);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
     // Numbers in the mission count only if they were named to the main agent, which wrote the mission.
     run.provenance = turn.main.provenance.inherited();
     for (_, report) in turn.agents.plan.dependencies(spec) {
         run.provenance.reported(report);
     }
+    // The first round has not begun, so it contains what was added before.
+    run.take_steering(&node.steering, u32::MAX);
+    run.deliver_steered();
     run
 }
 
 impl SubTurn {
     /// Folds an event of this agent with this timestamp.
     pub fn fold(&mut self, at: Micros, body: &EventBody) {
-        self.run.fold(at, body);
+        if let EventBody::SteeringTaken { count } = body {
+            self.run.take_steering(&self.steering, *count);
+        } else {
+            self.run.fold(at, body);
+        }
+    }
+
+    /// Learns the texts that were added to the mission. Returns the event by which a running agent takes up new ones.
+    pub fn steered(&mut self, steering: Vec<AgentSteer>) -> Option<EventBody> {
+        self.steering = steering;
+        self.untaken()
+    }
+
+    /// The event by which the agent takes up the texts that it has not taken up.
+    #[must_use]
+    pub fn untaken(&self) -> Option<EventBody> {
+        let count = u32::try_from(self.steering.len()).unwrap_or(u32::MAX);
+        let is_new = count > self.run.steering_taken() && self.run.ending().is_none();
+        is_new.then_some(EventBody::SteeringTaken { count })
     }
 
     /// The directives that have no result yet.
@@ -103,6 +130,12 @@ impl SubTurn {
         Some(self.reported(status, result, now))
     }
 
+    /// How long the agent may work, in milliseconds.
+    #[must_use]
+    pub fn ms_max(&self) -> u64 {
+        self.spec.options.timeout_ms.unwrap_or_else(|| self.limits.agent_ms_max(self.calls_granted))
+    }
+
     /// The agent's report with the state so far.
     #[must_use]
     pub fn reported(&self, status: ReportStatus, result: String, now: Micros) -> AgentReport {
@@ -120,7 +153,7 @@ impl SubTurn {
     #[must_use]
     pub fn timed_out(&mut self, now: Micros, may_have_begun: &dyn Fn(IntentId) -> bool) -> AgentReport {
         self.run.give_up_not_begun(may_have_begun);
-        let ms = self.limits.agent_ms_max(self.calls_granted);
+        let ms = self.ms_max();
         let text = report::of_run(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
         self.reported(ReportStatus::Timeout, text, now)
     }

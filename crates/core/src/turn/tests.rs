@@ -2,6 +2,7 @@
 //! memory, driven by a log of events. After every step it checks that the log alone gives the same state.
 
 mod active_skill;
+mod agent_control;
 mod agents;
 mod answers;
 mod approvals;

@@ -21,9 +21,48 @@ use annie_core::{
 use serde_json::Value;
 use uuid::Uuid;
 
+const KINDS: [&str; 36] = [
+    "received",
+    "joined",
+    "turn_started",
+    "round_began",
+    "round_not_begun",
+    "model_replied",
+    "model_failed",
+    "interface_changed",
+    "loop_detected",
+    "skill_started",
+    "skill_finished",
+    "agent_started",
+    "agent_reported",
+    "agent_steered",
+    "steering_taken",
+    "agent_stop_requested",
+    "cancel_requested",
+    "decided",
+    "approval_requested",
+    "approval_decided",
+    "results_given",
+    "resumed",
+    "suspended",
+    "continued",
+    "reprioritised",
+    "deadline_passed",
+    "deferred",
+    "retried",
+    "ordered",
+    "dead_letter_due",
+    "dead_letter_moved",
+    "answered",
+    "failed",
+    "cancelled",
+    "copied",
+    "compacted",
+];
+
 /// All kinds of events. If a kind is added, this function does not compile until the kind is listed here, and so must have a
 /// file.
-const fn kinds(body: &EventBody) -> [&'static str; 33] {
+const fn kinds(body: &EventBody) -> [&'static str; 36] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -38,6 +77,9 @@ const fn kinds(body: &EventBody) -> [&'static str; 33] {
         | EventBody::SkillFinished { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ApprovalRequested { .. }
@@ -57,41 +99,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 33] {
         | EventBody::Failed { .. }
         | EventBody::Cancelled { .. }
         | EventBody::Copied(_)
-        | EventBody::Compacted(_) => [
-            "received",
-            "joined",
-            "turn_started",
-            "round_began",
-            "round_not_begun",
-            "model_replied",
-            "model_failed",
-            "interface_changed",
-            "loop_detected",
-            "skill_started",
-            "skill_finished",
-            "agent_started",
-            "agent_reported",
-            "cancel_requested",
-            "decided",
-            "approval_requested",
-            "approval_decided",
-            "results_given",
-            "resumed",
-            "suspended",
-            "continued",
-            "reprioritised",
-            "deadline_passed",
-            "deferred",
-            "retried",
-            "ordered",
-            "dead_letter_due",
-            "dead_letter_moved",
-            "answered",
-            "failed",
-            "cancelled",
-            "copied",
-            "compacted",
-        ],
+        | EventBody::Compacted(_) => KINDS,
     }
 }
 

@@ -160,6 +160,7 @@ impl World {
                 .map(|(line, _)| manual(line))
                 .filter(|m| texts(&arguments["skills"]).contains(&m.name))
                 .collect(),
+            options: Default::default(),
         };
         let waited: Vec<(String, AgentReport)> =
             reports.iter().filter(|(id, _)| depends_on.contains(id)).cloned().collect();

@@ -99,6 +99,7 @@ fn prompts_with_bundled_skills_stay_within_token_limits() {
             depends_on: Vec::new(),
             max_tool_calls: 5,
             manual: granted.iter().map(|s| manual_of(s, false)).collect(),
+            options: Default::default(),
         };
         let size = size(&agent_system(SubAgentInterface::Cmd, &spec, &small), &[]);
         let tokens_max = 200 + 100 * u32::try_from(granted.len()).unwrap();

@@ -170,6 +170,7 @@ pub fn dispatched(agent: &str, mission: &str, depends_on: &[&str]) -> ResolvedCa
         depends_on: depends_on.iter().map(|a| AgentId::sub(a).unwrap()).collect(),
         max_tool_calls: 5,
         manual: Vec::new(),
+        options: Default::default(),
     });
     ResolvedCall { id: format!("call_{agent}"), name: "dispatch_agent".to_owned(), raw: "{}".to_owned(), action }
 }

@@ -43,6 +43,7 @@ fn turn_log() -> Vec<Event> {
         depends_on: vec![],
         max_tool_calls: 1,
         manual: vec![],
+        options: Default::default(),
     };
     let call = ResolvedCall {
         id: "c".into(),

@@ -83,6 +83,9 @@ impl Chunks {
             | EventBody::InterfaceChanged { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::AgentStarted { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalDecided { .. }

@@ -1,6 +1,7 @@
 //! Tests of the front ends over a real socket: a kernel with an in-memory store and scripted models, HTTP by reqwest, gRPC by
 //! tonic.
 
+mod agents;
 mod approvals;
 mod chat;
 mod conversations;

@@ -2,6 +2,7 @@
 //! that follow. `machine` routes the events to them.
 
 mod active_skill;
+mod agent_control;
 mod approvals;
 mod budget;
 mod compaction;

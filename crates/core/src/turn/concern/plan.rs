@@ -60,6 +60,7 @@ impl Conversation {
         let turn = self.turn(task)?;
         let node = turn.agents.plan.node(agent)?;
         let NodeState::Running { calls_granted, since } = node.state else { return None };
+        let backends = &node.spec.options.backends;
         Some(SubTurn {
             task: turn.task,
             user: self.user.clone(),
@@ -70,11 +71,20 @@ impl Conversation {
             is_private: turn.inbound.private,
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
-            route: turn.route.clone(),
+            route: if backends.is_empty() { turn.route.clone() } else { backends.clone() },
             run: turn.agents.runs.get(agent)?.clone(),
+            steering: node.steering.clone(),
             calls_granted,
             since,
         })
+    }
+}
+
+/// The text of the report of an agent that ends before its own end.
+pub(super) fn ended_by(node: &Node, why: &str) -> String {
+    match node.state {
+        NodeState::Running { .. } => format!("{why} What it had done until then may have taken effect."),
+        NodeState::Pending | NodeState::Reported(_) => format!("{why} It had not started."),
     }
 }
 
@@ -105,7 +115,7 @@ impl Turn {
         if self.agents.plan.started(agent, calls_granted, at)
             && let Some(node) = self.agents.plan.node(agent)
         {
-            let run = sub::first_run(&node.spec, self, calls_granted);
+            let run = sub::first_run(node, self, calls_granted);
             self.agents.runs.insert(agent.clone(), run);
         }
     }
@@ -179,11 +189,7 @@ impl Turn {
     /// Reports an agent without a report as cancelled. A turn ends only after all its agents have reports.
     pub(in crate::turn) fn end_agents(&self, now: Now, why: &str) -> Option<Decision> {
         let node = self.agents.plan.unreported().next()?;
-        let result = match node.state {
-            NodeState::Running { .. } => format!("{why} What it had done until then may have taken effect."),
-            NodeState::Pending | NodeState::Reported(_) => format!("{why} It had not started."),
-        };
-        Some(self.reported(now, node, ReportStatus::Cancelled, result))
+        Some(self.reported(now, node, ReportStatus::Cancelled, ended_by(node, why)))
     }
 
     pub(in crate::turn) fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {

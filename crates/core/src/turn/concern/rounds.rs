@@ -46,8 +46,11 @@ impl Turn {
     pub(in crate::turn) fn fold_run(&mut self, now: Now, event_at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
         if !agent.is_orchestrator() {
             // A live Engine receives its sub-agents' calls only with their reports, so a replay also counts them there.
-            if let Some(run) = self.agents.runs.get_mut(agent) {
-                run.fold(event_at, body);
+            let steering = self.agents.plan.node(agent).map(|node| node.steering.as_slice()).unwrap_or_default();
+            match (self.agents.runs.get_mut(agent), body) {
+                (Some(run), EventBody::SteeringTaken { count }) => run.take_steering(steering, *count),
+                (Some(run), body) => drop(run.fold(event_at, body)),
+                (None, _) => {}
             }
             return 0;
         }
@@ -99,6 +102,7 @@ impl Turn {
         self.main.has_agents = !self.agents.plan.nodes().is_empty();
         self.main.replied(reply);
         self.dispatch();
+        self.control_agents();
         let has_rounds = self.main.round < self.main.rounds_max;
         if matches!(self.main.phase, Phase::Ended(Ending::Output(_))) && !self.steering.unseen.is_empty() && has_rounds
         {

@@ -94,7 +94,11 @@ impl Candidate<'_> {
     fn effect(&self) -> Option<&PlannedSkill> {
         match &self.call.action {
             Action::Skill(planned) => Some(planned).filter(|planned| planned.effect != Effect::Read),
-            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
+            Action::Answer { .. }
+            | Action::Dispatch(_)
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Caller => None,
         }
     }
 }

@@ -95,6 +95,10 @@ impl Resolver<'_> {
                 }
             }
         }
+        let options = match self.options(arguments) {
+            Ok(options) => options,
+            Err(why) => return error(&why),
+        };
         let asked = whole(&arguments["max_tool_calls"]).unwrap_or(self.limits.agent_calls_default);
         Action::Dispatch(DispatchSpec {
             agent,
@@ -104,6 +108,7 @@ impl Resolver<'_> {
             depends_on,
             max_tool_calls: asked.min(self.limits.agent_calls_max).max(1),
             manual,
+            options,
         })
     }
 }
@@ -119,6 +124,19 @@ pub(super) fn collect(arguments: &Value) -> Action {
     Action::Collect { agents }
 }
 
+/// Steers or stops an agent. Whether there is such an agent is known when the reply is folded.
+pub(super) fn control(tool: &str, arguments: &Value) -> Action {
+    let agent = arguments["agent_id"].as_str().unwrap_or_default().trim();
+    let Ok(agent) = AgentId::sub(agent) else {
+        return error(&format!("{tool} needs agent_id: the name of an agent that was dispatched in this turn."));
+    };
+    match (tool, arguments["text"].as_str().map(str::trim).filter(|text| !text.is_empty())) {
+        ("stop_agent", _) => Action::ControlAgent { agent, text: None },
+        (_, Some(text)) => Action::ControlAgent { agent, text: Some(text.to_owned()) },
+        (_, None) => error("steer_agent needs text: what the agent is to know or to do differently."),
+    }
+}
+
 /// A list of strings. Models also send a single string, or several separated by commas.
 fn texts(value: &Value) -> Vec<String> {
     let trimmed = |text: &str| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
@@ -130,7 +148,7 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 /// A whole number. Models also send `"7"` and `7.0`.
-fn whole(value: &Value) -> Option<u32> {
+pub(super) fn whole(value: &Value) -> Option<u32> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
     (number >= 0.0).then_some(number as u32)

@@ -182,6 +182,7 @@ fn spec() -> DispatchSpec {
         depends_on: Vec::new(),
         max_tool_calls: 5,
         manual: granted.map(|name| manual_of(skills.get(name).unwrap(), true)).to_vec(),
+        options: Default::default(),
     }
 }
 

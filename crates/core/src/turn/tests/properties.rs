@@ -42,6 +42,9 @@ fn assert_reported(w: &World) {
             | EventBody::LoopDetected { .. }
             | EventBody::SkillStarted { .. }
             | EventBody::SkillFinished { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }
@@ -138,6 +141,9 @@ pub(super) fn assert_equal_effects_once(w: &World) {
             | EventBody::LoopDetected { .. }
             | EventBody::AgentStarted { .. }
             | EventBody::AgentReported { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::CancelRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }

@@ -32,6 +32,8 @@ pub enum Step {
     SkillStarts(u8),
     SkillEnds(u8, u8, Status),
     AgentEnds(u8, bool),
+    /// A person steers an agent, or stops it.
+    AgentControl(u8, bool),
     Control(u8, Control),
     Deadline,
     JobCommand(u8),
@@ -106,6 +108,10 @@ fn call() -> impl Strategy<Value = ToolCall> {
         }),
         2 => Just(("use_skill", json!({"skill": "email.send", "arguments": {"to": "b", "body": "c"}}).to_string())),
         2 => (0..4_u8).prop_map(|n| ("tasks__search", json!({"query": n.to_string()}).to_string())),
+        1 => (name(), any::<bool>()).prop_map(|(agent, steers)| {
+            let tool = if steers { "steer_agent" } else { "stop_agent" };
+            (tool, json!({"agent_id": agent, "text": "more"}).to_string())
+        }),
         1 => ".{0,20}".prop_map(|raw| ("dispatch_agent", raw)),
         1 => ".{0,20}".prop_map(|raw| ("use_skill", raw)),
         1 => ".{0,20}".prop_map(|raw| ("get_agent_results", raw)),
@@ -195,6 +201,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         3 => any::<u8>().prop_map(Step::SkillStarts),
         14 => (any::<u8>(), any::<u8>(), status()).prop_map(|(agent_index, n, status)| Step::SkillEnds(agent_index, n, status)),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(n, crash)| Step::AgentEnds(n, crash)),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(n, steers)| Step::AgentControl(n, steers)),
         2 => prop::bool::weighted(0.2).prop_map(Step::Restart),
         5 => any::<u16>().prop_map(Step::Again),
         1 => (0..200_000_u32).prop_map(Step::Wait),
@@ -211,6 +218,7 @@ pub fn limits() -> impl Strategy<Value = TurnLimits> {
             window_calls_max,
             crashes_max: incarnations,
             restarts_max: incarnations * 2,
+            agent_control: json,
             interface: if json { SubAgentInterface::Json } else { SubAgentInterface::Cmd },
             ..TurnLimits::default()
         },
@@ -242,6 +250,18 @@ fn acting(w: &World) -> Vec<AgentId> {
 
 pub fn main_thinks(w: &World) -> bool {
     w.current().and_then(|task| w.conv.turn(task)).is_some_and(|t| t.main.phase == Phase::Thinking)
+}
+
+fn control_agent(w: &mut World, n: u8, steers: bool) {
+    let Some(task) = w.current() else { return };
+    let open = w.conv.turn(task).into_iter().flat_map(|turn| turn.agents.plan.unreported());
+    let open: Vec<String> = open.map(|node| node.spec.agent.to_string()).collect();
+    let stop = EventBody::AgentStopRequested { by: "ann".to_owned(), reason: String::new() };
+    match pick(&open, n) {
+        Some(name) if steers => w.steer(&name, "more"),
+        Some(name) => w.record(task, agent(&name), stop),
+        None => {}
+    }
 }
 
 fn outcome(status: Status) -> Outcome {
@@ -286,11 +306,7 @@ pub fn perform(w: &mut World, step: Step) {
                 w.agent_model_fails(&name, kind);
             }
         }
-        Step::SkillStarts(n) => {
-            if let Some(agent_index) = pick(&acting(w), n) {
-                w.skill_starts(&agent_index);
-            }
-        }
+        Step::SkillStarts(n) => pick(&acting(w), n).iter().for_each(|agent_index| w.skill_starts(agent_index)),
         Step::SkillEnds(agent_index, n, status) => {
             if let Some(agent_index) = pick(&acting(w), agent_index) {
                 let n = usize::from(n) % w.skill_calls(&agent_index).len();
@@ -302,6 +318,7 @@ pub fn perform(w: &mut World, step: Step) {
                 w.agent_ends(&name, if crash { ReportStatus::Crashed } else { ReportStatus::Timeout });
             }
         }
+        Step::AgentControl(n, steers) => control_agent(w, n, steers),
         Step::Control(n, control) => {
             // The Engine ignores events of a task that it has not received.
             let known: Vec<TaskId> = tasks(w).into_iter().filter(|task| !is_undelivered(w, *task)).collect();

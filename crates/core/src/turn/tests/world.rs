@@ -404,6 +404,18 @@ impl World {
         }
     }
 
+    /// A person adds a text to the mission of an agent of the turn. A running agent takes it up.
+    pub fn steer(&mut self, name: &str, text: &str) {
+        let (task, id) = (self.task(), agent(name));
+        self.record(task, id.clone(), EventBody::AgentSteered { by: "ann".to_owned(), text: text.to_owned() });
+        let node = self.conv.turn(task).and_then(|turn| turn.agents.plan.node(&id));
+        let steering = node.map(|node| node.steering.clone()).unwrap_or_default();
+        let taken = self.agents.get_mut(&(task, id.clone())).and_then(|turn| turn.steered(steering));
+        if let Some(body) = taken {
+            self.agent_records(&id, body);
+        }
+    }
+
     fn hand_in(&mut self, key: &(TaskId, AgentId), mut last: Vec<(TaskId, AgentId, EventBody)>, report: AgentReport) {
         self.agents.remove(key).expect("the agent runs");
         last.push((key.0, key.1.clone(), EventBody::AgentReported { report }));
