@@ -49,3 +49,4 @@ pub mod time;
 pub mod titles;
 pub mod turn;
 pub mod words;
+pub mod workflow;

@@ -1,6 +1,7 @@
 //! Resolves the calls of a model's reply. Every tool call or command is checked once against the current skills, and the
 //! result is recorded with the reply. An invalid call gets an error as its result, which the model can correct.
 
+mod steps;
 mod tools;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -24,6 +25,7 @@ use crate::{
     receipt,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
+pub(super) use steps::resolve_steps;
 use tools::collect;
 
 /// The maximum number of calls in one reply. The calls beyond it are not run, and the model is notified.

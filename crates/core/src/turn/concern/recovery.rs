@@ -43,6 +43,14 @@ impl Turn {
         }
     }
 
+    /// Begins the next step of the turn's workflow, if it has one: each step has its deadlines and its interruptions to itself.
+    pub(in crate::turn) fn begin_step(&mut self, at: Micros) {
+        if self.main.workflow.is_some() {
+            self.restart_clock(at);
+            self.recovery = Recovery::default();
+        }
+    }
+
     /// Fails a turn during which the Engine or the process died too often, so that the conversation can continue.
     pub(in crate::turn) fn poisoned(&self, now: Now) -> Option<Decision> {
         let (code, text, detail) = if self.recovery.crashes >= self.limits.crashes_max.max(1) {
