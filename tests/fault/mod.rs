@@ -31,3 +31,4 @@ mod schedules;
 mod sigkill;
 mod snapshots;
 mod two_processes;
+mod workflows;

@@ -61,3 +61,4 @@ mod spoken;
 mod terminal;
 mod untrusted;
 pub mod voice;
+pub mod workflows;

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     breaker::RunRequest,
     effects::{
-        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model,
-        call_with_fallback, fork_if_requested,
+        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, ModelDone, Waits, ask_hook,
+        call_model, call_with_fallback, fork_if_requested, step_round,
     },
     observe::{Addr, Named},
     scheduler::RequestHandle,
@@ -47,6 +47,8 @@ pub(crate) trait AgentTasks {
 /// An agent's work outside its actor.
 pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
+    /// The reply of the round comes from the workflow of the turn.
+    Step(Box<ModelDone>),
     Skill(Box<RunRequest>, Fallback),
     Hook(Box<HookRequest>),
     /// A question to a person in this mode.
@@ -64,6 +66,9 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
+            Directive::CallModel { task, round, .. } if let Some(reply) = view.workflow_reply() => {
+                Some(Self::Step(Box::new(step_round(wiring, task, round, reply))))
+            }
             Directive::CallModel { task, agent, round } => {
                 let request = view.request(&wiring.catalog.skills());
                 Some(Self::Round(Box::new(ModelCall {
@@ -165,6 +170,9 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
         Some(AgentEffect::Round(call)) => tasks.spawn(id, async move {
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
+        }),
+        Some(AgentEffect::Step(done)) => tasks.spawn(id, async move {
+            me.tell(AgentDone::Round(done).into());
         }),
         Some(AgentEffect::Skill(request, fallback)) => {
             let by = ForkedBy::of(agent.0);

@@ -27,7 +27,7 @@ pub const EXPORT_MARK: &str = "annie_conversation";
 /// Events of a copy that are stored in one append.
 const APPEND_EVENTS: usize = 200;
 /// How many replays run at the same time. Each holds a conversation in memory and uses one core.
-static RUNNING: Semaphore = Semaphore::const_new(2);
+pub(super) static RUNNING: Semaphore = Semaphore::const_new(2);
 
 /// What a replay shows.
 #[derive(Debug, Clone, Copy, Default)]

@@ -35,7 +35,7 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 19] = [
+pub(crate) const SERVICES: [&str; 20] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -50,6 +50,7 @@ pub(crate) const SERVICES: [&str; 19] = [
     "annie.v1.Conversations",
     "annie.v1.Actors",
     "annie.v1.Skills",
+    "annie.v1.Workflows",
     "annie.v1.Events",
     "annie.v1.Replay",
     "annie.v1.Audit",
@@ -103,7 +104,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 12] = [
+const TABLE_ONLY: [&str; 13] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
@@ -112,6 +113,7 @@ const TABLE_ONLY: [&str; 12] = [
     "annie.v1.Reminders",
     "annie.v1.Conversations",
     "annie.v1.Skills",
+    "annie.v1.Workflows",
     "annie.v1.Usage",
     "annie.v1.Replay",
     "annie.v1.Audit",

@@ -28,6 +28,7 @@ pub mod tasks;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod workflows;
 
 use std::sync::LazyLock;
 
@@ -58,6 +59,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     reminders::table,
     skills::table,
+    workflows::table,
     data::table,
     events::table,
     settings::table,

@@ -9,6 +9,7 @@ use crate::{
     dead_letter::DeadLetter,
     message::{Finish, ModelErrorKind, ToolCall, Usage},
     redact::RedactedKind,
+    workflow::WORKFLOW,
 };
 
 /// The component that records the events of a kind.
@@ -248,11 +249,12 @@ impl EventBody {
         self.as_final().is_some()
     }
 
-    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that, or the reply was kept.
+    /// Whether this is the end of a round whose model was called. A cap on calls may have prevented that, or the reply was kept, or
+    /// it comes from a workflow.
     #[must_use]
     pub fn is_model_call(&self) -> bool {
         let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind == ModelErrorKind::CallCap);
-        let is_kept = matches!(self, Self::ModelReplied { cached: true, .. });
+        let is_kept = matches!(self, Self::ModelReplied { cached, backend, .. } if *cached || backend == WORKFLOW);
         self.round_end().is_some() && !is_capped && !is_kept
     }
 

@@ -220,7 +220,10 @@ impl Turn {
         }
         // A turn that is being given up, or that is suspended, starts no agents.
         let starts_no_agents = self.control.is_suspended
-            || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_) | Ending::StepFailed(_)));
+            || matches!(
+                self.main.ending(),
+                Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_) | Ending::StepFailed(_))
+            );
         self.poisoned(now)
             .or_else(|| self.overdue(now))
             .or_else(|| if starts_no_agents { None } else { self.decide_agents(now) })

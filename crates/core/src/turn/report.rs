@@ -103,7 +103,9 @@ pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
         // Only the main agent runs for a program.
-        Ending::Called(text, _) | Ending::Unfit(text) | Ending::StepFailed(text) => (ReportStatus::Failed, of_run(text, run)),
+        Ending::Called(text, _) | Ending::Unfit(text) | Ending::StepFailed(text) => {
+            (ReportStatus::Failed, of_run(text, run))
+        }
     }
 }
 

@@ -114,7 +114,9 @@ impl Checker<'_> {
     fn templates(&mut self, step: &Step) {
         match &step.work {
             StepWork::Call(work) => self.work(&step.id, work, false),
-            StepWork::Parallel(branches) => branches.iter().for_each(|branch| self.work(&branch.id, &branch.work, false)),
+            StepWork::Parallel(branches) => {
+                branches.iter().for_each(|branch| self.work(&branch.id, &branch.work, false))
+            }
             StepWork::Each { of, work } => {
                 self.template(&step.id, of, false);
                 self.work(&step.id, work, true);

@@ -125,9 +125,7 @@ impl Comparison<'_> {
     }
 }
 
-fn comparison<'a>(
-    rest: &mut std::iter::Peekable<std::vec::IntoIter<Token<'a>>>,
-) -> Result<Comparison<'a>, String> {
+fn comparison<'a>(rest: &mut std::iter::Peekable<std::vec::IntoIter<Token<'a>>>) -> Result<Comparison<'a>, String> {
     let left = operand(rest.next())?;
     let operator = match rest.next() {
         Some(Token::Word("==" | "is")) => match rest.peek() {

@@ -43,14 +43,20 @@ pub fn read(head: WorkflowHead, steps: &Value, limits: &WorkflowLimits) -> Resul
     let mut reader = Reader { limits, steps: Vec::new(), ids: BTreeSet::new(), problems: Vec::new() };
     match steps.as_array() {
         Some(steps) if !steps.is_empty() => reader.steps(steps, 0),
-        _ => reader.problem("", "`steps` must be a list of steps", "write `- id: first` with `skill: …` below `steps:`"),
+        _ => {
+            reader.problem("", "`steps` must be a list of steps", "write `- id: first` with `skill: …` below `steps:`")
+        }
     }
     let Reader { steps, mut problems, .. } = reader;
     let count = steps.iter().map(calls_of).sum::<usize>();
     let steps_max = limits.steps_max as usize;
     if count > steps_max {
         let what = format!("it has {count} steps, and at most {steps_max} are allowed");
-        problems.push(WorkflowProblem { step: String::new(), what, fix: "divide it into several workflows".to_owned() });
+        problems.push(WorkflowProblem {
+            step: String::new(),
+            what,
+            fix: "divide it into several workflows".to_owned(),
+        });
     }
     let WorkflowHead { name, description, args } = head;
     let workflow = Workflow { name, description, args, steps };
@@ -163,7 +169,11 @@ impl Reader<'_> {
         let number = value.as_u64().and_then(|n| u32::try_from(n).ok());
         let bound = number.filter(|n| (1..=self.limits.loop_max).contains(n));
         if bound.is_none() {
-            self.problem(id, format!("`{key}` must be a whole number from 1 to {}", self.limits.loop_max), "correct it");
+            self.problem(
+                id,
+                format!("`{key}` must be a whole number from 1 to {}", self.limits.loop_max),
+                "correct it",
+            );
         }
         bound
     }

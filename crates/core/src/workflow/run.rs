@@ -232,12 +232,8 @@ impl WorkflowRun {
     pub fn begin(start: &WorkflowStart, now: &str, frames: &Frames) -> Self {
         let read = serde_json::from_str::<Workflow>(&start.definition);
         let is_readable = read.is_ok();
-        let empty = || Workflow {
-            name: start.name.clone(),
-            description: String::new(),
-            args: Vec::new(),
-            steps: Vec::new(),
-        };
+        let empty =
+            || Workflow { name: start.name.clone(), description: String::new(), args: Vec::new(), steps: Vec::new() };
         let mut run = Self {
             workflow: read.unwrap_or_else(|_| empty()),
             args: serde_json::from_str(&start.arguments).unwrap_or_default(),

@@ -309,7 +309,8 @@ fn file_beyond_a_limit_is_refused() {
     let limits = WorkflowLimits { steps_max: 2, parallel_max: 1, loop_max: 4, ..WorkflowLimits::default() };
     let head = WorkflowHead { name: "demo".to_owned(), description: String::new(), args: Vec::new() };
     let call = |id: &str| json!({"id": id, "skill": "x.y"});
-    let steps = json!([{"id": "p", "parallel": [call("a"), call("b")]}, {"id": "l", "loop": {"max": 5, "steps": [call("c")]}}]);
+    let steps =
+        json!([{"id": "p", "parallel": [call("a"), call("b")]}, {"id": "l", "loop": {"max": 5, "steps": [call("c")]}}]);
     let found = read(head, &steps, &limits).unwrap_err();
     let found: Vec<String> = found.into_iter().map(|p| format!("{}: {}", p.step, p.what)).collect();
     assert_eq!(
@@ -347,7 +348,13 @@ fn shown_run_names_done_running_and_pending_steps() {
     let lines: Vec<String> = shown.steps.iter().map(line).collect();
     assert_eq!(
         lines,
-        ["a skill x.y done 1", "p parallel running 1", "b skill x.y failed 0", "c skill x.z running 0", "d answer pending 0"]
+        [
+            "a skill x.y done 1",
+            "p parallel running 1",
+            "b skill x.y failed 0",
+            "c skill x.z running 0",
+            "d answer pending 0"
+        ]
     );
     assert_eq!((shown.present.as_str(), shown.calls), ("p", 3));
 }
