@@ -65,7 +65,9 @@ async fn undisturbed() -> usize {
 
 /// Asserts that the run has finished and that no intent took effect twice, except one that may be repeated.
 async fn finishes(world: &World, parts: &WorldParts, sent: &annie_actors::Submitted, killed_at: usize) {
-    assert_eq!(world.answer(sent).await, "the end: It is done.", "killed at {killed_at}");
+    // An effect that was cut off is in doubt, and the answer says so.
+    let answer = world.answer(sent).await;
+    assert!(answer.starts_with("the end: It is done."), "killed at {killed_at}: {answer}");
     check_log(&world.log(sent.conversation).await);
     assert_eq!(parts.skills.most("test.send"), 1, "killed at {killed_at}");
     let effects = parts.skills.effects();

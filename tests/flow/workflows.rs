@@ -369,12 +369,44 @@ async fn run_that_waits_is_cancelled_and_a_message_does_not_steer_it() {
     eventually("the call waits", async || (state(&server, &task).await["awaits_approval"] == true).then_some(())).await;
     let body = json!({"text": "what is 2 plus 3?", "conversation_id": conversation, "steer": true});
     let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("an answer");
-    assert_eq!((status, &sent["status"]), (200, &json!("answered")), "it has a turn of its own: {sent}");
+    assert_eq!((status, &sent["status"]), (200, &json!("completed")), "it has a turn of its own: {sent}");
     let (status, _) = server.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await.expect("an answer");
     assert!(status < 300, "{status}");
     let shown = ended(&server, &task).await;
     assert_eq!(shown["status"], "cancelled", "{shown}");
     assert_eq!(run(&server, "tasks.search --status open").await.matches("asked").count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspended_run_begins_no_further_step_until_it_is_continued() {
+    let two = "\
+name: two
+description: Two steps.
+steps:
+  - {id: add, skill: tasks.create, args: {title: first}}
+  - {id: more, skill: tasks.search}
+";
+    let config = "[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
+    let (_folder, server) = server_of(config, &[two]).await;
+    let (task, conversation) = start(&server, "two", json!({})).await;
+    eventually("the call waits", async || (state(&server, &task).await["awaits_approval"] == true).then_some(())).await;
+    let post = async |path: String| server.post(&path, &json!({})).await.expect("an answer");
+    assert!(post(format!("/api/v1/tasks/{task}/suspend")).await.0 < 300);
+    assert_eq!(post(format!("/api/v1/approvals/{task}/approve")).await.0, 200);
+    let is_begun = |run: &Value| run["steps"][1]["state"] == "running";
+    let at_rest = eventually("the first step ends", async || {
+        let run = state(&server, &task).await;
+        (run["present"] == "more").then_some(run)
+    })
+    .await;
+    assert_eq!(at_rest["status"], "suspended", "{at_rest}");
+    // A whole turn of another conversation passes meanwhile.
+    ask(&server, "hello").await;
+    let log = events(&server, &conversation).await;
+    assert_eq!(log.iter().filter(|event| event["kind"] == "model_replied").count(), 1, "no further step: {log:?}");
+    assert!(is_begun(&at_rest), "the next step is known: {at_rest}");
+    assert!(post(format!("/api/v1/tasks/{task}/continue")).await.0 < 300);
+    assert_eq!(ended(&server, &task).await["status"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -484,4 +516,35 @@ async fn grpc_lists_runs_and_shows_workflows() {
     let task_id = started.task_id;
     let run = client.show(GetWorkflowRunRequest { task_id }).await.expect("shown").into_inner();
     assert_eq!((run.steps.len(), run.calls, run.workflow.as_str()), (3, 2, "errand"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_is_not_found_by_another_user_and_needs_its_scopes() {
+    let (_folder, server) = server_of("", &[ERRAND]).await;
+    let (task, _) = start(&server, "errand", json!({"what": "tea"})).await;
+    ended(&server, &task).await;
+    let options = json!({"name": "root", "scopes": ["admin", "impersonate"]});
+    let (status, root) = server.post("/api/v1/keys", &options).await.expect("an answer");
+    assert_eq!(status, 201, "{root}");
+    let send = async |method: &str, path: &str, key: &Value, body: &Value| {
+        let method = method.parse().expect("a method");
+        let request = server.http.request(method, format!("{}{path}", server.url)).json(body);
+        let answer = request.bearer_auth(key.as_str().expect("a key")).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap_or_default())
+    };
+    let key = async |user: &str, scopes: &[&str]| {
+        let options = json!({"name": user, "user": user, "scopes": scopes});
+        let (status, made) = send("POST", "/api/v1/keys", &root["secret"], &options).await;
+        assert_eq!(status, 201, "{made}");
+        made["secret"].clone()
+    };
+    let (reads, chats) = (key("bob", &["jobs:read"]).await, key("bob", &["chat"]).await);
+    let (run, path) = ("/api/v1/workflows/errand/run", format!("/api/v1/workflow-runs/{task}"));
+    assert_eq!(send("GET", &path, &reads, &Value::Null).await.0, 404, "it is another user's");
+    assert_eq!(send("GET", &path, &chats, &Value::Null).await.0, 403);
+    assert_eq!(send("GET", "/api/v1/workflows", &chats, &Value::Null).await.0, 403);
+    assert_eq!(send("POST", run, &reads, &json!({"arguments": {"what": "x"}})).await.0, 403);
+    assert_eq!(send("GET", "/api/v1/workflow-runs/x", &reads, &Value::Null).await.0, 400);
+    let (status, started) = send("POST", run, &chats, &json!({"arguments": {"what": "coffee"}})).await;
+    assert_eq!(status, 200, "{started}");
 }

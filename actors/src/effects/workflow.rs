@@ -105,7 +105,9 @@ pub(crate) fn with_workflow(
         window_calls_max: limits.window_calls_max.max(calls_max),
         ..limits
     };
-    (Mode::Direct, PromptFacts { workflow: Some(start), manual: Vec::new(), ..facts }, limits)
+    // No model reads the list of skills; the agents of steps have their own.
+    let (skills, domains, manual) = (String::new(), Vec::new(), Vec::new());
+    (Mode::Direct, PromptFacts { workflow: Some(start), skills, domains, manual, ..facts }, limits)
 }
 
 /// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit;

@@ -77,7 +77,7 @@ impl Kernel {
     }
 
     /// Starts a run of a workflow as a task of class normal in a conversation of its own. A repetition with the same key is the same
-    /// run. `source` is not recorded: the run is one that the kernel forked.
+    /// run.
     ///
     /// # Errors
     /// If there is no such workflow, its file or the arguments have problems, the key is not valid or was used with other

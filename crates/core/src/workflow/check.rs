@@ -16,8 +16,8 @@ use crate::skill::SkillSet;
 /// All problems of the graph and of the templates, in the order of the steps.
 pub(super) fn check(workflow: &Workflow) -> Vec<WorkflowProblem> {
     let mut checker = Checker { workflow, problems: Vec::new() };
-    for (at, step) in workflow.steps.iter().enumerate() {
-        checker.routes(at, step);
+    for step in &workflow.steps {
+        checker.routes(step);
         checker.templates(step);
     }
     // The graph of a file with wrong routes says nothing.
@@ -89,7 +89,7 @@ impl Checker<'_> {
         self.problems.push(WorkflowProblem { step, what: what.into(), fix: fix.into() });
     }
 
-    fn routes(&mut self, at: usize, step: &Step) {
+    fn routes(&mut self, step: &Step) {
         for route in &step.next {
             if route.to != END && self.workflow.position(&route.to).is_none_or(|_| route.to.contains('.')) {
                 let fix = format!("name a step of this file, or `{END}`");
@@ -108,7 +108,6 @@ impl Checker<'_> {
         if matches!(step.work, StepWork::Answer(_)) && !step.next.is_empty() {
             self.problem(&step.id, "an answer ends the workflow, so nothing follows it", "leave `next` out");
         }
-        let _ = at;
     }
 
     fn templates(&mut self, step: &Step) {
@@ -185,10 +184,10 @@ impl Checker<'_> {
                     self.problem(id, what, "name a step of this file");
                 }
             }
-            Reference::Item if !has_item => {
+            Reference::Item(_) if !has_item => {
                 self.problem(id, "`{item}` has a meaning in a step with `each` only", "name another value");
             }
-            Reference::Item | Reference::Now | Reference::Today => {}
+            Reference::Item(_) | Reference::Now | Reference::Today => {}
         }
     }
 

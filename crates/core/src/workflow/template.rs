@@ -29,7 +29,8 @@ pub(super) enum Reference<'a> {
         field: &'a str,
         path: &'a str,
     },
-    Item,
+    /// A part of the item of a fan-out; the whole item if the path is empty.
+    Item(&'a str),
     Now,
     Today,
 }
@@ -78,7 +79,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 }
 
 fn begins_placeholder(inside: &str) -> bool {
-    ["args.", "steps.", "item}", "now}", "today}"].iter().any(|begin| inside.starts_with(begin))
+    ["args.", "steps.", "item}", "item.", "now}", "today}"].iter().any(|begin| inside.starts_with(begin))
 }
 
 /// Reads the inside of a placeholder.
@@ -87,10 +88,13 @@ pub(super) fn reference(inside: &str) -> Result<Reference<'_>, String> {
         return Ok(Reference::Arg(name));
     }
     match inside {
-        "item" => return Ok(Reference::Item),
+        "item" => return Ok(Reference::Item("")),
         "now" => return Ok(Reference::Now),
         "today" => return Ok(Reference::Today),
         _ => {}
+    }
+    if let Some(path) = inside.strip_prefix("item.") {
+        return Ok(Reference::Item(path));
     }
     let Some(rest) = inside.strip_prefix("steps.") else {
         return Err(format!("`{{{inside}}}` names no value"));
@@ -111,7 +115,10 @@ impl Values<'_> {
     pub(super) fn get(&self, reference: Reference<'_>) -> Result<Option<Value>, String> {
         match reference {
             Reference::Arg(name) => Ok(self.args.get(name).filter(|value| !value.is_null()).cloned()),
-            Reference::Item => self.item.cloned().map(Some).ok_or_else(|| "there is no item here".to_owned()),
+            Reference::Item(path) => {
+                let item = self.item.cloned().ok_or_else(|| "there is no item here".to_owned())?;
+                part_of(item, path, || format!("the item has no part `{path}`")).map(Some)
+            }
             Reference::Now => Ok(Some(self.now.into())),
             Reference::Today => Ok(Some(self.now.split(' ').next().unwrap_or_default().into())),
             Reference::Step { id, field: "passes", .. } => Ok(Some(self.passes.get(id).copied().unwrap_or(0).into())),
@@ -132,14 +139,7 @@ impl Values<'_> {
             _ => serde_json::from_str(&result.text)
                 .map_err(|_| format!("the result of step `{id}` is not JSON, so it has no part `{path}`"))?,
         };
-        let missing = || format!("the {field} of step `{id}` has no part `{path}`");
-        path.split('.').filter(|part| !part.is_empty()).try_fold(whole, |value, part| {
-            let found = match &value {
-                Value::Array(items) => part.parse::<usize>().ok().and_then(|n| items.get(n)),
-                other => other.get(part),
-            };
-            found.cloned().ok_or_else(missing)
-        })
+        part_of(whole, path, || format!("the {field} of step `{id}` has no part `{path}`"))
     }
 
     /// A text with its values. `framed` encloses what steps returned, where a model reads the text.
@@ -158,7 +158,7 @@ impl Values<'_> {
                         (Reference::Step { id, field: "result" | "evidence", .. }, Some(framed)) => {
                             text.push_str(&framed(id, &value));
                         }
-                        (Reference::Item, Some(framed)) => text.push_str(&framed("item", &value)),
+                        (Reference::Item(_), Some(framed)) => text.push_str(&framed("item", &value)),
                         _ => text.push_str(&value),
                     }
                 }
@@ -215,6 +215,17 @@ impl Values<'_> {
             other => Err(format!("{other} is no list")),
         }
     }
+}
+
+/// The part of a value at a path of names and numbers, separated by dots.
+fn part_of(whole: Value, path: &str, missing: impl Fn() -> String) -> Result<Value, String> {
+    path.split('.').filter(|part| !part.is_empty()).try_fold(whole, |value, part| {
+        let found = match &value {
+            Value::Array(items) => part.parse::<usize>().ok().and_then(|n| items.get(n)),
+            other => other.get(part),
+        };
+        found.cloned().ok_or_else(&missing)
+    })
 }
 
 /// A value as text.

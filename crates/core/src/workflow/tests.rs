@@ -118,6 +118,10 @@ fn fan_out_over_a_list_has_a_limit_and_an_empty_list_makes_no_call() {
     assert_eq!(calls(&run), [r#"all#2: x.one {"name":"red"}"#, r#"all#3: x.one {"name":"blue"}"#]);
     end_with(&mut run, &ok("seen"));
     assert_eq!(run.next(), Next::Answer(r#"["seen","seen"]"#));
+    let parts = json!([
+        {"id": "all", "each": {"of": "[{\"id\": 7}]", "skill": "x.one", "args": {"id": "{item.id}"}}},
+    ]);
+    assert_eq!(calls(&begun(&parts)), [r#"all#1: x.one {"id":7}"#]);
     let mut run = begun(&steps);
     end_with(&mut run, &ok("[]"));
     assert_eq!(run.next(), Next::Answer("The workflow demo is done."));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Now;
+use super::{Deferral, Now};
 use crate::{
     event::ResumeCause,
     time::Micros,
@@ -48,6 +48,7 @@ impl Turn {
         if self.main.workflow.is_some() {
             self.restart_clock(at);
             self.recovery = Recovery::default();
+            self.deferral = Deferral::default();
         }
     }
 

@@ -168,7 +168,11 @@ impl Turn {
         if self.control.is_cancelled {
             return wanted;
         }
-        wanted.extend(self.main.outstanding(self.task));
+        // A suspended turn waits for its permit in the queue, and the steps of a workflow need none.
+        let waits = self.control.is_suspended && self.main.workflow.is_some() && self.main.phase == Phase::Thinking;
+        if !waits {
+            wanted.extend(self.main.outstanding(self.task));
+        }
         let running = self.agents.plan.running().map(|n| n.spec.agent.clone());
         wanted.extend(running.map(|agent| Directive::RunAgent { task: self.task, agent }));
         wanted
