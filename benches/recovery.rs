@@ -182,6 +182,7 @@ async fn kernel(store: Arc<dyn Storage>, passivate_after_ms: u64) -> Kernel {
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
+        workflows: Arc::new(annie_core::ports::NoWorkflows),
         backends: vec![Backend { name: "bench".into(), slots: 256, facts, model: Arc::new(model), round_ms_max: None }],
         profiles: Profiles {
             by_user: Default::default(),

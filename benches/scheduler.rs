@@ -66,6 +66,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
+        workflows: Arc::new(annie_core::ports::NoWorkflows),
         backends: vec![Backend {
             name: BACKEND.into(),
             slots: 1,

@@ -125,6 +125,7 @@ async fn kernel_with(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: 
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
+        workflows: Arc::new(annie_core::ports::NoWorkflows),
         backends: vec![Backend {
             name: "bench".into(),
             slots: 1_024,

@@ -29,7 +29,7 @@ use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook}
 use annie_mcp::McpSource;
 use annie_planner::OfflinePlanner;
 use annie_skillkit::{
-    EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, context_sources,
+    EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, WorkflowFolder, context_sources,
 };
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 use annie_telemetry::{Exporter, TelemetryError};
@@ -337,6 +337,7 @@ pub async fn assemble_with(
         store,
         catalog: skills.clone(),
         runner: skills.clone(),
+        workflows: Arc::new(WorkflowFolder::new(folder.join("workflows"), config.workflows.clone())),
         backends,
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),

@@ -12,7 +12,9 @@ use annie_core::{
     hooks::Hooks,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{Message, ModelError, ModelReply, ModelRequest},
-    ports::{Before, Catalog, ContextSource, Env, Faults, Model, SkillRunner, SkillSource, Storage},
+    ports::{
+        Before, Catalog, ContextSource, Env, Faults, Model, NoWorkflows, SkillRunner, SkillSource, Storage, Workflows,
+    },
     replay::Replay,
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
@@ -43,6 +45,7 @@ pub struct WorldParts {
     pub sources: Vec<Arc<dyn SkillSource>>,
     /// The folder of skill files beside the bundled ones, if there are sources.
     pub skills_folder: Option<PathBuf>,
+    pub workflows: Arc<dyn Workflows>,
     pub slots: u32,
     /// The backend `main` is agentic: one of its rounds is an effect.
     pub acts: bool,
@@ -68,6 +71,7 @@ impl WorldParts {
             skills: Arc::new(FakeSkills::obliging()),
             sources: Vec::new(),
             skills_folder: None,
+            workflows: Arc::new(NoWorkflows),
             slots: 8,
             acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
@@ -114,6 +118,7 @@ impl WorldParts {
             documents: self.store.clone(),
             catalog,
             runner,
+            workflows: self.workflows.clone(),
             backends,
             profiles: Profiles {
                 by_user: Default::default(),

@@ -9,9 +9,10 @@ use annie_core::{
     hooks::HookSet,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
-    ports::{Catalog, ContextSource, Documents, Env, Model, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Documents, Env, Model, SkillRunner, Store, Workflows},
     route::{BackendFacts, RouteMode, RouteTable},
     spend::SpendLimits,
+    workflow::WorkflowLimits,
 };
 
 use crate::{
@@ -99,6 +100,8 @@ pub struct KernelLimits {
     pub cache: CacheLimits,
     /// How long a deleted conversation can be restored, in milliseconds.
     pub trash_ms: u64,
+    /// The limits of workflows.
+    pub workflow: WorkflowLimits,
 }
 
 impl Default for KernelLimits {
@@ -123,6 +126,7 @@ impl Default for KernelLimits {
             guards: Arc::default(),
             cache: CacheLimits::default(),
             trash_ms: 30 * 24 * 3_600_000,
+            workflow: WorkflowLimits::default(),
         }
     }
 }
@@ -144,6 +148,7 @@ pub(crate) struct Wiring {
     /// The lists of the catalogue's skills for prompts.
     pub skill_lists: SkillLists,
     pub runner: Arc<dyn SkillRunner>,
+    pub workflows: Arc<dyn Workflows>,
     pub backends: BTreeMap<String, Backend>,
     pub profiles: Profiles,
     pub limits: KernelLimits,

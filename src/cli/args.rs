@@ -12,6 +12,7 @@ mod sandbox;
 mod skills;
 mod top;
 mod work;
+mod workflows;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -33,6 +34,7 @@ pub use sandbox::*;
 pub use skills::*;
 pub use top::*;
 pub use work::*;
+pub use workflows::*;
 
 use crate::api::check_key;
 
@@ -196,6 +198,12 @@ pub enum Command {
         /// The subcommand.
         #[command(subcommand)]
         command: Skills,
+    },
+    /// Workflows: steps that a file lists, and their runs
+    Workflows {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Workflows,
     },
     /// Your to-dos; `annie tasks` is about messages
     Todos {

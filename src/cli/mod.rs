@@ -57,6 +57,7 @@ mod turns;
 mod usage;
 mod waiting;
 mod watch;
+mod workflows;
 
 use std::{
     ffi::OsString,
@@ -245,6 +246,7 @@ async fn with_config(
         Command::Events(wanted) => events::run(&site, wanted).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,
+        Command::Workflows { command } => workflows::run(&site, command).await,
         Command::Todos { command } => own::todos(&site, command).await,
         Command::Memory { command } => own::memory(&site, command).await,
         Command::Notes { command } => own::notes(&site, command).await,

@@ -19,6 +19,7 @@ use annie_core::{
     result_check::CheckRules,
     route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
     spend::SpendLimits,
+    workflow::{WORKFLOW, WorkflowLimits},
 };
 use annie_llm::Secret;
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,8 @@ pub struct Config {
     pub error_router: ErrorRules,
     /// How results of skills are checked.
     pub result_checks: CheckRules,
+    /// Limits of workflows.
+    pub workflows: WorkflowLimits,
     /// The model backends (`[[backend]]`); an empty list means the offline planner. Read by [`super::typed`], which separates
     /// the pool's keys from the client's.
     #[serde(skip)]
@@ -400,6 +403,7 @@ impl Config {
             guards: self.guard.compiled(),
             cache: self.cache.limits(),
             trash_ms: u64::from(self.retention.trash_days) * 24 * 3_600_000,
+            workflow: self.workflows.clone(),
         }
     }
 
@@ -485,6 +489,11 @@ impl Config {
             ("api", "requests_per_connection_max", u64::from(self.api.requests_per_connection_max)),
             ("api", "grpc_request_bytes_max", self.api.grpc_request_bytes_max as u64),
             ("api", "grpc_response_bytes_max", self.api.grpc_response_bytes_max as u64),
+            ("workflows", "steps_max", u64::from(self.workflows.steps_max)),
+            ("workflows", "parallel_max", u64::from(self.workflows.parallel_max)),
+            ("workflows", "loop_max", u64::from(self.workflows.loop_max)),
+            ("workflows", "calls_max", u64::from(self.workflows.calls_max)),
+            ("workflows", "value_bytes_max", u64::from(self.workflows.value_bytes_max)),
             ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
             ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
@@ -591,6 +600,10 @@ impl Config {
             if self.backend[..at].iter().any(|b| b.name() == backend.name()) {
                 let what = format!("another backend is named {:?} too", backend.name());
                 return Err(KeyError::value(&["backend", &index, "name"], &what, "give each its own name"));
+            }
+            if backend.name() == WORKFLOW {
+                let what = format!("{WORKFLOW:?} is the name of replies that come from a workflow");
+                return Err(KeyError::value(&["backend", &index, "name"], &what, "give it another name"));
             }
             // Each backend is valid and has a unique name: the remaining error is that two share a word in `called`.
             if let Err(RouteTableError::Backend { what, .. }) = RouteTable::new(Vec::new(), &facts[..=at]) {

@@ -479,6 +479,12 @@ format = "json"
 enabled = false
 [chaos]
 enabled = true
+[workflows]
+steps_max = 1
+parallel_max = 2
+loop_max = 3
+calls_max = 4
+value_bytes_max = 5
 [result_checks]
 empty = false
 guard_pages = false
@@ -608,6 +614,7 @@ fn config_limits_reach_kernel_and_store() {
         cache,
         trash_ms,
         agent_model,
+        workflow,
     } = limits;
     assert_eq!((agent_model.as_str(), turn.agent_timeout_ms_max, turn.agent_control), ("offline", 9, true));
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
@@ -636,6 +643,8 @@ fn config_limits_reach_kernel_and_store() {
     assert_eq!((guards.injection, guards.calls.calls_max, guards.calls.window_ms), (config.guard.injection, 7, 60_000));
     assert!(guards.refuses("a stock tip"));
     assert_eq!(trash_ms, 24 * 3_600_000);
+    assert_eq!((workflow.steps_max, workflow.parallel_max, workflow.loop_max), (1, 2, 3));
+    assert_eq!((workflow.calls_max, workflow.value_bytes_max), (4, 5));
     assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));

@@ -32,3 +32,4 @@ mod seals;
 mod sigkill;
 mod snapshots;
 mod two_processes;
+mod workflows;

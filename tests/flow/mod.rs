@@ -64,3 +64,4 @@ mod telemetry;
 mod terminal;
 mod untrusted;
 pub mod voice;
+pub mod workflows;

@@ -17,7 +17,7 @@ use annie_core::{
     hooks::Hooks,
     ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     notice::NotifyLimits,
-    ports::{Env, Model},
+    ports::{Env, Model, NoWorkflows},
     route::{BackendFacts, Privacy, RouteMode, RouteTable, default_rules},
 };
 use annie_store::MemoryStore;
@@ -242,6 +242,7 @@ impl Town {
             store,
             catalog: Arc::new(catalog()),
             runner: Arc::new(SimSkills::new(self.skills.clone(), run.number)),
+            workflows: Arc::new(NoWorkflows),
             backends: backends.collect(),
             profiles: Profiles {
                 by_user: BTreeMap::default(),

@@ -6,7 +6,7 @@ use annie_core::{
     approval::{APPROVAL, ApprovalMode},
     event::PlannedSkill,
     hooks::HookQuestion,
-    ids::{ConversationId, Epoch},
+    ids::{AgentId, ConversationId, Epoch},
     turn::{AgentView, Directive, DirectiveId},
 };
 use tokio::sync::oneshot;
@@ -19,8 +19,8 @@ use super::{
 use crate::{
     breaker::RunRequest,
     effects::{
-        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, Waits, ask_hook, call_model,
-        call_with_fallback, fork_if_requested,
+        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, ModelDone, Waits, ask_hook,
+        call_model, call_with_fallback, fork_if_requested, step_round,
     },
     log_ids,
     observe::{Addr, Named},
@@ -49,6 +49,8 @@ pub(crate) trait AgentTasks {
 /// An agent's work outside its actor.
 pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
+    /// The reply of the round comes from the workflow of the turn.
+    Step(Box<ModelDone>),
     Skill(Box<RunRequest>, Fallback),
     Hook(Box<HookRequest>),
     /// A question to a person in this mode.
@@ -66,6 +68,9 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
+            Directive::CallModel { task, round, .. } if let Some(reply) = view.workflow_reply() => {
+                Some(Self::Step(Box::new(step_round(wiring, task, round, reply))))
+            }
             Directive::CallModel { task, agent, round } => {
                 let request = view.request(&wiring.catalog.skills());
                 Some(Self::Round(Box::new(ModelCall {
@@ -137,8 +142,10 @@ impl AgentEffect {
 impl AgentEffect {
     /// The span of the log lines of this work.
     fn log_span(&self, conversation: ConversationId) -> Span {
+        let orchestrator = AgentId::orchestrator();
         let (task, agent) = match self {
             Self::Round(call) => (call.task, &call.agent),
+            Self::Step(done) => (done.task, &orchestrator),
             Self::Skill(request, _) => (request.task, &request.agent),
             Self::Hook(request) | Self::Approval(request, _) => (request.task, &request.agent),
         };
@@ -182,6 +189,9 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
         AgentEffect::Round(call) => tasks.spawn(id, async move {
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
+        }),
+        AgentEffect::Step(done) => tasks.spawn(id, async move {
+            me.tell(AgentDone::Round(done).into());
         }),
         AgentEffect::Skill(request, fallback) => {
             let by = ForkedBy::of(agent.0);

@@ -17,6 +17,7 @@ use annie_core::{
     route::AgentModels,
     skill::{Effect, PromptContext, SkillFormat},
     turn::{AgentView, refused_by},
+    workflow::WorkflowStart,
 };
 use serde_json::json;
 
@@ -56,6 +57,8 @@ pub(crate) struct JudgedTurn {
     pub is_flagged: bool,
     /// The answer if this skill was started as a task of its own, or the kernel itself answers. Then no turn begins.
     pub answered: Option<String>,
+    /// The workflow that the turn carries out.
+    pub workflow: Option<Box<WorkflowStart>>,
 }
 
 /// The calls of a reply, each with what becomes of it.
@@ -224,7 +227,7 @@ pub(crate) async fn judge_turn(
     let called = called_by_name(wiring, task, inbound);
     let (mut verdicts, mut refused, is_flagged) = examine(wiring, inbound);
     if wiring.hooks.is_empty() || refused.is_some() {
-        return JudgedTurn { verdicts, refused, called, is_flagged, answered: None };
+        return JudgedTurn { verdicts, refused, called, is_flagged, answered: None, workflow: None };
     }
     let (agent, channels) = (AgentId::orchestrator(), [inbound.channel().to_owned()]);
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
@@ -253,7 +256,7 @@ pub(crate) async fn judge_turn(
             verdicts.push(Verdict::Hook { decided, what: what.to_owned() });
         }
     }
-    JudgedTurn { verdicts, refused, called, is_flagged, answered: None }
+    JudgedTurn { verdicts, refused, called, is_flagged, answered: None, workflow: None }
 }
 
 /// What the guards find in a message: the verdicts, the answer if it is refused, and whether it is untrusted. The result of an

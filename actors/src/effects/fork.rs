@@ -113,6 +113,27 @@ pub(crate) async fn fork_called(
     })
 }
 
+/// Starts the task of a workflow that a user called by `/name`, and returns the answer to the message.
+pub(super) async fn fork_workflow(wiring: &Wiring, user: &UserId, inbound: &Inbound, called: &PlannedSkill) -> String {
+    let by = ForkedBy {
+        user: user.clone(),
+        is_private: inbound.private,
+        channel: inbound.channel().to_owned(),
+        is_forked: false,
+        origins: inbound.origins.clone(),
+    };
+    match start_task(wiring, called, by).await {
+        Ok(task) => {
+            let name = &called.skill;
+            format!(
+                "The workflow {name} is started as background task {task}. You are notified when it ends; `annie workflows show \
+                 {task}` shows its steps."
+            )
+        }
+        Err(error) => format!("The workflow {} could not be started: {error}. Send the message again.", called.skill),
+    }
+}
+
 async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Result<TaskId, KernelError> {
     let arguments = planned.arguments["args"].as_str().unwrap_or_default();
     let text = format!("/{} {arguments}", planned.skill);

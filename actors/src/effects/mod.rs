@@ -13,6 +13,7 @@ mod model;
 mod route;
 mod skill;
 mod slash;
+mod workflow;
 
 pub(crate) use compact::summarise;
 pub(crate) use facts::{SkillsInUse, read_facts};
@@ -24,3 +25,4 @@ pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, prefer_requested, route};
 pub(crate) use skill::{SkillDone, call_skill};
 pub(crate) use slash::help;
+pub(crate) use workflow::{CalledWorkflow, called_workflow, start_of, step_round, with_workflow};

@@ -19,6 +19,7 @@ use annie_core::{
     route,
     spend::Unit,
     time::Micros,
+    workflow::WORKFLOW,
 };
 use parking_lot::Mutex;
 
@@ -199,6 +200,26 @@ pub(crate) struct ModelDone {
     is_too_expensive: bool,
     /// Whether the backend was not called because of what rounds under way have reserved.
     may_pass: bool,
+}
+
+impl ModelDone {
+    /// The end of a round whose reply comes from the workflow of the turn. No backend was called.
+    pub fn of_workflow(task: TaskId, round: u32, reply: ModelReply) -> Self {
+        Self {
+            task,
+            round,
+            result: Ok(reply),
+            backend: WORKFLOW.to_owned(),
+            ran_ms: 0,
+            waited_ms: 0,
+            prefill_ms: 0,
+            choices: Vec::new(),
+            acted: false,
+            is_asked: false,
+            is_too_expensive: false,
+            may_pass: false,
+        }
+    }
 }
 
 /// Runs a round on the first backend of its route that grants a permit. If the round fails in a way that another backend may

@@ -9,18 +9,21 @@ use crate::wiring::Wiring;
 
 /// The list of commands, if the message asks for it. A program that requested a format or sends its own conversation gets the
 /// answer of its model.
-pub(crate) fn help(wiring: &Wiring, inbound: &Inbound) -> Option<String> {
+pub(crate) async fn help(wiring: &Wiring, inbound: &Inbound) -> Option<String> {
     let is_asked = inbound.text.trim() == HELP_COMMAND && inbound.outside_text().is_none();
     if !is_asked || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
     let commands = slash_commands(&wiring.catalog.skills());
-    let lines: Vec<String> = commands
+    let mut lines: Vec<String> = commands
         .iter()
         .map(|command| {
             let usage = format!("{} {}", command.name, command.argument_hint);
             format!("- {}: {}", usage.trim_end(), command.description)
         })
         .collect();
+    let workflows = wiring.workflows.all().await.unwrap_or_default();
+    let workflows = workflows.iter().filter_map(|file| Some((file.read.as_ref().ok()?, &file.description)));
+    lines.extend(workflows.map(|(workflow, what)| format!("- /{}: {what}", workflow.as_command().synopsis())));
     Some(format!("A message may begin with:\n\n{}", lines.join("\n")))
 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, future::Future};
 
 use annie_core::{
     event::{Inbound, PromptFacts},
-    ids::UserId,
+    ids::{TaskId, UserId},
     turn::{Directive, DirectiveId},
 };
 
@@ -19,8 +19,8 @@ use super::{
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
-        SkillsInUse, fork_called, help, prefer_requested, read_facts, reminds, route, run_job_command,
-        understand_job_command,
+        CalledWorkflow, SkillsInUse, called_workflow, fork_called, help, prefer_requested, read_facts, reminds, route,
+        run_job_command, understand_job_command, with_workflow,
     },
     log_ids,
     observe::{Context, NodeError},
@@ -75,12 +75,26 @@ impl EngineState {
 
 /// The verdicts with the answer, if the message needs no turn: a task of its own carries out the skill that it calls, or it asks
 /// for the commands.
-async fn answered_at_once(wiring: &Wiring, user: &UserId, inbound: &Inbound, mut judged: JudgedTurn) -> JudgedTurn {
-    if judged.refused.is_none() {
-        judged.answered = match &judged.called {
-            Some(called) => fork_called(wiring, user, inbound, called).await,
-            None => help(wiring, inbound),
-        };
+async fn answered_at_once(
+    wiring: &Wiring,
+    (user, task): (&UserId, TaskId),
+    inbound: &Inbound,
+    mut judged: JudgedTurn,
+) -> JudgedTurn {
+    if judged.refused.is_some() {
+        return judged;
+    }
+    if let Some(called) = &judged.called {
+        judged.answered = fork_called(wiring, user, inbound, called).await;
+        return judged;
+    }
+    judged.answered = help(wiring, inbound).await;
+    if judged.answered.is_none() {
+        match called_workflow(wiring, user, task, inbound).await {
+            Some(CalledWorkflow::Answer(text)) => judged.answered = Some(text),
+            Some(CalledWorkflow::Begins(start)) => judged.workflow = Some(start),
+            None => {}
+        }
     }
     judged
 }
@@ -100,13 +114,17 @@ async fn start(
             state.spawn(id, async move {
                 let mut route = Box::new(route(&wiring, &inbound));
                 let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
-                let judged = Box::new(answered_at_once(&wiring, &user, &inbound, judged).await);
+                let mut judged = Box::new(answered_at_once(&wiring, (&user, task), &inbound, judged).await);
                 prefer_requested(&wiring, &mut route, judged.called.as_ref());
                 let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
                     (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
                 } else {
                     let skills = (judged.called.as_ref(), &known);
-                    read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await
+                    let read = read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await;
+                    match (judged.workflow.take(), read) {
+                        (Some(start), (_, facts, limits)) => with_workflow(facts, limits, start),
+                        (None, read) => read,
+                    }
                 };
                 // If the message is lost, this incarnation has ended, and the next one begins the turn.
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });

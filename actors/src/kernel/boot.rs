@@ -13,7 +13,7 @@ use annie_core::{
     event::{EventBody, Topics},
     hooks::Hooks,
     ids::NodeId,
-    ports::{Catalog, ContextSource, Documents, Env, SkillRunner, Store},
+    ports::{Catalog, ContextSource, Documents, Env, SkillRunner, Store, Workflows},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 use tokio::sync::watch;
@@ -90,6 +90,8 @@ pub struct Parts {
     pub catalog: Arc<dyn Catalog>,
     /// Runs the skills.
     pub runner: Arc<dyn SkillRunner>,
+    /// The workflows that messages may start.
+    pub workflows: Arc<dyn Workflows>,
     /// The model backends; the first one is the default.
     pub backends: Vec<Backend>,
     /// The users' names and time zones.
@@ -146,6 +148,7 @@ impl Kernel {
             catalog: parts.catalog,
             skill_lists: SkillLists::default(),
             runner: parts.runner,
+            workflows: parts.workflows,
             backends: parts.backends.into_iter().map(|b| (b.name.clone(), b)).collect::<BTreeMap<_, _>>(),
             profiles: parts.profiles,
             replies: ReplyCache::new(parts.limits.cache),

@@ -22,6 +22,7 @@ mod skills;
 mod stream;
 mod submit;
 mod usage;
+mod workflows;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ pub use stream::{Follow, StreamItem};
 pub(crate) use submit::accept_message;
 pub use submit::{Submission, Submitted, THREAD_BYTES_MAX};
 use tokio::sync::watch;
+pub use workflows::{KnownWorkflow, RunWorkflow, WorkflowState};
 
 use crate::{log_writer::LogError, observe::SendError, root::StopReason, wiring::Wiring};
 

@@ -30,7 +30,7 @@ pub const EXPORT_MARK: &str = "annie_conversation";
 /// Events of a copy that are stored in one append.
 const APPEND_EVENTS: usize = 200;
 /// How many replays run at the same time. Each holds a conversation in memory and uses one core.
-static RUNNING: Semaphore = Semaphore::const_new(2);
+pub(super) static RUNNING: Semaphore = Semaphore::const_new(2);
 /// The conversations into which a part is being imported. Two parts at once would both follow the same event.
 static IMPORTING: Mutex<BTreeSet<ConversationId>> = Mutex::new(BTreeSet::new());
 

@@ -34,6 +34,7 @@ use crate::{
     redact::RedactedKind,
     skill::{Effect, SkillChange},
     time::Micros,
+    workflow::WorkflowStart,
 };
 
 pub use crate::inbound::{Inbound, Retry};
@@ -164,6 +165,9 @@ pub struct PromptFacts {
     /// A guard found words in the message that try to change the rules of the agent. The message counts as untrusted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_flagged: bool,
+    /// The workflow whose steps the turn carries out in place of a model's calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<WorkflowStart>>,
 }
 
 /// A memory as prompts show it.

@@ -52,3 +52,4 @@ pub mod titles;
 pub mod trace_parent;
 pub mod turn;
 pub mod words;
+pub mod workflow;

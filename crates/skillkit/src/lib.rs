@@ -21,6 +21,7 @@ mod template;
 mod text;
 mod trash;
 pub mod when;
+mod workflows;
 
 pub use approved::{ApprovalState, BuiltSkill, DecisionError, SkillDecision};
 pub use builtin::{
@@ -37,3 +38,4 @@ pub use files::{Problem, Severity, SkillTemplate, validate};
 pub use router::Router;
 pub use runner::{Runner, RunnerParts};
 pub use script::ProgramRules;
+pub use workflows::{WorkflowFolder, validate_workflow};

@@ -143,6 +143,10 @@ fn config_refuses_invalid_pool_key_with_its_location() {
     let at = |line: usize, key: &str, what: &str| format!("annie.toml:{line}:1: `backend.0.{key}`: {what}");
     let within = |column: usize, key: &str, what: &str| format!("annie.toml:5:{column}: `backend.0.{key}`: {what}");
     for (text, wanted) in [
+        (
+            server("").replace("\"a\"", "\"workflow\""),
+            at(2, "name", "\"workflow\" is the name of replies that come from a workflow"),
+        ),
         (server("slots = 0"), at(5, "slots", "slots is 0; give at least 1")),
         (
             server("capabilities = [\"Git it\"]"),

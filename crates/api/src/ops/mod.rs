@@ -29,6 +29,7 @@ pub mod tasks;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod workflows;
 
 use std::sync::LazyLock;
 
@@ -60,6 +61,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     reminders::table,
     skills::table,
+    workflows::table,
     data::table,
     events::table,
     settings::table,

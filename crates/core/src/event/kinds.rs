@@ -12,6 +12,7 @@ use crate::{
     dead_letter::DeadLetter,
     message::{Finish, ToolCall, Usage},
     redact::RedactedKind,
+    workflow::WORKFLOW,
 };
 
 /// The component that records the events of a kind.
@@ -288,11 +289,11 @@ impl EventBody {
     }
 
     /// Whether this is the end of a round whose model was called. A cap on calls or spending may have prevented that, or the reply
-    /// was kept.
+    /// was kept, or it comes from a workflow.
     #[must_use]
     pub fn is_model_call(&self) -> bool {
         let is_capped = matches!(self, Self::ModelFailed { error, .. } if error.kind.is_cap());
-        let is_kept = matches!(self, Self::ModelReplied { cached: true, .. });
+        let is_kept = matches!(self, Self::ModelReplied { cached, backend, .. } if *cached || backend == WORKFLOW);
         self.round_end().is_some() && !is_capped && !is_kept
     }
 

@@ -17,6 +17,7 @@ mod server_facts;
 mod skills;
 mod store;
 mod work;
+mod workflows;
 
 use std::{future::Future, pin::Pin};
 
@@ -49,6 +50,7 @@ pub use work::{
     DeadLetterFilter, DeadLetterRow, DeadLetters, DeadLettersWaiting, Notification, OperationRow, Operations, Outbox,
     OutboxRow,
 };
+pub use workflows::{NoWorkflows, WorkflowFile, Workflows};
 
 /// A boxed future, the return type of asynchronous ports.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

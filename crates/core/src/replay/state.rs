@@ -261,6 +261,7 @@ fn run(run: &AgentRun) -> RunState {
         Ending::ModelFailed(_) => "model_failed",
         Ending::Called(..) => "called",
         Ending::Unfit(_) => "unfit",
+        Ending::StepFailed(_) => "step_failed",
     });
     RunState {
         phase,

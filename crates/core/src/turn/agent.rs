@@ -8,7 +8,7 @@ use super::{
     opening::own_calls,
     policy::{self, CallBudget, CallPolicy},
     request,
-    resolve::resolve,
+    resolve::{resolve, resolve_steps},
     run::{AgentRun, OpenCall, Phase},
     sub::SubTurn,
 };
@@ -217,6 +217,15 @@ impl<'a> AgentView<'a> {
         }
     }
 
+    /// The reply of the current round, if it comes from a workflow and no model is called.
+    #[must_use]
+    pub fn workflow_reply(self) -> Option<ModelReply> {
+        match self {
+            Self::Main { turn, .. } => turn.main.workflow_reply(),
+            Self::Sub(_) => None,
+        }
+    }
+
     /// The model request of the current round.
     #[must_use]
     pub fn request(self, skills: &SkillSet) -> ModelRequest {
@@ -268,6 +277,10 @@ impl<'a> AgentView<'a> {
 
     fn resolve_any(self, reply: &ModelReply, skills: &SkillSet, models: AgentModels<'_>) -> Vec<ResolvedCall> {
         match self {
+            Self::Main { turn, .. } if turn.main.workflow.is_some() => {
+                let models = (models, turn.route.as_slice());
+                resolve_steps(reply, turn.task, &turn.main, skills, &turn.limits, models)
+            }
             Self::Main { turn, .. } if turn.facts.spoken_as.is_some_and(Spoken::reads_only) => {
                 resolve_main(reply, turn, &skills.reading(), models)
             }
@@ -285,7 +298,10 @@ impl AgentView<'_> {
     /// calls.
     #[must_use]
     pub fn judge(self, calls: &[ResolvedCall], at: Micros) -> Option<JudgedCalls> {
-        self.judge_by(&policy::BEFORE_SKILL, calls, at)
+        match self {
+            Self::Main { turn, .. } if turn.main.workflow.is_some() => self.judge_by(&policy::BEFORE_STEP, calls, at),
+            Self::Main { .. } | Self::Sub(_) => self.judge_by(&policy::BEFORE_SKILL, calls, at),
+        }
     }
 
     /// The verdicts of these policies.

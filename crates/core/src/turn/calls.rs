@@ -239,6 +239,8 @@ impl AgentRun {
         let is_external = open.planned().is_some_and(|p| p.external);
         let reads = is_read || is_external;
         let (skill, arguments) = guarded(&open.call);
+        let call_id = open.call.id.clone();
+        self.step_finished(&call_id, outcome);
         if let Some(routed) = routed {
             self.failed_for_goal(&skill, outcome, routed);
         }

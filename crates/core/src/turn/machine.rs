@@ -138,6 +138,7 @@ impl Conversation {
         let calls = fold(turn, Now { at, window_used });
         if turn.main.phase == Phase::Thinking && turn.main.round != round {
             turn.deliver_notes();
+            turn.begin_step(at);
         }
         debug_assert!(!turn.main.awaits_nothing(), "{}: the next round begins once all calls have results", turn.task);
         debug_assert!(turn.agents.are_in_plan(), "{}: the runs are those of the running agents", turn.task);
@@ -223,7 +224,10 @@ impl Turn {
         }
         // A turn that is being given up, or that is suspended, starts no agents.
         let starts_no_agents = self.control.is_suspended
-            || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_)));
+            || matches!(
+                self.main.ending(),
+                Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_) | Ending::StepFailed(_))
+            );
         self.poisoned(now)
             .or_else(|| self.overdue(now))
             .or_else(|| if starts_no_agents { None } else { self.decide_agents(now) })

@@ -108,7 +108,9 @@ pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
         // Only the main agent runs for a program.
-        Ending::Called(text, _) | Ending::Unfit(text) => (ReportStatus::Failed, of_run(text, run)),
+        Ending::Called(text, _) | Ending::Unfit(text) | Ending::StepFailed(text) => {
+            (ReportStatus::Failed, of_run(text, run))
+        }
     }
 }
 
@@ -153,6 +155,10 @@ pub(super) fn final_answer(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
         progress.done.clear();
         let done = progress.after(&truth::done_before(turn.known_receipts()));
         return (with_doubts(done, turn), AnswerOutcome::Done);
+    }
+    if turn.main.workflow.is_some() {
+        // The author of the file wrote the text, and a step that failed does not lead to it unless the author wants that.
+        return (with_doubts(text.to_owned(), turn), AnswerOutcome::Done);
     }
     let text = with_receipts(text, turn.own_receipts());
     let earlier = turn.main.of_earlier_turns();

@@ -2,6 +2,7 @@
 //! result is recorded with the reply. An invalid call gets an error as its result, which the model can correct.
 
 mod options;
+mod steps;
 mod tools;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -26,6 +27,7 @@ use crate::{
     route::AgentModels,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
+pub(super) use steps::resolve_steps;
 use tools::{collect, control};
 
 /// The maximum number of calls in one reply. The calls beyond it are not run, and the model is notified.

@@ -5,6 +5,9 @@ mod failure;
 mod fold;
 mod handed_in;
 mod reporting;
+mod steps;
+
+pub(in crate::turn) use steps::{COLLECT, DISPATCH};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +29,7 @@ use crate::{
     plan::AgentSteer,
     receipt::Receipt,
     skill::{CallStyle, Confinement},
+    workflow::WorkflowRun,
 };
 
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
@@ -149,6 +153,8 @@ pub enum Ending {
     Called(String, Vec<ToolCall>),
     /// The answer did not have the requested format, even after a correction; the text gives the reason.
     Unfit(String),
+    /// A step of its workflow failed, and no route was for that; the text gives the reason.
+    StepFailed(String),
 }
 
 /// The phase of a run.
@@ -331,6 +337,9 @@ pub struct AgentRun {
     /// The results that were too long for its prompt.
     #[serde(default, skip_serializing_if = "CutResults::is_empty")]
     pub(super) cut_results: CutResults,
+    /// The workflow whose steps are the calls of this agent, in place of a model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<WorkflowRun>>,
     /// The context was shrunk after it had not fitted into the window of a model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_shrunk: bool,
@@ -415,6 +424,7 @@ impl AgentRun {
             waited_ms: 0,
             prefill_ms: 0,
             cut_results: CutResults::default(),
+            workflow: None,
             has_shrunk: false,
             lost_history: false,
             report_format: None,
@@ -504,6 +514,10 @@ impl AgentRun {
         (self.finish, self.declined) = (reply.finish, reply.declined);
         if self.finish == Finish::Length && !self.takes_cuts {
             self.output.raise();
+        }
+        if self.workflow.is_some() {
+            self.step_replied(reply);
+            return;
         }
         if calls.is_empty() {
             // Some servers report `tool_calls` as the reason although the reply has no calls.
@@ -614,6 +628,10 @@ impl AgentRun {
             return;
         }
         let calls = std::mem::take(calls);
+        if self.workflow.is_some() {
+            self.step_settled(&calls);
+            return;
+        }
         self.push_results(&calls);
         if self.repeats >= REPEATS_MAX {
             // The answer will be made from the receipts. The kernel ends the run, so the finish reason is not the model's call.

@@ -17,6 +17,7 @@ mod times;
 mod tree;
 mod validate;
 
+pub(crate) use arguments::read as arguments;
 pub(crate) use built::{BUILT, Built, Provenance, hash_of, stamped};
 pub(crate) use draft::draft;
 pub(crate) use frontmatter::{Frontmatter, split};

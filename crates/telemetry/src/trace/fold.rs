@@ -126,6 +126,9 @@ impl<'a> Fold<'a> {
             EventBody::InterfaceChanged { .. }
             | EventBody::LoopDetected { .. }
             | EventBody::CancelRequested { .. }
+            | EventBody::AgentSteered { .. }
+            | EventBody::SteeringTaken { .. }
+            | EventBody::AgentStopRequested { .. }
             | EventBody::Decided { .. }
             | EventBody::ApprovalRequested { .. }
             | EventBody::ApprovalDecided { .. }

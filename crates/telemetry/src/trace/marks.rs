@@ -33,6 +33,9 @@ pub fn mark(event: &Event) -> Option<Mark> {
         | EventBody::Suspended { .. }
         | EventBody::Continued { .. }
         | EventBody::CancelRequested { .. }
+        | EventBody::AgentSteered { .. }
+        | EventBody::SteeringTaken { .. }
+        | EventBody::AgentStopRequested { .. }
         | EventBody::ResultsGiven
         | EventBody::RoundNotBegun { .. }
         | EventBody::Compacted(_) => Vec::new(),

@@ -120,6 +120,7 @@ impl Server {
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: Arc::new(skills),
+            workflows: Arc::new(annie_core::ports::NoWorkflows),
             backends: vec![Backend {
                 name: "main".to_owned(),
                 slots: 8,

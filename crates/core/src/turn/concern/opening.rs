@@ -40,7 +40,8 @@ impl Conversation {
         let (may_consent, guard) = (self.may_consent(&inbound), self.begin_guard(&inbound, limits));
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
-        let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
+        let by_commands =
+            limits.main_interface == MainInterface::Cmd && inbound.thread().is_none() && facts.workflow.is_none();
         let (active_skill, confined) = self.carry_skill(&inbound, facts, limits.result_bytes_max());
         let fixed_tokens = request::fixed_tokens(mode, by_commands, facts, active_skill.as_ref());
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
@@ -79,12 +80,16 @@ impl Conversation {
         if let Some(retry) = &inbound.retry {
             main.begin_retry(retry);
         }
+        if let Some(start) = &facts.workflow {
+            main.begin_workflow(start, &facts.local_now);
+        }
         self.turns.push(Turn {
             task,
             inbound,
             mode,
             limits: limits.clone(),
-            facts: facts.clone(),
+            // The definition moves into the run, so that the state does not hold it twice.
+            facts: PromptFacts { workflow: None, ..facts.clone() },
             main,
             agents: Agents { plan: opening.plan, ..Agents::default() },
             started_at: self.at,

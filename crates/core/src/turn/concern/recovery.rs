@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Now;
+use super::{Deferral, Now};
 use crate::{
     event::ResumeCause,
     time::Micros,
@@ -40,6 +40,15 @@ impl Turn {
                 // While the process was down, the turn could not run. `restarts_max` bounds how often its deadlines restart.
                 self.restart_clock(at);
             }
+        }
+    }
+
+    /// Begins the next step of the turn's workflow, if it has one: each step has its deadlines and its interruptions to itself.
+    pub(in crate::turn) fn begin_step(&mut self, at: Micros) {
+        if self.main.workflow.is_some() {
+            self.restart_clock(at);
+            self.recovery = Recovery::default();
+            self.deferral = Deferral::default();
         }
     }
 

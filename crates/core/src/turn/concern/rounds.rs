@@ -5,7 +5,7 @@ use crate::{
     event::{Action, EventBody},
     ids::{AgentId, TaskId},
     message::{ModelError, ModelErrorKind},
-    plan::first_line,
+    plan::{NodeState, first_line},
     time::Micros,
     turn::{
         conversation::{Conversation, Turn},
@@ -130,12 +130,22 @@ impl Turn {
             if let Some(unknown) = agents.iter().find(|a| self.agents.plan.node(a).is_none()) {
                 self.main.answer(&call_id, format!("Error: no agent {unknown} was dispatched in this turn."));
             } else if !self.agents.plan.is_waiting_for(&agents) {
+                self.report_to_workflow(&agents);
                 let results = self.agents.plan.collect(&agents);
                 self.main.answer(&call_id, results);
             }
         }
         self.main.settle();
         self.judge_answer();
+    }
+
+    /// Hands the reports of these agents to the workflow of the turn, if it has one.
+    fn report_to_workflow(&mut self, agents: &[AgentId]) {
+        for agent in agents {
+            if let Some(NodeState::Reported(report)) = self.agents.plan.node(agent).map(|node| &node.state) {
+                self.main.step_reported(agent, report);
+            }
+        }
     }
 
     /// Whether its model has seen the result of a skill or of an agent.
@@ -162,7 +172,11 @@ impl Turn {
         if self.control.is_cancelled {
             return wanted;
         }
-        wanted.extend(self.main.outstanding(self.task));
+        // A suspended turn waits for its permit in the queue, and the steps of a workflow need none.
+        let waits = self.control.is_suspended && self.main.workflow.is_some() && self.main.phase == Phase::Thinking;
+        if !waits {
+            wanted.extend(self.main.outstanding(self.task));
+        }
         let running = self.agents.plan.running().map(|n| n.spec.agent.clone());
         wanted.extend(running.map(|agent| Directive::RunAgent { task: self.task, agent }));
         wanted

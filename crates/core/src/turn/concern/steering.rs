@@ -67,6 +67,8 @@ impl Turn {
         let works = !self.control.is_suspended && !self.control.is_cancelled && !self.may_wait_for_others();
         // A person may take a day to approve a call, and a message must not wait for that.
         let works = works && !self.awaits_approval();
+        // The steps of a workflow do not read messages.
+        let works = works && self.main.workflow.is_none();
         let accepts = works && !self.clock.hard_passed && self.main.ending().is_none();
         let deferred_until = self.deferral.until.filter(|until| *until > at);
         let from = || deferred_until.unwrap_or_else(|| self.steering.accepts_from.map_or(at, |from| from.min(at)));

@@ -16,7 +16,9 @@ impl CallPolicy for DoneAlready {
     }
 }
 
-/// The receipt of an equal effect of this turn, or of the turn that it continues or tries again.
+/// The receipt of an equal effect of this turn, or of the turn that it continues or tries again. A workflow that makes an equal call
+/// again means it, so only the receipts of an attempt before count.
 pub(super) fn receipt_of<'a>(run: &'a AgentRun, planned: &PlannedSkill) -> Option<&'a Receipt> {
-    receipt::standing(run.known.iter().chain(&run.receipts), &planned.skill, &planned.arguments)
+    let own: &[Receipt] = if run.workflow.is_some() { &[] } else { &run.receipts };
+    receipt::standing(run.known.iter().chain(own), &planned.skill, &planned.arguments)
 }

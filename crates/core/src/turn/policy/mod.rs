@@ -42,6 +42,9 @@ pub(super) const BEFORE_SKILL: [&dyn CallPolicy; 5] = [
     &no_progress::NoProgress,
     &allowed_tools::AllowedTools,
 ];
+/// Before a call that a workflow makes. Its author wrote the calls, and its loops have bounds.
+pub(super) const BEFORE_STEP: [&dyn CallPolicy; 4] =
+    [&done_already::DoneAlready, &call_limit::CallLimit, &in_doubt::InDoubt, &allowed_tools::AllowedTools];
 /// After a skill failed, before its model reads the error.
 const ON_SKILL_ERROR: [&dyn ResultPolicy; 2] = [&arguments::Arguments, &advice::Advice];
 /// After every skill run, before its model reads the result.

@@ -1,0 +1,119 @@
+//! Begins workflows (ADR 0057). A message `/name arguments` starts a task of its own, as a forked prompt skill does; in that task the
+//! turn carries out the steps.
+
+use annie_core::{
+    event::{Inbound, Mode, PlannedSkill, PromptFacts},
+    ids::{AgentId, IntentId, TaskId, UserId},
+    limits::{MainInterface, TurnLimits},
+    message::ModelReply,
+    ports::WorkflowFile,
+    skill::Effect,
+    workflow::{WORKFLOW, WorkflowStart},
+};
+use serde_json::json;
+
+use super::{fork::fork_workflow, model::ModelDone};
+use crate::{
+    scheduler::{AdmissionMsg, SchedulerMsg},
+    wiring::Wiring,
+};
+
+/// What a message that calls a workflow leads to.
+pub(crate) enum CalledWorkflow {
+    /// The answer to the message: a task was started, or why none was.
+    Answer(String),
+    /// The turn of the message carries out the workflow.
+    Begins(Box<WorkflowStart>),
+}
+
+/// The name and the arguments in `/name arguments`.
+fn call_in(text: &str) -> Option<(&str, &str)> {
+    let call = text.strip_prefix('/')?;
+    let (name, arguments) = call.split_once(char::is_whitespace).unwrap_or((call, ""));
+    (!name.is_empty()).then(|| (name, arguments.trim()))
+}
+
+/// What the message leads to if it calls a workflow.
+pub(crate) async fn called_workflow(
+    wiring: &Wiring,
+    user: &UserId,
+    task: TaskId,
+    inbound: &Inbound,
+) -> Option<CalledWorkflow> {
+    if inbound.outside_text().is_some() || inbound.thread().is_some_and(|thread| !thread.with_skills) {
+        return None;
+    }
+    let (name, arguments) = call_in(&inbound.text)?;
+    let file = wiring.workflows.find(name).await?;
+    let start = match start_of(wiring, file, arguments) {
+        Ok(start) => start,
+        Err(why) => return Some(CalledWorkflow::Answer(why)),
+    };
+    // As for prompt skills, a program that waits for the result gets it in the turn of its message.
+    let is_the_task = inbound.is_forked() || inbound.retry.is_some();
+    if is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
+        return Some(CalledWorkflow::Begins(Box::new(start)));
+    }
+    let called = PlannedSkill {
+        intent: IntentId::for_call(task, &AgentId::orchestrator(), WORKFLOW),
+        skill: name.to_owned(),
+        arguments: json!({"args": arguments}),
+        effect: Effect::Once,
+        external: false,
+        timeout_ms: 0,
+        origin: Vec::new(),
+    };
+    Some(CalledWorkflow::Answer(fork_workflow(wiring, user, inbound, &called).await))
+}
+
+/// The start of a run.
+///
+/// # Errors
+/// What is wrong with the file or the arguments, for people.
+pub(crate) fn start_of(wiring: &Wiring, file: WorkflowFile, arguments: &str) -> Result<WorkflowStart, String> {
+    match file.read {
+        Ok(workflow) => workflow.start(arguments, &wiring.limits.workflow),
+        Err(problems) => {
+            let lines: Vec<String> = problems
+                .iter()
+                .map(|p| {
+                    let step = if p.step.is_empty() { String::new() } else { format!("step `{}`: ", p.step) };
+                    format!("- {step}{}; {}", p.what, p.fix)
+                })
+                .collect();
+            Err(format!(
+                "The file of the workflow {} has problems, so it was not started:\n{}",
+                file.name,
+                lines.join("\n")
+            ))
+        }
+    }
+}
+
+/// Mode, facts and limits of a turn that carries out a workflow. Its bound is the number of calls of the run.
+pub(crate) fn with_workflow(
+    facts: PromptFacts,
+    limits: TurnLimits,
+    start: Box<WorkflowStart>,
+) -> (Mode, PromptFacts, TurnLimits) {
+    let calls_max = start.limits.calls_max;
+    let limits = TurnLimits {
+        main_interface: MainInterface::Tools,
+        agents_max: limits.agents_max.max(calls_max),
+        skill_calls_max: limits.skill_calls_max.max(calls_max),
+        single_loop_calls_max: calls_max,
+        window_calls_max: limits.window_calls_max.max(calls_max),
+        ..limits
+    };
+    // No model reads the list of skills; the agents of steps have their own.
+    let (skills, domains, manual) = (String::new(), Vec::new(), Vec::new());
+    (Mode::Direct, PromptFacts { workflow: Some(start), skills, domains, manual, ..facts }, limits)
+}
+
+/// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit;
+/// its sub-agents get places of their own.
+pub(crate) fn step_round(wiring: &Wiring, task: TaskId, round: u32, reply: ModelReply) -> ModelDone {
+    wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task }));
+    metrics::counter!("annie_workflow_steps_total").increment(1);
+    ModelDone::of_workflow(task, round, reply)
+}

@@ -1,0 +1,241 @@
+//! Templates: texts with values of a run. `{args.day}` is an argument, `{steps.list.result}` the result of a step,
+//! `{steps.list.result.title}` a field of a result that is JSON, `{steps.add.evidence.id}` a field of what a skill returned for
+//! programs. Other braces are text. A value that is filled in is never read as a template.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::run::StepResult;
+use crate::context::clip;
+
+/// The fields of a step that a template may name.
+const STEP_FIELDS: [&str; 6] = ["result", "evidence", "status", "error", "passes", "visits"];
+
+/// A part of a template.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Value(Reference<'a>),
+}
+
+/// What a placeholder names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reference<'a> {
+    Arg(&'a str),
+    /// The field of a step, and the path below it.
+    Step {
+        id: &'a str,
+        field: &'a str,
+        path: &'a str,
+    },
+    /// A part of the item of a fan-out; the whole item if the path is empty.
+    Item(&'a str),
+    Now,
+    Today,
+}
+
+/// The values that templates name.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub args: &'a Map<String, Value>,
+    pub results: &'a BTreeMap<String, StepResult>,
+    pub passes: &'a BTreeMap<String, u32>,
+    pub visits: &'a BTreeMap<String, u32>,
+    /// The local time when the run began: `2026-02-18 14:05 Wednesday`.
+    pub now: &'a str,
+    pub item: Option<&'a Value>,
+    pub bytes_max: usize,
+}
+
+/// The parts of a template.
+///
+/// # Errors
+/// The first placeholder that is wrong, as a sentence without its end.
+pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    let mut from = 0;
+    while let Some(at) = rest[from..].find('{').map(|at| at + from) {
+        let inside = &rest[at + 1..];
+        if !begins_placeholder(inside) {
+            from = at + 1;
+            continue;
+        }
+        let Some(end) = inside.find('}') else {
+            return Err(format!("`{}` has no closing brace", &rest[at..at + rest[at..].len().min(30)]));
+        };
+        if at > 0 {
+            pieces.push(Piece::Text(&rest[..at]));
+        }
+        pieces.push(Piece::Value(reference(&inside[..end])?));
+        rest = &inside[end + 1..];
+        from = 0;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest));
+    }
+    Ok(pieces)
+}
+
+fn begins_placeholder(inside: &str) -> bool {
+    ["args.", "steps.", "item}", "item.", "now}", "today}"].iter().any(|begin| inside.starts_with(begin))
+}
+
+/// Reads the inside of a placeholder.
+pub(super) fn reference(inside: &str) -> Result<Reference<'_>, String> {
+    if let Some(name) = inside.strip_prefix("args.") {
+        return Ok(Reference::Arg(name));
+    }
+    match inside {
+        "item" => return Ok(Reference::Item("")),
+        "now" => return Ok(Reference::Now),
+        "today" => return Ok(Reference::Today),
+        _ => {}
+    }
+    if let Some(path) = inside.strip_prefix("item.") {
+        return Ok(Reference::Item(path));
+    }
+    let Some(rest) = inside.strip_prefix("steps.") else {
+        return Err(format!("`{{{inside}}}` names no value"));
+    };
+    let (id, rest) = rest.split_once('.').unwrap_or((rest, ""));
+    let (field, path) = rest.split_once('.').unwrap_or((rest, ""));
+    if !STEP_FIELDS.contains(&field) {
+        return Err(format!("`{{{inside}}}` names no field of a step: known are {}", STEP_FIELDS.join(", ")));
+    }
+    if !path.is_empty() && !matches!(field, "result" | "evidence") {
+        return Err(format!("`{{{inside}}}`: `{field}` has no parts"));
+    }
+    Ok(Reference::Step { id, field, path })
+}
+
+impl Values<'_> {
+    /// The value that a placeholder names; `None` for an optional argument that was not given.
+    pub(super) fn get(&self, reference: Reference<'_>) -> Result<Option<Value>, String> {
+        match reference {
+            Reference::Arg(name) => Ok(self.args.get(name).filter(|value| !value.is_null()).cloned()),
+            Reference::Item(path) => {
+                let item = self.item.cloned().ok_or_else(|| "there is no item here".to_owned())?;
+                part_of(item, path, || format!("the item has no part `{path}`")).map(Some)
+            }
+            Reference::Now => Ok(Some(self.now.into())),
+            Reference::Today => Ok(Some(self.now.split(' ').next().unwrap_or_default().into())),
+            Reference::Step { id, field: "passes", .. } => Ok(Some(self.passes.get(id).copied().unwrap_or(0).into())),
+            Reference::Step { id, field: "visits", .. } => Ok(Some(self.visits.get(id).copied().unwrap_or(0).into())),
+            Reference::Step { id, field, path } => self.of_step(id, field, path).map(Some),
+        }
+    }
+
+    fn of_step(&self, id: &str, field: &str, path: &str) -> Result<Value, String> {
+        let Some(result) = self.results.get(id) else {
+            return Err(format!("step `{id}` has no result yet"));
+        };
+        let whole = match field {
+            "status" => return Ok(result.outcome.as_str().into()),
+            "error" => return Ok(result.error.clone().into()),
+            "evidence" => result.evidence.clone(),
+            _ if path.is_empty() => return Ok(result.text.clone().into()),
+            _ => serde_json::from_str(&result.text)
+                .map_err(|_| format!("the result of step `{id}` is not JSON, so it has no part `{path}`"))?,
+        };
+        part_of(whole, path, || format!("the {field} of step `{id}` has no part `{path}`"))
+    }
+
+    /// A text with its values. `framed` encloses what steps returned, where a model reads the text.
+    ///
+    /// # Errors
+    /// The value that is missing.
+    pub(super) fn text(&self, template: &str, framed: Option<&dyn Fn(&str, &str) -> String>) -> Result<String, String> {
+        let mut text = String::new();
+        for piece in pieces(template)? {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Value(reference) => {
+                    let value = self.get(reference)?.map(|value| plain(&value)).unwrap_or_default();
+                    let value = clip(&value, self.bytes_max);
+                    match (reference, framed) {
+                        (Reference::Step { id, field: "result" | "evidence", .. }, Some(framed)) => {
+                            text.push_str(&framed(id, &value));
+                        }
+                        (Reference::Item(_), Some(framed)) => text.push_str(&framed("item", &value)),
+                        _ => text.push_str(&value),
+                    }
+                }
+            }
+        }
+        Ok(clip(&text, self.bytes_max.saturating_mul(2)).into_owned())
+    }
+
+    /// The arguments of a call. A text that is one placeholder gets the value with its type, and is left out if the value is an
+    /// argument that was not given.
+    ///
+    /// # Errors
+    /// The value that is missing.
+    pub(super) fn arguments(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let filled = args.iter().map(|(name, value)| Ok(self.value(value)?.map(|value| (name.clone(), value))));
+        let filled: Result<Vec<Option<(String, Value)>>, String> = filled.collect();
+        Ok(filled?.into_iter().flatten().collect())
+    }
+
+    fn value(&self, template: &Value) -> Result<Option<Value>, String> {
+        match template {
+            Value::String(text) => match pieces(text)?.as_slice() {
+                [Piece::Value(reference)] => Ok(self.get(*reference)?.map(|value| match value {
+                    Value::String(text) => clip(&text, self.bytes_max).into_owned().into(),
+                    other => other,
+                })),
+                _ => self.text(text, None).map(|text| Some(text.into())),
+            },
+            Value::Array(items) => {
+                let items: Result<Vec<Option<Value>>, String> = items.iter().map(|item| self.value(item)).collect();
+                Ok(Some(items?.into_iter().flatten().collect()))
+            }
+            Value::Object(map) => self.arguments(map).map(|map| Some(Value::Object(map))),
+            other => Ok(Some(other.clone())),
+        }
+    }
+
+    /// The items of a list: of a JSON array, or the lines of a text that are not empty.
+    ///
+    /// # Errors
+    /// The value that is missing or that is no list.
+    pub(super) fn items(&self, template: &str) -> Result<Vec<Value>, String> {
+        let whole = match pieces(template)?.as_slice() {
+            [Piece::Value(reference)] => self.get(*reference)?.unwrap_or(Value::Null),
+            _ => self.text(template, None)?.into(),
+        };
+        match whole {
+            Value::Array(items) => Ok(items),
+            Value::Null => Ok(Vec::new()),
+            Value::String(text) => match serde_json::from_str(&text) {
+                Ok(Value::Array(items)) => Ok(items),
+                _ => Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Value::from).collect()),
+            },
+            other => Err(format!("{other} is no list")),
+        }
+    }
+}
+
+/// The part of a value at a path of names and numbers, separated by dots.
+fn part_of(whole: Value, path: &str, missing: impl Fn() -> String) -> Result<Value, String> {
+    path.split('.').filter(|part| !part.is_empty()).try_fold(whole, |value, part| {
+        let found = match &value {
+            Value::Array(items) => part.parse::<usize>().ok().and_then(|n| items.get(n)),
+            other => other.get(part),
+        };
+        found.cloned().ok_or_else(&missing)
+    })
+}
+
+/// A value as text.
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            items.iter().map(plain).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
