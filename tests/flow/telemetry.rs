@@ -409,6 +409,21 @@ async fn telemetry_repeats_what_a_collector_takes_later_and_drops_what_it_refuse
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn telemetry_that_is_behind_sends_full_requests_without_a_delay() {
+    const TURNS: usize = 15;
+    let (model, collector) = (FakeModelServer::start(|_| Reply::says("Fine.")).await, taking().await);
+    // With a delay before each request it would take longer than a test waits.
+    let table =
+        format!("[telemetry]\notlp_endpoint = \"{}\"\ndelay_ms = 5000\nbatch_spans_max = 1\n", endpoint(&collector));
+    let (_folder, server) = server_with(&model, &table).await;
+    for _ in 0..TURNS {
+        assert_eq!(ask(&server, "hello").await["answer"], "Fine.");
+    }
+    let sent = u64::try_from(TURNS).expect("a small number");
+    tokio::time::timeout(crate::world::PATIENCE, collector.arrived(sent)).await.expect("all traces arrive");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_to_a_collector_that_hangs_delays_no_turn_and_no_stop() {
     let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
     let collector = FakeModelServer::start(|_| Reply::says("x").first_after(Duration::from_secs(3_600))).await;

@@ -85,6 +85,7 @@ struct Batch {
     /// The number of tasks at the beginning of the queue that it covers.
     tasks: usize,
     spans: usize,
+    is_full: bool,
     body: Vec<u8>,
 }
 
@@ -117,6 +118,7 @@ impl Exporter {
     /// # Errors
     /// None.
     pub async fn run(self: Arc<Self>) -> Result<(), String> {
+        let mut is_behind = false;
         loop {
             loop {
                 if self.must_reread.swap(false, Relaxed) {
@@ -127,8 +129,10 @@ impl Exporter {
                 }
                 self.added.notified().await;
             }
-            self.pause(self.limits.delay_ms).await;
-            self.send_batch().await;
+            if !is_behind {
+                self.pause(self.limits.delay_ms).await;
+            }
+            is_behind = self.send_batch().await;
             self.batches.send_modify(|count| *count += 1);
         }
     }
@@ -178,8 +182,8 @@ impl Exporter {
         }
     }
 
-    /// Sends one batch, and repeats it until it is taken or refused.
-    async fn send_batch(&self) {
+    /// Sends one batch, and repeats it until it is taken or refused. Returns whether it was full, so that more may wait.
+    async fn send_batch(&self) -> bool {
         let mut wait_ms = RETRY_MS.0;
         let mut made = None;
         loop {
@@ -188,37 +192,61 @@ impl Exporter {
                 None => self.batch().await.map(|batch| &*made.insert(batch)),
             };
             let (after_ms, why) = match result {
-                Ok(batch) if batch.spans == 0 => return self.queue.remove(batch.tasks),
+                Ok(batch) if batch.spans == 0 => {
+                    self.queue.remove(batch.tasks);
+                    return false;
+                }
                 Ok(batch) => match self.collector.post(batch.body.clone()).await {
-                    Posted::Taken { refused_spans, why } => return self.taken(batch, refused_spans, &why),
-                    Posted::Refused(why) => return self.refused(batch, &why),
+                    Posted::Taken { refused_spans, why } => {
+                        self.taken(batch, refused_spans, &why);
+                        return batch.is_full;
+                    }
+                    Posted::Refused(why) => {
+                        self.refused(batch, &why);
+                        return batch.is_full;
+                    }
                     Posted::Later { after_ms, why } => (after_ms, why),
                 },
                 Err(error) => (0, error.to_string()),
             };
             self.fails(&why);
             if *self.is_closing.borrow() {
-                let count = self.queue.len();
-                self.queue.remove(count);
-                return self.count_dropped(count);
+                self.give_up();
+                return false;
             }
             self.pause(wait_ms.max(after_ms.min(RETRY_MS.1))).await;
             wait_ms = (wait_ms * 2).min(RETRY_MS.1);
         }
     }
 
+    /// Drops everything, because the process ends.
+    fn give_up(&self) {
+        let traces = self.queue.len();
+        self.queue.remove(traces);
+        self.count_dropped(traces);
+        tracing::warn!(traces, "telemetry: traces were not sent before the process ended");
+    }
+
     /// The traces at the beginning of the queue, up to the size of a request.
     async fn batch(&self) -> Result<Batch, StoreError> {
         let (mut tasks, mut spans) = (0, Vec::new());
         while let Some(ended) = self.queue.get(tasks) {
-            spans.extend(self.spans(ended).await?);
+            match self.spans(ended).await {
+                Ok(own) => spans.extend(own),
+                Err(error) if error.is_retryable() => return Err(error),
+                // The other traces must not wait for one that can never be read.
+                Err(error) => {
+                    tracing::warn!(task = %ended.task, %error, "telemetry: a trace cannot be read and is dropped");
+                    self.count_dropped(1);
+                }
+            }
             tasks += 1;
             if spans.len() >= self.limits.batch_spans_max {
                 break;
             }
         }
         let body = request(&self.service, &spans).to_string().into_bytes();
-        Ok(Batch { tasks, spans: spans.len(), body })
+        Ok(Batch { tasks, spans: spans.len(), is_full: spans.len() >= self.limits.batch_spans_max, body })
     }
 
     /// The spans of a task. Empty if its conversation has been deleted since.

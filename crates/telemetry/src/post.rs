@@ -13,6 +13,8 @@ use serde_json::Value as Json;
 const TRACES: &str = "v1/traces";
 /// Time limit for the connection, in milliseconds.
 const CONNECT_MS_MAX: u64 = 5_000;
+/// How long a connection is kept for the next request, in milliseconds: shorter than collectors keep it.
+const IDLE_MS_MAX: u64 = 10_000;
 /// How much of an answer is read, in bytes: it says how many spans were refused.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// The longest text of a collector that is logged, in bytes.
@@ -75,6 +77,7 @@ impl Collector {
             .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX.min(timeout_ms)))
             .timeout(Duration::from_millis(timeout_ms))
+            .pool_idle_timeout(Duration::from_millis(IDLE_MS_MAX))
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy();
