@@ -28,7 +28,8 @@ const FILE_ENDINGS: &[&str] = &[
     ".ci/run",
 ];
 /// Files outside the repository: the documents tell a user to write them, or an installation has them.
-const NOT_IN_THE_TREE: &[&str] = &["annie.toml", "SKILL.md", "_domain.md", "notes/", "references/", "runs/"];
+const NOT_IN_THE_TREE: &[&str] =
+    &["annie.toml", "SKILL.md", "_domain.md", "notes/", "references/", "runs/", "workflows/"];
 
 /// The text between single back ticks outside of fenced blocks, with its line number.
 fn ticked(text: &str) -> Vec<(usize, String)> {

@@ -110,10 +110,9 @@ pub(crate) fn with_workflow(
     (Mode::Direct, PromptFacts { workflow: Some(start), skills, domains, manual, ..facts }, limits)
 }
 
-/// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit;
-/// its sub-agents get places of their own.
+/// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit.
 pub(crate) fn step_round(wiring: &Wiring, task: TaskId, round: u32, reply: ModelReply) -> ModelDone {
-    wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Forget { task }));
+    wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Works { task }));
     metrics::counter!("annie_workflow_steps_total").increment(1);
     ModelDone::of_workflow(task, round, reply)
 }

@@ -71,6 +71,14 @@ impl TaskTable {
         }
     }
 
+    /// A task works without a round: it no longer waits for its first one.
+    pub fn works(&mut self, task: TaskId, now: Micros) {
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.waiting.rounds_done = entry.waiting.rounds_done.max(1);
+            self.settle(task, now);
+        }
+    }
+
     /// The task joins a waiting task with equal work, and lifts that one to its own class if the limits allow it.
     fn join(&mut self, into: TaskId, now: Micros) -> QueuePosition {
         let class = self.admission_queue.class_of(into).unwrap_or_default();

@@ -110,6 +110,11 @@ pub enum AdmissionMsg {
         /// Receives the queue position or the refusal.
         reply: oneshot::Sender<Result<QueuePosition, Refusal>>,
     },
+    /// A task works without a permit, so it needs no place in the queue until it asks for one.
+    Works {
+        /// The task.
+        task: TaskId,
+    },
     /// A task that was admitted was not stored after all.
     Forget {
         /// The task.
@@ -139,6 +144,7 @@ impl Named for AdmissionMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Admit { .. } => "Admit",
+            Self::Works { .. } => "Works",
             Self::Forget { .. } => "Forget",
             Self::JobCommand { .. } => "JobCommand",
             Self::Steer { .. } => "Steer",

@@ -209,6 +209,7 @@ fn admission(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: Admissio
             let new = Newcomer { task, user, conversation, priority, work, not_before, after };
             admit(ctx, state, new, reply, now);
         }
+        AdmissionMsg::Works { task } => table.works(task, now),
         AdmissionMsg::Forget { task } => table.leave(task, false, now),
         AdmissionMsg::JobCommand { task, user } => table.enter_unqueued(task, user, now),
         AdmissionMsg::Steer { conversation, task, user, reply } => {

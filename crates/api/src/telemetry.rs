@@ -55,6 +55,7 @@ const COUNTERS: &[Help] = &[
     ("annie_node_leases_lost_total", "Times that this process was declared dead by another one on the same database"),
     ("annie_notifications_total", "Notifications of work that ended while its user was away"),
     ("annie_reminders_total", "Reminders by result: sent, refused"),
+    ("annie_workflow_steps_total", "Replies that came from a workflow in place of a model"),
     ("annie_schedule_occurrences_total", "Occurrences of schedules by result: submitted, skipped, missed, refused"),
     ("annie_operations_expired_total", "Long-running operations whose result did not come in time"),
     ("annie_operations_total", "Actors stopped, killed or restarted by operators"),

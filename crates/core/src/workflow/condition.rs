@@ -8,7 +8,7 @@ const BYTES_MAX: usize = 1_000;
 
 /// One side of a comparison.
 #[derive(Debug, PartialEq, Eq)]
-enum Operand<'a> {
+enum Side<'a> {
     Value(Reference<'a>),
     Text(String),
 }
@@ -29,9 +29,9 @@ enum Operator {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Comparison<'a> {
-    left: Operand<'a>,
+    left: Side<'a>,
     operator: Operator,
-    right: Operand<'a>,
+    right: Side<'a>,
 }
 
 /// A condition: one of these groups holds as a whole.
@@ -72,8 +72,8 @@ impl<'a> Condition<'a> {
     /// The placeholders in it.
     pub(super) fn references(&self) -> impl Iterator<Item = Reference<'a>> + '_ {
         self.0.iter().flatten().flat_map(|c| [&c.left, &c.right]).filter_map(|operand| match operand {
-            Operand::Value(reference) => Some(*reference),
-            Operand::Text(_) => None,
+            Side::Value(reference) => Some(*reference),
+            Side::Text(_) => None,
         })
     }
 
@@ -97,10 +97,10 @@ impl<'a> Condition<'a> {
 
 impl Comparison<'_> {
     fn holds(&self, values: &Values<'_>) -> Result<bool, String> {
-        let side = |operand: &Operand<'_>| -> Result<String, String> {
+        let side = |operand: &Side<'_>| -> Result<String, String> {
             match operand {
-                Operand::Text(text) => Ok(text.clone()),
-                Operand::Value(reference) => Ok(values.get(*reference)?.map(|value| plain(&value)).unwrap_or_default()),
+                Side::Text(text) => Ok(text.clone()),
+                Side::Value(reference) => Ok(values.get(*reference)?.map(|value| plain(&value)).unwrap_or_default()),
             }
         };
         let (left, right) = (side(&self.left)?, side(&self.right)?);
@@ -154,18 +154,18 @@ fn comparison<'a>(rest: &mut std::iter::Peekable<std::vec::IntoIter<Token<'a>>>)
     };
     let right = if matches!(operator, Operator::IsEmpty | Operator::IsNotEmpty) {
         rest.next();
-        Operand::Text(String::new())
+        Side::Text(String::new())
     } else {
         operand(rest.next())?
     };
     Ok(Comparison { left, operator, right })
 }
 
-fn operand(token: Option<Token<'_>>) -> Result<Operand<'_>, String> {
+fn operand(token: Option<Token<'_>>) -> Result<Side<'_>, String> {
     match token {
-        Some(Token::Value(inside)) => reference(inside).map(Operand::Value),
-        Some(Token::Quoted(text)) => Ok(Operand::Text(text)),
-        Some(Token::Word(word)) => Ok(Operand::Text(word.to_owned())),
+        Some(Token::Value(inside)) => reference(inside).map(Side::Value),
+        Some(Token::Quoted(text)) => Ok(Side::Text(text)),
+        Some(Token::Word(word)) => Ok(Side::Text(word.to_owned())),
         None => Err("a value is missing at the end".to_owned()),
     }
 }

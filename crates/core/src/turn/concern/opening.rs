@@ -40,8 +40,7 @@ impl Conversation {
         let (may_consent, guard) = (self.may_consent(&inbound), self.begin_guard(&inbound, limits));
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
-        let by_commands =
-            limits.main_interface == MainInterface::Cmd && inbound.thread().is_none() && facts.workflow.is_none();
+        let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
         let (active_skill, confined) = self.carry_skill(&inbound, facts, limits.result_bytes_max());
         let fixed_tokens = request::fixed_tokens(mode, by_commands, facts, active_skill.as_ref());
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
@@ -55,8 +54,7 @@ impl Conversation {
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         (main.programs_ran, main.cut_results) = (opening.programs_ran, opening.cut_results);
-        main.guard = guard;
-        main.confined = confined;
+        (main.guard, main.confined) = (guard, confined);
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.is_requested = truth::requests_change(&inbound.text);
@@ -80,9 +78,7 @@ impl Conversation {
         if let Some(retry) = &inbound.retry {
             main.begin_retry(retry);
         }
-        if let Some(start) = &facts.workflow {
-            main.begin_workflow(start, &facts.local_now);
-        }
+        main.begin_workflow(facts);
         self.turns.push(Turn {
             task,
             inbound,

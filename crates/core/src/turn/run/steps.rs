@@ -4,12 +4,12 @@
 use super::{AgentRun, Ending, OpenCall, Reply};
 use crate::{
     context::Frames,
-    event::AgentReport,
+    event::{AgentReport, PromptFacts},
     ids::AgentId,
     message::{Finish, ModelReply, ToolCall, Usage},
     outcome::Outcome,
     turn::calls::{DONE_ALREADY, IN_DOUBT, REFUSED},
-    workflow::{CallWork, Next, StepCall, StepOutcome, StepResult, WORKFLOW, WorkflowRun, WorkflowStart},
+    workflow::{CallWork, Next, StepCall, StepOutcome, StepResult, WORKFLOW, WorkflowRun},
 };
 
 /// The tools of a workflow. Its calls are resolved by these names.
@@ -18,9 +18,10 @@ pub(in crate::turn) const DISPATCH: &str = "dispatch_agent";
 pub(in crate::turn) const COLLECT: &str = "get_agent_results";
 
 impl AgentRun {
-    /// Begins the workflow of the turn. `now` is the user's local time.
-    pub(in crate::turn) fn begin_workflow(&mut self, start: &WorkflowStart, now: &str) {
-        let run = WorkflowRun::begin(start, now, &self.frames);
+    /// Begins the workflow of the turn, if it has one.
+    pub(in crate::turn) fn begin_workflow(&mut self, facts: &PromptFacts) {
+        let Some(start) = &facts.workflow else { return };
+        let run = WorkflowRun::begin(start, &facts.local_now, &self.frames);
         // The author of the file named what it contains.
         self.provenance.add_user_text(&start.definition);
         self.workflow = Some(Box::new(run));
