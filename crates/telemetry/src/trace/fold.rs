@@ -12,6 +12,7 @@ use annie_core::{
     outcome::Outcome,
     time::Micros,
     trace_parent::TraceParent,
+    workflow::WORKFLOW,
 };
 
 use super::{
@@ -275,7 +276,10 @@ impl<'a> Fold<'a> {
         if self.rules.content {
             span.set(names::OUTPUT_MESSAGES, message("assistant", text, Some(&word(&reason))));
         }
-        self.ended.push(span);
+        // The reply of a workflow called no model.
+        if backend != Some(WORKFLOW) {
+            self.ended.push(span);
+        }
         for (n, call) in calls.iter().enumerate() {
             self.called(event, n, call, judged.as_ref());
         }
@@ -307,6 +311,10 @@ impl<'a> Fold<'a> {
                 } else if *is_error || *is_malformed {
                     span.fail("invalid_call");
                 }
+                self.ended.push(span);
+            }
+            Action::ControlAgent { .. } => {
+                let span = self.tool(event, &key, &call.name, &call.id);
                 self.ended.push(span);
             }
             // Sub-agents have spans of their own. The caller's tools run outside.
