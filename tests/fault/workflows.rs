@@ -72,7 +72,11 @@ async fn finishes(world: &World, parts: &WorldParts, sent: &annie_actors::Submit
     assert_eq!(parts.skills.most("test.send"), 1, "killed at {killed_at}");
     let effects = parts.skills.effects();
     let count = |skill: &str| effects.values().filter(|(name, _)| name == skill).count();
-    assert_eq!((count("test.send"), count("test.put")), (2, 3), "killed at {killed_at}: {effects:?}");
+    assert_eq!(count("test.put"), 3, "killed at {killed_at}: {effects:?}");
+    // A run that died right before its effect is in doubt, and is not begun again.
+    let sent_count = count("test.send");
+    let is_in_doubt = answer.contains("It is not known whether this happened: test.send");
+    assert!(sent_count == 2 || (sent_count < 2 && is_in_doubt), "killed at {killed_at}: {answer} {effects:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
