@@ -27,7 +27,8 @@ pub(super) const LIST: Listing = Listing {
 ///
 /// # Errors
 /// If no server runs, or the agent cannot be controlled in this way.
-pub async fn run(site: &Site, command: Agents) -> Result<(), Failure> {
+pub async fn run(site: &Site, command: Option<Agents>) -> Result<(), Failure> {
+    let command = command.unwrap_or(Agents::List { conversation: None });
     let client = site.running().await?;
     let (of, task, verb, body) = match command {
         Agents::List { conversation } => {

@@ -236,9 +236,7 @@ async fn with_config(
         }
         Command::Dlq { command } => dlq::run(&site, command).await,
         Command::Approvals { command } => approvals::run(&site, command.unwrap_or(args::Approvals::List)).await,
-        Command::Agents { command } => {
-            agents::run(&site, command.unwrap_or(args::Agents::List { conversation: None })).await
-        }
+        Command::Agents { command } => agents::run(&site, command).await,
         Command::Usage(options) => usage::run(&site, options).await,
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
