@@ -168,6 +168,8 @@ async fn built_skill_has_its_own_name_and_is_never_the_file_of_a_prompt_skill_of
     ] {
         let outcome = world.run("system.build_skill", json!({"name": name, "content": content})).await;
         assert_eq!(outcome.error_type.as_deref(), Some("invalid_arguments"), "{name}: {outcome:?}");
+        let why = if name.contains('.') { "the name cannot be a skill's" } else { "the file names the skill `commit`" };
+        assert!(outcome.data.contains(why), "{name}: {}", outcome.data);
     }
     assert!(!file(&world).exists() && !folder.join("skill.md").exists());
     assert_eq!(world.run("hand.made", json!({})).await.status, Status::Success, "a person's skill is still there");
