@@ -64,6 +64,7 @@ impl World {
         }
         PromptFacts {
             is_flagged: false,
+            workflow: None,
             skills: list,
             domains: ["memory", "notes", "schedules", "system", "tasks"].map(str::to_owned).to_vec(),
             manual: if mode == Mode::Direct { SKILLS.iter().map(|(line, _)| manual(line)).collect() } else { vec![] },
