@@ -477,6 +477,15 @@ level = "debug"
 format = "json"
 [metrics]
 enabled = false
+[telemetry]
+otlp_endpoint = "https://collector.test"
+otlp_headers = { authorization = "otlp" }
+service_name = "home"
+content = true
+queue_max = 111
+batch_spans_max = 112
+delay_ms = 113
+timeout_ms = 114
 [chaos]
 enabled = true
 [workflows]
