@@ -19,8 +19,8 @@ use annie_core::{
     hooks::Hooks,
     ids::{NodeId, UserId},
     ports::{
-        Catalog, Chore, Clock, Egress, EgressError, Env, LogSubscriber, Model, Secrets, SkillSource, Storage, Store,
-        StoreError,
+        Catalog, Chore, Clock, Documents, Egress, EgressError, Env, LogSubscriber, Model, Secrets, SkillSource,
+        Storage, Store, StoreError,
     },
     route::{BackendFacts, RouteTableError},
     skill::SkillSet,
@@ -307,19 +307,8 @@ pub async fn assemble_with(
     let egress = egress(config, Some(secrets.clone()))?;
     let catalog = Arc::new(catalog(config, folder));
     let notes = notes_folder(config, &*store, &env, folder.join("notes")).await?;
-    let runner = Arc::new(Runner::new(RunnerParts {
-        documents: store.clone(),
-        catalog,
-        notes_folder: folder.join("notes"),
-        are_notes_here: notes.is_home(),
-        respects_robots: config.egress.robots,
-        files: config.file_rules(),
-        search: config.web_search.rules(),
-        owner: config.server.user.clone(),
-        egress,
-        secrets: Some(secrets.clone()),
-        programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),
-    }));
+    let own = (catalog, notes.is_home());
+    let runner = Arc::new(runner(config, folder, own, store.clone(), (egress, secrets.clone()))?);
     let skills = Arc::new(Router::new(runner.clone(), sources));
     warn_of_idle_hooks(config, &skills.skills());
     let table = config.route_table(&config.facts())?;
@@ -359,6 +348,29 @@ pub async fn assemble_with(
     let assembled = Assembled { kernel, skills, chaos, notes, mcp, runner, telemetry, user, folder, _lock: lock };
     assembled.keep_mark();
     Ok(assembled)
+}
+
+/// The runner of the skills of files. It has the catalogue, and knows whether the notes are in the data folder.
+fn runner(
+    config: &Config,
+    folder: &Path,
+    (catalog, are_notes_here): (Arc<FileCatalog>, bool),
+    documents: Arc<dyn Documents>,
+    (egress, secrets): (Option<Arc<dyn Egress>>, Arc<dyn Secrets>),
+) -> Result<Runner, BootError> {
+    Ok(Runner::new(RunnerParts {
+        documents,
+        catalog,
+        notes_folder: folder.join("notes"),
+        are_notes_here,
+        respects_robots: config.egress.robots,
+        files: config.file_rules(),
+        search: config.web_search.rules(),
+        owner: config.server.user.clone(),
+        egress,
+        secrets: Some(secrets),
+        programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),
+    }))
 }
 
 /// The work outside of the kernel that becomes due at times of its own.

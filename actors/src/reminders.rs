@@ -68,7 +68,7 @@ impl Chore for Reminders {
 
 /// Sends every reminder that is due.
 async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
-    let mut sent = 0;
+    let (mut sent, mut failed) = (0, None);
     let mut blocked = Blocked::new();
     loop {
         let rows = blocked.rows(DUE_MAX);
@@ -82,6 +82,11 @@ async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
             match remind(wiring, &key.0, &document).await {
                 Ok(is_sent) => sent += u64::from(is_sent),
                 Err(KernelError::Store(error)) if error.is_retryable() => return Err(error),
+                // The pass is repeated for this one, after the others.
+                Err(KernelError::Store(error)) if error.kind != StoreErrorKind::Corrupt => {
+                    blocked.put(key, wiring.env.now());
+                    failed = Some(error);
+                }
                 Err(error) => {
                     let again = wait_for(wiring, format!("the reminder of task {} of {}", key.1, key.0), &error);
                     blocked.put(key, again);
@@ -91,6 +96,9 @@ async fn process_due(wiring: &Wiring) -> Result<Pass<u64>, StoreError> {
         if is_last || blocked.is_full() {
             break;
         }
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     let first = wiring.documents.due_documents(&TODOS, Micros(i64::MAX), 1).await?;
     let due_at = |(_, document): &(UserId, Document)| Micros(document.body["remind_at"].as_i64().unwrap_or_default());

@@ -216,6 +216,10 @@ async fn with_config(
         [] => command,
         short => short_ids::completed(&site, &given.args, short).await?.command,
     };
+    in_site(site, command).await
+}
+
+async fn in_site(site: Site, command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(serve) => serve::run(&site, serve).await,
         Command::Ask(ask) => ask::run(&site, ask).await,

@@ -75,6 +75,8 @@ pub fn typed(mut table: Table) -> Result<Config, KeyError> {
     fill_deadlines(&mut table);
     let backends = table.remove("backend");
     let mut config: Config = read(Value::Table(table), &[], &["backend"])?;
+    // Without the key, limits that were recorded before it existed mean answers as the model wrote them.
+    config.turn.voice = config.voice;
     if let Some(backends) = backends {
         let Value::Array(list) = backends else {
             return Err(KeyError::value(&["backend"], "it is not a list", "begin each backend with `[[backend]]`"));

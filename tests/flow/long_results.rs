@@ -52,7 +52,7 @@ async fn model_reads_a_result_longer_than_its_prompt_to_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turn_that_continues_a_paused_one_reads_the_rest_of_its_results() {
-    let text = format!("{}THE END", "a line of the note\n".repeat(1_000));
+    let text = format!("{}THE END", "a line of the note\n".repeat(500));
     let model = FakeModelServer::start(move |seen| {
         let shown = results(seen);
         let is_continued = seen.last_user_text().contains("continue");

@@ -6,7 +6,7 @@ import { jsonView } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
 import { download } from "./memory.js";
 
-export const KINDS = ["received", "joined", "turn_started", "round_began", "round_not_begun", "model_replied", "model_failed", "interface_changed", "skill_started", "skill_finished", "agent_started", "agent_reported", "agent_steered", "steering_taken", "agent_stop_requested", "cancel_requested", "decided", "approval_requested", "approval_decided", "results_given", "resumed", "suspended", "continued", "reprioritised", "deadline_passed", "deferred", "retried", "ordered", "dead_letter_due", "dead_letter_moved", "answered", "failed", "cancelled"];
+export const KINDS = ["received", "joined", "turn_started", "round_began", "round_not_begun", "model_replied", "model_failed", "interface_changed", "loop_detected", "skill_started", "skill_finished", "agent_started", "agent_reported", "agent_steered", "steering_taken", "agent_stop_requested", "cancel_requested", "decided", "approval_requested", "approval_decided", "results_given", "resumed", "suspended", "continued", "reprioritised", "deadline_passed", "deferred", "retried", "ordered", "dead_letter_due", "dead_letter_moved", "answered", "failed", "cancelled", "copied", "compacted"];
 const SPANS = [["1", "Last hour"], ["24", "Last 24 hours"], ["168", "Last 7 days"], ["", "Any time"]];
 
 /** One line about an event. */

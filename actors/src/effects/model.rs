@@ -177,6 +177,22 @@ pub(crate) struct ModelCall {
     pub payer: Payer,
 }
 
+impl ModelCall {
+    fn permit_request(&self, route: Vec<String>, now: Micros) -> PermitRequest {
+        PermitRequest {
+            task: self.task,
+            user: self.user.clone(),
+            conversation: self.conversation,
+            priority: self.priority,
+            since: now.plus_ms(self.shift_ms),
+            after: self.after.clone(),
+            route,
+            progress: self.progress,
+            is_task: true,
+        }
+    }
+}
+
 /// The result of a round.
 #[derive(Debug)]
 pub(crate) struct ModelDone {
@@ -294,17 +310,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
 
 async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
     let clock = wiring.env.clock.clone();
-    let wanted = PermitRequest {
-        task: call.task,
-        user: call.user.clone(),
-        conversation: call.conversation,
-        priority: call.priority,
-        since: wiring.env.now().plus_ms(call.shift_ms),
-        after: call.after.clone(),
-        route,
-        progress: call.progress,
-        is_task: true,
-    };
+    let wanted = call.permit_request(route, wiring.env.now());
     let (task, round) = (call.task, call.round);
     wiring.spend.read(wiring.store.as_ref(), &call.payer, wiring.env.now()).await;
     call.waits.begin(wiring.env.now());

@@ -298,8 +298,7 @@ async fn accept_in(
     // A message in which a guard finds something gets a turn of its own, before which the finding is judged and recorded.
     message.steer = message.steer && wiring.limits.guards.examine_message(&message.text).is_empty();
     message.after = still_open(wiring, &message).await?;
-    let env = &wiring.env;
-    let task = TaskId::from_uuid(env.uuid());
+    let (env, task) = (&wiring.env, TaskId::from_uuid(wiring.env.uuid()));
     let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
     let classified = classify(&message.source, &message.text, message.priority);
     let classified = if let Some(mood) = &mood { classified.felt(mood) } else { classified };

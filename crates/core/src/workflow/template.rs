@@ -110,6 +110,9 @@ pub(super) fn reference(inside: &str) -> Result<Reference<'_>, String> {
     Ok(Reference::Step { id, field, path })
 }
 
+/// Encloses the text of a step with this id in a frame.
+pub(super) type Frame<'a> = &'a dyn Fn(&str, &str) -> String;
+
 impl Values<'_> {
     /// The value that a placeholder names; `None` for an optional argument that was not given.
     pub(super) fn get(&self, reference: Reference<'_>) -> Result<Option<Value>, String> {
@@ -146,7 +149,7 @@ impl Values<'_> {
     ///
     /// # Errors
     /// The value that is missing.
-    pub(super) fn text(&self, template: &str, framed: Option<&dyn Fn(&str, &str) -> String>) -> Result<String, String> {
+    pub(super) fn text(&self, template: &str, framed: Option<Frame<'_>>) -> Result<String, String> {
         let mut text = String::new();
         for piece in pieces(template)? {
             match piece {
