@@ -125,7 +125,7 @@ pub struct TurnLimits {
     #[serde(skip_serializing_if = "CheckRules::is_default")]
     pub result_checks: CheckRules,
     /// The form of answers that are read aloud. The configuration has it as a table of its own.
-    #[serde(default = "VoiceFormat::off")]
+    #[serde(default = "VoiceFormat::off", skip_serializing_if = "VoiceFormat::is_off")]
     pub voice: VoiceFormat,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.

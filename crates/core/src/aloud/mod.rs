@@ -50,6 +50,12 @@ impl VoiceFormat {
         Self { plain: false, sentences_max: 0 }
     }
 
+    /// Whether answers stay as the model wrote them. Then nothing is written to the log.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        *self == Self::off()
+    }
+
     /// Whether answers are changed.
     #[must_use]
     pub const fn is_on(self) -> bool {

@@ -50,16 +50,16 @@ fn dispatch_agent() -> ToolDef {
         json!({
             "type": "object",
             "properties": {
-                "agent_id": {"type": "string", "description": "A name for this agent, unique in this turn: letters, digits, _ and - (e.g. task_search)."},
+                "agent_id": {"type": "string", "description": "A name, unique in this turn: letters, digits, _ and - (e.g. task_search)."},
                 "mission": {"type": "string", "description": "Specific, self-contained instructions: inputs, expected result, success criteria."},
-                "skills": {"type": "array", "items": {"type": "string"}, "description": "Names of the skills that it may use (e.g. tasks.search). It sees only these."},
-                "context": {"type": "string", "description": "More that it needs to know. Keep it short. Optional."},
-                "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Agents that must be done first; their results are given to this one. Optional."},
-                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."},
+                "skills": {"type": "array", "items": {"type": "string"}, "description": "Names of the only skills that it sees (e.g. tasks.search)."},
+                "context": {"type": "string", "description": "Short background."},
+                "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Agents whose results it needs first."},
+                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "Skill calls at most. Default 5."},
                 "label": {"type": "string"},
                 "model": {"type": "string"},
                 "timeout_s": {"type": "integer"},
-                "output_schema": {"type": "object", "description": "JSON Schema of its report."},
+                "output_schema": {"type": "object"},
                 "output_key": {"type": "string", "description": "As {key} in later missions."}
             },
             "required": ["agent_id", "mission", "skills"]

@@ -7,14 +7,13 @@ mod handed_in;
 mod reporting;
 mod steps;
 
-pub(in crate::turn) use steps::{COLLECT, DISPATCH};
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(super) use reporting::report_format;
+pub(in crate::turn) use steps::{COLLECT, DISPATCH};
 
 use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
@@ -25,7 +24,7 @@ use crate::{
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
-    message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
+    message::{Finish, Message, ModelError, ToolCall, Usage},
     plan::AgentSteer,
     receipt::Receipt,
     skill::{CallStyle, Confinement},
@@ -487,14 +486,6 @@ impl AgentRun {
     pub(super) fn acts(&self) -> bool {
         let is_now = |round: Option<u32>| round.is_some_and(|round| self.awaits(round));
         is_now(self.began) || is_now(self.acts_in)
-    }
-
-    /// The failure to record for a round that a previous incarnation began on an agentic backend and whose end is unknown.
-    #[must_use]
-    pub fn interrupted(&self) -> Option<EventBody> {
-        let round = self.began.filter(|round| self.awaits(*round))?;
-        let detail = "it was interrupted, and what it did may have taken effect";
-        Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail), waited_ms: 0 })
     }
 
     /// Ends the current round.

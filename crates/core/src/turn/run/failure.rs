@@ -1,9 +1,20 @@
 //! Failures of an agent's rounds.
 
 use super::{AgentRun, Ending};
-use crate::message::{ModelError, ModelErrorKind};
+use crate::{
+    event::EventBody,
+    message::{ModelError, ModelErrorKind},
+};
 
 impl AgentRun {
+    /// The failure to record for a round that a previous incarnation began on an agentic backend and whose end is unknown.
+    #[must_use]
+    pub fn interrupted(&self) -> Option<EventBody> {
+        let round = self.began.filter(|round| self.awaits(*round))?;
+        let detail = "it was interrupted, and what it did may have taken effect";
+        Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail), waited_ms: 0 })
+    }
+
     /// Folds the failure of the current round. If the context did not fit, the run shrinks it once and repeats the round. The log
     /// keeps the full context.
     pub fn failed(&mut self, round: u32, error: &ModelError) {
