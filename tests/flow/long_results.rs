@@ -52,27 +52,31 @@ async fn model_reads_a_result_longer_than_its_prompt_to_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turn_that_continues_a_paused_one_reads_the_rest_of_its_results() {
-    let text = format!("{}THE END", "a line of the note\n".repeat(1_300));
+    let line = "a line of the note that is rather long, ".repeat(5);
+    let text = format!("{line}\n").repeat(100);
     let model = FakeModelServer::start(move |seen| {
-        let shown = results(seen);
-        let is_continued = seen.last_user_text().contains("continue");
+        let (shown, said) = (results(seen), seen.last_user_text());
         match (shown.len(), shown.last()) {
-            (0, _) if is_continued => run("system.read_result", &json!({"id": "r1", "offset": 100})),
-            (_, Some(last)) if is_continued => Reply::says(if last.contains("r1 from character 100") {
-                "I read it."
-            } else {
-                &last[..last.len().min(300)]
-            }),
-            (0, _) => run("notes.create", &json!({"title": "Long", "content": text})),
-            (1, _) => run("notes.read", &json!({"title": "Long"})),
+            (0, _) if said.contains("continue") => run("system.read_result", &json!({"id": "r1", "offset": 100})),
+            (_, Some(last)) if said.contains("continue") => {
+                Reply::says(if last.contains("r1 from character 100") { "I read it." } else { "It is gone." })
+            }
+            (0, _) if said.contains("Write") => run("notes.create", &json!({"title": "Long", "content": text})),
+            (_, _) if said.contains("Write") => Reply::says("It is written."),
+            (0, _) => run("notes.read", &json!({"title": "Long"})),
             _ => run("notes.list", &json!({})),
         }
     })
     .await;
-    let settings = "mode = \"single_loop\"\n[turn]\nsingle_loop_calls_max = 2\ncontext_tokens_max = 20000\n";
+    let settings = "mode = \"single_loop\"\n[turn]\nsingle_loop_calls_max = 1\n";
     let (_folder, server) = server_with(&model, settings).await;
-    let first = ask(&server, "Write the long note \"Long\" and read it").await;
-    let body = json!({"text": "continue", "conversation_id": first["conversation_id"]});
-    let (_, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
+    ask(&server, "Write the long note \"Long\"").await;
+    let say = async |text: &str| {
+        let body = json!({"text": text, "conversation_key": "reader"});
+        server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers").1
+    };
+    let first = say("Read the note \"Long\"").await;
+    assert_eq!(first["paused"], true, "{first}");
+    let sent = say("continue").await;
     assert!(sent["answer"].as_str().unwrap_or_default().contains("I read it."), "{first} {sent}");
 }
