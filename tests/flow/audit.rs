@@ -77,7 +77,9 @@ async fn sealed(data: &Path, seals: u64) -> Server {
         eventually("the events are sealed", async || {
             let (_, page) = server.get("/api/v1/audit/verify?limit=500").await;
             assert_eq!(page["broken_total"], 0, "{page}");
-            (page["last_number"].as_u64() >= Some(n)).then_some(())
+            let (_, all) = server.get("/api/v1/conversations?limit=1").await;
+            let has_all = page["events"].as_u64() == all["conversations"][0]["last_seq"].as_u64();
+            (has_all && page["last_number"].as_u64() >= Some(n)).then_some(())
         })
         .await;
     }
