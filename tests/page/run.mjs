@@ -272,6 +272,7 @@ test("lost_server_is_noticed_and_the_stream_resumes_by_itself", async () => {
   await keyed.say("after the fall", { conversation_id: id });
   await t.sees("You said: after the fall");
   await t.page.waitForFunction(() => document.querySelector(".livebtn")?.dataset.phase === "live");
+  await t.page.waitForFunction(() => document.querySelectorAll(".thread article").length >= 2);
   equal(await t.page.locator(".thread article").count(), 2, "nothing is shown twice");
   await t.done();
 });
