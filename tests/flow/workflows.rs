@@ -346,11 +346,10 @@ steps:
         let (task, conversation) = start(&server, "asking", json!({})).await;
         let waiting = eventually("the call waits", async || {
             let run = state(&server, &task).await;
-            // The row of the task is read before the log, so it may be older.
-            (run["awaits_approval"] == true && run["status"] == "running").then_some(run)
+            (run["awaits_approval"] == true).then_some(run)
         })
         .await;
-        assert_eq!(waiting["present"], "add", "{waiting}");
+        assert_eq!((&waiting["present"], &waiting["status"]), (&json!("add"), &json!("running")), "{waiting}");
         let path = format!("/api/v1/approvals/{task}/{verdict}");
         let (status, decided) = server.post(&path, &json!({})).await.expect("an answer");
         assert_eq!(status, 200, "{decided}");

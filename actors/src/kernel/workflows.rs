@@ -112,7 +112,7 @@ impl Kernel {
     /// # Errors
     /// If the scope sees no such task, the task carries out no workflow, or the store fails.
     pub async fn workflow_run(&self, scope: Scope, id: TaskId) -> Result<WorkflowState, KernelError> {
-        let task = self.task(scope, id).await?;
+        let task = self.task(scope.clone(), id).await?;
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(task.conversation, task.user.clone());
         let (mut ended, mut called) = (None, None);
@@ -137,6 +137,8 @@ impl Kernel {
             }
             tokio::task::yield_now().await;
         }
+        // After the log, so that the status is not older than the steps.
+        let task = self.task(scope, id).await?;
         let awaits_approval = replay.state().open_approvals().any(|(task, _)| task == id);
         let run = match ended.or_else(|| shown(&replay, id)) {
             Some(run) => run,

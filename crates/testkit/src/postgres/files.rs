@@ -92,7 +92,7 @@ impl Files {
         for _ in 0..5 {
             self.port = free_port();
             let mut child = self.run(options);
-            match self.until_ready() {
+            match self.until_ready(&mut child) {
                 Ok(()) => return (self, child),
                 Err(log) => last_log = log,
             }
@@ -139,7 +139,7 @@ impl Files {
         child.unwrap_or_else(|e| panic!("setsid: {e}"))
     }
 
-    pub(super) fn until_ready(&self) -> Result<(), String> {
+    pub(super) fn until_ready(&self, child: &mut Child) -> Result<(), String> {
         let from = Instant::now();
         loop {
             let status = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
@@ -151,8 +151,8 @@ impl Files {
             if from.elapsed().as_secs() > PATIENCE_S {
                 return Err(format!("not within {PATIENCE_S} s: {}", log()));
             }
-            // Another process took the port.
-            if log().contains("could not create any TCP/IP sockets") && self.pid().is_none() {
+            // It does not start, for example because another process took the port.
+            if child.try_wait().is_ok_and(|status| status.is_some()) {
                 return Err(log());
             }
             pause();
@@ -288,6 +288,6 @@ fn free_port() -> u16 {
 }
 
 /// Pause between two checks of processes that send no notification. Must be called only on threads that may block.
-fn pause() {
+pub(super) fn pause() {
     std::thread::park_timeout(Duration::from_millis(10));
 }

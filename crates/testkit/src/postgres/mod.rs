@@ -23,7 +23,7 @@ use rustix::process::{Signal, kill_process};
 
 pub use tls::Roots;
 
-use files::{Files, LINGER_QUARTERS, children, is_at, lock, make_folder, new_name, open, run_as, unique_folder};
+use files::{Files, LINGER_QUARTERS, children, is_at, lock, make_folder, new_name, open, pause, run_as, unique_folder};
 
 /// The role that owns all databases.
 pub const USER: &str = "annie";
@@ -91,6 +91,9 @@ impl Drop for Database {
         let _ = self.server.files.psql(&[&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)]).spawn();
     }
 }
+
+/// How often a server is started again before the test fails.
+const STARTS_MAX: usize = 20;
 
 /// Settings of a server of a test's own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -167,9 +170,22 @@ impl Server {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&self) {
-        let child = self.files.run(self.options);
-        self.files.until_ready().unwrap_or_else(|log| panic!("PostgreSQL does not start again: {log}"));
-        *self.child.lock() = Some(child);
+        let mut last_log = String::new();
+        // A worker of the killed server may hold its shared memory for a moment longer, and then the new server ends at once.
+        for _ in 0..STARTS_MAX {
+            let mut child = self.files.run(self.options);
+            match self.files.until_ready(&mut child) {
+                Ok(()) => {
+                    *self.child.lock() = Some(child);
+                    return;
+                }
+                Err(log) => last_log = log,
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+            pause();
+        }
+        panic!("PostgreSQL does not start again: {last_log}");
     }
 
     /// Whether its process exists, frozen or not.
