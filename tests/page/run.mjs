@@ -190,6 +190,7 @@ test("deleted_conversation_is_restored_from_the_list", async () => {
   await row.getByRole("button", { name: "Restore" }).click();
   // The page goes there once the conversation is restored.
   await t.page.waitForFunction((hash) => location.hash === hash, `#/conversations/${id}`);
+  await t.page.locator(".answer").first().waitFor();
   await t.done();
 });
 
