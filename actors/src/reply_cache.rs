@@ -143,6 +143,11 @@ mod tests {
         let other = ModelRequest { session_id: "c".to_owned(), ..request(1) };
         assert_eq!(CacheKey::of(&user, "a", &other), Some(ann));
         assert_eq!(ReplyCache::new(CacheLimits::default()).key(&user, "a", &other), None, "it is off by default");
+        let format = Some(annie_core::caller::AnswerFormat::JsonObject);
+        let options = annie_core::caller::CallOptions { format, ..Default::default() };
+        let formatted = ModelRequest { options, ..request(1) };
+        assert!(cache().key(&user, "a", &other).is_some());
+        assert_eq!(cache().key(&user, "a", &formatted), None, "whether a reply has the form is known later");
     }
 
     #[test]

@@ -124,8 +124,7 @@ impl SpendLedger {
 
     /// Notices reservations that end from now on.
     pub fn releases(&self) -> Releases {
-        let until = Instant::now() + Duration::from_millis(RELEASED_MS_MAX);
-        Releases { released: self.released.subscribe(), until }
+        Releases { released: self.released.subscribe(), until: None }
     }
 
     /// The backends of a route that cost nothing.
@@ -201,7 +200,8 @@ impl SpendLedger {
 /// The ends of reservations, for a round that waits for one.
 pub(crate) struct Releases {
     released: watch::Receiver<()>,
-    until: Instant,
+    /// The end of the time for all waits, from the first one on.
+    until: Option<Instant>,
 }
 
 impl Releases {
@@ -212,7 +212,9 @@ impl Releases {
 
     /// Waits for the end of a reservation since [`Self::mark`]. Returns false if time is up.
     pub async fn wait(&mut self) -> bool {
-        matches!(tokio::time::timeout_at(self.until, self.released.changed()).await, Ok(Ok(())))
+        let until = *self.until.get_or_insert_with(|| Instant::now() + Duration::from_millis(RELEASED_MS_MAX));
+        // Others may release and reserve again and again.
+        Instant::now() < until && matches!(tokio::time::timeout_at(until, self.released.changed()).await, Ok(Ok(())))
     }
 }
 
@@ -335,6 +337,32 @@ mod tests {
             priority: 1,
             options: Default::default(),
         }
+    }
+
+    #[test]
+    fn calls_that_the_log_knows_count_for_agents_that_do_not_know_them() {
+        let (env, ledger) = (env(1), SpendLedger::new(SpendLimits::NONE));
+        let payer = Payer {
+            task: TaskId::from_uuid(env.uuid()),
+            conversation: ConversationId::from_uuid(env.uuid()),
+            user: UserId::local(),
+            epoch: Epoch(2),
+            spent_in_turn: Spent::default(),
+            is_first_round: false,
+            calls: None,
+        };
+        let (cap, now) = (CallCap { calls_max: 3, ..CallCap::default() }, env.now());
+        let mut known = CallTimes::default();
+        known.count(now, 2);
+        ledger.know_calls(payer.conversation, &known);
+        assert_eq!(ledger.count_call(&payer, cap, now), Ok(()));
+        let main = Payer { calls: Some(known), ..payer.clone() };
+        assert_eq!(
+            ledger.count_call(&main, cap, now).map_err(|refusal| refusal.used),
+            Err(3),
+            "the sub-agent's call counts"
+        );
+        assert!(ledger.count_call(&payer, cap, now).is_err());
     }
 
     #[tokio::test(start_paused = true)]

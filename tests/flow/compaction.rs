@@ -87,6 +87,25 @@ async fn compaction_whose_model_fails_lists_requests_and_delays_no_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn truncated_summary_is_not_used() {
+    let model = FakeModelServer::start(|seen| {
+        if asks_for_summary(seen) {
+            Reply::says("The user counted ONE and").finish("length")
+        } else {
+            Reply::says("ok")
+        }
+    })
+    .await;
+    let more = "mode = \"single_loop\"\n[turn]\ncompaction_messages = 4\ncompaction_overlap_messages = 0\n";
+    let (_folder, server) = server_with(&model, more).await;
+    ask(&server, "count ONE").await;
+    let sent = ask(&server, "count TWO").await;
+    let compacted = &compactions(&server, &sent, 1).await[0];
+    let summary = compacted["summary"].as_str().unwrap_or_default();
+    assert!(!summary.contains("counted ONE and") && summary.contains("count TWO"), "{compacted}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conversation_is_not_compacted_if_that_is_switched_off() {
     let model = FakeModelServer::start(|_| Reply::says("ok")).await;
     let more = "mode = \"single_loop\"\n[turn]\ncompaction_messages = 0\n";

@@ -372,6 +372,19 @@ mod tests {
     }
 
     #[test]
+    fn import_of_a_second_part_at_the_same_time_is_refused() {
+        let named = |key| ConversationId::for_key(&UserId::local(), key);
+        let id = named("a");
+        let first = Importing::begin(id).expect("nothing else is imported");
+        assert!(
+            matches!(Importing::begin(id), Err(KernelError::Stale(why)) if why.contains("one part after the other"))
+        );
+        assert!(Importing::begin(named("b")).is_ok());
+        drop(first);
+        assert!(Importing::begin(id).is_ok());
+    }
+
+    #[test]
     fn import_beyond_its_bytes_and_of_a_line_that_could_not_be_read_again_is_refused() {
         let ok = Lines::read(&line(2, Value::Null), before(7)).unwrap().unwrap();
         assert_eq!((ok.copies.len(), ok.bytes), (1, 7 + line(2, Value::Null).len() as u64));

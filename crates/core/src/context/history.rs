@@ -264,6 +264,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::CompactionCause;
 
     const SHOWN: Shown = Shown { private: false, by_commands: false, mode: Mode::SingleLoop };
 
@@ -295,6 +296,27 @@ mod tests {
         assert_eq!(history.messages(300, SHOWN).len(), 4, "two exchanges of about 120 tokens fit");
         assert_eq!(history.messages(2_000, SHOWN).len(), 8);
         assert!(history.messages(0, SHOWN).is_empty());
+    }
+
+    #[test]
+    fn history_is_due_for_a_summary_before_exchanges_leave_memory() {
+        let cause = |history: &History| history.due(u32::MAX).map(|span| (span.first, span.cause));
+        let mut history = History::default();
+        for n in 0..History::EXCHANGES_MAX / 4 {
+            history.push(exchange(n));
+        }
+        assert_eq!(cause(&history), None);
+        history.push(exchange(0));
+        assert_eq!(cause(&history), Some((1, CompactionCause::Window)));
+        let mut long = History::default();
+        while long.exchanges().len() < 5 {
+            long.push(Exchange::plain("u".repeat(1 << 20), "a".repeat(1 << 20), false));
+        }
+        assert_eq!(
+            cause(&long),
+            Some((1, CompactionCause::Window)),
+            "their texts have more than a quarter of the bytes"
+        );
     }
 
     #[test]

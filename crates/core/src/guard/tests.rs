@@ -132,6 +132,18 @@ fn call_cap_counts_within_its_window_and_says_when_it_is_free() {
 }
 
 #[test]
+fn call_times_of_two_sources_have_the_greater_number_of_each_minute() {
+    let (mut own, mut known) = (CallTimes::default(), CallTimes::default());
+    own.count(minute(1), 5);
+    own.count(minute(2), 1);
+    known.count(minute(2), 3);
+    known.count(minute(3), 2);
+    own.learn(&known);
+    let cap = CallCap { calls_max: 10, window_ms: 10 * 60_000 };
+    assert_eq!(cap.refusal(&own, minute(3)).map(|refusal| refusal.used), Some(5 + 3 + 2));
+}
+
+#[test]
 fn call_times_keep_a_day() {
     let mut calls = CallTimes::default();
     for at in 0..3_000 {

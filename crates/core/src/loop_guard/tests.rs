@@ -70,6 +70,20 @@ fn loop_guard_vetoes_repeated_call_only_without_progress() {
 }
 
 #[test]
+fn loop_guard_keeps_what_it_learns_beside_a_full_window() {
+    let limits = LoopGuardLimits::annie();
+    let window = limits.window_calls as usize;
+    let others = guard(limits.clone(), &vec![("known", 7, Some("broken")); window]);
+    let failed: Vec<CallRecord> = others.calls.iter().cloned().collect();
+    let calls: Vec<(&str, i32, Option<&str>)> = (0..window).map(|n| ("own", n as i32, Some("ok"))).collect();
+    let mut full = guard(limits, &calls);
+    full.learn(&failed);
+    let count = |name: &str| full.calls.iter().filter(|record| record.name == name).count();
+    assert_eq!((full.calls.len(), count("known"), count("own")), (window, window / 2, window - window / 2));
+    assert!(full.calls.iter().take(window / 2).all(|record| record.is_earlier), "they are older than all own calls");
+}
+
+#[test]
 fn loop_guard_different_result_resets_streak() {
     let mut calls = vec![("a", 1, Some("same")); 5];
     calls.push(("a", 1, Some("new")));

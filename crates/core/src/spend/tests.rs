@@ -76,7 +76,7 @@ fn refusal_names_the_key_the_amounts_and_the_next_step() {
 }
 
 #[test]
-fn expected_cost_is_the_prompt_and_the_longest_answer_by_the_dearer_of_price_and_report() {
+fn expected_cost_is_the_prompt_and_the_longest_answer_by_price_and_without_one_by_report() {
     let backend = |cost, privacy| BackendFacts { cost, privacy, ..BackendFacts::default() };
     let priced = backend(Some(Cost { input_usd: 3.0, output_usd: 15.0 }), Privacy::Cloud);
     let (cloud, local) = (backend(None, Privacy::Cloud), backend(None, Privacy::Local));
@@ -84,6 +84,7 @@ fn expected_cost_is_the_prompt_and_the_longest_answer_by_the_dearer_of_price_and
     for (backend, seen, nanodollars, is_free) in [
         (&priced, 0, by_price, false),
         (&priced, 4_000, by_price, false),
+        (&priced, 12_600_000, by_price, false),
         (&cloud, 0, 0, false),
         (&cloud, 4_000, 6_000, false),
         (&local, 0, 0, true),
