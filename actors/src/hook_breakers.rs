@@ -17,6 +17,8 @@ const LIMITS: BreakerLimits = BreakerLimits { failures_max: 5, open_ms: 60_000 }
 
 /// The most breakers that are kept. Beyond that, those of hooks that are not disabled are forgotten.
 const KEPT_MAX: usize = 10_000;
+/// After this time without a further failure a disabled hook is forgotten, in milliseconds: its user has not asked since.
+const FORGOTTEN_MS: u64 = 10 * LIMITS.open_ms;
 
 /// A hook and the user about whose turn it is asked.
 type Asked = (String, UserId);
@@ -54,7 +56,7 @@ impl HookBreakers {
             return;
         }
         if rows.len() >= KEPT_MAX {
-            rows.retain(|_, row| row.state != BreakerState::Closed);
+            rows.retain(|_, row| is_disabled(row, now));
         }
         let row = rows.entry(asked.clone()).or_default();
         if row.failed(&LIMITS, is_probe, now) && row.state == BreakerState::Open {
@@ -70,9 +72,9 @@ impl HookBreakers {
 
     /// The disabled hooks, for people: since when, for how many users, and what that means. A hook that is gone refuses what still
     /// waits for it.
-    pub fn disabled(&self, on_failure: impl Fn(&str) -> OnFailure) -> Vec<String> {
+    pub fn disabled(&self, now: Micros, on_failure: impl Fn(&str) -> OnFailure) -> Vec<String> {
         let mut since: BTreeMap<String, (Micros, usize)> = BTreeMap::new();
-        for ((hook, _), row) in self.0.lock().iter().filter(|(_, row)| row.state != BreakerState::Closed) {
+        for ((hook, _), row) in self.0.lock().iter().filter(|(_, row)| is_disabled(row, now)) {
             let (first, users) = since.entry(hook.clone()).or_insert((row.opened_at, 0));
             (*first, *users) = ((*first).min(row.opened_at), *users + 1);
         }
@@ -93,6 +95,10 @@ impl HookBreakers {
             })
             .collect()
     }
+}
+
+fn is_disabled(row: &BreakerRow, now: Micros) -> bool {
+    row.state != BreakerState::Closed && now.since_ms(row.opened_at) < FORGOTTEN_MS
 }
 
 /// The question that decides whether a disabled hook is asked again. If it is dropped with its turn, the next one decides.
@@ -127,8 +133,10 @@ mod tests {
         }
         assert!(breakers.admit(&of("ann"), at).is_err());
         assert_eq!(breakers.admit(&of("bob"), at), Ok(false));
-        let shown = breakers.disabled(|_| OnFailure::Continue);
+        let shown = breakers.disabled(at, |_| OnFailure::Continue);
         assert!(shown.len() == 1 && shown[0].contains("for 1 user after 5 failures"), "{shown:?}");
+        let later = at.plus_ms(i64::try_from(FORGOTTEN_MS).expect("small"));
+        assert_eq!(breakers.disabled(later, |_| OnFailure::Continue), [""; 0], "its user has not asked it since");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use annie_core::{
     guard::{CallCap, CallRefusal, CallTimes},
     ids::{ConversationId, Epoch, TaskId, UserId},
     message::{ModelRequest, Usage},
-    ports::Store,
+    ports::{Env, Store},
     route::BackendFacts,
     spend::{Account, Cap, Day, SpendLimits, SpendRefusal, Spent, UsageBy, UsageQuery, UsageTotals, expected},
     time::Micros,
@@ -82,9 +82,17 @@ impl SpendLedger {
     /// Reads what was spent before, as far as it is not known. If the store does not answer, the accounts stay as they are: the
     /// round fails anyway if its result cannot be stored.
     pub async fn read(&self, store: &dyn Store, payer: &Payer, now: Micros) {
-        let (of_conversation, of_day) = self.unknown(payer, now);
-        if let Some(query) = of_conversation {
-            let spent = spent(store, query).await;
+        let of_conversation = {
+            let mut books = self.books.lock();
+            let (_, read_in) = books.conversations.entry(payer.conversation);
+            if payer.is_first_round {
+                read_in.get_or_insert(payer.epoch);
+            }
+            self.limits.has(Cap::Conversation) && *read_in != Some(payer.epoch)
+        };
+        if of_conversation {
+            let all = UsageQuery::all(UsageBy::All, Some(payer.user.clone()));
+            let spent = spent(store, UsageQuery { conversation: Some(payer.conversation), ..all }).await;
             let mut books = self.books.lock();
             let (account, read_in) = books.conversations.entry(payer.conversation);
             if let Some(spent) = spent {
@@ -92,39 +100,51 @@ impl SpendLedger {
                 *read_in = Some(payer.epoch);
             }
         }
-        if let Some(query) = of_day {
-            let spent = spent(store, query).await;
-            let mut books = self.books.lock();
-            let (account, read_at) = books.days.entry((payer.user.clone(), Day::of(now)));
-            if let Some(spent) = spent {
-                account.spent = account.spent.max(spent);
-                *read_at = Some(now);
-            }
-        }
+        self.read_day(store, &payer.user, now).await;
     }
 
-    /// The queries for what is not known.
-    fn unknown(&self, payer: &Payer, now: Micros) -> (Option<UsageQuery>, Option<UsageQuery>) {
-        let all = UsageQuery::all(UsageBy::All, Some(payer.user.clone()));
-        let mut books = self.books.lock();
-        let (_, read_in) = books.conversations.entry(payer.conversation);
-        if payer.is_first_round {
-            read_in.get_or_insert(payer.epoch);
-        }
-        let knows_conversation = !self.limits.has(Cap::Conversation) || *read_in == Some(payer.epoch);
+    /// The same for the account of a user's day alone.
+    pub async fn read_day(&self, store: &dyn Store, user: &UserId, now: Micros) {
         let day = Day::of(now);
-        let (_, read_at) = books.days.entry((payer.user.clone(), day));
-        let knows_day =
-            !self.limits.has(Cap::UserDay) || read_at.is_some_and(|at| now.since_ms(at) < STALE_MS && at <= now);
-        (
-            (!knows_conversation).then(|| UsageQuery { conversation: Some(payer.conversation), ..all.clone() }),
-            (!knows_day).then_some(UsageQuery { from: day, to: day, ..all }),
-        )
+        let knows_day = {
+            let mut books = self.books.lock();
+            let (_, read_at) = books.days.entry((user.clone(), day));
+            !self.limits.has(Cap::UserDay) || read_at.is_some_and(|at| now.since_ms(at) < STALE_MS && at <= now)
+        };
+        if knows_day {
+            return;
+        }
+        let all = UsageQuery::all(UsageBy::All, Some(user.clone()));
+        let spent = spent(store, UsageQuery { from: day, to: day, ..all }).await;
+        let mut books = self.books.lock();
+        let (account, read_at) = books.days.entry((user.clone(), day));
+        if let Some(spent) = spent {
+            account.spent = account.spent.max(spent);
+            *read_at = Some(now);
+        }
     }
 
     /// Notices reservations that end from now on.
     pub fn releases(&self) -> Releases {
         Releases { released: self.released.subscribe(), until: None }
+    }
+
+    /// Waits until a round that only reservations of others kept below a cap may be tried again, because it fits, or because waiting
+    /// does not help any more. Returns false if time is up.
+    pub async fn may_fit_in_time(
+        &self,
+        releases: &mut Releases,
+        payer: &Payer,
+        (backend, cost): (&BackendFacts, (u64, u32)),
+        env: &Env,
+    ) -> bool {
+        while releases.wait().await {
+            let needed = self.books.lock().needed(&self.limits, payer, (backend, cost), env.now());
+            if needed.err().is_none_or(|refusal| !refusal.may_pass()) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The backends of a route that cost nothing.
@@ -181,19 +201,33 @@ impl SpendLedger {
     ) -> Result<Reservation, SpendRefusal> {
         let mut guard = self.books.lock();
         let books = &mut *guard;
-        let seen = books.prices.get(&backend.name).copied().unwrap_or_default();
-        let needed = expected(input_tokens, output_tokens_max.into(), backend, seen);
+        let needed = books.needed(&self.limits, payer, (backend, (input_tokens, output_tokens_max)), now)?;
         let key = (payer.user.clone(), Day::of(now));
-        let turn = books.turns.entry(payer.task);
-        turn.spent = turn.spent.max(payer.spent_in_turn);
-        self.limits.check(Cap::Turn, turn, needed)?;
-        self.limits.check(Cap::Conversation, &books.conversations.entry(payer.conversation).0, needed)?;
+        books.each(Some(payer), &key, |account| account.reserved = account.reserved.plus(needed));
+        drop(guard);
+        let (ledger, of_round) = (Arc::clone(self), Some((payer.clone(), backend.name.clone())));
+        Ok(Reservation { ledger, of_round, key, needed })
+    }
+
+    /// Reserves the tokens of a request for embeddings, which belongs to no turn. The price of a backend is that of its language model,
+    /// so only the cost that the provider reports is counted.
+    ///
+    /// # Errors
+    /// The cap of the user's day that the request would exceed.
+    pub fn reserve_embeddings(
+        self: &Arc<Self>,
+        user: &UserId,
+        backend: &BackendFacts,
+        input_tokens: u64,
+        now: Micros,
+    ) -> Result<Reservation, SpendRefusal> {
+        let needed = expected(input_tokens, 0, &BackendFacts { cost: None, ..backend.clone() }, 0);
+        let key = (user.clone(), Day::of(now));
+        let mut books = self.books.lock();
         self.limits.check(Cap::UserDay, &books.days.entry(key.clone()).0, needed)?;
         let needed = needed.spent;
-        books.each(payer, &key, |account| account.reserved = account.reserved.plus(needed));
-        drop(guard);
-        let (ledger, payer, backend) = (Arc::clone(self), payer.clone(), backend.name.clone());
-        Ok(Reservation { ledger, payer, key, backend, needed })
+        books.each(None, &key, |account| account.reserved = account.reserved.plus(needed));
+        Ok(Reservation { ledger: Arc::clone(self), of_round: None, key, needed })
     }
 }
 
@@ -246,10 +280,30 @@ pub(crate) fn input_tokens(request: &ModelRequest) -> u64 {
 }
 
 impl Books {
-    /// Changes the three accounts of a payer.
-    fn each(&mut self, payer: &Payer, day: &(UserId, Day), change: impl Fn(&mut Account)) {
-        change(self.turns.entry(payer.task));
-        change(&mut self.conversations.entry(payer.conversation).0);
+    /// The expected cost of a round, if it fits below all caps.
+    fn needed(
+        &mut self,
+        limits: &SpendLimits,
+        payer: &Payer,
+        (backend, (input_tokens, output_tokens_max)): (&BackendFacts, (u64, u32)),
+        now: Micros,
+    ) -> Result<Spent, SpendRefusal> {
+        let seen = self.prices.get(&backend.name).copied().unwrap_or_default();
+        let needed = expected(input_tokens, output_tokens_max.into(), backend, seen);
+        let turn = self.turns.entry(payer.task);
+        turn.spent = turn.spent.max(payer.spent_in_turn);
+        limits.check(Cap::Turn, turn, needed)?;
+        limits.check(Cap::Conversation, &self.conversations.entry(payer.conversation).0, needed)?;
+        limits.check(Cap::UserDay, &self.days.entry((payer.user.clone(), Day::of(now))).0, needed)?;
+        Ok(needed.spent)
+    }
+
+    /// Changes the accounts of a round, or the account of a day alone.
+    fn each(&mut self, of_round: Option<&Payer>, day: &(UserId, Day), change: impl Fn(&mut Account)) {
+        if let Some(payer) = of_round {
+            change(self.turns.entry(payer.task));
+            change(&mut self.conversations.entry(payer.conversation).0);
+        }
         change(&mut self.days.entry(day.clone()).0);
     }
 }
@@ -257,9 +311,9 @@ impl Books {
 /// The expected cost of a round under way. It is released when the round ends in any way.
 pub(crate) struct Reservation {
     ledger: Arc<SpendLedger>,
-    payer: Payer,
+    /// The payer and the backend of a round; `None` for embeddings.
+    of_round: Option<(Payer, String)>,
     key: (UserId, Day),
-    backend: String,
     needed: Spent,
 }
 
@@ -276,12 +330,16 @@ impl Reservation {
             metrics::gauge!("annie_llm_cache_hit_ratio").set(cached_tokens as f64 / input_tokens as f64);
         }
         // Both under one lock: between them the round would count twice, and others would be refused.
-        books.each(&self.payer, &self.key, |account| {
+        let of_round = self.of_round.as_ref();
+        books.each(of_round.map(|(payer, _)| payer), &self.key, |account| {
             account.spent = account.spent.plus(spent);
             account.reserved = account.reserved.minus(needed);
         });
-        if spent.nanodollars > 0 && spent.tokens > 0 {
-            books.prices.insert(self.backend.clone(), spent.nanodollars.saturating_mul(1_000) / spent.tokens);
+        if let Some((_, backend)) = of_round
+            && spent.nanodollars > 0
+            && spent.tokens > 0
+        {
+            books.prices.insert(backend.clone(), spent.nanodollars.saturating_mul(1_000) / spent.tokens);
         }
     }
 }
@@ -290,7 +348,8 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let needed = self.needed;
         let mut books = self.ledger.books.lock();
-        books.each(&self.payer, &self.key, |account| account.reserved = account.reserved.minus(needed));
+        let payer = self.of_round.as_ref().map(|(payer, _)| payer);
+        books.each(payer, &self.key, |account| account.reserved = account.reserved.minus(needed));
         drop(books);
         self.ledger.released.send_replace(());
     }

@@ -377,7 +377,8 @@ fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport)
 
 /// Ends the agent after this time, if its dispatch set a time limit and its calls still run then. A round has a limit of its own.
 fn limit_calls(ctx: &Context<SubAgent>, state: &mut SubAgentState, left_ms: u64) {
-    if state.args.turn.spec.options.timeout_ms.is_none() {
+    // The time of calls that run counts only when they end: a limit that runs must not begin again.
+    if state.args.turn.spec.options.timeout_ms.is_none() || state.tasks.contains(&SubTask::Clock) {
         return;
     }
     let (me, round) = (ctx.me(), state.args.turn.run.round);
@@ -392,10 +393,11 @@ fn limit_calls(ctx: &Context<SubAgent>, state: &mut SubAgentState, left_ms: u64)
 fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
     let left_ms = ms_left(&state.args.turn, state.used_ms);
     let outstanding = state.args.turn.outstanding();
-    state.tasks.remove(&SubTask::Clock);
     if outstanding.iter().any(|directive| matches!(directive, Directive::CallSkill { .. })) {
         state.args.tally.begin_all(&state.args.turn);
         limit_calls(ctx, state, left_ms);
+    } else {
+        state.tasks.remove(&SubTask::Clock);
     }
     let handles = RoundHandles { waits: state.args.waits.clone(), ..RoundHandles::default() };
     let wiring = &state.args.wiring;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use annie_actors::Submitted;
 use annie_core::{
-    event::{EventBody, ReportStatus},
+    event::{EventBody, ReportStatus, Scope},
     message::ModelRequest,
     outcome::Outcome,
     ports::FaultAction,
@@ -17,7 +17,7 @@ use annie_testkit::{
 };
 use serde_json::json;
 
-use crate::world::{World, WorldParts, check_log, eventually, is_sub_agent, kill, last_text};
+use crate::world::{World, WorldParts, check_log, eventually, is_sub_agent, kill, last_text, sleep_for_ms};
 
 /// Two parallel agents, each of which sends the same mail.
 fn twins(request: &ModelRequest) -> annie_core::message::ModelReply {
@@ -174,5 +174,71 @@ async fn agent_waits_only_for_a_limited_time_for_the_equal_call_of_another() {
     let log = serde_json::to_string(&world.log(sent.conversation).await).expect("JSON");
     assert_eq!(parts.skills.count("test.send"), 1, "{last:?} {log}");
     assert!(log.contains("This may have happened already"), "the second agent was notified: {log}");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_goes_on_at_once_if_the_agent_whose_equal_call_it_waits_for_is_stopped() {
+    let mut parts = parts();
+    parts.skills =
+        Arc::new(FakeSkills::new(|_: &_| FakeBehaviour::Slow(Duration::from_secs(3_600), Outcome::success("Sent."))));
+    let world = parts.start().await;
+    let sent = world.say("send it").await;
+    let engine = format!("/conversations/engine:{}", sent.conversation);
+    let first = eventually("one agent makes the effect and the other waits", async || {
+        let mut is_waiting = [false; 2];
+        for (n, agent) in ["one", "two"].iter().enumerate() {
+            let (_, view) = world.kernel.view(&format!("{engine}/agent:{agent}")).await.ok()?;
+            is_waiting[n] = view?["waits_for_equal_since"].is_string();
+        }
+        match is_waiting {
+            [false, true] => Some("one"),
+            [true, false] => Some("two"),
+            _ => None,
+        }
+    })
+    .await;
+    let stopped_at = world.kernel.now();
+    let agent = (first, None);
+    let reason = "not needed".to_owned();
+    world.kernel.stop_agent(Scope::Operator, sent.conversation, agent, reason, "ann").await.expect("stopped");
+    let (made, log) = ended(&world, &parts, &sent).await;
+    assert_eq!(made, 1, "{log}");
+    assert!(log.contains("This may have happened already"), "{log}");
+    let waited_ms = world.kernel.now().since_ms(stopped_at);
+    assert!(waited_ms < 60_000, "the other agent waited {waited_ms} ms");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_that_is_steered_again_and_again_still_ends_at_its_time_limit() {
+    let model = |request: &ModelRequest, _| {
+        let last = last_text(request);
+        if is_sub_agent(request) {
+            return Ok(commands(["test.send --what x"]));
+        }
+        if last.contains("\"agents\"") {
+            return Ok(says("All said."));
+        }
+        let one = json!({"agent_id": "one", "mission": "send it", "skills": ["test.send"], "timeout_s": 1});
+        Ok(calls([("dispatch_agent", one), ("get_agent_results", json!({}))]))
+    };
+    let slow = |_: &_| FakeBehaviour::Slow(Duration::from_secs(300), Outcome::success("Sent."));
+    let model = Arc::new(ScriptedModel::new(model));
+    let parts = WorldParts { skills: Arc::new(FakeSkills::new(slow)), model, ..parts() };
+    let world = parts.start().await;
+    let sent = world.say("send it").await;
+    eventually("the call runs", async || (parts.skills.count("test.send") == 1).then_some(())).await;
+    let began_at = world.kernel.now();
+    for n in 0..3 {
+        sleep_for_ms(300).await;
+        let text = format!("Hurry ({n}).");
+        let steered = world.kernel.steer_agent(Scope::Operator, sent.conversation, ("one", None), text, "ann").await;
+        assert!(steered.is_ok(), "{steered:?}");
+    }
+    let (_, log) = ended(&world, &parts, &sent).await;
+    assert!(log.contains("Ran out of time after 1 s."), "{log}");
+    let ran_ms = world.kernel.now().since_ms(began_at);
+    assert!(ran_ms < 1_500, "the agent ended after {ran_ms} ms");
     world.kernel.stop().await;
 }

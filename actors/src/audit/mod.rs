@@ -148,6 +148,7 @@ impl<'a> Seals<'a> {
     /// Stores a seal with the next number. If another node has sealed the same events, nothing is stored.
     async fn write(&self, seal: Seal) -> Result<(), StoreError> {
         let intent = IntentId::for_seal(seal.conversation, seal.from);
+        let mut last = None;
         for _ in 0..TRIES_MAX {
             let template = seal.clone();
             let decide = move |seen: &[Document]| {
@@ -167,11 +168,12 @@ impl<'a> Seals<'a> {
             };
             match self.documents.write_document(write).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_retryable() => {}
+                // The pass fails with the last one and is repeated.
+                Err(error) if error.is_retryable() => last = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        Err(internal("the seals are busy"))
+        Err(last.unwrap_or_else(|| internal("no try was made")))
     }
 }
 

@@ -93,7 +93,9 @@ async fn call(
             Err(refusal) => {
                 permit.give_back(0, Verdict::Unused);
                 // Others may use the backend while this call waits for what rounds under way have reserved.
-                if !(refusal.may_pass() && releases.wait().await) {
+                let asked = (&backend.facts, asked_for);
+                let waits = refusal.may_pass();
+                if !(waits && wiring.spend.may_fit_in_time(&mut releases, payer, asked, env).await) {
                     return Err(refusal.into_error(env.now()).to_string());
                 }
             }

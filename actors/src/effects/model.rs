@@ -17,7 +17,7 @@ use annie_core::{
     ports::{Append, AppendError, Fence},
     redact::Redaction,
     route,
-    spend::Unit,
+    spend::{Cap, Unit},
     time::Micros,
     workflow::WORKFLOW,
 };
@@ -214,8 +214,8 @@ pub(crate) struct ModelDone {
     is_asked: bool,
     /// Whether the backend was not called because a cap on money is reached. A backend that costs nothing may run the round.
     is_too_expensive: bool,
-    /// Whether the backend was not called because of what rounds under way have reserved.
-    may_pass: bool,
+    /// The cap below which only the reservations of rounds under way keep the round. The backend was not called.
+    waits_for: Option<Cap>,
 }
 
 impl ModelDone {
@@ -233,7 +233,7 @@ impl ModelDone {
             acted: false,
             is_asked: false,
             is_too_expensive: false,
-            may_pass: false,
+            waits_for: None,
         }
     }
 }
@@ -289,28 +289,43 @@ async fn unless_it_never_began(wiring: &Arc<Wiring>, call: &ModelCall, done: Mod
 /// Runs a round on the first backend of the route that grants a permit. If only reservations of other rounds keep it below a cap
 /// on spending, it waits for their ends without a permit, so that others use the backend meanwhile.
 async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
-    let mut releases = wiring.spend.releases();
-    let (mut waited_ms, mut choices) = (0, Vec::new());
+    let (mut releases, since, mut waited_ms) = (wiring.spend.releases(), wiring.env.now(), 0);
     loop {
         releases.mark();
-        let mut done = call_permitted(wiring, call, route.clone()).await;
+        let done = call_permitted(wiring, call, (route.clone(), since)).await;
         waited_ms += done.waited_ms;
-        choices.append(&mut done.choices);
-        let has_waited = done.may_pass && {
-            call.waits.begin(wiring.env.now());
-            let is_released = releases.wait().await;
-            waited_ms += call.waits.end(wiring.env.now());
-            is_released
+        let Some(cap) = done.waits_for else { return ModelDone { waited_ms, ..done } };
+        call.waits.begin(wiring.env.now());
+        let may_fit = match wiring.backends.get(&done.backend) {
+            Some(endpoint) => {
+                let (facts, cost) = (&endpoint.facts, cost_of(wiring, call, endpoint));
+                wiring.spend.may_fit_in_time(&mut releases, &call.payer, (facts, cost), &wiring.env).await
+            }
+            None => false,
         };
-        if !has_waited {
-            return ModelDone { waited_ms, choices, ..done };
+        waited_ms += call.waits.end(wiring.env.now());
+        if !may_fit {
+            note_refusal(call, cap);
+            return ModelDone { waited_ms, ..done };
         }
     }
 }
 
-async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
+/// The tokens of the round's prompt and of its longest answer on this backend.
+fn cost_of(wiring: &Wiring, call: &ModelCall, endpoint: &Backend) -> (u64, u32) {
+    let window = wiring.leases.window(&endpoint.name);
+    (input_tokens(&call.request), route::output_tokens(&call.request, &endpoint.facts, window))
+}
+
+/// Logs and counts a round that is not run because of a cap on spending.
+fn note_refusal(call: &ModelCall, cap: Cap) {
+    metrics::counter!("annie_spend_refusals_total", "cap" => cap.as_str()).increment(1);
+    tracing::info!(task = %call.task, cap = cap.as_str(), "a round would exceed a cap on spending");
+}
+
+async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, (route, since): (Vec<String>, Micros)) -> ModelDone {
     let clock = wiring.env.clock.clone();
-    let wanted = call.permit_request(route, wiring.env.now());
+    let wanted = call.permit_request(route, since);
     let (task, round) = (call.task, call.round);
     wiring.spend.read(wiring.store.as_ref(), &call.payer, wiring.env.now()).await;
     call.waits.begin(wiring.env.now());
@@ -325,7 +340,7 @@ async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<Strin
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let asked = |result| Asked { is_asked: true, ..Asked::not(result) };
-    let Asked { result, acted, prefill_ms, is_asked, is_too_expensive, may_pass } =
+    let Asked { result, acted, prefill_ms, is_asked, is_too_expensive, waits_for } =
         match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
             (Err(why), _) => asked(unavailable(&why)),
             (Ok(()), Some(endpoint)) => ask(wiring, call, endpoint).await,
@@ -367,7 +382,7 @@ async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<Strin
         acted,
         is_asked,
         is_too_expensive,
-        may_pass,
+        waits_for,
     }
 }
 
@@ -378,13 +393,13 @@ struct Asked {
     prefill_ms: u64,
     is_asked: bool,
     is_too_expensive: bool,
-    may_pass: bool,
+    waits_for: Option<Cap>,
 }
 
 impl Asked {
     /// A round that called no backend.
     const fn not(result: Result<ModelReply, ModelError>) -> Self {
-        Self { result, acted: false, prefill_ms: 0, is_asked: false, is_too_expensive: false, may_pass: false }
+        Self { result, acted: false, prefill_ms: 0, is_asked: false, is_too_expensive: false, waits_for: None }
     }
 }
 
@@ -396,15 +411,16 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
         tracing::info!(task = %call.task, "an earlier reply to an equal request is used again");
         return Asked::not(Ok(reply));
     }
-    let output_tokens_max = route::output_tokens(&call.request, &endpoint.facts, wiring.leases.window(&endpoint.name));
-    let asked_for = (input_tokens(&call.request), output_tokens_max);
-    let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, asked_for, wiring.env.now()) {
+    let cost = cost_of(wiring, call, endpoint);
+    let reservation = match wiring.spend.reserve(&call.payer, &endpoint.facts, cost, wiring.env.now()) {
         Ok(reservation) => reservation,
         Err(refusal) => {
-            let (may_pass, is_too_expensive) = (refusal.may_pass(), refusal.unit == Unit::Money);
-            metrics::counter!("annie_spend_refusals_total", "cap" => refusal.cap.as_str()).increment(1);
-            tracing::info!(task = %call.task, cap = refusal.cap.as_str(), "a round would exceed a cap on spending");
-            return Asked { may_pass, is_too_expensive, ..Asked::not(Err(refusal.into_error(wiring.env.now()))) };
+            let waits_for = refusal.may_pass().then_some(refusal.cap);
+            if waits_for.is_none() {
+                note_refusal(call, refusal.cap);
+            }
+            let is_too_expensive = refusal.unit == Unit::Money;
+            return Asked { waits_for, is_too_expensive, ..Asked::not(Err(refusal.into_error(wiring.env.now()))) };
         }
     };
     // After the reservation: a round that goes on with another backend counts once.
@@ -416,7 +432,7 @@ async fn ask(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Aske
     match prepare(wiring, call, endpoint).await {
         Ok(handed_over) => {
             let acted = handed_over.is_some();
-            let (result, prefill_ms) = run(wiring, call, endpoint, (handed_over, output_tokens_max)).await;
+            let (result, prefill_ms) = run(wiring, call, endpoint, (handed_over, cost.1)).await;
             if let Ok(reply) = &result {
                 reservation.settle(&reply.usage);
                 if let Some(key) = key {
@@ -443,7 +459,7 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
         acted: false,
         is_asked: false,
         is_too_expensive: false,
-        may_pass: false,
+        waits_for: None,
     }
 }
 

@@ -61,16 +61,22 @@ pub(super) fn note_progress(state: &mut EngineState) {
     }
 }
 
-/// Stops sub-agents whose work is no longer wanted: those that were reported, and those of ended turns.
+/// Stops sub-agents whose work is no longer wanted: those that were reported, and those of ended turns. Agents that wait for
+/// their effects go on.
 pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<DirectiveId>) {
+    let mut dismissed = HashSet::new();
     state.agents.retain(|_, child| {
         let keep = wanted.contains(&DirectiveId::Agent(child.task, child.agent.clone()));
         if !keep {
             // Its handlers are short and its tasks end with it. The watchdog ends a sub-agent that hangs.
             child.addr.cell.stop(None);
+            dismissed.insert(child.task);
         }
         keep
     });
+    for task in dismissed {
+        notify_waiting_agents(state, task);
+    }
     let agents = &state.agents;
     state.effects.retain(|task, _| agents.values().any(|child| child.task == *task));
 }

@@ -7,18 +7,15 @@ use std::time::Duration;
 use annie_core::{
     context,
     event::Priority,
-    ids::{ConversationId, Epoch, TaskId, UserId},
+    ids::{ConversationId, TaskId, UserId},
     message::{ModelError, ModelErrorKind, Usage},
     queue::Refusal,
-    route::BackendFacts,
-    spend::Spent,
 };
 use serde_json::{Map, Value};
 
 use super::Kernel;
 use crate::{
     scheduler::{AdmissionMsg, PermitRequest, RequestHandle, SchedulerMsg, Verdict, acquire},
-    spend::Payer,
     tasks::caught,
 };
 
@@ -47,13 +44,11 @@ impl Drop for Known<'_> {
     }
 }
 
-/// What a provider reports in its reply; without a cost, the price of the configuration.
-fn usage_of(reply: &Value, facts: &BackendFacts) -> Usage {
+/// What a provider reports in its reply.
+fn usage_of(reply: &Value) -> Usage {
     let usage = &reply["usage"];
     let input_tokens = usage["prompt_tokens"].as_u64().or_else(|| usage["total_tokens"].as_u64()).unwrap_or_default();
-    #[expect(clippy::cast_precision_loss, reason = "an amount of money")]
-    let by_price = facts.cost.map_or(0.0, |cost| cost.input_usd * input_tokens as f64 / 1_000_000.0);
-    let cost_usd = usage["cost"].as_f64().unwrap_or(by_price);
+    let cost_usd = usage["cost"].as_f64().unwrap_or_default();
     Usage { input_tokens, cost_usd, ..Usage::default() }.bounded()
 }
 
@@ -84,20 +79,11 @@ impl Kernel {
         }
         let _slot = wiring.embeddings.take(&user)?;
         let known = Known(self, TaskId::from_uuid(env.uuid()));
-        let payer = Payer {
-            task: known.1,
-            conversation: ConversationId::from_uuid(env.uuid()),
-            user: user.clone(),
-            epoch: Epoch::FIRST,
-            spent_in_turn: Spent::default(),
-            is_first_round: true,
-            calls: None,
-        };
-        wiring.spend.read(wiring.store.as_ref(), &payer, env.now()).await;
+        wiring.spend.read_day(wiring.store.as_ref(), &user, env.now()).await;
         let wanted = PermitRequest {
             task: known.1,
-            user,
-            conversation: payer.conversation,
+            user: user.clone(),
+            conversation: ConversationId::from_uuid(env.uuid()),
             priority: Priority::High,
             since: env.now(),
             after: Vec::new(),
@@ -115,7 +101,7 @@ impl Kernel {
         let backend = wiring.backends.get(permit.backend()).ok_or_else(|| unavailable("its backend is gone".into()))?;
         let text_bytes = request.get("input").map_or(0, |input| input.to_string().len());
         let input_tokens = context::tokens(text_bytes).into();
-        let reservation = match wiring.spend.reserve(&payer, &backend.facts, (input_tokens, 0), env.now()) {
+        let reservation = match wiring.spend.reserve_embeddings(&user, &backend.facts, input_tokens, env.now()) {
             Ok(reservation) => reservation,
             Err(refusal) => {
                 permit.give_back(0, Verdict::Unused);
@@ -133,7 +119,7 @@ impl Kernel {
         let ran_ms = env.clock.monotonic_us().saturating_sub(from_us) / 1_000;
         permit.give_back(ran_ms, Verdict::of(&result));
         if let Ok(reply) = &result {
-            reservation.settle(&usage_of(reply, &backend.facts));
+            reservation.settle(&usage_of(reply));
         }
         let outcome = result.as_ref().map_or_else(|error| error.kind.as_str(), |_| "ok");
         metrics::counter!("annie_embeddings_total", "backend" => backend.name.clone(), "outcome" => outcome)

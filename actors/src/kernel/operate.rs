@@ -67,7 +67,7 @@ impl Kernel {
     pub fn disabled_hooks(&self) -> Vec<String> {
         let on_failure =
             |name: &str| self.wiring.hooks.outside_named(name).map_or(OnFailure::Refuse, |hook| hook.on_failure);
-        self.wiring.hook_breakers.disabled(on_failure)
+        self.wiring.hook_breakers.disabled(self.now(), on_failure)
     }
 
     /// All actors, sorted by path. Answers even while actors are busy.

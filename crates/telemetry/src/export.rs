@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -78,6 +78,8 @@ pub struct Exporter {
     is_failing: AtomicBool,
     /// Traces that were dropped since the last request that was taken.
     dropped: AtomicU64,
+    /// So many traces at the beginning of the queue are sent one by one, because the collector refused them together.
+    singles: AtomicUsize,
 }
 
 /// Traces that are sent in one request.
@@ -110,6 +112,7 @@ impl Exporter {
             batches: watch::channel(0).0,
             is_failing: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
+            singles: AtomicUsize::new(0),
         })
     }
 
@@ -155,8 +158,11 @@ impl Exporter {
         }
         match ended_since(self.store.as_ref(), self.since, self.clock.now()).await {
             Ok(ended) => ended.into_iter().for_each(|ended| self.add(ended)),
-            // The next notification about a restart reads it again.
-            Err(error) => tracing::warn!(%error, "telemetry: the log could not be read, some traces may be missing"),
+            // The next notification reads it again.
+            Err(error) => {
+                self.must_reread.store(true, Relaxed);
+                tracing::warn!(%error, "telemetry: the log could not be read, some traces may be missing");
+            }
         }
     }
 
@@ -193,8 +199,8 @@ impl Exporter {
             };
             let (after_ms, why) = match result {
                 Ok(batch) if batch.spans == 0 => {
-                    self.queue.remove(batch.tasks);
-                    return false;
+                    self.remove(batch);
+                    return batch.is_full;
                 }
                 Ok(batch) => match self.collector.post(batch.body.clone()).await {
                     Posted::Taken { refused_spans, why } => {
@@ -202,8 +208,7 @@ impl Exporter {
                         return batch.is_full;
                     }
                     Posted::Refused(why) => {
-                        self.refused(batch, &why);
-                        return batch.is_full;
+                        return self.refused(batch, &why) || batch.is_full;
                     }
                     Posted::Later { after_ms, why } => (after_ms, why),
                 },
@@ -241,17 +246,21 @@ impl Exporter {
                 }
             }
             tasks += 1;
-            if spans.len() >= self.limits.batch_spans_max {
+            if spans.len() >= self.limits.batch_spans_max || self.singles.load(Relaxed) > 0 {
                 break;
             }
         }
         let body = request(&self.service, &spans).to_string().into_bytes();
-        Ok(Batch { tasks, spans: spans.len(), is_full: spans.len() >= self.limits.batch_spans_max, body })
+        let is_full = tasks > 0 && (spans.len() >= self.limits.batch_spans_max || self.singles.load(Relaxed) > 0);
+        Ok(Batch { tasks, spans: spans.len(), is_full, body })
     }
 
     /// The spans of a task. Empty if its conversation has been deleted since.
     async fn spans(&self, ended: Ended) -> Result<Vec<Span>, StoreError> {
         let Ended { task, conversation, seq } = ended;
+        if self.store.deletion(conversation).await?.is_some() {
+            return Ok(Vec::new());
+        }
         let is_message = |event: &Event| event.task == task && matches!(event.body, EventBody::Received(_));
         let (mut events, mut until, mut page_max) = (Vec::new(), seq, PAGE.0);
         while until > Seq(0) && seq.0 - until.0 < EVENTS_MAX {
@@ -259,6 +268,7 @@ impl Exporter {
             let limit = u32::try_from(until.0 - after.0).unwrap_or(u32::MAX);
             let mut page = self.store.events(Scope::Operator, conversation, after, limit).await?;
             let is_whole = page.iter().any(is_message);
+            page.retain(|event| event.task == task);
             page.append(&mut events);
             (events, until, page_max) = (page, after, (page_max * 2).min(PAGE.1));
             if is_whole {
@@ -268,8 +278,15 @@ impl Exporter {
         Ok(spans_of(task, &events, &self.rules))
     }
 
+    /// Removes the traces of a batch from the queue.
+    fn remove(&self, batch: &Batch) {
+        self.queue.remove(batch.tasks);
+        let _ = self.singles.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(batch.tasks)));
+    }
+
     fn taken(&self, batch: &Batch, refused_spans: u64, why: &str) {
-        let spans = (batch.spans as u64).saturating_sub(refused_spans);
+        let refused_spans = refused_spans.min(batch.spans as u64);
+        let spans = batch.spans as u64 - refused_spans;
         metrics::counter!("annie_telemetry_spans_total", "result" => "sent").increment(spans);
         let dropped = self.dropped.swap(0, Relaxed);
         if refused_spans > 0 {
@@ -278,15 +295,21 @@ impl Exporter {
         } else if self.is_failing.swap(false, Relaxed) {
             tracing::info!(dropped, "telemetry: traces are sent again");
         }
-        self.queue.remove(batch.tasks);
+        self.remove(batch);
     }
 
-    /// The collector will not take the batch.
-    fn refused(&self, batch: &Batch, why: &str) {
-        metrics::counter!("annie_telemetry_spans_total", "result" => "refused").increment(batch.spans as u64);
-        self.queue.remove(batch.tasks);
-        self.count_dropped(batch.tasks);
+    /// The collector will not take the batch. Of several traces each is then sent by itself: one of them may be too large or not be
+    /// understood. Returns whether that is so.
+    fn refused(&self, batch: &Batch, why: &str) -> bool {
         self.fails(why);
+        if batch.tasks > 1 {
+            self.singles.store(batch.tasks, Relaxed);
+            return true;
+        }
+        metrics::counter!("annie_telemetry_spans_total", "result" => "refused").increment(batch.spans as u64);
+        self.remove(batch);
+        self.count_dropped(batch.tasks);
+        false
     }
 
     fn count_dropped(&self, traces: usize) {

@@ -117,11 +117,12 @@ impl CallTimes {
         self.0.is_empty()
     }
 
-    /// Learns what others know of the same calls: of each minute, the greater number.
+    /// Learns what another source knows of the same calls. The source that knows more of them has seen all calls of the other one: they
+    /// may count a call in different minutes, so that the two are not added up.
     pub fn learn(&mut self, known: &Self) {
-        for (minute, calls) in &known.0 {
-            let own = self.0.entry(*minute).or_default();
-            *own = (*own).max(*calls);
+        let total = |calls: &Self| calls.0.values().fold(0, |sum: u64, calls| sum + u64::from(*calls));
+        if total(known) > total(self) {
+            self.clone_from(known);
         }
     }
 

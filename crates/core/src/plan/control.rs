@@ -13,6 +13,9 @@ pub struct AgentSteer {
     pub by: Option<String>,
     /// The text.
     pub text: String,
+    /// The origins of what the main agent had read when it wrote the text. Empty for a text of a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
 }
 
 impl AgentSteer {

@@ -387,6 +387,12 @@ impl Provenance {
         }
     }
 
+    /// Records a text that another agent of the turn wrote for this one, and the origins that it had read.
+    pub(super) fn passed_on(&mut self, text: &str, origins: &[String]) {
+        self.add_stored_text(text);
+        origins.iter().for_each(|origin| self.has_read(origin));
+    }
+
     /// Records the report of another agent of the turn, and the origins that the agent had read.
     pub(super) fn reported(&mut self, report: &AgentReport) {
         self.dates.add_shown_text(&report.result);

@@ -27,7 +27,7 @@ impl Turn {
     /// Folds the control of one of its agents by a person.
     pub(in crate::turn) fn controlled(&mut self, agent: &AgentId, body: &EventBody) {
         if let EventBody::AgentSteered { by, text } = body {
-            self.agents.plan.steer(agent, AgentSteer { by: Some(by.clone()), text: text.clone() });
+            self.agents.plan.steer(agent, AgentSteer { by: Some(by.clone()), text: text.clone(), origins: Vec::new() });
         } else if let EventBody::AgentStopRequested { by, reason } = body {
             self.agents.plan.stop(agent, stopped_by(by, reason));
         }
@@ -62,7 +62,8 @@ impl Turn {
             Some(text) => match AgentSteer::refusal(&text, node.steering.len()) {
                 Some(why) => Err(why),
                 None => {
-                    plan.steer(agent, AgentSteer { by: None, text });
+                    let origins = self.main.provenance.origins().to_vec();
+                    plan.steer(agent, AgentSteer { by: None, text, origins });
                     Ok("steered")
                 }
             },
@@ -104,13 +105,16 @@ impl AgentRun {
             self.steered.is_empty() || self.phase == Phase::Thinking,
             "texts are added to a round that begins"
         );
-        for AgentSteer { by, text } in std::mem::take(&mut self.steered) {
+        for AgentSteer { by, text, origins } in std::mem::take(&mut self.steered) {
             match by {
                 Some(_) => {
                     self.add_user_message(&format!("{USER_ADDS}, while you work on this:]\n{text}"));
                     self.provenance.add_user_text(&text);
                 }
-                None => self.add_user_message(&format!("{PARENT_ADDS}\n{text}")),
+                None => {
+                    self.add_user_message(&format!("{PARENT_ADDS}\n{text}"));
+                    self.provenance.passed_on(&text, &origins);
+                }
             }
         }
     }

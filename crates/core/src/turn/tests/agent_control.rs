@@ -98,6 +98,25 @@ fn orchestrator_steers_and_stops_agents_only_with_the_tools_for_it() {
 }
 
 #[test]
+fn agent_that_the_orchestrator_steers_has_the_origins_of_what_that_had_read() {
+    let mut w = running(TurnLimits { agent_control: true, ..TurnLimits::default() });
+    w.agent_replies("b", &cmd("tasks.search"), &[]);
+    w.agent_skill("b", "none");
+    w.agent_replies("b", "Fine.", &[]);
+    w.replies("", &[tool("1", "steer_agent", &json!({"agent_id": "c", "text": "Take task #7."}))]);
+    // What it inherits when it begins is what the orchestrator has read by then. The text has origins of its own.
+    let task = w.log[0].task;
+    let steered = w.conv.turn(task).unwrap().agents.plan.node(&agent("c")).unwrap().steering.clone();
+    assert_eq!(steered.iter().map(|steer| steer.origins.as_slice()).collect::<Vec<_>>(), [["tasks.search"]]);
+    let mut run = w.sub("a").run.clone();
+    assert!(run.provenance.origins().is_empty(), "{:?}", run.provenance.origins());
+    run.take_steering(&steered, 1);
+    run.deliver_steered();
+    assert_eq!(run.provenance.origins(), ["tasks.search"]);
+    assert!(run.provenance.names(7), "the number of the text is known");
+}
+
+#[test]
 fn mission_contains_the_report_of_a_key_once_and_waits_for_it() {
     let mut w = World::new();
     w.say("Go");
