@@ -6,7 +6,7 @@
 //
 // Prints one line a test, and ends with 1 if one failed. Every test is limited in time.
 
-import { readdirSync, readFileSync, mkdirSync, existsSync } from "node:fs";
+import { readdirSync, readFileSync, mkdirSync, existsSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -248,6 +248,52 @@ test("drafts_arrive_as_they_are_written_the_queue_says_why_and_stop_ends_it", as
   await t.page.getByRole("button", { name: "Stop", exact: true }).click();
   await t.sees("Cancelled");
   await until("the waiting task runs", async () => (await keyed.get(`/tasks/${later.task_id}`)).status === "completed");
+  await t.done();
+});
+
+const PAIR = `---
+name: pair
+description: Two agents that write without end.
+steps:
+  - id: both
+    parallel:
+      - {id: one, agent: "write slowly, the first"}
+      - {id: two, agent: "write slowly, the second"}
+    next: {on: failed, to: say}
+  - id: say
+    answer: "One {steps.one.status}, two {steps.two.status}."
+---
+`;
+
+test("agents_are_steered_and_stopped_where_their_mission_is_shown", async () => {
+  mkdirSync(join(keyed.home, "data", "workflows"), { recursive: true });
+  writeFileSync(join(keyed.home, "data", "workflows", "pair.md"), PAIR);
+  await until("the workflow is known", async () => (await keyed.get("/workflows")).workflows.some((one) => one.name === "pair"));
+  const run = await keyed.post("/workflows/pair/run", {});
+  await until("both agents work", async () => (await keyed.get(`/agents?conversation_id=${run.conversation_id}`)).agents.filter((one) => one.status === "running").length === 2);
+  const t = await tools(keyed, { key: keyed.key });
+  await t.open(`#/conversations/${run.conversation_id}`);
+  const open = (id) => t.page.getByRole("button", { name: new RegExp(`^Agent ${id}, `) }).first().click();
+  const names = (await keyed.get(`/agents?conversation_id=${run.conversation_id}`)).agents.map((one) => one.agent);
+  await open(names[0]);
+  await t.page.locator(".drawer").getByRole("button", { name: "Add to mission" }).click();
+  const dialog = t.page.locator("dialog[open]");
+  await dialog.getByLabel(/What it is to know/).fill(`only this week ${HOSTILE}`);
+  await dialog.getByRole("button", { name: "Add to mission" }).click();
+  await until("the text is stored", async () => (await keyed.get(`/agents?conversation_id=${run.conversation_id}`)).agents[0].steered === 1);
+  for (const name of names) {
+    await open(name);
+    if (name === names[0]) await t.page.locator(".drawer").getByText(/added: only this week/).waitFor();
+    await t.axe("an agent with its actions");
+    await t.page.locator(".drawer").getByRole("button", { name: "Stop agent" }).click();
+    await dialog.getByLabel(/Reason/).fill("not needed");
+    await dialog.getByRole("button", { name: "Stop agent" }).click();
+    await until(`${name} has ended`, async () => !(await keyed.get(`/agents?conversation_id=${run.conversation_id}`)).agents.some((one) => one.agent === name));
+  }
+  await t.sees("One failed, two failed.");
+  await open(names[1]);
+  await t.page.locator(".drawer").getByText(/Cancelled by/).first().waitFor();
+  equal(await t.page.locator(".drawer").getByRole("button", { name: "Stop agent" }).count(), 0, "buttons of an agent that has ended");
   await t.done();
 });
 

@@ -7,7 +7,8 @@ let ids = 0;
 export function schemaForm(schema, value = {}) {
   const required = new Set(schema?.required ?? []);
   const inputs = [];
-  const rows = Object.entries(schema?.properties ?? {}).map(([name, property]) => {
+  const entries = Object.entries(schema?.properties ?? {}).sort(([a], [b]) => required.has(b) - required.has(a));
+  const rows = entries.map(([name, property]) => {
     const id = `form-${(ids += 1)}`;
     const type = Array.isArray(property.type) ? property.type.find((t) => t !== "null") : property.type;
     const preset = value[name] ?? property.default;

@@ -35,7 +35,7 @@ export class Story {
   turnOf(event) {
     let turn = this.turns.get(event.task_id);
     if (!turn) {
-      turn = { task: event.task_id, seq: event.seq, at: event.at, text: "", source: "", priority: "", steers: [], rounds: [], agents: new Map(), skills: new Map(), approvals: new Map(), notes: [], draft: null, final: null, state: "queued", joined: null, lastAt: new Map(), mode: "", until: null };
+      turn = { task: event.task_id, conversation: event.conversation_id, seq: event.seq, at: event.at, text: "", source: "", priority: "", steers: [], rounds: [], agents: new Map(), skills: new Map(), approvals: new Map(), notes: [], draft: null, final: null, state: "queued", joined: null, lastAt: new Map(), mode: "", until: null };
       this.turns.set(event.task_id, turn);
       this.order.push(turn);
     }
@@ -61,7 +61,7 @@ export class Story {
 function agentOf(turn, id) {
   let agent = turn.agents.get(id);
   if (!agent) {
-    agent = { id, mission: "", depends: [], skills: [], state: "planned", startedAt: null, endedAt: null, report: null, calls: 0 };
+    agent = { id, mission: "", depends: [], skills: [], state: "planned", startedAt: null, endedAt: null, report: null, calls: 0, steered: [], isStopping: false };
     turn.agents.set(id, agent);
   }
   return agent;
@@ -129,9 +129,11 @@ function fold(turn, event, story) {
       turn.lastAt.set(agent, at);
       break;
     case "agent_steered":
+      agentOf(turn, agent).steered.push({ by: event.by, text: event.text, at });
       turn.notes.push({ kind: "steered", at, text: `${event.by} told ${agent}: ${event.text}` });
       break;
     case "agent_stop_requested":
+      agentOf(turn, agent).isStopping = true;
       turn.notes.push({ kind: "cancel", at, text: `${event.by} asked ${agent} to stop${event.reason ? `: ${event.reason}` : ""}.` });
       break;
     case "agent_reported":

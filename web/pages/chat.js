@@ -141,7 +141,7 @@ export function mount(root, ctx) {
     const works = [turn.state, activity(turn), [...turn.agents.values()].map((a) => `${a.id}${a.state}`).join(), [...turn.skills.values()].map((s) => s.outcome?.status ?? "-").join(), [...turn.approvals.values()].map((a) => `${a.number}${Boolean(a.verdict)}`).join(), turn.notes.length, turn.steers.length, Boolean(turn.final)].join("|");
     part(el.$work, works, () => [
       turn.steers.map((one) => h("div.steer", icon("fork"), h("span.wrap", one.text))),
-      workChips(turn),
+      workChips(turn, ctx),
       turn.notes.filter((note) => note.kind !== "decided").map(noteLine),
       [...turn.approvals.values()].map((approval) => approvalCard(turn, approval, ctx)),
       turn.final ? null : h("div.doing", turn.state === "queued" || turn.state === "deferred" || turn.state === "suspended" ? mark(...stateOf(turn.state)) : h("span.pulse", { aria: { hidden: "true" } }), h("span", activity(turn)), turn.until && turn.state === "deferred" ? ["until ", ago(turn.until)] : null),

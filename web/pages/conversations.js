@@ -257,7 +257,7 @@ function one(root, ctx, id) {
   }
 
   function openStep(turn, step) {
-    if (step.agent) return openAgent(turn, step.agent);
+    if (step.agent) return openAgent(turn, step.agent, ctx);
     if (step.run) return openRun(step.run);
     if (step.round) openRound(turn, step.round);
   }
@@ -301,7 +301,7 @@ function one(root, ctx, id) {
         h("div.body", h("dl.kv", h("dt", "Open tasks"), h("dd", open.length ? open.map((one_) => h("div.row", mark(...stateOf(one_.state)), h("span.cut", activity(one_)))) : "none"),
           h("dt", "Turns"), h("dd.tabular", num(shown.order.length)), h("dt", "Events"), h("dd.tabular", num(shown.last)),
           h("dt", "Failed steps"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
-      h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
+      h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent, ctx)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
       h("section.panel", h("div.panel-head", h("h2", "This turn")), h("div.body", h("dl.kv",
         h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn, isPast ? new Date(shown.events.at(-1).at) : undefined))),
         h("dt", "Class"), h("dd", turn.priority || "–"), h("dt", "Mode"), h("dd", (turn.mode || "–").replaceAll("_", " ")), h("dt", "Route"), h("dd", turn.route?.length ? turn.route.join(", then ") : "first backend"),
@@ -343,7 +343,7 @@ export function openRound(turn, round) {
 }
 
 function turnBlock(turn, ctx) {
-  const chips = workChips(turn);
+  const chips = workChips(turn, ctx);
   return [
     h("div.message.is-user", h("div.row.small.dim", h("span.strong", turn.isResult ? "A result arrived" : turn.source ? `You, by ${turn.source}` : "You"), ago(turn.at), turn.joined ? h("span.chip", `joined ${last6(turn.joined)}`) : null, turn.retry ? h("span.chip.wait", "retry") : null), prose(turn.text)),
     turn.joined ? null : h("div.message.is-annie",

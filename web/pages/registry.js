@@ -8,6 +8,7 @@ export const PAGES = [
   { id: "approvals", title: "Approvals", group: "work", icon: "approvals", key: "y", load: () => import("./approvals.js") },
   { id: "dead", title: "Dead letters", group: "work", icon: "dead", key: "d", load: () => import("./dead-letters.js") },
   { id: "schedules", title: "Schedules", group: "work", icon: "schedules", key: "s", load: () => import("./schedules.js") },
+  { id: "workflows", title: "Workflows", group: "work", icon: "workflows", key: "f", load: () => import("./workflows.js") },
   { id: "skills", title: "Skills", group: "work", icon: "skills", key: "k", load: () => import("./skills.js") },
   { id: "memory", title: "Memory", group: "work", icon: "memory", key: "m", load: () => import("./memory.js") },
   { id: "actors", title: "Actors", group: "kernel", icon: "actors", key: "a", first: true, load: () => import("./actors.js") },

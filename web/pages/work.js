@@ -11,7 +11,7 @@ import { prose } from "../lib/prose.js";
 const ms = (from, to) => (from && to ? new Date(to) - new Date(from) : null);
 
 // The agents and runs of a turn as chips; one that is pressed opens.
-export function workChips(turn) {
+export function workChips(turn, ctx) {
   const agents = [...turn.agents.values()];
   const own = [...turn.skills.values()].filter((run) => run.agent === MAIN || !turn.agents.has(run.agent));
   if (!agents.length && !own.length) return null;
@@ -19,7 +19,7 @@ export function workChips(turn) {
     ...agents.map((agent) => {
       const [kind, word] = stateOf(agent.state);
       const time = agent.report?.duration_ms ?? ms(agent.startedAt, agent.endedAt);
-      return h("button.chip", { type: "button", class: kind, aria: { label: `Agent ${agent.id}, ${word}: open` }, on: { click: () => openAgent(turn, agent) } }, icon("agent"), agent.id, time !== null && time !== undefined && agent.state !== "running" ? h("span", duration(time)) : h("span", word.toLowerCase()));
+      return h("button.chip", { type: "button", class: kind, aria: { label: `Agent ${agent.id}, ${word}: open` }, on: { click: () => openAgent(turn, agent, ctx) } }, icon("agent"), agent.id, time !== null && time !== undefined && agent.state !== "running" ? h("span", duration(time)) : h("span", word.toLowerCase()));
     }),
     ...own.map((run) => {
       const [kind, word] = run.outcome ? stateOf(run.outcome.status) : ["accent", "Running"];
@@ -29,14 +29,37 @@ export function workChips(turn) {
   return h("div.workchips", chips);
 }
 
-export function openAgent(turn, agent) {
+// The most bytes of a text for an agent.
+const STEER_BYTES_MAX = 4096;
+
+// What a person can do with an agent that has not reported.
+function agentActions(turn, agent, ctx, close) {
+  if (agent.report || agent.isStopping || turn.final) return [];
+  const act = (verb, body, done) => ctx.act(verb, () => ctx.api.post(`/agents/${turn.conversation}/${verb.toLowerCase()}`, { agent: agent.id, task_id: turn.task, ...body }), { done });
+  const steer = async () => {
+    const tooLong = (text) => (new TextEncoder().encode(text).length > STEER_BYTES_MAX ? `At most ${num(STEER_BYTES_MAX)} bytes.` : "");
+    const answer = await dialog({ title: `Add to the mission of ${agent.id}`, body: "The agent reads it in its next round.", confirm: "Add to mission", fields: [{ name: "text", label: "What it is to know or to do differently", kind: "textarea", required: true, check: tooLong }] });
+    if (answer && await act("Steer", { text: answer.text }, `${agent.id} reads it in its next round`)) close();
+  };
+  const stop = async () => {
+    const answer = await dialog({ title: `Stop agent ${agent.id}?`, body: "The other agents of the turn go on. What this one has done stays, and the answer takes account of it.", confirm: "Stop agent", danger: true, fields: [{ name: "why", label: "Reason (optional)", kind: "text", max: 500 }] });
+    if (answer && await act("Stop", { reason: answer.why }, `${agent.id} is stopped`)) close();
+  };
+  return [
+    h("button.btn", { type: "button", on: { click: steer } }, icon("fork"), "Add to mission"),
+    h("button.btn.danger", { type: "button", on: { click: stop } }, icon("stop"), "Stop agent"),
+  ];
+}
+
+export function openAgent(turn, agent, ctx) {
   const panel = drawer({ title: agent.label ? `Agent ${agent.id}: ${agent.label}` : `Agent ${agent.id}`, label: "agent" });
+  panel.setActions(agentActions(turn, agent, ctx, () => panel.close()));
   const [kind, word] = stateOf(agent.state);
   const runs = [...turn.skills.values()].filter((run) => run.agent === agent.id);
   const rounds = turn.rounds.filter((round) => round.agent === agent.id);
   replace(panel.body,
     h("div.row.wraps", status(kind, word), agent.report ? h("span.chip", duration(agent.report.duration_ms)) : null, agent.depends.length ? h("span.chip", `after ${agent.depends.join(", ")}`) : null),
-    h("div.stack.tight", h("h3", "Mission"), h("p.wrap", agent.mission || "–")),
+    h("div.stack.tight", h("h3", "Mission"), h("p.wrap", agent.mission || "–"), agent.steered.map((one) => h("p.wrap.small", h("span.dim", `${one.by} added: `), one.text))),
     h("div.stack.tight", h("h3", `Calls (${num(runs.length)})`), runs.length ? h("ul.lines", runs.map(runLine)) : h("p.dim", "None.")),
     h("div.stack.tight", h("h3", `Rounds (${num(rounds.length)})`), rounds.length ? h("ul.lines", rounds.map((round) => h("li.stack.tight", h("div.row", h("span.strong", `Round ${round.number}`), h("span.dim.grow", round.model || round.backend || ""), h("span.tabular", duration(ms(round.start, round.end)))), round.text ? h("div.wrap.small", round.text) : null, round.error ? h("div.bad.small", `${round.error.kind}: ${round.error.detail ?? ""}`) : null))) : h("p.dim", "None yet.")),
     agent.report ? h("div.stack.tight", h("h3", "Result"), h("pre.block", { tabindex: "0" }, agent.report.result)) : null);

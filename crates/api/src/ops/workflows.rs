@@ -60,6 +60,10 @@ pub struct Workflow {
     description: String,
     /// One line of usage; empty if the file has problems.
     synopsis: String,
+    /// The JSON Schema of its arguments; absent if the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    schema: Option<Value>,
     /// What is wrong with it. A workflow whose file has problems is not run.
     problems: Vec<String>,
     /// The names of its steps in the order of the file.
@@ -83,6 +87,7 @@ impl From<KnownWorkflow> for Workflow {
             name: file.name,
             description: file.description,
             synopsis: read.as_ref().map(|workflow| workflow.as_command().synopsis()).unwrap_or_default(),
+            schema: read.as_ref().map(|workflow| workflow.as_command().schema()),
             problems: problems.iter().map(problem).collect(),
             steps: read.as_ref().map(steps_of).unwrap_or_default(),
         }
@@ -90,8 +95,9 @@ impl From<KnownWorkflow> for Workflow {
 }
 
 fn message_of(known: KnownWorkflow) -> v1::Workflow {
-    let Workflow { name, description, synopsis, problems, steps } = Workflow::from(known);
-    v1::Workflow { name, description, synopsis, problems, steps }
+    let Workflow { name, description, synopsis, schema, problems, steps } = Workflow::from(known);
+    let schema_json = schema.map(|schema| schema.to_string()).unwrap_or_default();
+    v1::Workflow { name, description, synopsis, problems, steps, schema_json }
 }
 
 /// The workflows of this installation.
