@@ -1,6 +1,7 @@
 //! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code states the result.
 
 mod actors;
+mod admin;
 mod agents;
 mod approvals;
 mod args;

@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use super::{
+    admin::AdminListener,
     args,
     ask::introduce,
     failure::{Exit, Failure},
@@ -40,6 +41,8 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let metrics = config.metrics.enabled.then(telemetry::metrics).flatten();
     let (api, at) = listen(config.server.bind).await?;
+    let admin = AdminListener::bind(config.server.admin_bind).await?;
+    let address = Address::of(at).with_admin(admin.as_ref().map(|admin| admin.at));
     let assembled = boot::assemble(&site.loaded, &site.folder).await?;
     introduce(site);
     let auth = match admitted(site, &assembled, at.ip().is_loopback()).await {
@@ -54,16 +57,18 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.watch_notes();
     let state = state_of(&assembled, auth, config.api.clone(), metrics.clone());
     let state = state.with_settings(super::config::settings(&site.loaded));
+    let admin = admin.map(|admin| admin.serve(state.clone().of_admin_plane())).transpose();
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
     // Open requests get time to end only while there is a kernel that can answer them.
-    let (why, drain_ms_max) = match report_ready(site, &serve, &Address::of(at)) {
-        Ok(()) => tokio::select! {
+    let begun = admin.and_then(|admin| report_ready(site, &serve, &address).map(|()| admin));
+    let (why, drain_ms_max) = match &begun {
+        Ok(_) => tokio::select! {
             reason = kernel.ended() => (ended_by_itself(&reason), None),
             broken = api.broken() => (Some(broken), Some(config.api.drain_ms_max)),
             () = signals.next() => (None, Some(config.api.drain_ms_max)),
         },
-        Err(failure) => (Some(failure), Some(config.api.drain_ms_max)),
+        Err(failure) => (Some(failure.clone()), Some(config.api.drain_ms_max)),
     };
     service::notify(&site.loaded.environment, "STOPPING=1");
     site.console.say("annie: stopping; a second signal leaves at once");
@@ -79,6 +84,9 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
             None => None,
         };
         assembled.stop().await;
+        if let Ok(Some(admin)) = begun {
+            admin.close().await;
+        }
         failure
     };
     let failure_while_draining = tokio::select! {

@@ -44,6 +44,9 @@ pub struct Address {
     pub url: String,
     /// Process id of the server.
     pub pid: u32,
+    /// The URL of the admin plane, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_url: Option<String>,
 }
 
 impl Address {
@@ -56,7 +59,13 @@ impl Address {
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
         };
-        Self { url: format!("http://{}", SocketAddr::new(ip, at.port())), pid: std::process::id() }
+        Self { url: format!("http://{}", SocketAddr::new(ip, at.port())), pid: std::process::id(), admin_url: None }
+    }
+
+    /// The same address with that of the admin plane.
+    #[must_use]
+    pub fn with_admin(self, at: Option<SocketAddr>) -> Self {
+        Self { admin_url: at.map(|at| Self::of(at).url), ..self }
     }
 
     /// Writes the address atomically into a file that other users may read, for programs that wait for the server.
@@ -82,7 +91,7 @@ impl Address {
     }
 
     fn text(&self) -> String {
-        format!("{{\"url\":\"{}\",\"pid\":{}}}\n", self.url, self.pid)
+        format!("{}\n", serde_json::json!(self))
     }
 
     /// The file in a data folder.
@@ -114,8 +123,8 @@ impl Site {
         }
     }
 
-    /// The server to use, if one runs: the one of `--url` (whether it answers or not), the one of the data folder, or the one at
-    /// the configured address. If a flag or a variable names the data folder, the configured address is not tried, because it
+    /// The server to use, if one runs: the one of `--url` (whether it answers or not), the one of the data folder, the one at
+    /// the configured address, or the admin plane of the server of the data folder. If a flag or a variable names the data folder, the configured address is not tried, because it
     /// may belong to another folder.
     ///
     /// # Errors
@@ -125,7 +134,10 @@ impl Site {
         if let Some(url) = &self.loaded.config.client.url {
             return Client::new(url, key).map(Some);
         }
-        let mut candidates: Vec<String> = Address::read(&self.folder).map(|a| a.url).into_iter().collect();
+        let (mut candidates, admin) = match Address::read(&self.folder) {
+            Some(Address { url, admin_url, .. }) => (vec![url], admin_url),
+            None => (Vec::new(), None),
+        };
         let is_named = matches!(self.loaded.origin(&["data", "folder"]), Location::Flag(_) | Location::Environment(_));
         let bind = self.loaded.config.server.bind;
         if !is_named && bind.port() != 0 {
@@ -138,7 +150,14 @@ impl Site {
                 return Ok(Some(client));
             }
         }
-        Ok(None)
+        let Some(url) = admin else { return Ok(None) };
+        let client = Client::new(&url, self.key()?)?;
+        if !client.is_there().await {
+            return Ok(None);
+        }
+        self.console
+            .say("annie: the server does not answer, its admin plane does; what waits for the server will fail");
+        Ok(Some(client))
     }
 
     /// The running server.

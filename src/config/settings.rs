@@ -1,10 +1,6 @@
 //! The settings: one struct per table of `annie.toml` with its defaults, and the checks between settings.
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use annie_actors::{KernelLimits, RetentionRules};
 use annie_core::{
@@ -38,6 +34,7 @@ use super::{
     routing::{Routing, planner},
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
+    server::Server,
     store::StoreSettings,
     sub_agent::SubAgent,
     telemetry::TelemetrySettings,
@@ -142,24 +139,6 @@ pub struct Config {
     /// The servers whose tools are skills (`[[mcp]]`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<McpServerConfig>,
-}
-
-/// `[server]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Server {
-    /// The address on which the server listens.
-    pub bind: SocketAddr,
-    /// The user of the command line and of loopback callers without a key.
-    pub user: UserId,
-    /// Requires a key on loopback addresses too. Other addresses always require one.
-    pub require_key: bool,
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)), user: UserId::local(), require_key: false }
-    }
 }
 
 /// `[data]`

@@ -317,6 +317,7 @@ timezone = "Asia/Tokyo"
 bind = "127.0.0.1:1"
 user = "ann"
 require_key = true
+admin_bind = "off"
 [client]
 url = "http://127.0.0.1:2"
 key_file = "k"

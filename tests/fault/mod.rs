@@ -1,5 +1,6 @@
 //! Fault tests: each one kills or disturbs a part of the kernel and then checks what must still hold.
 
+mod admin_plane;
 mod approvals;
 mod background_workers;
 mod blame;

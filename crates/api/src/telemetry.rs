@@ -107,6 +107,7 @@ const GAUGES: &[Help] = &[
     ("annie_queue_depth", "Tasks that wait, by class"),
     ("annie_sse_clients", "Open event streams"),
     ("annie_telemetry_queue", "Traces that wait to be sent"),
+    ("annie_workers_blocked_seconds", "Time in which no worker thread has run anything; 0 while they work"),
     ("annie_voice_gate_closed", "1 while voice keeps other rounds out of the backend"),
 ];
 
@@ -134,6 +135,11 @@ pub fn metrics() -> Option<PrometheusHandle> {
         Some(handle)
     };
     HANDLE.get_or_init(make).clone()
+}
+
+/// Notes for how many seconds no worker thread has run anything; 0 while they work.
+pub fn workers_blocked(seconds: f64) {
+    metrics::gauge!("annie_workers_blocked_seconds").set(seconds);
 }
 
 /// The kind of the actor that runs a conversation in memory.
@@ -183,6 +189,7 @@ fn describe() {
     }
     // Permanent actors register their gauges when they start; actors of these kinds start with the first work.
     metrics::gauge!("annie_conversations_in_memory").set(0.0);
+    workers_blocked(0.0);
     for kind in [ENGINE, "sub_agent", "breaker"] {
         metrics::gauge!("annie_actors_alive", "kind" => kind).set(0.0);
         metrics::counter!("annie_actor_crashes_total", "kind" => kind).increment(0);

@@ -74,6 +74,8 @@ pub struct AppState {
     pub mcp: Arc<[Arc<McpSource>]>,
     /// The settings with which this server runs.
     pub settings: Arc<[Setting]>,
+    /// Whether the kernel accepts no more messages when this server stops.
+    pub(crate) drains_kernel: bool,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -95,21 +97,31 @@ impl AppState {
     /// The state of a server that starts now.
     #[must_use]
     pub fn new(kernel: Kernel, auth: Arc<Auth>, limits: ApiLimits, metrics: Option<PrometheusHandle>) -> Self {
-        let shared = Shared {
-            started_at: kernel.now(),
-            slots: Slots::default(),
-            rates: Rates::default(),
-            wrong_keys: Rates::default(),
-            requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
-            attempts: Attempts::default(),
-            board: Board::default(),
-            health: HealthReporter::new(),
-            closing: watch::channel(false).0,
-        };
-        let (limits, shared) = (Arc::new(limits), Arc::new(shared));
+        let shared = Arc::new(Shared::new(kernel.now(), &limits));
+        let limits = Arc::new(limits);
         let mcp: Arc<[Arc<McpSource>]> = Arc::new([]);
         let settings: Arc<[Setting]> = Arc::new([]);
-        Self { kernel, auth, limits, metrics, chaos: None, notes: None, skills: None, mcp, settings, shared }
+        Self {
+            kernel,
+            auth,
+            limits,
+            metrics,
+            chaos: None,
+            notes: None,
+            skills: None,
+            mcp,
+            settings,
+            drains_kernel: true,
+            shared,
+        }
+    }
+
+    /// The same front ends for the admin plane. Requests to the other server take no place from it, and its end does not stop the
+    /// kernel.
+    #[must_use]
+    pub fn of_admin_plane(self) -> Self {
+        let shared = Arc::new(Shared::new(self.shared.started_at, &self.limits));
+        Self { drains_kernel: false, shared, ..self }
     }
 
     /// Adds fault injection.
@@ -166,12 +178,26 @@ impl AppState {
 }
 
 impl Shared {
-    /// Stops accepting messages, and ends every stream.
-    pub async fn close(&self, kernel: &Kernel) {
+    fn new(started_at: Micros, limits: &ApiLimits) -> Self {
+        Self {
+            started_at,
+            slots: Slots::default(),
+            rates: Rates::default(),
+            wrong_keys: Rates::default(),
+            requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
+            attempts: Attempts::default(),
+            board: Board::default(),
+            health: HealthReporter::new(),
+            closing: watch::channel(false).0,
+        }
+    }
+
+    /// Ends every stream, and stops accepting messages if a kernel is given.
+    pub async fn close(&self, kernel: Option<&Kernel>) {
         for service in grpc::SERVICES {
             self.health.set_service_status(service, ServingStatus::NotServing).await;
         }
-        kernel.drain();
+        kernel.into_iter().for_each(Kernel::drain);
         self.closing.send_replace(true);
     }
 

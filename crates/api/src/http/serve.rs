@@ -76,7 +76,7 @@ pub async fn serve(
     };
     drop(listener);
     tracing::info!(%at, "the server stops accepting connections");
-    state.shared.close(&state.kernel).await;
+    state.shared.close(state.drains_kernel.then_some(&state.kernel)).await;
     if !connection_server.drain(Duration::from_millis(state.limits.drain_ms_max)).await {
         tracing::warn!(%at, "some requests did not end in time and are aborted");
     }

@@ -306,7 +306,7 @@ async fn grpc_health_needs_no_key_and_reports_shutdown() {
     }
     let mut watch = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
-    server.state.shared.close(&server.state.kernel).await;
+    server.state.shared.close(Some(&server.state.kernel)).await;
     assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
 }
 

@@ -125,7 +125,7 @@ async fn completion_with_lost_acknowledgement_forbids_client_retry_without_key()
 #[tokio::test]
 async fn completion_refused_by_stopping_server_may_be_retried() {
     let server = Server::start(echo()).await;
-    server.state.shared.close(&server.state.kernel).await;
+    server.state.shared.close(Some(&server.state.kernel)).await;
     for (path, body) in requests_on_both_apis("do it") {
         assert_eq!(repeats(&post(&server, path, &body, &[]).await), (503, None, true), "{path}");
     }
@@ -292,7 +292,7 @@ async fn completion_open_at_shutdown_is_cancelled_or_reported_as_continuing() {
         let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
         let stopping = async {
             server.model.called(1).await;
-            server.state.shared.close(&server.state.kernel).await;
+            server.state.shared.close(Some(&server.state.kernel)).await;
         };
         let (response, ()) = tokio::join!(post(&server, path, &body, headers), stopping);
         assert_eq!(response.status(), 503);

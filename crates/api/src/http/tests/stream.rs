@@ -105,7 +105,7 @@ async fn stopping_server_ends_streams_and_refuses_messages() {
     let waiting = server.request(Method::POST, "/api/v1/messages?wait=20").json(&json!({ "text": "two" })).send();
     let closing = async {
         server.model.called(2).await;
-        server.state.shared.close(&server.state.kernel).await;
+        server.state.shared.close(Some(&server.state.kernel)).await;
     };
     // The server stops while this request waits for its answer; the acknowledgement must still arrive.
     let (waited, ()) = tokio::join!(waiting, closing);
