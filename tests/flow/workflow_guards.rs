@@ -1,12 +1,33 @@
 //! Workflows through the real binary, where something is refused, fails or is repeated: no effect happens twice, no result is lost.
 
-use annie_testkit::model_server::{FakeModelServer, Reply};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use annie_actors::RunWorkflow;
+use annie_core::{
+    event::EventBody,
+    outcome::{Operation, Outcome},
+    ports::{Fut, WorkflowFile, Workflows},
+    workflow::WorkflowLimits,
+};
+use annie_skillkit::WorkflowFolder;
+use annie_testkit::{
+    model_server::{FakeModelServer, Reply},
+    scripted_model::{ScriptedModel, says},
+    skills::{FakeBehaviour, FakeSkills},
+};
 use serde_json::json;
 
 use super::{
-    bad_models::server_with,
+    bad_models::{ask, server_with},
     prompt_skills,
-    workflows::{end_of, ended, put, start},
+    workflows::{ERRAND, end_of, ended, events, put, run, server_of, start, state, steps as steps_of},
+};
+use crate::{
+    server::Server,
+    world::{WorldParts, ann, eventually},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,4 +62,73 @@ async fn agent_beside_a_refused_one_runs_once_and_its_report_reaches_its_step() 
         assert_eq!(end["text"], format!("ok The report of A. {error}"), "{name}: {end}");
     }
     assert_eq!(model.requests().len(), 2, "one round of agent A for each run: {:?}", model.requests());
+}
+
+/// Waits until a call of the run waits for a person.
+async fn awaits_approval(server: &Server, task: &str) {
+    eventually("the call waits", async || (state(server, task).await["awaits_approval"] == true).then_some(())).await;
+}
+
+async fn approve(server: &Server, task: &str) {
+    let path = format!("/api/v1/approvals/{task}/approve");
+    let (status, decided) = server.post(&path, &json!({})).await.expect("an answer");
+    assert_eq!(status, 200, "{decided}");
+}
+
+/// Retries a dead letter, and returns the task of the retry.
+async fn retry(server: &Server, task: &str) -> String {
+    let path = format!("/api/v1/dead-letters/{task}/retry");
+    let (status, sent) = server.post(&path, &json!({})).await.expect("an answer");
+    assert_eq!(status, 200, "{sent}");
+    sent["task_id"].as_str().expect("an id").to_owned()
+}
+
+async fn conversation_of(server: &Server, task: &str) -> String {
+    let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
+    row["conversation_id"].as_str().expect("an id").to_owned()
+}
+
+async fn rounds(server: &Server, task: &str) -> usize {
+    let events = events(server, &conversation_of(server, task).await).await;
+    events.iter().filter(|event| event["kind"] == "model_replied").count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_and_forked_skill_begin_after_the_tasks_that_their_message_names() {
+    let asking = "name: asking\ndescription: x\nsteps:\n  - {id: add, skill: tasks.create, args: {title: asked}}\n";
+    let look = "name: look\ndescription: x\nsteps:\n  - {id: look, skill: tasks.search, args: {query: asked}}\n";
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let config = "[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
+    let (folder, mut server) = server_with(&model, config).await;
+    prompt_skills::put(&folder, &server, &[("survey", "context: fork", "Look at everything.")]).await;
+    put(folder.path(), &[asking, look]);
+    let (first, _) = start(&server, "asking", json!({})).await;
+    awaits_approval(&server, &first).await;
+    let mut forked = Vec::new();
+    for text in ["/look", "/survey"] {
+        let body = json!({"text": text, "conversation_key": text, "after": [first]});
+        let (_, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("an answer");
+        let answer = sent["answer"].as_str().unwrap_or_default();
+        let task = answer.split("background task ").nth(1).expect("a task").split(['.', ';']).next().expect("a task");
+        forked.push(task.to_owned());
+    }
+    for is_restarted in [false, true] {
+        if is_restarted {
+            server.kill();
+            let config = folder.path().join("annie.toml");
+            let config = config.to_str().expect("a path");
+            server = server.again(folder.path(), &["--config", config], &[]).await;
+            awaits_approval(&server, &first).await;
+        }
+        // A whole turn of another conversation passes meanwhile.
+        ask(&server, if is_restarted { "hello again" } else { "hello" }).await;
+        for task in &forked {
+            assert_eq!(rounds(&server, task).await, 0, "it waits, restarted: {is_restarted}");
+        }
+    }
+    approve(&server, &first).await;
+    assert_eq!(ended(&server, &forked[0]).await["status"], "completed");
+    let end = end_of(&server, &conversation_of(&server, &forked[0]).await).await;
+    assert!(end["text"].as_str().is_some_and(|text| text.contains("asked")), "it sees what the first task did: {end}");
+    eventually("the forked skill runs", async || (rounds(&server, &forked[1]).await == 1).then_some(())).await;
 }

@@ -12,9 +12,12 @@ use annie_core::{
 };
 use serde_json::json;
 
-use super::{fork::fork_workflow, model::ModelDone};
+use super::{
+    fork::fork_workflow,
+    model::{ModelDone, Waits},
+};
 use crate::{
-    scheduler::{AdmissionMsg, SchedulerMsg},
+    scheduler::{PermitRequest, RequestHandle, wait_to_work},
     wiring::Wiring,
 };
 
@@ -110,9 +113,21 @@ pub(crate) fn with_workflow(
     (Mode::Direct, PromptFacts { workflow: Some(start), skills, domains, manual, ..facts }, limits)
 }
 
-/// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit.
-pub(crate) fn step_round(wiring: &Wiring, task: TaskId, round: u32, reply: ModelReply) -> ModelDone {
-    wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Works { task }));
+/// A round whose reply comes from a workflow.
+pub(crate) struct StepRound {
+    /// The task as it would ask for a permit. Its route is not used.
+    pub request: PermitRequest,
+    pub round: u32,
+    pub reply: ModelReply,
+    pub handle: RequestHandle,
+    pub waits: Waits,
+}
+
+/// Waits until the task may work, and hands the reply in. The task waits for no permit, but for the tasks that it depends on.
+pub(crate) async fn step_round(wiring: &Wiring, step: StepRound) -> ModelDone {
+    let task = step.request.task;
+    wait_to_work(&wiring.scheduler, step.request, &step.handle).await;
+    let waited_ms = step.waits.end(wiring.env.now());
     metrics::counter!("annie_workflow_steps_total").increment(1);
-    ModelDone::of_workflow(task, round, reply)
+    ModelDone::of_workflow(task, step.round, step.reply, waited_ms)
 }
