@@ -132,3 +132,68 @@ async fn run_and_forked_skill_begin_after_the_tasks_that_their_message_names() {
     assert!(end["text"].as_str().is_some_and(|text| text.contains("asked")), "it sees what the first task did: {end}");
     eventually("the forked skill runs", async || (rounds(&server, &forked[1]).await == 1).then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_makes_only_the_calls_of_a_loop_that_were_not_made_and_has_the_results_of_the_others() {
+    let thrice = "\
+name: thrice
+description: Three equal effects.
+steps:
+  - id: l
+    loop:
+      max: 3
+      steps:
+        - {id: add, skill: tasks.create, args: {title: same}}
+        - {id: note, skill: tasks.create, args: {title: \"note of {steps.add.evidence.number} at {now}\"}}
+        - {id: check, skill: tasks.get, args: {id: \"{steps.l.passes}0\"}}
+  - {id: say, answer: \"{steps.add.evidence.number} {steps.note.result}\"}
+";
+    let (_folder, server) = server_of("", &[thrice]).await;
+    let fill = async |from: usize, to: usize| {
+        for n in from..=to {
+            run(&server, &format!("tasks.create --title filler{n}")).await;
+        }
+    };
+    fill(1, 10).await;
+    let (first, _) = start(&server, "thrice", json!({})).await;
+    let failed = ended(&server, &first).await;
+    assert!(failed["failure"].as_str().is_some_and(|why| why.contains("Step `check` failed (not_found)")), "{failed}");
+    fill(15, 30).await;
+    let second = retry(&server, &first).await;
+    let shown = ended(&server, &second).await;
+    assert_eq!(shown["status"], "completed", "{shown}");
+    let end = end_of(&server, &conversation_of(&server, &second).await).await;
+    let text = end["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("31 Created task #32"), "the third pass was not made before: {end}");
+    let same = run(&server, "tasks.search --query same").await;
+    assert_eq!(same.matches(" same,").count(), 3, "{same}");
+    let notes = run(&server, "tasks.search --query note").await;
+    for number in [11, 13, 31] {
+        assert_eq!(notes.matches(&format!("note of {number} at")).count(), 1, "the evidence of {number}: {notes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_calls_of_a_fan_out_and_texts_are_answered_in_their_order_by_a_retry() {
+    let fan = "\
+name: fan
+description: Equal calls at once.
+steps:
+  - {id: more, each: {of: '[\"x\", \"x\"]', skill: tasks.create, args: {title: \"{item}\"}}}
+  - {id: gate, skill: tasks.get, args: {id: 3}}
+  - {id: again, each: {of: '[\"x\", \"x\", \"x\"]', skill: tasks.create, args: {title: \"{item}\"}}}
+  - {id: say, answer: \"{steps.more.result} {steps.again.status}\"}
+";
+    let (_folder, server) = server_of("", &[fan]).await;
+    let (first, _) = start(&server, "fan", json!({})).await;
+    assert_eq!(ended(&server, &first).await["status"], "failed");
+    run(&server, "tasks.create --title three").await;
+    let second = retry(&server, &first).await;
+    ended(&server, &second).await;
+    let end = end_of(&server, &conversation_of(&server, &second).await).await;
+    let text = end["text"].as_str().unwrap_or_default();
+    assert!(text.contains("Created task #1") && text.contains("Created task #2") && text.ends_with("ok"), "{end}");
+    assert!(!text.contains("done already"), "{end}");
+    let list = run(&server, "tasks.search --status open").await;
+    assert!(list.contains("#6") && !list.contains("#7"), "two, three and the one between: {list}");
+}

@@ -19,7 +19,7 @@ use annie_core::{
     turn::{AgentView, refused_by},
     workflow::WorkflowStart,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     effects::{HookDone, HookRequest, answer_of},
@@ -72,7 +72,11 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
     let channels = view.channels();
     for call in &mut calls {
         let Action::Skill(planned) = &call.action else { continue };
-        if view.is_answered_without_run(planned) {
+    let mut before: Vec<(String, Value)> = Vec::new();
+        let earlier =
+            before.iter().filter(|(skill, args)| *skill == planned.skill && *args == planned.arguments).count();
+        before.push((planned.skill.clone(), planned.arguments.clone()));
+        if view.is_answered_without_run(planned, earlier) {
             // The answer of the call says what happened.
             continue;
         }
