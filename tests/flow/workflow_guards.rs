@@ -197,3 +197,28 @@ steps:
     let list = run(&server, "tasks.search --status open").await;
     assert!(list.contains("#6") && !list.contains("#7"), "two, three and the one between: {list}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retried_run_past_its_hard_deadline_fails_and_no_model_continues_it() {
+    let steps = "\
+name: brief
+description: Needs a task.
+steps:
+  - {id: get, skill: tasks.get, args: {id: 1}}
+  - {id: sum, agent: \"Summarise this: {steps.get.result}\"}
+  - {id: say, answer: \"{steps.sum.result}\"}
+";
+    let model = FakeModelServer::start(|_| Reply::says("x").stall_after_events(1)).await;
+    let config = "[deadline.high]\nsoft_ms = 100\nhard_ms = 200\n";
+    let (folder, server) = server_with(&model, config).await;
+    put(folder.path(), &[steps]);
+    let (first, _) = start(&server, "brief", json!({})).await;
+    assert_eq!(ended(&server, &first).await["status"], "failed");
+    run(&server, "tasks.create --title one").await;
+    let second = retry(&server, &first).await;
+    let shown = ended(&server, &second).await;
+    assert_eq!((&shown["status"], &shown["present"]), (&json!("failed"), &json!("")), "{shown}");
+    assert!(!steps_of(&shown).iter().any(|step| step.contains("running")), "{shown}");
+    let end = end_of(&server, &conversation_of(&server, &second).await).await;
+    assert_eq!((&end["kind"], &end["code"]), (&json!("failed"), &json!("deadline")), "{end}");
+}
