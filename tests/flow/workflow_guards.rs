@@ -222,3 +222,70 @@ steps:
     let end = end_of(&server, &conversation_of(&server, &second).await).await;
     assert_eq!((&end["kind"], &end["code"]), (&json!("failed"), &json!("deadline")), "{end}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_of_a_run_whose_file_is_gone_or_broken_fails_without_a_model() {
+    let needs = "name: needs\ndescription: x\nsteps:\n  - {id: get, skill: tasks.get, args: {id: 1}}\n";
+    let model = FakeModelServer::start(|_| Reply::says("I guess what it meant.")).await;
+    let (folder, server) = server_with(&model, "").await;
+    put(folder.path(), &[needs]);
+    let (mut task, _) = start(&server, "needs", json!({})).await;
+    assert_eq!(ended(&server, &task).await["status"], "failed");
+    let file = folder.path().join("workflows/needs.md");
+    for (text, why) in [
+        (None, "There is no workflow or skill needs any more"),
+        (Some("---\nname: needs\ndescription: x\nsteps: []\n---\n"), "has problems, so it was not started"),
+        (
+            Some(
+                "---\nname: needs\ndescription: x\narguments:\n  day: {type: text, required: true}\nsteps:\n  - {id: a, answer: \"{args.day}\"}\n---\n",
+            ),
+            "missing required flag: --day",
+        ),
+    ] {
+        match text {
+            Some(text) => std::fs::write(&file, text).expect("written"),
+            None => std::fs::remove_file(&file).expect("removed"),
+        }
+        task = retry(&server, &task).await;
+        let shown = ended(&server, &task).await;
+        assert_eq!((&shown["status"], &shown["workflow"]), (&json!("failed"), &json!("needs")), "{shown}");
+        let end = end_of(&server, &conversation_of(&server, &task).await).await;
+        assert_eq!((&end["kind"], &end["code"]), (&json!("failed"), &json!("workflow_not_started")), "{end}");
+        assert!(end["text"].as_str().is_some_and(|text| text.contains(why)), "{end}");
+        assert_eq!(model.request_count(), 0, "no model is asked: {end}");
+    }
+    put(folder.path(), &[needs]);
+    run(&server, "tasks.create --title one").await;
+    task = retry(&server, &task).await;
+    assert_eq!(ended(&server, &task).await["status"], "completed", "the file is as it was");
+}
+
+/// A folder whose only file can be read once.
+struct ReadOnce(WorkflowFolder, AtomicBool);
+
+impl Workflows for ReadOnce {
+    fn all(&self) -> Fut<'_, Result<Vec<WorkflowFile>, String>> {
+        self.0.all()
+    }
+
+    fn find<'a>(&'a self, name: &'a str) -> Fut<'a, Option<WorkflowFile>> {
+        if self.1.swap(true, Ordering::SeqCst) { Box::pin(async { None }) } else { self.0.find(name) }
+    }
+}
+
+#[tokio::test]
+async fn run_whose_file_is_gone_before_it_begins_fails_without_a_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    put(folder.path(), &["name: short\ndescription: x\nsteps:\n  - {id: look, skill: test.look}\n"]);
+    let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("I guess what it meant."))));
+    let mut parts = WorldParts::with_model(model.clone());
+    let files = WorkflowFolder::new(folder.path().join("workflows"), WorkflowLimits::default());
+    parts.workflows = Arc::new(ReadOnce(files, AtomicBool::new(false)));
+    let world = parts.start().await;
+    let asked = RunWorkflow { name: "short".to_owned(), ..RunWorkflow::default() };
+    let started = world.kernel.run_workflow(ann(), asked).await.expect("accepted");
+    let end = world.final_of(started.conversation, started.task).await;
+    let EventBody::Failed { code, dead_letter, .. } = &end else { panic!("wanted a failure, got {end:?}") };
+    assert_eq!((code.as_str(), dead_letter.is_some(), model.call_count()), ("workflow_not_started", true, 0));
+    world.kernel.stop().await;
+}

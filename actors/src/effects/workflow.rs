@@ -25,6 +25,8 @@ use crate::{
 pub(crate) enum CalledWorkflow {
     /// The answer to the message: a task was started, or why none was.
     Answer(String),
+    /// The task was started for a workflow that cannot be started any more, for this reason.
+    Fails(String),
     /// The turn of the message carries out the workflow.
     Begins(Box<WorkflowStart>),
 }
@@ -47,9 +49,17 @@ pub(crate) async fn called_workflow(
         return None;
     }
     let (name, arguments) = call_in(&inbound.text)?;
-    let file = wiring.workflows.find(name).await?;
-    let start = match start_of(wiring, file, arguments) {
+    // The file may have changed since the task was accepted, or since its first attempt. No model is to guess what it meant.
+    let retry = inbound.retry.as_ref();
+    let was_found = inbound.is_forked() || retry.is_some_and(|retry| retry.is_forked || retry.workflow.is_some());
+    let start = match wiring.workflows.find(name).await {
+        Some(file) => start_of(wiring, file, arguments),
+        None if was_found => Err(format!("There is no workflow or skill {name} any more, so it was not started.")),
+        None => return None,
+    };
+    let start = match start {
         Ok(start) => start,
+        Err(why) if was_found => return Some(CalledWorkflow::Fails(why)),
         Err(why) => return Some(CalledWorkflow::Answer(why)),
     };
     // As for prompt skills, a program that waits for the result gets it in the turn of its message.

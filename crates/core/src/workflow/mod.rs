@@ -26,6 +26,8 @@ pub use show::{ShownStep, ShownWorkflow, StepState};
 pub const WORKFLOW: &str = "workflow";
 /// The largest definition of a workflow, in bytes: it is recorded with each run.
 pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
+/// The code of the failure of a message that calls a workflow which cannot be started.
+pub const WORKFLOW_NOT_STARTED: &str = "workflow_not_started";
 /// The step name that ends a workflow.
 pub const END: &str = "end";
 
