@@ -289,3 +289,97 @@ async fn run_whose_file_is_gone_before_it_begins_fails_without_a_model() {
     assert_eq!((code.as_str(), dead_letter.is_some(), model.call_count()), ("workflow_not_started", true, 0));
     world.kernel.stop().await;
 }
+
+#[tokio::test]
+async fn step_whose_operation_is_accepted_is_pending_and_neither_ok_nor_failed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let order = "  - {id: order, skill: test.put, args: {what: coffee}";
+    let end = "  - {id: bad, answer: failed}\n  - {id: later, answer: \"{steps.order.status}\"}\n";
+    let head = |name: &str| format!("name: {name}\ndescription: x\nsteps:\n");
+    let routed = format!(
+        "{}{order}, next: [{{on: failed, to: bad}}, {{on: pending, to: later}}]}}\n  - {{id: ok, answer: ok}}\n{end}",
+        head("routed")
+    );
+    let plain = format!("{}{order}}}\n  - {{id: ok, answer: ok}}\n", head("plain"));
+    put(folder.path(), &[&routed, &plain]);
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|_, _| Ok(says("News.")))));
+    parts.skills = Arc::new(FakeSkills::new(|call| {
+        let operation = Operation { id: call.operation.id, expires_at: call.now.plus_ms(60_000) };
+        FakeBehaviour::Answer(Outcome::pending(operation, "The coffee is ordered."))
+    }));
+    parts.workflows = Arc::new(WorkflowFolder::new(folder.path().join("workflows"), WorkflowLimits::default()));
+    let world = parts.start().await;
+    let ends = async |name: &str| {
+        let asked = RunWorkflow { name: name.to_owned(), ..RunWorkflow::default() };
+        let started = world.kernel.run_workflow(ann(), asked).await.expect("accepted");
+        world.final_of(started.conversation, started.task).await
+    };
+    let end = ends("routed").await;
+    assert!(matches!(&end, EventBody::Answered { text, .. } if text.starts_with("pending")), "{end:?}");
+    let end = ends("plain").await;
+    let EventBody::Failed { code, text, .. } = &end else { panic!("wanted a failure, got {end:?}") };
+    assert!(code == "workflow_failed" && text.contains("began an operation whose result comes later"), "{text}");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_run_shows_its_step_as_stopped() {
+    let asking = "name: asking\ndescription: x\nsteps:\n  - {id: add, skill: tasks.create, args: {title: asked}}\n";
+    let config = "[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.create\"] } }]\n";
+    let (_folder, server) = server_of(config, &[asking]).await;
+    let (task, _) = start(&server, "asking", json!({})).await;
+    awaits_approval(&server, &task).await;
+    server.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await.expect("an answer");
+    let shown = ended(&server, &task).await;
+    assert_eq!((&shown["status"], &shown["present"]), (&json!("cancelled"), &json!("")), "{shown}");
+    assert_eq!(steps_of(&shown), ["add stopped"], "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn condition_tells_large_ids_apart_and_takes_nan_for_a_word() {
+    let compare = "\
+name: compare
+description: Compares two values.
+arguments:
+  a: {type: text, required: true}
+  b: {type: text, required: true}
+steps:
+  - id: look
+    skill: tasks.search
+    next:
+      - {when: '{args.a} == {args.b}', to: same}
+      - {when: '{args.a} < {args.b}', to: less}
+      - {to: more}
+  - {id: same, answer: same}
+  - {id: less, answer: less}
+  - {id: more, answer: more}
+";
+    let (_folder, server) = server_of("", &[compare]).await;
+    for (a, b, wanted) in [
+        ("9007199254740993", "9007199254740992", "more"),
+        ("nan", "nan", "same"),
+        ("inf", "infinity", "less"),
+        ("2", "10", "less"),
+        ("1.0", "1", "same"),
+    ] {
+        let (task, conversation) = start(&server, "compare", json!({"a": a, "b": b})).await;
+        ended(&server, &task).await;
+        let end = end_of(&server, &conversation).await;
+        assert_eq!(end["text"], wanted, "{a} and {b}: {end}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_key_is_answered_after_the_file_is_gone() {
+    let (folder, server) = server_of("", &[ERRAND]).await;
+    let run_errand = async |what: &str| {
+        let body = json!({"arguments": {"what": what}, "key": "k1"});
+        server.post("/api/v1/workflows/errand/run", &body).await.expect("an answer")
+    };
+    let (_, first) = run_errand("tea").await;
+    ended(&server, first["task_id"].as_str().expect("a task")).await;
+    std::fs::remove_file(folder.path().join("workflows/errand.md")).expect("removed");
+    let (status, again) = run_errand("tea").await;
+    assert_eq!((status, &again["task_id"], &again["repeated"]), (200, &first["task_id"], &json!(true)), "{again}");
+    assert_eq!(run_errand("coffee").await.0, 409, "the key was used with other arguments");
+}
