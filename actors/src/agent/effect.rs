@@ -68,19 +68,8 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
-            Directive::CallModel { task, round, .. } if let Some(reply) = view.workflow_reply() => {
-                let request = PermitRequest {
-                    task,
-                    user: view.user().clone(),
-                    conversation: view.conversation(),
-                    priority: view.priority(),
-                    since: wiring.env.now(),
-                    after: view.after().to_vec(),
-                    route: Vec::new(),
-                    progress: None,
-                    is_task: true,
-                };
-                let RoundHandles { handle, waits, .. } = handles;
+            Directive::CallModel { round, .. } if let Some(reply) = view.workflow_reply() => {
+                let (request, RoundHandles { handle, waits, .. }) = (work_request(view, wiring), handles);
                 Some(Self::Step(Box::new(StepRound { request, round, reply, handle, waits })))
             }
             Directive::CallModel { task, agent, round } => {
@@ -162,6 +151,21 @@ impl AgentEffect {
             Self::Hook(request) | Self::Approval(request, _) => (request.task, &request.agent),
         };
         log_ids::of_agent(conversation, task, agent)
+    }
+}
+
+/// The request of a turn that works without a permit.
+fn work_request(view: AgentView<'_>, wiring: &Wiring) -> PermitRequest {
+    PermitRequest {
+        task: view.task(),
+        user: view.user().clone(),
+        conversation: view.conversation(),
+        priority: view.priority(),
+        since: wiring.env.now(),
+        after: view.after().to_vec(),
+        route: Vec::new(),
+        progress: None,
+        is_task: true,
     }
 }
 

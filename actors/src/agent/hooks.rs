@@ -71,8 +71,8 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
     if wiring.hooks.is_empty() {
         return Resolved { calls, verdicts };
     }
-    let channels = view.channels();
     let mut before: Vec<(String, Value)> = Vec::new();
+    let channels = view.channels();
     for call in &mut calls {
         let Action::Skill(planned) = &call.action else { continue };
         let earlier =

@@ -74,6 +74,15 @@ impl TaskTable {
         }
     }
 
+    /// Enters a task that asks for a round and is not known.
+    pub fn enter_unknown(&mut self, request: &PermitRequest, now: Micros) {
+        if !self.entries.contains_key(&request.task) {
+            let PermitRequest { task, user, conversation, priority, since, .. } = request.clone();
+            let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
+            self.enter(waiting, None, request.after.clone(), now).is_task = request.is_task;
+        }
+    }
+
     /// A task is to work without a round. The answer comes once nothing holds it back.
     pub fn works(&mut self, request: &PermitRequest, reply: oneshot::Sender<()>, now: Micros) {
         let task = request.task;

@@ -399,15 +399,6 @@ impl TaskTable {
         self.settle(task, now);
     }
 
-    /// Enters a task that asks for a round and is not known.
-    pub fn enter_unknown(&mut self, request: &PermitRequest, now: Micros) {
-        if !self.entries.contains_key(&request.task) {
-            let PermitRequest { task, user, conversation, priority, since, .. } = request.clone();
-            let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
-            self.enter(waiting, None, request.after.clone(), now).is_task = request.is_task;
-        }
-    }
-
     /// Sets the rank of a task that asks for a round among its equals: preempted if an urgent task waits, otherwise behind
     /// them.
     fn set_rank(&mut self, task: TaskId, since: Micros, at: usize, now: Micros) {

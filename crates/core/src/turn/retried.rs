@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::run::AgentRun;
 use crate::{
-    event::{Action, Event, EventBody, FinalEvent, HookAnswer, PlannedSkill, Retry},
+    event::{Action, Event, EventBody, FinalEvent, HookAnswer, Inbound, PlannedSkill, PromptFacts, Retry},
     ids::{AgentId, IntentId, TaskId},
     outcome::{Outcome, Status},
     plan::first_line,
@@ -165,9 +165,10 @@ impl Effects {
         }
     }
 
-    /// Takes the effects of earlier attempts, which the message contains.
-    fn retries(&mut self, retry: Option<&Retry>) {
-        let Some(retry) = retry else { return };
+    /// Takes the message, which contains the effects of earlier attempts.
+    fn received(&mut self, inbound: &Inbound) {
+        self.is_forked = inbound.is_forked();
+        let Some(retry) = &inbound.retry else { return };
         self.receipts.extend(retry.receipts.iter().cloned());
         self.in_doubt.extend(retry.in_doubt.iter().cloned());
         self.programs_ran |= retry.programs_ran;
@@ -175,19 +176,28 @@ impl Effects {
         self.workflow = retry.workflow.as_deref().cloned();
     }
 
+    /// Takes the beginning of the turn with these facts.
+    fn begins(&mut self, facts: &PromptFacts) {
+        if let Some(start) = &facts.workflow {
+            self.steps.bytes_max = Some(start.limits.value_bytes_max as usize);
+            let now = || WorkflowBefore { now: facts.local_now.clone(), done: Vec::new() };
+            self.workflow.get_or_insert_with(now);
+        }
+    }
+
+    /// Takes a planned run with an effect, of the main agent or of another one.
+    fn planned(&mut self, planned: &PlannedSkill, is_main: bool) {
+        let is_step = is_main && self.steps.bytes_max.is_some();
+        let step = is_step.then(|| (self.steps.number(), planned.arguments.clone()));
+        self.open.insert(planned.intent, OpenRun { planned: planned.clone(), is_begun: false, step });
+    }
+
     fn take(&mut self, event: &Event) {
         match &event.body {
-            EventBody::Received(inbound) => {
-                self.is_forked = inbound.is_forked();
-                self.retries(inbound.retry.as_ref());
-            }
+            EventBody::Received(inbound) => self.received(inbound),
             EventBody::TurnStarted { continues, facts, .. } => {
                 self.continues = *continues;
-                if let Some(start) = &facts.workflow {
-                    self.steps.bytes_max = Some(start.limits.value_bytes_max as usize);
-                    let now = || WorkflowBefore { now: facts.local_now.clone(), done: Vec::new() };
-                    self.workflow.get_or_insert_with(now);
-                }
+                self.begins(facts);
             }
             EventBody::RoundBegan { round, .. } => {
                 self.rounds_begun.insert((event.agent.clone(), *round));
@@ -200,9 +210,7 @@ impl Effects {
                     if let Action::Skill(planned) = &call.action
                         && planned.effect != Effect::Read
                     {
-                        let is_step = self.steps.bytes_max.is_some() && event.agent.is_orchestrator();
-                        let step = is_step.then(|| (self.steps.number(), planned.arguments.clone()));
-                        self.open.insert(planned.intent, OpenRun { planned: planned.clone(), is_begun: false, step });
+                        self.planned(planned, event.agent.is_orchestrator());
                     }
                 }
             }
