@@ -19,12 +19,12 @@ use super::{
 use crate::{
     breaker::RunRequest,
     effects::{
-        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, ModelDone, Waits, ask_hook,
+        ApprovalAsk, Begin, Fallback, ForkedBy, HookDone, HookRequest, ModelCall, StepRound, Waits, ask_hook,
         call_model, call_with_fallback, fork_if_requested, step_round,
     },
     log_ids,
     observe::{Addr, Named},
-    scheduler::RequestHandle,
+    scheduler::{PermitRequest, RequestHandle},
     spend::Payer,
     wiring::Wiring,
 };
@@ -50,7 +50,7 @@ pub(crate) trait AgentTasks {
 pub(crate) enum AgentEffect {
     Round(Box<ModelCall>),
     /// The reply of the round comes from the workflow of the turn.
-    Step(Box<ModelDone>),
+    Step(Box<StepRound>),
     Skill(Box<RunRequest>, Fallback),
     Hook(Box<HookRequest>),
     /// A question to a person in this mode.
@@ -68,8 +68,9 @@ impl AgentEffect {
         handles: RoundHandles,
     ) -> Option<Self> {
         match directive {
-            Directive::CallModel { task, round, .. } if let Some(reply) = view.workflow_reply() => {
-                Some(Self::Step(Box::new(step_round(wiring, task, round, reply))))
+            Directive::CallModel { round, .. } if let Some(reply) = view.workflow_reply() => {
+                let (request, RoundHandles { handle, waits, .. }) = (work_request(view, wiring), handles);
+                Some(Self::Step(Box::new(StepRound { request, round, reply, handle, waits })))
             }
             Directive::CallModel { task, agent, round } => {
                 let request = view.request(&wiring.catalog.skills());
@@ -145,11 +146,26 @@ impl AgentEffect {
         let orchestrator = AgentId::orchestrator();
         let (task, agent) = match self {
             Self::Round(call) => (call.task, &call.agent),
-            Self::Step(done) => (done.task, &orchestrator),
+            Self::Step(step) => (step.request.task, &orchestrator),
             Self::Skill(request, _) => (request.task, &request.agent),
             Self::Hook(request) | Self::Approval(request, _) => (request.task, &request.agent),
         };
         log_ids::of_agent(conversation, task, agent)
+    }
+}
+
+/// The request of a turn that works without a permit.
+fn work_request(view: AgentView<'_>, wiring: &Wiring) -> PermitRequest {
+    PermitRequest {
+        task: view.task(),
+        user: view.user().clone(),
+        conversation: view.conversation(),
+        priority: view.priority(),
+        since: wiring.env.now(),
+        after: view.after().to_vec(),
+        route: Vec::new(),
+        progress: None,
+        is_task: true,
     }
 }
 
@@ -190,8 +206,9 @@ pub(crate) fn start<M: From<AgentDone> + Named + Send + 'static>(
             let done = call_model(wiring, *call).await;
             me.tell(AgentDone::Round(Box::new(done)).into());
         }),
-        AgentEffect::Step(done) => tasks.spawn(id, async move {
-            me.tell(AgentDone::Round(done).into());
+        AgentEffect::Step(step) => tasks.spawn(id, async move {
+            let done = step_round(&wiring, *step).await;
+            me.tell(AgentDone::Round(Box::new(done)).into());
         }),
         AgentEffect::Skill(request, fallback) => {
             let by = ForkedBy::of(agent.0);

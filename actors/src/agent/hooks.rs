@@ -19,7 +19,7 @@ use annie_core::{
     turn::{AgentView, refused_by},
     workflow::WorkflowStart,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     effects::{HookDone, HookRequest, answer_of},
@@ -57,6 +57,8 @@ pub(crate) struct JudgedTurn {
     pub is_flagged: bool,
     /// The answer if this skill was started as a task of its own, or the kernel itself answers. Then no turn begins.
     pub answered: Option<String>,
+    /// Why the workflow that the message calls cannot be started. Then no turn begins.
+    pub not_started: Option<String>,
     /// The workflow that the turn carries out.
     pub workflow: Option<Box<WorkflowStart>>,
 }
@@ -69,10 +71,14 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
     if wiring.hooks.is_empty() {
         return Resolved { calls, verdicts };
     }
+    let mut before: Vec<(String, Value)> = Vec::new();
     let channels = view.channels();
     for call in &mut calls {
         let Action::Skill(planned) = &call.action else { continue };
-        if view.is_answered_without_run(planned) {
+        let earlier =
+            before.iter().filter(|(skill, args)| *skill == planned.skill && *args == planned.arguments).count();
+        before.push((planned.skill.clone(), planned.arguments.clone()));
+        if view.is_answered_without_run(planned, earlier) {
             // The answer of the call says what happened.
             continue;
         }
@@ -227,7 +233,7 @@ pub(crate) async fn judge_turn(
     let called = called_by_name(wiring, task, inbound);
     let (mut verdicts, mut refused, is_flagged) = examine(wiring, inbound);
     if wiring.hooks.is_empty() || refused.is_some() {
-        return JudgedTurn { verdicts, refused, called, is_flagged, answered: None, workflow: None };
+        return JudgedTurn { verdicts, refused, called, is_flagged, ..JudgedTurn::default() };
     }
     let (agent, channels) = (AgentId::orchestrator(), [inbound.channel().to_owned()]);
     let turn = (HookPoint::BeforeTurn, HookSubject::Turn(inbound), "the turn");
@@ -256,7 +262,7 @@ pub(crate) async fn judge_turn(
             verdicts.push(Verdict::Hook { decided, what: what.to_owned() });
         }
     }
-    JudgedTurn { verdicts, refused, called, is_flagged, answered: None, workflow: None }
+    JudgedTurn { verdicts, refused, called, is_flagged, ..JudgedTurn::default() }
 }
 
 /// What the guards find in a message: the verdicts, the answer if it is refused, and whether it is untrusted. The result of an

@@ -30,6 +30,8 @@ pub(crate) struct ForkedBy {
     is_forked: bool,
     /// The origins of what the agent has read. Its arguments may come from there.
     origins: Vec<String>,
+    /// The tasks for whose end the message waits, if the fork answers it before its own turn can wait for them.
+    after: Vec<TaskId>,
 }
 
 impl ForkedBy {
@@ -40,6 +42,20 @@ impl ForkedBy {
             channel: view.channels().into_iter().next().unwrap_or_default(),
             is_forked: is_fork(&view.facts().channel),
             origins: view.origins().to_vec(),
+            // The agent has had a round, so they have ended.
+            after: Vec::new(),
+        }
+    }
+
+    /// The fork of a message that calls a skill or a workflow by its name.
+    fn of_message(user: &UserId, inbound: &Inbound, origins: Vec<String>) -> Self {
+        Self {
+            user: user.clone(),
+            is_private: inbound.private,
+            channel: inbound.channel().to_owned(),
+            is_forked: false,
+            origins,
+            after: inbound.after.clone(),
         }
     }
 }
@@ -98,14 +114,7 @@ pub(crate) async fn fork_called(
     if !has_fork_context || is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
-    let by = ForkedBy {
-        user: user.clone(),
-        is_private: inbound.private,
-        channel: inbound.channel().to_owned(),
-        is_forked: false,
-        origins: Vec::new(),
-    };
-    Some(match start_task(wiring, called, by).await {
+    Some(match start_task(wiring, called, ForkedBy::of_message(user, inbound, Vec::new())).await {
         Ok(task) => {
             format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill)
         }
@@ -115,14 +124,7 @@ pub(crate) async fn fork_called(
 
 /// Starts the task of a workflow that a user called by `/name`, and returns the answer to the message.
 pub(super) async fn fork_workflow(wiring: &Wiring, user: &UserId, inbound: &Inbound, called: &PlannedSkill) -> String {
-    let by = ForkedBy {
-        user: user.clone(),
-        is_private: inbound.private,
-        channel: inbound.channel().to_owned(),
-        is_forked: false,
-        origins: inbound.origins.clone(),
-    };
-    match start_task(wiring, called, by).await {
+    match start_task(wiring, called, ForkedBy::of_message(user, inbound, inbound.origins.clone())).await {
         Ok(task) => {
             let name = &called.skill;
             format!(
@@ -146,6 +148,7 @@ async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Re
         verbatim: true,
         channel: by.channel,
         origins: by.origins,
+        after: by.after,
         ..Submission::new(by.user, &source, text.trim_end())
     };
     accept_message(wiring, message).await.map(|submitted| submitted.task)

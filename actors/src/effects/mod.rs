@@ -25,4 +25,4 @@ pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, prefer_requested, route};
 pub(crate) use skill::{SkillDone, call_skill};
 pub(crate) use slash::help;
-pub(crate) use workflow::{CalledWorkflow, called_workflow, start_of, step_round, with_workflow};
+pub(crate) use workflow::{CalledWorkflow, StepRound, called_workflow, start_of, step_round, with_workflow};

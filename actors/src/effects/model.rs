@@ -96,7 +96,7 @@ impl Waits {
     }
 
     /// Ends the wait and returns its length, in milliseconds.
-    fn end(&self, now: Micros) -> u64 {
+    pub(super) fn end(&self, now: Micros) -> u64 {
         let mut waited = self.0.lock();
         let ms = waited.since.take().map_or(0, |since| now.since_ms(since));
         waited.ms = waited.ms.saturating_add(ms);
@@ -220,14 +220,14 @@ pub(crate) struct ModelDone {
 
 impl ModelDone {
     /// The end of a round whose reply comes from the workflow of the turn. No backend was called.
-    pub fn of_workflow(task: TaskId, round: u32, reply: ModelReply) -> Self {
+    pub fn of_workflow(task: TaskId, round: u32, reply: ModelReply, waited_ms: u64) -> Self {
         Self {
             task,
             round,
             result: Ok(reply),
             backend: WORKFLOW.to_owned(),
             ran_ms: 0,
-            waited_ms: 0,
+            waited_ms,
             prefill_ms: 0,
             choices: Vec::new(),
             acted: false,

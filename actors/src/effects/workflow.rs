@@ -12,9 +12,12 @@ use annie_core::{
 };
 use serde_json::json;
 
-use super::{fork::fork_workflow, model::ModelDone};
+use super::{
+    fork::fork_workflow,
+    model::{ModelDone, Waits},
+};
 use crate::{
-    scheduler::{AdmissionMsg, SchedulerMsg},
+    scheduler::{PermitRequest, RequestHandle, wait_to_work},
     wiring::Wiring,
 };
 
@@ -22,6 +25,8 @@ use crate::{
 pub(crate) enum CalledWorkflow {
     /// The answer to the message: a task was started, or why none was.
     Answer(String),
+    /// The task was started for a workflow that cannot be started any more, for this reason.
+    Fails(String),
     /// The turn of the message carries out the workflow.
     Begins(Box<WorkflowStart>),
 }
@@ -44,9 +49,17 @@ pub(crate) async fn called_workflow(
         return None;
     }
     let (name, arguments) = call_in(&inbound.text)?;
-    let file = wiring.workflows.find(name).await?;
-    let start = match start_of(wiring, file, arguments) {
+    // The file may have changed since the task was accepted, or since its first attempt. No model is to guess what it meant.
+    let retry = inbound.retry.as_ref();
+    let was_found = inbound.is_forked() || retry.is_some_and(|retry| retry.is_forked || retry.workflow.is_some());
+    let start = match wiring.workflows.find(name).await {
+        Some(file) => start_of(wiring, file, arguments),
+        None if was_found => Err(format!("There is no workflow or skill {name} any more, so it was not started.")),
+        None => return None,
+    };
+    let start = match start {
         Ok(start) => start,
+        Err(why) if was_found => return Some(CalledWorkflow::Fails(why)),
         Err(why) => return Some(CalledWorkflow::Answer(why)),
     };
     // As for prompt skills, a program that waits for the result gets it in the turn of its message.
@@ -110,9 +123,21 @@ pub(crate) fn with_workflow(
     (Mode::Direct, PromptFacts { workflow: Some(start), skills, domains, manual, ..facts }, limits)
 }
 
-/// The end of a round whose reply comes from a workflow. The task gives its place in the queue back, because it waits for no permit.
-pub(crate) fn step_round(wiring: &Wiring, task: TaskId, round: u32, reply: ModelReply) -> ModelDone {
-    wiring.scheduler.tell(SchedulerMsg::Admission(AdmissionMsg::Works { task }));
+/// A round whose reply comes from a workflow.
+pub(crate) struct StepRound {
+    /// The task as it would ask for a permit. Its route is not used.
+    pub request: PermitRequest,
+    pub round: u32,
+    pub reply: ModelReply,
+    pub handle: RequestHandle,
+    pub waits: Waits,
+}
+
+/// Waits until the task may work, and hands the reply in. The task waits for no permit, but for the tasks that it depends on.
+pub(crate) async fn step_round(wiring: &Wiring, step: StepRound) -> ModelDone {
+    let task = step.request.task;
+    wait_to_work(&wiring.scheduler, step.request, &step.handle).await;
+    let waited_ms = step.waits.end(wiring.env.now());
     metrics::counter!("annie_workflow_steps_total").increment(1);
-    ModelDone::of_workflow(task, round, reply)
+    ModelDone::of_workflow(task, step.round, step.reply, waited_ms)
 }

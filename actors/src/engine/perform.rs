@@ -92,6 +92,7 @@ async fn answered_at_once(
     if judged.answered.is_none() {
         match called_workflow(wiring, user, task, inbound).await {
             Some(CalledWorkflow::Answer(text)) => judged.answered = Some(text),
+            Some(CalledWorkflow::Fails(why)) => judged.not_started = Some(why),
             Some(CalledWorkflow::Begins(start)) => judged.workflow = Some(start),
             None => {}
         }
@@ -116,7 +117,8 @@ async fn start(
                 let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
                 let mut judged = Box::new(answered_at_once(&wiring, (&user, task), &inbound, judged).await);
                 prefer_requested(&wiring, &mut route, judged.called.as_ref());
-                let (mode, facts, limits) = if judged.refused.is_some() || judged.answered.is_some() {
+                let begins = judged.refused.is_none() && judged.answered.is_none() && judged.not_started.is_none();
+                let (mode, facts, limits) = if !begins {
                     (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
                 } else {
                     let skills = (judged.called.as_ref(), &known);

@@ -10,7 +10,7 @@ use annie_core::{
     limits::TurnLimits,
     message::{Finish, Usage},
     ports::{Append, Fence},
-    turn::DirectiveId,
+    turn::{DirectiveId, workflow_not_started},
 };
 
 use super::{
@@ -86,6 +86,10 @@ pub(super) async fn begin(
     }
     if let Some(text) = judged.answered {
         return record_all(ctx, state, verdicts.chain([EventBody::answered(text)]).map(new).collect()).await;
+    }
+    if let Some(why) = judged.not_started {
+        let end = workflow_not_started(inbound, &limits.dead_letters, &why, ctx.now());
+        return record_all(ctx, state, verdicts.chain([end]).map(new).collect()).await;
     }
     let is_spoken = facts.spoken_as.is_some();
     let mut events = vec![new(mode_decided(mode, inbound.mode.is_some(), is_spoken))];

@@ -1,12 +1,12 @@
 //! Workflows for front ends: what the files define, a run, and its state.
 
 use annie_core::{
-    event::{EventBody, Priority, Scope},
+    event::{EventBody, FinalEvent, Priority, Scope},
     ids::{ConversationId, TaskId, UserId},
     inbound::FORK,
     ports::{TaskRow, WorkflowFile},
     replay::Replay,
-    workflow::{ShownWorkflow, WORKFLOW, WorkflowProblem, unknown_skills},
+    workflow::{ShownWorkflow, WORKFLOW, WORKFLOW_NOT_STARTED, WorkflowProblem, unknown_skills},
 };
 use serde_json::{Map, Value};
 
@@ -84,9 +84,7 @@ impl Kernel {
     /// arguments, or the message cannot be accepted.
     pub async fn run_workflow(&self, user: UserId, asked: RunWorkflow) -> Result<Submitted, KernelError> {
         let RunWorkflow { name, arguments, key, private } = asked;
-        let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
         let text = if arguments.is_empty() { String::new() } else { Value::Object(arguments).to_string() };
-        start_of(&self.wiring, file, &text).map_err(KernelError::Invalid)?;
         let key = match key.filter(|key| !key.is_empty()) {
             Some(key) if key.len() > KEY_BYTES_MAX => {
                 return Err(KernelError::Invalid(format!("the key has at most {KEY_BYTES_MAX} bytes")));
@@ -95,6 +93,11 @@ impl Kernel {
             None => self.wiring.env.uuid().to_string(),
         };
         let id = format!("{FORK}:{WORKFLOW}:{key}");
+        // A repetition is answered like the first request, whatever has become of the file.
+        if self.wiring.store.message(user.clone(), id.clone()).await?.is_none() {
+            let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
+            start_of(&self.wiring, file, &text).map_err(KernelError::Invalid)?;
+        }
         let source = format!("{FORK}:{name}");
         let message = Submission {
             conversation: Some(ConversationId::for_key(&user, &id)),
@@ -115,7 +118,7 @@ impl Kernel {
         let task = self.task(scope.clone(), id).await?;
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(task.conversation, task.user.clone());
-        let (mut ended, mut called) = (None, None);
+        let (mut ended, mut called, mut failure) = (None, None, None);
         loop {
             let page = self.wiring.store.events(Scope::Operator, task.conversation, replay.seq(), PAGE_MAX).await?;
             if page.is_empty() {
@@ -131,7 +134,8 @@ impl Kernel {
                         .and_then(|text| text.split_whitespace().next().map(str::to_owned));
                 }
                 if event.task == id && event.body.is_final() {
-                    ended = shown(&replay, id);
+                    ended = shown(&replay, id).map(ShownWorkflow::at_its_end);
+                    failure = not_started(&event.body);
                 }
                 replay.see(event);
             }
@@ -143,14 +147,23 @@ impl Kernel {
         let run = match ended.or_else(|| shown(&replay, id)) {
             Some(run) => run,
             // The turn has not begun.
-            None => match called.filter(|_| !task.state.is_ended()) {
-                Some(name) if self.wiring.workflows.find(&name).await.is_some() => {
-                    ShownWorkflow { name, present: String::new(), steps: Vec::new(), calls: 0, failure: String::new() }
+            None => match (called, failure) {
+                (Some(name), Some(failure)) => ShownWorkflow::without_steps(name, failure),
+                (Some(name), None) if !task.state.is_ended() && self.wiring.workflows.find(&name).await.is_some() => {
+                    ShownWorkflow::without_steps(name, String::new())
                 }
                 _ => return Err(KernelError::NotFound("run of a workflow")),
             },
         };
         Ok(WorkflowState { task, run, awaits_approval })
+    }
+}
+
+/// Why the workflow of a message was not started, if this is its final event.
+fn not_started(end: &EventBody) -> Option<String> {
+    match end.as_final() {
+        Some(FinalEvent::Failed { code, text, .. }) if code == WORKFLOW_NOT_STARTED => Some(text.to_owned()),
+        _ => None,
     }
 }
 

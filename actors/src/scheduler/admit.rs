@@ -7,7 +7,10 @@ use annie_core::{
     time::Micros,
 };
 
+use tokio::sync::oneshot;
+
 use super::{
+    PermitRequest,
     admission_queue::Admitted,
     messages::QueuePosition,
     task_table::{Entry, TaskTable, id},
@@ -71,10 +74,26 @@ impl TaskTable {
         }
     }
 
-    /// A task works without a round: it no longer waits for its first one.
-    pub fn works(&mut self, task: TaskId, now: Micros) {
+    /// Enters a task that asks for a round and is not known.
+    pub fn enter_unknown(&mut self, request: &PermitRequest, now: Micros) {
+        if !self.entries.contains_key(&request.task) {
+            let PermitRequest { task, user, conversation, priority, since, .. } = request.clone();
+            let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
+            self.enter(waiting, None, request.after.clone(), now).is_task = request.is_task;
+        }
+    }
+
+    /// A task is to work without a round. The answer comes once nothing holds it back.
+    pub fn works(&mut self, request: &PermitRequest, reply: oneshot::Sender<()>, now: Micros) {
+        let task = request.task;
+        if self.has_ended(task) {
+            // Without an answer the caller asks again as long as it runs.
+            return;
+        }
+        self.enter_unknown(request, now);
         if let Some(entry) = self.entries.get_mut(&task) {
-            entry.waiting.rounds_done = entry.waiting.rounds_done.max(1);
+            entry.stored_at.get_or_insert(now);
+            entry.works = Some(reply);
             self.settle(task, now);
         }
     }

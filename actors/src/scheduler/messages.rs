@@ -110,10 +110,13 @@ pub enum AdmissionMsg {
         /// Receives the queue position or the refusal.
         reply: oneshot::Sender<Result<QueuePosition, Refusal>>,
     },
-    /// A task works without a permit, so it needs no place in the queue until it asks for one.
+    /// A task is to work without a permit. It needs no place in the queue until it asks for one, but it waits for the tasks that it
+    /// depends on, as a round does.
     Works {
-        /// The task.
-        task: TaskId,
+        /// The task as it would ask for a round.
+        request: PermitRequest,
+        /// Receives the answer once nothing holds the task back.
+        reply: oneshot::Sender<()>,
     },
     /// A task that was admitted was not stored after all.
     Forget {

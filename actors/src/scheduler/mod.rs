@@ -47,7 +47,7 @@ pub use messages::{
 };
 use messages::{Began, Found};
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
-pub(crate) use permit::{RequestHandle, acquire};
+pub(crate) use permit::{RequestHandle, acquire, wait_to_work};
 use serde_json::Value;
 use steer::Steers;
 use task_table::TaskTable;
@@ -98,8 +98,8 @@ pub(crate) struct SchedulerState {
     born_at: Micros,
 }
 
-/// The number of early messages from which on requests are turned away: `Admit` is refused; `Acquire` is dropped, and
-/// its caller asks again; `TaskStatus` is dropped, and its caller shows the task without a status. Messages that report
+/// The number of early messages from which on requests are turned away: `Admit` is refused; `Acquire` and `Works` are dropped, and
+/// their callers ask again; `TaskStatus` is dropped, and its caller shows the task without a status. Messages that report
 /// facts are kept beyond it, because they are not sent again.
 const EARLY_MAX: u32 = 5_000;
 /// Time limit of one reading of the task table, in milliseconds.
@@ -209,7 +209,7 @@ fn admission(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: Admissio
             let new = Newcomer { task, user, conversation, priority, work, not_before, after };
             admit(ctx, state, new, reply, now);
         }
-        AdmissionMsg::Works { task } => table.works(task, now),
+        AdmissionMsg::Works { request, reply } => table.works(&request, reply, now),
         AdmissionMsg::Forget { task } => table.leave(task, false, now),
         AdmissionMsg::JobCommand { task, user } => table.enter_unqueued(task, user, now),
         AdmissionMsg::Steer { conversation, task, user, reply } => {
@@ -281,7 +281,9 @@ fn backend_of(table: &TaskTable, name: &str) -> Option<usize> {
 const fn needs_table(msg: &SchedulerMsg) -> bool {
     match msg {
         SchedulerMsg::Admission(AdmissionMsg::Admit { priority, .. }) => !matches!(priority, Priority::Realtime),
-        SchedulerMsg::Acquire { request, .. } => !matches!(request.priority, Priority::Realtime),
+        SchedulerMsg::Acquire { request, .. } | SchedulerMsg::Admission(AdmissionMsg::Works { request, .. }) => {
+            !matches!(request.priority, Priority::Realtime)
+        }
         SchedulerMsg::Admission(AdmissionMsg::Forget { .. })
         | SchedulerMsg::Status(_)
         | SchedulerMsg::TaskStatus { .. } => true,
@@ -300,7 +302,10 @@ fn keep_early(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
             metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(1);
             let _ = reply.send(Err(refusal));
         }
-        SchedulerMsg::Acquire { .. } | SchedulerMsg::TaskStatus { .. } if is_full => {}
+        SchedulerMsg::Acquire { .. }
+        | SchedulerMsg::Admission(AdmissionMsg::Works { .. })
+        | SchedulerMsg::TaskStatus { .. }
+            if is_full => {}
         SchedulerMsg::Status(StatusMsg::Ended { task }) => {
             // A voice task may be known already, and the task table may still show it as open.
             state.table.leave(task, true, now);

@@ -18,7 +18,7 @@ use annie_core::{
 };
 use tokio::sync::oneshot;
 
-use super::{Leases, SchedulerMsg, choice::RoundChoice};
+use super::{AdmissionMsg, Leases, SchedulerMsg, choice::RoundChoice};
 use crate::observe::Handle;
 
 /// A request for the right to one round.
@@ -193,6 +193,24 @@ pub(crate) async fn acquire(
     // Dropping the permit passes it to the next round.
     drop(answer);
     std::future::pending().await
+}
+
+/// Waits until nothing holds a task back that works without a round, across crashes of the scheduler: the tasks that it depends on
+/// have ended. If the request is withdrawn, the future never completes and is to be dropped.
+pub(crate) async fn wait_to_work(scheduler: &Handle<SchedulerMsg>, request: PermitRequest, handle: &RequestHandle) {
+    let mut wait_ms = 5;
+    loop {
+        let (reply, answer) = oneshot::channel();
+        let works = AdmissionMsg::Works { request: request.clone(), reply };
+        if scheduler.cast(SchedulerMsg::Admission(works)).is_ok() && answer.await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        wait_ms = (wait_ms * 2).min(1_000);
+    }
+    if !handle.meet() {
+        std::future::pending().await
+    }
 }
 
 pub(super) async fn acquire_from(scheduler: &Handle<SchedulerMsg>, request: PermitRequest) -> Result<Permit, NoPermit> {

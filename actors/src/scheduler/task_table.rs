@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub work: Option<WorkKey>,
     /// The rounds for which it asks.
     pub tickets: Vec<Ticket>,
+    /// Receives an answer once nothing holds the task back: it is to work without a round.
+    pub works: Option<oneshot::Sender<()>>,
     /// Its user suspended it.
     pub is_held: bool,
     /// No further round starts before this time.
@@ -203,6 +205,7 @@ impl TaskTable {
             work: waiting.work.take(),
             waiting,
             tickets: Vec::new(),
+            works: None,
             is_held: false,
             until,
             has_failed: false,
@@ -380,11 +383,7 @@ impl TaskTable {
             // The task has ended or the caller has gone. Without an answer the caller asks again as long as it runs.
             return;
         }
-        if !self.entries.contains_key(&task) {
-            let PermitRequest { user, conversation, priority, since, .. } = request.clone();
-            let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
-            self.enter(waiting, None, request.after.clone(), now).is_task = request.is_task;
-        }
+        self.enter_unknown(&request, now);
         let Some(class) = self.entries.get(&task).map(Entry::class) else { return };
         let at = self.pick(&route, class, now);
         self.set_rank(task, request.since, at, now);
@@ -458,6 +457,11 @@ impl TaskTable {
         let class = entry.class();
         if !entry.is_blocked() {
             self.turn_away(&mut entry.tickets, class, now);
+            if let Some(works) = entry.works.take() {
+                // It no longer waits for its first round. The caller may have gone.
+                entry.waiting.rounds_done = entry.waiting.rounds_done.max(1);
+                let _ = works.send(());
+            }
         }
         for ticket in &mut entry.tickets {
             if !self.leases.stance(ticket.at, class, now).takes() {

@@ -16,6 +16,7 @@ use crate::{
     reminder::REMINDER,
     time::Micros,
     trace_parent::TraceParent,
+    workflow::WorkflowBefore,
 };
 
 /// The source of a message that retries a dead letter.
@@ -202,6 +203,12 @@ pub struct Retry {
     /// Whether a program worked on the earlier attempts. No receipt shows what the program did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
+    /// Whether the kernel started the failed task for a skill or a workflow that was called by its name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_forked: bool,
+    /// The run of a workflow in the earlier attempts; `None` if they carried out none, and in older messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<WorkflowBefore>>,
 }
 
 impl Retry {
@@ -216,6 +223,8 @@ impl Retry {
             receipts: Vec::new(),
             in_doubt: Vec::new(),
             programs_ran: false,
+            is_forked: false,
+            workflow: None,
         }
     }
 

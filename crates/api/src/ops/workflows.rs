@@ -167,11 +167,11 @@ pub struct WorkflowStep {
     id: String,
     /// `skill tasks.search`, `agent`, `parallel`, `each …`, `loop` or `answer`.
     work: String,
-    /// `pending`, `running`, `done` or `failed`.
+    /// `pending`, `running`, `done`, `failed` or, if the run ended before the step had a result, `stopped`.
     state: &'static str,
     /// How often the step was reached; the passes of a loop.
     visits: u32,
-    /// The last outcome: `ok`, `failed`, `denied`, `unknown`, `timeout` or `exhausted`; empty before the first.
+    /// The last outcome: `ok`, `failed`, `denied`, `unknown`, `timeout`, `exhausted` or `pending`; empty before the first.
     outcome: String,
     /// The error code of the last outcome; empty if there is none.
     error: String,

@@ -105,12 +105,13 @@ impl<'a> AgentView<'a> {
         }
     }
 
-    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened.
+    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened. `earlier` is the number
+    /// of equal calls before it in the same reply.
     #[must_use]
-    pub fn is_answered_without_run(self, planned: &PlannedSkill) -> bool {
+    pub fn is_answered_without_run(self, planned: &PlannedSkill, earlier: usize) -> bool {
         match self {
-            Self::Main { turn, .. } => turn.main.is_answered_without_run(planned),
-            Self::Sub(turn) => turn.run.is_answered_without_run(planned),
+            Self::Main { turn, .. } => turn.main.is_answered_without_run(planned, earlier),
+            Self::Sub(turn) => turn.run.is_answered_without_run(planned, earlier),
         }
     }
 

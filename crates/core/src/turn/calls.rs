@@ -100,7 +100,7 @@ impl AgentRun {
             None => Cow::Owned(policy::judge_calls(&policy::BEFORE_SKILL, self, CallBudget::of(self), calls)),
         };
         let vetoes = self.guard.vetoes();
-        let mut counters = Counters { guard: std::mem::take(&mut self.guard), calls_used: self.calls_used };
+        let mut counters = Counters::new(std::mem::take(&mut self.guard), self.calls_used);
         counters.guard.begin_reply();
         let mut open = Vec::with_capacity(calls.len());
         let (mut is_broken, mut repeats) = (false, false);
@@ -111,7 +111,11 @@ impl AgentRun {
                 next.result = Some(NOT_RUN.to_owned());
             } else {
                 is_broken = policy::breaks_sequence(call, verdict);
-                repeats |= matches!(verdict, Some(CallVerdict::Refuse { why: Refusal::DoneAlready, .. }));
+                let is_done = matches!(verdict, Some(CallVerdict::Refuse { why: Refusal::DoneAlready, .. }));
+                if let Some(planned) = next.planned().filter(|_| is_done) {
+                    self.step_done_before(&call.id, planned);
+                }
+                repeats |= is_done;
                 if !policy::is_exempt(call) {
                     counters.count(self.counts(&call.action), call, verdict);
                 }
@@ -170,9 +174,11 @@ impl AgentRun {
         self.awaited_skills().filter(|(open, _)| open.hooks.is_empty())
     }
 
-    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened.
-    pub(super) fn is_answered_without_run(&self, planned: &PlannedSkill) -> bool {
-        policy::repeated_effect(self, planned).is_some()
+    /// Whether a call would be answered without a run, because its effect has a receipt or may have happened. `earlier` is the number
+    /// of equal calls before it in the same reply.
+    pub(super) fn is_answered_without_run(&self, planned: &PlannedSkill, earlier: usize) -> bool {
+        let done = self.workflow.as_ref().and_then(|run| run.done_before(&planned.skill, &planned.arguments, earlier));
+        done.is_some() || policy::repeated_effect(self, planned).is_some()
     }
 
     /// Effects that may have happened, including those of calls without a result.

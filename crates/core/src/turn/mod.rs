@@ -42,7 +42,7 @@ pub use agent::AgentView;
 pub use calls::refused_by;
 pub use concern::{
     Agents, Approval, ApprovalStep, ApprovedSkill, Carried, Clock, Compaction, CompactionWork, Control, Deferral,
-    JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering, Summarised,
+    JobCommand, Joined, Lane, Meant, Paused, Pending, Recovery, Retries, Steering, Summarised, workflow_not_started,
 };
 pub use conversation::{Conversation, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};

@@ -235,8 +235,12 @@ pub(super) fn no_answer(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     (with_doubts(with_progress(&format!("I have no answer: {why}"), turn), turn), AnswerOutcome::GaveUp)
 }
 
-/// An answer, followed by the missions of agents that a limit kept from starting; `None` if there are none [S4 7.4].
+/// An answer, followed by the missions of agents that a limit kept from starting; `None` if there are none [S4 7.4]. A workflow knows
+/// from the results of its steps which agents did not start, and no model is to continue it.
 pub(super) fn missions_not_started(turn: &Turn, text: &str) -> Option<String> {
+    if turn.main.workflow.is_some() {
+        return None;
+    }
     let missions: Vec<String> =
         turn.agents.plan.missions_not_started().map(|mission| format!("\n- {mission}")).collect();
     (!missions.is_empty()).then(|| format!("{text}\n\nNot yet started:{}\n\n{CONTINUE}", missions.concat()))

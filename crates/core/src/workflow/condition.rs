@@ -105,24 +105,33 @@ impl Comparison<'_> {
         };
         let (left, right) = (side(&self.left)?, side(&self.right)?);
         let (left, right) = (left.trim(), right.trim());
-        let order = match (left.parse::<f64>(), right.parse::<f64>()) {
-            (Ok(left), Ok(right)) => left.partial_cmp(&right),
-            _ => Some(left.cmp(right)),
-        };
+        let order = order_of(left, right);
         let contains = || left.to_lowercase().contains(&right.to_lowercase());
         Ok(match self.operator {
-            Operator::Equal => order.is_some_and(std::cmp::Ordering::is_eq),
-            Operator::Unequal => !order.is_some_and(std::cmp::Ordering::is_eq),
-            Operator::Less => order.is_some_and(std::cmp::Ordering::is_lt),
-            Operator::AtMost => order.is_some_and(std::cmp::Ordering::is_le),
-            Operator::Greater => order.is_some_and(std::cmp::Ordering::is_gt),
-            Operator::AtLeast => order.is_some_and(std::cmp::Ordering::is_ge),
+            Operator::Equal => order.is_eq(),
+            Operator::Unequal => !order.is_eq(),
+            Operator::Less => order.is_lt(),
+            Operator::AtMost => order.is_le(),
+            Operator::Greater => order.is_gt(),
+            Operator::AtLeast => order.is_ge(),
             Operator::Contains => contains(),
             Operator::Lacks => !contains(),
             Operator::IsEmpty => left.is_empty(),
             Operator::IsNotEmpty => !left.is_empty(),
         })
     }
+}
+
+/// Numbers are compared as numbers, everything else as text. Integers are exact, because ids may be larger than a float can tell
+/// apart.
+fn order_of(left: &str, right: &str) -> std::cmp::Ordering {
+    if let (Ok(left), Ok(right)) = (left.parse::<i128>(), right.parse::<i128>()) {
+        return left.cmp(&right);
+    }
+    // `nan` and `inf` are words.
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let order = number(left).zip(number(right)).and_then(|(left, right)| left.partial_cmp(&right));
+    order.unwrap_or_else(|| left.cmp(right))
 }
 
 fn comparison<'a>(rest: &mut std::iter::Peekable<std::vec::IntoIter<Token<'a>>>) -> Result<Comparison<'a>, String> {

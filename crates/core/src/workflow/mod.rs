@@ -19,13 +19,15 @@ use crate::{
 
 pub use check::unknown_skills;
 pub use read::{WorkflowHead, read};
-pub use run::{CallWork, Next, StepCall, StepOutcome, StepResult, WorkflowRun};
+pub use run::{CallWork, Next, StepCall, StepDone, StepOutcome, StepResult, WorkflowBefore, WorkflowRun};
 pub use show::{ShownStep, ShownWorkflow, StepState};
 
 /// The name of the backend in the replies of a workflow. No configured backend may have it.
 pub const WORKFLOW: &str = "workflow";
 /// The largest definition of a workflow, in bytes: it is recorded with each run.
 pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
+/// The code of the failure of a message that calls a workflow which cannot be started.
+pub const WORKFLOW_NOT_STARTED: &str = "workflow_not_started";
 /// The step name that ends a workflow.
 pub const END: &str = "end";
 
@@ -149,7 +151,8 @@ pub struct Branch {
 /// A way from one step to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The outcome for which the route is: `ok`, `failed`, `denied`, `unknown`, `timeout`, `exhausted`, `any`, or an error code.
+    /// The outcome for which the route is: `ok`, `failed`, `denied`, `unknown`, `timeout`, `exhausted`, `pending`, `any`, or an
+    /// error code.
     /// `None` means a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,

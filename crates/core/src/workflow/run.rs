@@ -17,6 +17,7 @@ use crate::{
     event::ReportStatus,
     outcome::{Outcome, Status},
     plan::first_line,
+    receipt::fingerprint,
 };
 
 /// Steps without calls in one run after which it is ended: a file whose loops make no calls must not keep its Engine busy.
@@ -38,11 +39,14 @@ pub enum StepOutcome {
     Timeout,
     /// A loop or a step reached its bound.
     Exhausted,
+    /// A long-running operation was accepted, and its result is not known yet.
+    Pending,
 }
 
 impl StepOutcome {
     /// All outcomes.
-    pub const ALL: [Self; 6] = [Self::Ok, Self::Failed, Self::Denied, Self::Unknown, Self::Timeout, Self::Exhausted];
+    pub const ALL: [Self; 7] =
+        [Self::Ok, Self::Failed, Self::Denied, Self::Unknown, Self::Timeout, Self::Exhausted, Self::Pending];
 
     /// The word in files and at the front ends.
     #[must_use]
@@ -54,12 +58,13 @@ impl StepOutcome {
             Self::Unknown => "unknown",
             Self::Timeout => "timeout",
             Self::Exhausted => "exhausted",
+            Self::Pending => "pending",
         }
     }
 }
 
 /// The result of a step, or of one call of a fan-out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepResult {
     /// The outcome.
     pub outcome: StepOutcome,
@@ -85,7 +90,8 @@ impl StepResult {
     pub fn of_skill(outcome: &Outcome) -> Self {
         let error = outcome.error_type.clone().unwrap_or_default();
         let kind = match outcome.status {
-            Status::Success | Status::Partial | Status::Pending => StepOutcome::Ok,
+            Status::Success | Status::Partial => StepOutcome::Ok,
+            Status::Pending => StepOutcome::Pending,
             Status::Unknown => StepOutcome::Unknown,
             Status::ErrorBlocked => StepOutcome::Denied,
             Status::ErrorTransient | Status::ErrorPermanent if error.contains("timeout") => StepOutcome::Timeout,
@@ -114,7 +120,8 @@ impl StepResult {
     }
 
     /// The result with texts of at most this many bytes.
-    fn bounded(mut self, bytes_max: usize) -> Self {
+    #[must_use]
+    pub fn bounded(mut self, bytes_max: usize) -> Self {
         self.text = clip(self.text.trim(), bytes_max).into_owned();
         if self.evidence.to_string().len() > bytes_max {
             self.evidence = Value::Null;
@@ -127,10 +134,38 @@ impl StepResult {
         match on {
             Some("any") => true,
             None => self.is_ok(),
-            Some("failed") => !self.is_ok(),
+            // An accepted operation has not failed. A step that tries again would begin it twice.
+            Some("failed") => !self.is_ok() && self.outcome != StepOutcome::Pending,
             Some(on) => on == self.outcome.as_str() || (!self.error.is_empty() && on == self.error),
         }
     }
+}
+
+/// The result of an effect that a step of an earlier attempt had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDone {
+    /// The fingerprint of the skill and the arguments that the step named.
+    pub call: String,
+    /// The result.
+    pub result: StepResult,
+}
+
+impl StepDone {
+    /// The result of a call of this skill with these arguments.
+    #[must_use]
+    pub fn of(skill: &str, arguments: &Value, result: StepResult) -> Self {
+        Self { call: fingerprint(skill, arguments), result }
+    }
+}
+
+/// What an earlier attempt of a run leaves to the next one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowBefore {
+    /// The local time when the first attempt began. Calls with the time in their arguments are equal only with the same time.
+    pub now: String,
+    /// The effects of its steps, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<StepDone>,
 }
 
 /// One call that a step makes.
@@ -223,6 +258,9 @@ pub struct WorkflowRun {
     moves: u32,
     /// The step whose calls ended last; empty before the first.
     last: String,
+    /// The effects of earlier attempts that no call of this one has met yet, oldest first. Each of them answers one equal call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    done_before: Vec<StepDone>,
     state: RunState,
 }
 
@@ -245,6 +283,7 @@ impl WorkflowRun {
             calls: 0,
             moves: 0,
             last: String::new(),
+            done_before: Vec::new(),
             state: RunState::Failed("the definition of the workflow cannot be read".to_owned()),
         };
         for arg in run.workflow.args.clone() {
@@ -256,6 +295,29 @@ impl WorkflowRun {
             run.go(0, "it is the first step".to_owned(), frames);
         }
         run
+    }
+
+    /// The run with the effects of earlier attempts, oldest first.
+    #[must_use]
+    pub fn with_done_before(mut self, done: Vec<StepDone>) -> Self {
+        self.done_before = done;
+        self
+    }
+
+    /// The result that an earlier attempt has for this call, after `earlier` equal calls of the same round.
+    #[must_use]
+    pub fn done_before(&self, skill: &str, arguments: &Value, earlier: usize) -> Option<&StepResult> {
+        let call = fingerprint(skill, arguments);
+        self.done_before.iter().filter(|done| done.call == call).nth(earlier).map(|done| &done.result)
+    }
+
+    /// Gives a call of the present step the first result that an earlier attempt has for it.
+    pub fn finished_before(&mut self, call_id: &str, skill: &str, arguments: &Value) {
+        let call = fingerprint(skill, arguments);
+        if let Some(at) = self.done_before.iter().position(|done| done.call == call) {
+            let done = self.done_before.remove(at);
+            self.finished(call_id, done.result);
+        }
     }
 
     /// What the run wants now.
@@ -343,6 +405,12 @@ impl WorkflowRun {
         }
         if result.is_ok() {
             return Ok((at + 1, format!("it follows `{id}`")));
+        }
+        if result.outcome == StepOutcome::Pending {
+            let text = first_line(&result.text);
+            return Err(format!(
+                "Step `{id}` began an operation whose result comes later, and no route is for that: {text}"
+            ));
         }
         let code = if result.error.is_empty() { outcome } else { result.error.as_str() };
         Err(format!("Step `{id}` failed ({code}): {}", first_line(&result.text)))

@@ -16,10 +16,12 @@ pub enum StepState {
     Pending,
     /// Its calls are under way.
     Running,
-    /// It succeeded.
+    /// It succeeded, or the operation that it began was accepted.
     Done,
     /// It did not succeed.
     Failed,
+    /// The run ended before it had a result: it was cancelled, or its time was up.
+    Stopped,
 }
 
 impl StepState {
@@ -31,6 +33,7 @@ impl StepState {
             Self::Running => "running",
             Self::Done => "done",
             Self::Failed => "failed",
+            Self::Stopped => "stopped",
         }
     }
 }
@@ -67,6 +70,24 @@ pub struct ShownWorkflow {
     pub calls: u32,
     /// Why the run has no answer; empty unless it failed.
     pub failure: String,
+}
+
+impl ShownWorkflow {
+    /// A run without steps: its turn has not begun.
+    #[must_use]
+    pub const fn without_steps(name: String, failure: String) -> Self {
+        Self { name, present: String::new(), steps: Vec::new(), calls: 0, failure }
+    }
+
+    /// The same run after its task has ended: nothing of it is under way.
+    #[must_use]
+    pub fn at_its_end(mut self) -> Self {
+        self.present.clear();
+        for step in self.steps.iter_mut().filter(|step| step.state == StepState::Running) {
+            step.state = StepState::Stopped;
+        }
+        self
+    }
 }
 
 impl WorkflowRun {
@@ -109,7 +130,7 @@ impl WorkflowRun {
         let state = match result {
             _ if is_calling || present == id || (is_open_loop && !present.is_empty()) => StepState::Running,
             _ if is_answered => StepState::Done,
-            Some(result) if result.outcome == StepOutcome::Ok => StepState::Done,
+            Some(result) if matches!(result.outcome, StepOutcome::Ok | StepOutcome::Pending) => StepState::Done,
             Some(_) => StepState::Failed,
             None => StepState::Pending,
         };

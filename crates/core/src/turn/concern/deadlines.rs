@@ -249,6 +249,8 @@ impl Turn {
         }
         let detail = format!("the hard deadline of class {} passed", class.as_str());
         Some(match class {
+            // A model would continue what the steps began.
+            Priority::High if self.main.workflow.is_some() => self.failed(now, "deadline", LATE, detail, true),
             Priority::High if self.format().is_some() => self.format_failure(now, "My time for it was up."),
             Priority::High => {
                 let text = report::paused(self, "My time for it was up.");

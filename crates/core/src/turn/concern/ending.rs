@@ -241,7 +241,7 @@ impl Turn {
             // A program would take prose in place of the requested JSON for a malformed answer.
             Ending::Unfit(why) => Some(self.format_failure(now, why)),
             Ending::StepFailed(why) => Some(self.end_agents(now, "The workflow failed.").unwrap_or_else(|| {
-                let text = report::with_progress(&format!("The workflow could not be finished. {why}"), self);
+                let text = format!("The workflow could not be finished. {why}");
                 self.failed(now, "workflow_failed", &text, why.clone(), false)
             })),
             Ending::Tripped(why) | Ending::GaveUp(why) | Ending::Silent(why) if self.format().is_some() => {

@@ -36,7 +36,7 @@ pub use joins::Joined;
 pub use lanes::Lane;
 pub use plan::Agents;
 pub use recovery::Recovery;
-pub use retry::Retries;
+pub use retry::{Retries, workflow_not_started};
 pub use steering::Steering;
 
 pub(super) use compaction::Basis;

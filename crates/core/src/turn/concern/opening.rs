@@ -78,7 +78,7 @@ impl Conversation {
         if let Some(retry) = &inbound.retry {
             main.begin_retry(retry);
         }
-        main.begin_workflow(facts);
+        main.begin_workflow(facts, inbound.retry.as_mut());
         self.turns.push(Turn {
             task,
             inbound,

@@ -43,9 +43,10 @@ impl Turn {
         }
     }
 
-    /// Begins the next step of the turn's workflow, if it has one: each step has its deadlines and its interruptions to itself.
+    /// Begins the next step of the turn's workflow, if it has one: each step has its deadlines and its interruptions to itself. A step
+    /// whose agents were ended because the hard deadline had passed is the last one.
     pub(in crate::turn) fn begin_step(&mut self, at: Micros) {
-        if self.main.workflow.is_some() {
+        if self.main.workflow.is_some() && !self.clock.hard_passed {
             self.restart_clock(at);
             self.recovery = Recovery::default();
             self.deferral = Deferral::default();

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Now;
 use crate::{
-    dead_letter::{DeadLetter, Strategy},
+    dead_letter::{DeadLetter, DeadLetterLimits, Strategy},
     event::{EventBody, Inbound},
+    plan::first_line,
     time::Micros,
     turn::{
         Decision,
@@ -13,6 +14,7 @@ use crate::{
         report,
         run::{Ending, Phase},
     },
+    workflow::WORKFLOW_NOT_STARTED,
 };
 
 /// The first wait before another attempt, in milliseconds: long enough for a server to restart and to load its model. While no
@@ -116,6 +118,15 @@ impl Turn {
         }
         self.main(EventBody::Failed { code: code.to_owned(), text, detail, dead_letter })
     }
+}
+
+/// The failure of a message that calls a workflow which cannot be started. A person may retry it once the file is as it should be.
+#[must_use]
+pub fn workflow_not_started(inbound: &Inbound, limits: &DeadLetterLimits, why: &str, now: Micros) -> EventBody {
+    let is_kept = limits.keeps(inbound.priority, inbound.retry.is_some()) && !inbound.stateless;
+    let dead_letter = is_kept.then(|| dead_letter_of(inbound, now, &[], &first_line(why)));
+    let text = report::with_dead_letter(why, dead_letter.as_ref(), now);
+    EventBody::Failed { code: WORKFLOW_NOT_STARTED.to_owned(), text, detail: String::new(), dead_letter }
 }
 
 /// Creates a dead letter without an automatic retry. The dead letter of a retry continues the history of the dead letter

@@ -126,7 +126,12 @@ impl Turn {
                 _ => None,
             })
             .collect();
-        for (call_id, agents) in waiting {
+        for (call_id, mut agents) in waiting {
+            let is_known = |agent: &AgentId| self.agents.plan.node(agent).is_some();
+            if self.main.workflow.is_some() && agents.iter().any(is_known) {
+                // A refused dispatch is the result of its own call. The other agents of the step are waited for.
+                agents.retain(is_known);
+            }
             if let Some(unknown) = agents.iter().find(|a| self.agents.plan.node(a).is_none()) {
                 self.main.answer(&call_id, format!("Error: no agent {unknown} was dispatched in this turn."));
             } else if !self.agents.plan.is_waiting_for(&agents) {

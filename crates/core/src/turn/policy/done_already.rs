@@ -1,24 +1,44 @@
 //! A call whose effect has a receipt is not made again: its result is the receipt.
 
+use serde_json::Value;
+
 use super::{CallPolicy, Candidate};
 use crate::{
     event::{CallVerdict, PlannedSkill, Refusal},
+    plan::first_line,
     receipt::{self, Receipt},
-    turn::{calls::done_already, run::AgentRun},
+    turn::{
+        calls::{DONE_ALREADY, done_already},
+        run::AgentRun,
+    },
 };
 
 pub(super) struct DoneAlready;
 
 impl CallPolicy for DoneAlready {
     fn judge(&self, at: &Candidate<'_>) -> Option<CallVerdict> {
-        let text = done_already(receipt_of(at.run, at.effect()?)?);
+        let planned = at.effect()?;
+        let text = match &at.run.workflow {
+            Some(workflow) => {
+                let earlier = at.so_far.done_before.iter().filter(|call| is_equal(call, planned)).count();
+                let done = workflow.done_before(&planned.skill, &planned.arguments, earlier)?;
+                format!("{DONE_ALREADY} {}", first_line(&done.text))
+            }
+            None => done_already(receipt_of(at.run, planned)?),
+        };
         Some(CallVerdict::Refuse { why: Refusal::DoneAlready, text })
     }
 }
 
-/// The receipt of an equal effect of this turn, or of the turn that it continues or tries again. A workflow that makes an equal call
-/// again means it, so only the receipts of an attempt before count.
+fn is_equal((skill, arguments): &(String, Value), planned: &PlannedSkill) -> bool {
+    *skill == planned.skill && *arguments == planned.arguments
+}
+
+/// The receipt of an equal effect of this turn, or of the turn that it continues or tries again. There is none for a workflow: if it
+/// makes an equal call again, it means that, and each effect of an attempt before answers one call.
 pub(super) fn receipt_of<'a>(run: &'a AgentRun, planned: &PlannedSkill) -> Option<&'a Receipt> {
-    let own: &[Receipt] = if run.workflow.is_some() { &[] } else { &run.receipts };
-    receipt::standing(run.known.iter().chain(own), &planned.skill, &planned.arguments)
+    if run.workflow.is_some() {
+        return None;
+    }
+    receipt::standing(run.known.iter().chain(&run.receipts), &planned.skill, &planned.arguments)
 }

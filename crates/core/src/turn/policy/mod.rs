@@ -18,6 +18,8 @@ mod no_progress;
 mod retry;
 mod same_result;
 
+use serde_json::Value;
+
 use super::{
     calls::{IN_DOUBT, REPEATED, done_already, guarded},
     conversation::Turn,
@@ -125,14 +127,22 @@ impl<'a> CallBudget<'a> {
 pub(super) struct Counters {
     pub guard: LoopGuard,
     pub calls_used: u32,
+    /// The calls that results of an attempt before answer, as (skill, arguments).
+    done_before: Vec<(String, Value)>,
 }
 
 impl Counters {
+    /// The counters before the first call of a reply.
+    pub const fn new(guard: LoopGuard, calls_used: u32) -> Self {
+        Self { guard, calls_used, done_before: Vec::new() }
+    }
+
     /// Counts a call that was judged.
     pub fn count(&mut self, is_limited: bool, call: &ResolvedCall, verdict: Option<&CallVerdict>) {
         let (name, arguments) = guarded(call);
         match verdict {
             Some(CallVerdict::Refuse { why: Refusal::NoProgress, .. }) => self.guard.veto(&name, &arguments),
+            Some(CallVerdict::Refuse { why: Refusal::DoneAlready, .. }) => self.done_before.push((name, arguments)),
             Some(CallVerdict::Refuse { .. }) => {}
             Some(CallVerdict::Warn { .. }) | None => {
                 self.calls_used += u32::from(is_limited);
@@ -171,7 +181,7 @@ pub(super) fn judge_calls(
     calls: &[ResolvedCall],
 ) -> JudgedCalls {
     let vetoes = run.guard.vetoes();
-    let mut so_far = Counters { guard: run.guard.clone(), calls_used: run.calls_used };
+    let mut so_far = Counters::new(run.guard.clone(), run.calls_used);
     so_far.guard.begin_reply();
     let mut judged = JudgedCalls::default();
     for call in calls.iter().filter(|call| !is_exempt(call)) {

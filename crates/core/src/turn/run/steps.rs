@@ -4,12 +4,13 @@
 use super::{AgentRun, Ending, OpenCall, Reply};
 use crate::{
     context::Frames,
-    event::{AgentReport, PromptFacts},
+    event::{AgentReport, PlannedSkill, PromptFacts, Retry},
     ids::AgentId,
     message::{Finish, ModelReply, ToolCall, Usage},
     outcome::Outcome,
+    receipt::Extent,
     turn::calls::{DONE_ALREADY, IN_DOUBT, REFUSED},
-    workflow::{CallWork, Next, StepCall, StepOutcome, StepResult, WORKFLOW, WorkflowRun},
+    workflow::{CallWork, Next, StepCall, StepDone, StepOutcome, StepResult, WORKFLOW, WorkflowBefore, WorkflowRun},
 };
 
 /// The tools of a workflow. Its calls are resolved by these names.
@@ -18,10 +19,15 @@ pub(in crate::turn) const DISPATCH: &str = "dispatch_agent";
 pub(in crate::turn) const COLLECT: &str = "get_agent_results";
 
 impl AgentRun {
-    /// Begins the workflow of the turn, if it has one.
-    pub(in crate::turn) fn begin_workflow(&mut self, facts: &PromptFacts) {
+    /// Begins the workflow of the turn, if it has one. In a retry it has the time and the effects of the attempts before.
+    pub(in crate::turn) fn begin_workflow(&mut self, facts: &PromptFacts, retry: Option<&mut Retry>) {
         let Some(start) = &facts.workflow else { return };
-        let run = WorkflowRun::begin(start, &facts.local_now, &self.frames);
+        // The results move into the run, so that the state does not hold them twice.
+        let before =
+            retry.map(|retry| retry.workflow.take().map_or_else(|| of_receipts(retry, facts), |before| *before));
+        let WorkflowBefore { now, done } =
+            before.unwrap_or_else(|| WorkflowBefore { now: facts.local_now.clone(), done: Vec::new() });
+        let run = WorkflowRun::begin(start, &now, &self.frames).with_done_before(done);
         // The author of the file named what it contains.
         self.provenance.add_user_text(&start.definition);
         self.workflow = Some(Box::new(run));
@@ -49,6 +55,16 @@ impl AgentRun {
     pub(in crate::turn) fn step_finished(&mut self, call_id: &str, outcome: &Outcome) {
         if let Some(run) = &mut self.workflow {
             run.finished(call_id, StepResult::of_skill(outcome));
+        }
+    }
+
+    /// Takes the result of an earlier attempt for a call of the workflow, which is not made again.
+    pub(in crate::turn) fn step_done_before(&mut self, call_id: &str, planned: &PlannedSkill) {
+        let Some(run) = &mut self.workflow else { return };
+        run.finished_before(call_id, &planned.skill, &planned.arguments);
+        // A text from outside remains one.
+        if planned.external || planned.skill.starts_with("mcp.") {
+            self.provenance.has_read(&planned.skill);
         }
     }
 
@@ -82,6 +98,16 @@ impl AgentRun {
         run.settle(&frames);
         self.next_round();
     }
+}
+
+/// What an older message of a retry says about the steps: of each result it has the first line.
+fn of_receipts(retry: &Retry, facts: &PromptFacts) -> WorkflowBefore {
+    let done = retry.receipts.iter().filter(|receipt| receipt.extent != Extent::Partial);
+    let done = done.map(|receipt| {
+        let outcome = if receipt.extent == Extent::Accepted { StepOutcome::Pending } else { StepOutcome::Ok };
+        StepDone { call: receipt.call.clone(), result: StepResult::new(outcome, "", receipt.summary()) }
+    });
+    WorkflowBefore { now: facts.local_now.clone(), done: done.collect() }
 }
 
 fn reply(run: &WorkflowRun) -> ModelReply {
