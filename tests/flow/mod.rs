@@ -64,4 +64,5 @@ mod telemetry;
 mod terminal;
 mod untrusted;
 pub mod voice;
+mod workflow_runs;
 pub mod workflows;

@@ -45,7 +45,7 @@ steps:
 ";
 
 /// A server with these workflows. Without a model, the offline planner answers messages.
-async fn server_of(config: &str, files: &[&str]) -> (tempfile::TempDir, Server) {
+pub(super) async fn server_of(config: &str, files: &[&str]) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("annie.toml");
     std::fs::write(&path, config).expect("written");
@@ -99,14 +99,14 @@ async fn events(server: &Server, conversation: &str) -> Vec<Value> {
 }
 
 /// The steps of a run as `id state outcome`.
-fn steps(run: &Value) -> Vec<String> {
+pub(super) fn steps(run: &Value) -> Vec<String> {
     let text = |step: &Value, key: &str| step[key].as_str().unwrap_or_default().to_owned();
     let line = |step: &Value| format!("{} {} {}", text(step, "id"), text(step, "state"), text(step, "outcome"));
     run["steps"].as_array().into_iter().flatten().map(|step| line(step).trim_end().to_owned()).collect()
 }
 
 /// Runs a skill on the user's own data.
-async fn run(server: &Server, command: &str) -> String {
+pub(super) async fn run(server: &Server, command: &str) -> String {
     let body = json!({"command": command, "key": command});
     server.post("/api/v1/run", &body).await.expect("an answer").1["text"].as_str().unwrap_or_default().to_owned()
 }

@@ -36,6 +36,8 @@ pub struct RunWorkflow {
     pub key: Option<String>,
     /// Only local backends may run its agents.
     pub private: bool,
+    /// The front end that requests it: rules about this channel hold for the run.
+    pub channel: String,
 }
 
 /// The state of a run.
@@ -83,7 +85,7 @@ impl Kernel {
     /// If there is no such workflow, its file or the arguments have problems, the key is not valid or was used with other
     /// arguments, or the message cannot be accepted.
     pub async fn run_workflow(&self, user: UserId, asked: RunWorkflow) -> Result<Submitted, KernelError> {
-        let RunWorkflow { name, arguments, key, private } = asked;
+        let RunWorkflow { name, arguments, key, private, channel } = asked;
         let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
         let text = if arguments.is_empty() { String::new() } else { Value::Object(arguments).to_string() };
         start_of(&self.wiring, file, &text).map_err(KernelError::Invalid)?;
@@ -101,6 +103,7 @@ impl Kernel {
             client_id: Some(id),
             priority: Some(Priority::Normal),
             private,
+            channel,
             verbatim: true,
             ..Submission::new(user, &source, format!("/{name} {text}").trim_end())
         };

@@ -151,7 +151,8 @@ async fn run_workflow(
     (Name(name), Body(start)): (Name, Body<WorkflowStart>),
 ) -> Result<annie_actors::Submitted, ApiError> {
     let WorkflowStart { arguments, key, private } = start;
-    let asked = RunWorkflow { name, arguments, key: Some(key), private };
+    let channel = call.channel.to_owned();
+    let asked = RunWorkflow { name, arguments, key: Some(key), private, channel };
     Ok(call.state.kernel.run_workflow(call.caller.user.clone(), asked).await?)
 }
 
