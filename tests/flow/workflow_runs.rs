@@ -64,3 +64,73 @@ when = { skills = [\"tasks.create\"], channels = [\"grpc\"] }
     let end = end_of(&server, &started.conversation_id).await;
     assert!(end["text"].as_str().is_some_and(|text| text.contains("Not from there.")), "{end}");
 }
+
+/// Texts of 60 bytes each.
+fn long_titles() -> String {
+    ["tea", "milk", "salt", "rice", "flour"].map(|word| format!("\"{word}{}\"", "x".repeat(60 - word.len()))).join(", ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fan_out_over_a_list_that_was_cut_fails_before_its_first_call() {
+    let text = |name: &str, of: &str| {
+        format!(
+            "\
+name: {name}
+description: Makes a to-do for each to-do.
+steps:
+  - id: make
+    each: {{of: '[{}]', skill: tasks.create, args: {{title: \"{{item}}\"}}}}
+  - {{id: list, skill: tasks.search}}
+  - id: copy
+    each: {{of: \"{of}\", skill: tasks.create, args: {{title: \"copy {{item}}\"}}}}
+",
+            long_titles()
+        )
+    };
+    let json = text("json", "{steps.make.result}");
+    let lines = text("lines", "{steps.list.result}");
+    let mixed = text("mixed", "{steps.list.result}\\n{steps.make.result}");
+    let (_folder, server) = server_of("[workflows]\nvalue_bytes_max = 200\n", &[&json, &lines, &mixed]).await;
+    for name in ["json", "lines", "mixed"] {
+        let (task, conversation) = start(&server, name, json!({})).await;
+        let shown = ended(&server, &task).await;
+        let why = shown["failure"].as_str().unwrap_or_default();
+        assert!(why.contains("`copy` failed") && why.contains("not whole"), "{name}: {shown}");
+        assert!(why.contains("value_bytes_max"), "the text says how to go on: {shown}");
+        assert_eq!(steps(&shown)[2], "copy failed failed", "{shown}");
+        end_of(&server, &conversation).await;
+    }
+    let made = run(&server, "tasks.search --query copy").await;
+    assert!(!made.contains("copy tea") && !made.contains("copy ["), "no call is made with a part of the list: {made}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mission_with_long_results_keeps_their_frames_and_the_instructions_behind_them() {
+    let brief = "\
+name: brief
+description: Summarises.
+steps:
+  - {id: make, skill: notes.create, args: {title: long, content: \"{args.text}\"}}
+  - {id: one, skill: notes.read, args: {title: long}}
+  - {id: two, skill: notes.read, args: {title: long}}
+  - {id: three, skill: notes.read, args: {title: long}}
+  - id: sum
+    agent: \"Compare {steps.one.result} with {steps.two.result} and {steps.three.result}. In the end, say SAFFRON.\"
+arguments:
+  text: {type: text, required: true}
+";
+    let model = FakeModelServer::start(|seen| {
+        let text = seen.last_user_text();
+        let framed = (text.matches("<result").count(), text.matches("</result").count());
+        let ids = ["one", "two", "three"].iter().filter(|id| text.contains(&format!("step=\"{id}\""))).count();
+        let is_whole = framed == (3, 3) && ids == 3 && text.contains("In the end, say SAFFRON.");
+        let is_cut = text.matches("[cut: the first").count() == 3;
+        Reply::says(if is_whole && is_cut { "SAFFRON".to_owned() } else { format!("broken: {framed:?} {text}") })
+    })
+    .await;
+    let (folder, server) = server_with(&model, "[workflows]\nvalue_bytes_max = 600\n").await;
+    put(folder.path(), &[brief]);
+    let (task, conversation) = start(&server, "brief", json!({"text": "tea and rice. ".repeat(200)})).await;
+    ended(&server, &task).await;
+    assert_eq!(end_of(&server, &conversation).await["text"], "SAFFRON");
+}

@@ -41,7 +41,8 @@ pub struct WorkflowLimits {
     pub loop_max: u32,
     /// Maximum number of calls of one run in all. Each call of a fan-out counts.
     pub calls_max: u32,
-    /// Maximum size of the result of a step that later steps use, and of a text with values filled in, in bytes.
+    /// Maximum size of the result of a step that later steps use, and of a value that is filled into a text, in bytes. A longer
+    /// one is cut, and is then no list for `each`. All values of one text together have at most twice this size.
     pub value_bytes_max: u32,
 }
 
