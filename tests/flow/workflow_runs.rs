@@ -134,3 +134,59 @@ arguments:
     ended(&server, &task).await;
     assert_eq!(end_of(&server, &conversation).await["text"], "SAFFRON");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_that_names_a_skill_that_does_not_exist_is_refused_before_its_first_step() {
+    let gone = "\
+name: gone
+description: Creates a to-do and then fails.
+steps:
+  - {id: add, skill: tasks.create, args: {title: never}}
+  - {id: send, skill: tasks.creat}
+  - {id: ask, agent: look, skills: [notes.serch]}
+";
+    let (_folder, server) = server_of("", &[gone]).await;
+    let (status, refused) = server.post("/api/v1/workflows/gone/run", &json!({})).await.expect("an answer");
+    assert_eq!(status, 400, "{refused}");
+    let answered = ask(&server, "/gone").await;
+    for text in [refused.to_string(), answered["answer"].to_string()] {
+        for part in ["workflows/gone.md", "step `send`", "tasks.creat`", "step `ask`", "notes.serch`"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    let made = run(&server, "tasks.search --status open").await;
+    assert!(!made.contains("#1"), "no step was done: {made}");
+    let (_, list) = server.get("/api/v1/workflows").await;
+    assert_eq!(list["workflows"][0]["problems"].as_array().map(Vec::len), Some(2), "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflow_with_the_name_of_a_command_is_a_problem_and_is_not_run() {
+    let named = |name: &str| format!("name: {name}\ndescription: Says tea.\nsteps:\n  - {{id: say, answer: tea}}\n");
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let skills = [
+        ("minutes", "", "Write down every decision."),
+        ("inner", "user-invocable: false", "Write down what the others said."),
+    ];
+    prompt_skills::put(&folder, &server, &skills).await;
+    let taken = ["minutes", "inner", "help", "done"];
+    let files: Vec<String> = taken.iter().chain(&["tea"]).map(|name| named(name)).collect();
+    put(folder.path(), &files.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in taken {
+        let (_, file) = server.get(&format!("/api/v1/workflows/{name}")).await;
+        let problem = file["problems"][0].as_str().unwrap_or_default();
+        assert!(problem.contains(&format!("`/{name}`")) && problem.contains("rename"), "{file}");
+        let path = format!("/api/v1/workflows/{name}/run");
+        let (status, refused) = server.post(&path, &json!({})).await.expect("an answer");
+        assert_eq!(status, 400, "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains(&format!("workflows/{name}.md")) && text.contains(&format!("`/{name}`")), "{text}");
+    }
+    let (task, conversation) = start(&server, "tea", json!({})).await;
+    ended(&server, &task).await;
+    assert_eq!(end_of(&server, &conversation).await["text"], "tea");
+    let help = ask(&server, "/help").await;
+    let lines = help["answer"].as_str().unwrap_or_default();
+    assert_eq!((lines.matches("Says tea.").count(), lines.matches("- /done").count()), (1, 1), "{lines}");
+}

@@ -6,7 +6,7 @@ use annie_core::{
     inbound::FORK,
     ports::{TaskRow, WorkflowFile},
     replay::Replay,
-    workflow::{ShownWorkflow, WORKFLOW, WorkflowProblem, unknown_skills},
+    workflow::{ShownWorkflow, WORKFLOW, WorkflowProblem, problems_with},
 };
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 100;
 pub struct KnownWorkflow {
     /// The file.
     pub file: WorkflowFile,
-    /// The problems of the file, and the skills that it names and that do not exist now.
+    /// The problems of the file: also another command with its name, and the skills that it names and that do not exist now.
     pub problems: Vec<WorkflowProblem>,
 }
 
@@ -72,7 +72,7 @@ impl Kernel {
 
     fn known_workflow(&self, file: WorkflowFile) -> KnownWorkflow {
         let problems = match &file.read {
-            Ok(workflow) => unknown_skills(workflow, &self.wiring.catalog.skills()),
+            Ok(workflow) => problems_with(workflow, &self.wiring.catalog.skills()),
             Err(problems) => problems.clone(),
         };
         KnownWorkflow { file, problems }
@@ -88,7 +88,7 @@ impl Kernel {
         let RunWorkflow { name, arguments, key, private, channel } = asked;
         let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
         let text = if arguments.is_empty() { String::new() } else { Value::Object(arguments).to_string() };
-        start_of(&self.wiring, file, &text).map_err(KernelError::Invalid)?;
+        start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid)?;
         let key = match key.filter(|key| !key.is_empty()) {
             Some(key) if key.len() > KEY_BYTES_MAX => {
                 return Err(KernelError::Invalid(format!("the key has at most {KEY_BYTES_MAX} bytes")));

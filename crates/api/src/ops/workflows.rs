@@ -66,11 +66,6 @@ pub struct Workflow {
     steps: Vec<String>,
 }
 
-fn problem(found: &WorkflowProblem) -> String {
-    let step = if found.step.is_empty() { String::new() } else { format!("step `{}`: ", found.step) };
-    format!("{step}{}; {}", found.what, found.fix)
-}
-
 fn steps_of(workflow: &Definition) -> Vec<String> {
     // The steps at the end of loops have no names of the file.
     workflow.steps.iter().map(|step| step.id.clone()).filter(|id| !id.contains('.')).collect()
@@ -83,7 +78,7 @@ impl From<KnownWorkflow> for Workflow {
             name: file.name,
             description: file.description,
             synopsis: read.as_ref().map(|workflow| workflow.as_command().synopsis()).unwrap_or_default(),
-            problems: problems.iter().map(problem).collect(),
+            problems: problems.iter().map(WorkflowProblem::to_string).collect(),
             steps: read.as_ref().map(steps_of).unwrap_or_default(),
         }
     }

@@ -9,6 +9,8 @@ mod run;
 mod show;
 mod template;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,7 +19,7 @@ use crate::{
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
 };
 
-pub use check::unknown_skills;
+pub use check::problems_with;
 pub use read::{WorkflowHead, read};
 pub use run::{CallWork, Next, StepCall, StepOutcome, StepResult, WorkflowRun};
 pub use show::{ShownStep, ShownWorkflow, StepState};
@@ -170,6 +172,23 @@ pub struct WorkflowProblem {
     pub what: String,
     /// How to fix it.
     pub fix: String,
+}
+
+impl WorkflowProblem {
+    /// Whether it is about a tool of an MCP server, which is known only while the server is connected.
+    #[must_use]
+    pub fn is_about_mcp(&self) -> bool {
+        self.what.contains("`mcp.")
+    }
+}
+
+impl fmt::Display for WorkflowProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.step.is_empty() {
+            write!(f, "step `{}`: ", self.step)?;
+        }
+        write!(f, "{}; {}", self.what, self.fix)
+    }
 }
 
 /// A workflow and its arguments as the facts of a turn record them. The definition is a text, so that it can be erased like one.
