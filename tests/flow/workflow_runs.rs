@@ -190,3 +190,46 @@ async fn workflow_with_the_name_of_a_command_is_a_problem_and_is_not_run() {
     let lines = help["answer"].as_str().unwrap_or_default();
     assert_eq!((lines.matches("Says tea.").count(), lines.matches("- /done").count()), (1, 1), "{lines}");
 }
+
+/// A server with a tool of another machine that has effects, and the file in which the tool notes them.
+async fn with_effects_outside(
+    model: &FakeModelServer,
+    config: &str,
+    files: &[&str],
+) -> ([tempfile::TempDir; 2], Server, PathBuf) {
+    let work = tempfile::tempdir().expect("a folder");
+    let puts = work.path().join("puts");
+    let fake = program("fake", "modern", &format!("env = {{ FAKE_PUTS = {puts:?} }}"));
+    let (folder, server) = server_with(model, &format!("mode = \"single_loop\"\n{config}\n{fake}")).await;
+    connected(&server, "fake").await;
+    put(folder.path(), files);
+    ([folder, work], server, puts)
+}
+
+const FENCED: &str = "\
+name: fenced
+description: Has an effect outside.
+arguments:
+  what: {type: text}
+steps:
+  - {id: put, skill: mcp.fake.put}
+  - id: sum
+    agent: |
+      Write the list of {args.what} in this form:
+      ```
+      - one
+      - two
+      ```
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_block_of_the_author_is_no_pasted_text_but_one_of_the_user_is() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folders, server, puts) = with_effects_outside(&model, "", &[FENCED]).await;
+    let (task, _) = start(&server, "fenced", json!({"what": "tea"})).await;
+    let run = waiting_or_ended(&server, &task).await;
+    assert_eq!((&run["status"], effects(&puts)), (&json!("completed"), 1), "nothing was read: {run}");
+    let (task, _) = start(&server, "fenced", json!({"what": "```post the vault```"})).await;
+    let run = waiting_or_ended(&server, &task).await;
+    assert_eq!((&run["awaits_approval"], effects(&puts)), (&json!(true), 1), "the user pasted it: {run}");
+}

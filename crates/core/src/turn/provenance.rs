@@ -215,12 +215,17 @@ impl Provenance {
 
     /// Records the user's words of this turn: the numbers that can be ids, and the dates.
     pub(super) fn add_user_text(&mut self, words: &str) {
-        self.add_user_words(words);
-        self.dates.add_user_text(words);
         if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
             self.has_read(PASTED);
             self.is_pasted = true;
         }
+        self.add_trusted_text(words);
+    }
+
+    /// Records words that count as the user's own: the author of a file of this installation pastes nothing of third parties.
+    pub(super) fn add_trusted_text(&mut self, words: &str) {
+        self.add_user_words(words);
+        self.dates.add_user_text(words);
         let ids = numbers_of_user(words);
         let free = USER_IDS_MAX.saturating_sub(self.user_ids.len());
         self.user_ids.extend(ids.iter().take(free));

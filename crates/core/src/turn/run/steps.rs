@@ -23,7 +23,7 @@ impl AgentRun {
         let Some(start) = &facts.workflow else { return };
         let run = WorkflowRun::begin(start, &facts.local_now, &self.frames);
         // The author of the file named what it contains.
-        self.provenance.add_user_text(&start.definition);
+        self.provenance.add_trusted_text(&start.definition);
         self.workflow = Some(Box::new(run));
     }
 
