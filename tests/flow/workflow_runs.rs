@@ -233,3 +233,47 @@ async fn code_block_of_the_author_is_no_pasted_text_but_one_of_the_user_is() {
     let run = waiting_or_ended(&server, &task).await;
     assert_eq!((&run["awaits_approval"], effects(&puts)), (&json!(true), 1), "the user pasted it: {run}");
 }
+
+/// A model that stores what the user pastes, and whose agents read it before they have an effect outside.
+async fn storing() -> FakeModelServer {
+    FakeModelServer::start(|seen| {
+        let said = seen.texts_of("user").join("\n");
+        if said.contains("MISSION: ") && said.contains("Put.") {
+            Reply::says("It is done.")
+        } else if said.contains("MISSION: ") && said.contains("stripes") {
+            Reply::says("```cmd\nmcp.fake.put\n```")
+        } else if said.contains("MISSION: ") {
+            Reply::says("```cmd\nmemory.search --query zebra\n```")
+        } else if seen.texts_of("tool").is_empty() {
+            let arguments = json!({"content": "A zebra has stripes"});
+            Reply::calls([("use_skill", json!({"skill": "memory.save", "arguments": arguments}))])
+        } else {
+            Reply::says("Kept.")
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_recalls_no_memories_and_an_agent_that_reads_one_keeps_its_rules() {
+    let zebra = "name: zebra\ndescription: Acts.\nsteps:\n  - {id: put, skill: mcp.fake.put}\n";
+    let reader = "\
+name: reader
+description: Lets an agent act after it has read a memory.
+steps:
+  - {id: act, agent: act on what is known, skills: [memory.search, mcp.fake.put]}
+";
+    let config = "[approval]\nuntrusted = [\"memory.search\"]";
+    let model = storing().await;
+    let (_folders, server, puts) = with_effects_outside(&model, config, &[zebra, reader]).await;
+    ask(&server, "Keep this:\n```\nA zebra has stripes\n```").await;
+    let kept = self::run(&server, "memory.search --query zebra").await;
+    assert!(kept.contains("stripes"), "{kept}");
+    let (task, conversation) = start(&server, "zebra", json!({})).await;
+    let run = waiting_or_ended(&server, &task).await;
+    assert_eq!((&run["status"], effects(&puts)), (&json!("completed"), 1), "no model reads the memory: {run}");
+    end_of(&server, &conversation).await;
+    let (task, _) = start(&server, "reader", json!({})).await;
+    let run = waiting_or_ended(&server, &task).await;
+    assert_eq!((&run["awaits_approval"], effects(&puts)), (&json!(true), 1), "the agent has read it: {run}");
+}
