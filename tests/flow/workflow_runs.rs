@@ -277,3 +277,38 @@ steps:
     let run = waiting_or_ended(&server, &task).await;
     assert_eq!((&run["awaits_approval"], effects(&puts)), (&json!(true), 1), "the agent has read it: {run}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_of_agents_shows_those_of_the_conversations_that_changed_last() {
+    const CONVERSATIONS_MAX: usize = 50;
+    let hold = "name: hold\ndescription: Waits.\nsteps:\n  - {id: wait, agent: do nothing}\n";
+    let model = FakeModelServer::start(|_| Reply::says("late").first_after(Duration::from_secs(600))).await;
+    let config = format!(
+        "[queue.depth_per_user]\nnormal_max = 200\n[api]\nrequests_per_minute_max = 100000\nrequests_burst_max = 10000\n\
+         [[backend]]\nname = \"slow\"\nprofile = \"generic\"\nbase_url = \"{}\"\nmodel = \"m\"\n\
+         first_token_ms_max = 600000\nidle_ms_max = 600000\n",
+        model.base_url()
+    );
+    let (_folder, server) = server_of(&config, &[hold]).await;
+    let mut begun = BTreeSet::new();
+    for _ in 0..=CONVERSATIONS_MAX {
+        begun.insert(start(&server, "hold", json!({})).await.1);
+    }
+    for conversation in &begun {
+        eventually("the agent is listed for its conversation", async || {
+            let (_, list) = server.get(&format!("/api/v1/agents?conversation_id={conversation}")).await;
+            list["agents"].as_array().filter(|agents| !agents.is_empty()).map(|_| ())
+        })
+        .await;
+    }
+    // The ids say nothing about the time, so the one with the largest id may be an old one. It becomes the newest.
+    let newest = begun.last().expect("a conversation").clone();
+    let body = json!({"agent": "wait-1", "text": "still nothing"});
+    let (status, steered) = server.post(&format!("/api/v1/agents/{newest}/steer"), &body).await.expect("an answer");
+    assert_eq!(status, 200, "{steered}");
+    let (_, list) = server.get("/api/v1/agents").await;
+    let listed: Vec<&str> =
+        list["agents"].as_array().into_iter().flatten().filter_map(|agent| agent["conversation_id"].as_str()).collect();
+    assert_eq!(listed.first(), Some(&newest.as_str()), "the conversation that changed last comes first: {listed:?}");
+    assert_eq!(listed.len(), CONVERSATIONS_MAX, "{listed:?}");
+}
