@@ -10,7 +10,7 @@ use annie_core::{
 };
 use serde_json::{Map, Value};
 
-use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING};
+use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING, submit::repeated};
 use crate::effects::start_of;
 
 /// The longest key of a run, in bytes.
@@ -86,9 +86,7 @@ impl Kernel {
     /// arguments, or the message cannot be accepted.
     pub async fn run_workflow(&self, user: UserId, asked: RunWorkflow) -> Result<Submitted, KernelError> {
         let RunWorkflow { name, arguments, key, private, channel } = asked;
-        let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
         let text = if arguments.is_empty() { String::new() } else { Value::Object(arguments).to_string() };
-        start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid)?;
         let key = match key.filter(|key| !key.is_empty()) {
             Some(key) if key.len() > KEY_BYTES_MAX => {
                 return Err(KernelError::Invalid(format!("the key has at most {KEY_BYTES_MAX} bytes")));
@@ -107,7 +105,15 @@ impl Kernel {
             verbatim: true,
             ..Submission::new(user, &source, format!("/{name} {text}").trim_end())
         };
-        self.accept(message).await
+        let started = match self.wiring.workflows.find(&name).await {
+            Some(file) => start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid),
+            None => Err(KernelError::NotFound("workflow")),
+        };
+        match started {
+            Ok(_) => self.accept(message).await,
+            // The definition is recorded with the run, so a repetition is answered although the file has changed since.
+            Err(refusal) => repeated(&self.wiring, &message).await.ok_or(refusal),
+        }
     }
 
     /// The state of a run, from the log of its conversation.

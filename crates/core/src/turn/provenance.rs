@@ -215,11 +215,26 @@ impl Provenance {
 
     /// Records the user's words of this turn: the numbers that can be ids, and the dates.
     pub(super) fn add_user_text(&mut self, words: &str) {
+        self.note_pasted(words);
+        self.add_trusted_text(words);
+    }
+
+    fn note_pasted(&mut self, words: &str) {
         if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
             self.has_read(PASTED);
             self.is_pasted = true;
         }
-        self.add_trusted_text(words);
+    }
+
+    /// Records whether the values of a command that the user gave may contain pasted text. A message that contains them in JSON has
+    /// one line.
+    pub(super) fn note_pasted_values(&mut self, values: &Value) {
+        match values {
+            Value::String(text) => self.note_pasted(text),
+            Value::Array(items) => items.iter().for_each(|item| self.note_pasted_values(item)),
+            Value::Object(map) => map.values().for_each(|item| self.note_pasted_values(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 
     /// Records words that count as the user's own: the author of a file of this installation pastes nothing of third parties.

@@ -24,6 +24,7 @@ impl AgentRun {
         let run = WorkflowRun::begin(start, &facts.local_now, &self.frames);
         // The author of the file named what it contains.
         self.provenance.add_trusted_text(&start.definition);
+        self.provenance.note_pasted_values(&serde_json::from_str(&start.arguments).unwrap_or_default());
         self.workflow = Some(Box::new(run));
     }
 
